@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A growing sparse table of ten million rows on one thread, beside PyTorch; and its first use on a new machine."""
+"""A growing table of ten million rows on one thread, beside PyTorch and plain C++; its first use on a new machine."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from benchmarks.rows.row import Lacking, Row, Sides, Versus, Work
 from benchmarks.serving.sides import environment
 from benchmarks.tables.measuring import Ours, Run, fill, timed
-from benchmarks.tables.torch_side import Torch
+from benchmarks.tables.peers import plain_c, torch
 from benchmarks.tables.workload import BATCH, workload
 from benchmarks.timing import Contender
 
@@ -35,18 +35,15 @@ def _batches(work: Work, what: str) -> Iterator[Sides]:
     def measured(run: Run, turn: int) -> float:
         return BATCH / run(what, "uniform", turn)
 
-    sides: list[Contender | Lacking] = [Contender("ours", partial(measured, timed(ours, load)))]
-    torch = None
-    try:
-        torch = Torch(work.peers_python, len(load.ids), _TURNS)
-        sides.append(Contender("torch", partial(measured, torch.seconds)))
-    except (RuntimeError, OSError) as error:
-        sides.append(Lacking("torch", str(error)))
-    try:
+    sides: list[Contender | Lacking] = [Contender("ours", partial(measured, timed(ours, load, load.ids)))]
+    peers = {"torch": torch(work.peers_python, len(load.ids), _TURNS), "plain_c": plain_c(load)}
+    with ExitStack() as open_ones:
+        for name, peer in peers.items():
+            try:
+                sides.append(Contender(name, partial(measured, open_ones.enter_context(peer).seconds)))
+            except (RuntimeError, OSError) as error:
+                sides.append(Lacking(name, str(error)))
         yield sides
-    finally:
-        if torch is not None:
-            torch.close()
 
 
 @contextmanager

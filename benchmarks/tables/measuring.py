@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks import machine
 from benchmarks.report import Report, tell
-from benchmarks.tables.torch_side import Torch
+from benchmarks.tables.peers import plain_c, torch
 from benchmarks.tables.workload import BATCH, WIDTH, Floats, Ids, Workload, workload
 from benchmarks.timing import Contender, Samples, interleave
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
@@ -57,9 +57,9 @@ def fill(side: Ours, load: Workload, rows: int | None = None, pause_s: float = 0
     count = len(load.ids) if rows is None else rows
     for at in range(0, count, BATCH):
         time.sleep(pause_s)
-        positions = np.arange(at, min(at + BATCH, count))
+        ids = load.ids[at : min(at + BATCH, count)]
         start = time.perf_counter()
-        side.update(positions, load.gradient[: len(positions)])
+        side.update(ids, load.gradient[: len(ids)])
         took.append(time.perf_counter() - start)
     return took
 
@@ -87,7 +87,7 @@ def copy(report: Report, side: Ours, load: Workload) -> None:
     for name, since in (("full", None), ("incremental", side.table.clock)):
         if since is not None:
             for positions in load.positions["zipf"][:SINCE]:
-                side.update(positions, load.gradient)
+                side.update(load.ids[positions], load.gradient)
         snapshot = side.table.snapshot(since)
         took, rows = [], 0
         while True:
@@ -123,17 +123,18 @@ def contest(report: Report, sides: Mapping[str, Run], distributions: Sequence[st
                 report.compare(f"{what}_vs_{name}{suffix}", names["ours"], names[name])
 
 
-def timed(side: Side, load: Workload) -> Run:
-    """Return what lets a side of this process do a batch."""
+def timed(side: Side, load: Workload, ids: Ids | None = None) -> Run:
+    """Return what lets a side of this process do a batch: of ids if they are given, by position, else of positions."""
 
     def run(what: str, distribution: str, turn: int) -> float:
         batches = load.positions[distribution]
         positions = batches[turn % len(batches)]
+        keys = positions if ids is None else ids[positions]
         start = time.perf_counter()
         if what == "update":
-            side.update(positions, load.gradient)
+            side.update(keys, load.gradient)
         else:
-            side.lookup(positions)
+            side.lookup(keys)
         return time.perf_counter() - start
 
     return run
@@ -145,11 +146,8 @@ def peer(name: str, given: argparse.Namespace, load: Workload, turns: int) -> It
     if name == "numpy":
         yield timed(Numpy(load), load)
         return
-    torch = Torch(given.peers_python, len(load.ids), turns)
-    try:
-        yield torch.seconds
-    finally:
-        torch.close()
+    with plain_c(load) if name == "plain_c" else torch(given.peers_python, len(load.ids), turns) as other:
+        yield other.seconds
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -171,10 +169,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for _ in range(SETTLING):
         ours.table.update([], 0.0)
     weigh(report, ours, _resident() - before)
-    ours_timed = timed(ours, load)
+    ours_timed = timed(ours, load, load.ids)
     contest(report, {"ours": ours_timed}, distributions, turns)
     copy(report, ours, load)
-    for name in ("numpy", "torch"):
+    for name in ("plain_c", "numpy", "torch"):
         try:
             with peer(name, given, load, turns) as other:
                 contest(report, {"ours": ours_timed, name: other}, distributions, turns)
@@ -190,9 +188,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _compile(load: Workload) -> None:
     """Let another table do everything once, so that no compilation is measured."""
     side = Ours(load)
-    side.update(np.arange(BATCH), load.gradient)
-    side.update(np.arange(BATCH), load.gradient)
-    side.lookup(np.arange(BATCH))
+    side.update(load.ids[:BATCH], load.gradient)
+    side.update(load.ids[:BATCH], load.gradient)
+    side.lookup(load.ids[:BATCH])
     list(side.table.snapshot())
 
 
@@ -222,13 +220,13 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 class Side(Protocol):
-    """Somebody with a table whose rows are known by position."""
+    """Somebody with a table whose rows are known by keys: positions or arbitrary ids."""
 
-    def lookup(self, positions: Ids) -> None:
+    def lookup(self, keys: Ids) -> None:
         """Fetch the rows into an array."""
 
-    def update(self, positions: Ids, gradient: Floats) -> None:
-        """Take one AdaGrad step; equal positions add up."""
+    def update(self, keys: Ids, gradient: Floats) -> None:
+        """Take one AdaGrad step; equal keys add up."""
 
 
 class Ours:
@@ -244,15 +242,15 @@ class Ours:
         optimizer = OptimizerSpec("adagrad", {"epsilon": EPSILON}, learning_rate=RATE)
         self._served = ServedTable(GrowingShare(spec, 0, 1), optimizer)
         self.table = self._served.table = HashTable(spec, optimizer, allocate)
-        self._ids, self._out = load.ids, np.empty(load.gradient.shape, np.float32)
+        self._out = np.empty(load.gradient.shape, np.float32)
 
-    def lookup(self, positions: Ids) -> None:
+    def lookup(self, keys: Ids) -> None:
         """See `Side`."""
-        self.table.lookup(self._ids[positions], out=self._out)
+        self.table.lookup(keys, out=self._out)
 
-    def update(self, positions: Ids, gradient: Floats) -> None:
+    def update(self, keys: Ids, gradient: Floats) -> None:
         """See `Side`."""
-        step = RowGradient(self._ids[positions], gradient)
+        step = RowGradient(keys, gradient)
         self._served.check(step)
         self._served.update([step], RATE)
 
@@ -285,14 +283,14 @@ class Numpy:
         self._s = np.full_like(self._w, 0.1)
         self._out = np.empty(load.gradient.shape, np.float32)
 
-    def lookup(self, positions: Ids) -> None:
+    def lookup(self, keys: Ids) -> None:
         """See `Side`."""
-        np.take(self._w, positions, axis=0, out=self._out, mode="clip")
+        np.take(self._w, keys, axis=0, out=self._out, mode="clip")
 
-    def update(self, positions: Ids, gradient: Floats) -> None:
+    def update(self, keys: Ids, gradient: Floats) -> None:
         """See `Side`."""
-        order = np.argsort(positions, kind="stable")
-        ordered = positions[order]
+        order = np.argsort(keys, kind="stable")
+        ordered = keys[order]
         starts = np.flatnonzero(np.diff(ordered, prepend=-1))
         g = np.add.reduceat(gradient[order], starts)
         rows = ordered[starts]

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from paddle.pserver.sparse.compiling import compiled, float32s, prefetch, uint32s
+from paddle.pserver.sparse.compiling import compiled, float32s, prefetch, set_uint32, uint32_at
 from paddle.pserver.sparse.index_kernels import ABSENT
 from paddle.pserver.sparse.row_kernels import draw, prefetch_row, row_address, tick_address
 
 DESCENT, MOMENTUM, ADAGRAD, ADAGRAD_MOMENTUM, FLUID_ADAGRAD, ADAM = range(6)
 
-_BLOCK = 16
+_BLOCK = 8
 _LINE = 64
 _AGE = np.uint32((1 << 31) - 1)
 _4 = np.uint64(4)
@@ -191,37 +191,35 @@ def change(
     g = np.empty((_BLOCK, width), np.float32)
     rows = np.empty(_BLOCK, np.uint64)
     batches = np.empty(_BLOCK, np.float32)
-    # One block is worked on while the next one is on its way from memory:
-    #
-    #     start       -16       0        16       32
-    #     fetched   0 .. 15  16 .. 31 32 .. 47   ...
-    #     changed      -      0 .. 15 16 .. 31   ...
-    for start in range(-_BLOCK, len(here), _BLOCK):
-        for at in range(start + _BLOCK, min(start + 2 * _BLOCK, len(here))):
-            coming = here[at]
-            if not fresh[coming]:  # a fresh one is written without being read
-                prefetch_row(slabs, bits, floats, numbers[coming], floats)
-            prefetch(tick_address(slabs, bits, floats, numbers[coming]))
-            first = base + _4 * np.uint64(width * order[starts[coming]])
-            for offset in range(0, 4 * width, _LINE):
-                prefetch(first + np.uint64(offset))
-        if start < 0:
-            continue
+    # While a row is made ready, one two blocks behind it is fetched, a few lines at a time: more would have to wait.
+    for start in range(-2 * _BLOCK, len(here), _BLOCK):
         count = min(_BLOCK, len(here) - start)
         for k in range(count):
+            if start + k + 2 * _BLOCK < len(here):
+                coming = here[start + k + 2 * _BLOCK]
+                if not fresh[coming]:  # a fresh one is written without being read
+                    prefetch_row(slabs, bits, floats, numbers[coming], floats)
+                prefetch(tick_address(slabs, bits, floats, numbers[coming]))
+                first = base + _4 * np.uint64(width * order[starts[coming]])
+                for offset in range(0, 4 * width, _LINE):
+                    prefetch(first + np.uint64(offset))
+            if start < 0:
+                continue
             i = here[start + k]
             rows[k] = row_address(slabs, bits, floats, numbers[i])
-            last = uint32s(tick_address(slabs, bits, floats, numbers[i]), 1)
+            last = tick_address(slabs, bits, floats, numbers[i])
             # 31 bits that wrap: the difference is right as long as no row is older than `ticks.MAX_AGE`.
-            age = (tick - last[0]) & _AGE
+            age = (tick - uint32_at(last)) & _AGE
             if fresh[i]:
                 row = float32s(rows[k], floats)
                 draw(key, kind, mean, spread, ids[i], row[:width])
                 row[width:] = _0F
                 age = np.uint32(1)
             batches[k] = min(np.float32(max(age, np.uint32(1))), caught_up)
-            last[0] = tick  # without the top bit: from now on the row had a gradient
+            set_uint32(last, tick)  # without the top bit: from now on the row had a gradient
             _add_up(base, order, starts[i], starts[i + 1], g[k])
+        if start < 0:
+            continue
         if formula.clip != _0F:
             _clip(g[:count], formula.clip)
         _apply(rows[:count], g[:count], formula)

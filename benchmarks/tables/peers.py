@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Others with a table, each in a process of its own: PyTorch, which may have another Python, and a plain one in C++.
+
+Such a process makes or reads the same workload, says its version, then reads lines "lookup|update <distribution>
+<turn>" and answers each with seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.tables.workload import Workload
+
+_HERE = Path(__file__).resolve().parent
+_FLAGS = ("-O3", "-march=native", "-std=c++17", "-fno-math-errno")  # without the last no root is vectorized
+
+
+class Peer:
+    """One of them, seen from outside."""
+
+    def __init__(self, argv: Sequence[str], lacking: str) -> None:
+        """Start it, and wait until its table is there.
+
+        Args:
+            argv: its command.
+            lacking: what to ask whoever sees that it ended.
+
+        Raises:
+            RuntimeError: it ended.
+        """
+        pipe, env = subprocess.PIPE, os.environ | {"PYTHONPATH": ""}
+        self._lacking = lacking
+        self._process = subprocess.Popen(
+            argv, cwd=_HERE.parents[1], env=env, stdin=pipe, stdout=pipe, text=True
+        )
+        self.version = self._answer()
+
+    def seconds(self, what: str, distribution: str, turn: int) -> float:
+        """Let it look up or update one batch.
+
+        Raises:
+            RuntimeError: it died.
+        """
+        assert self._process.stdin is not None
+        print(what, distribution, turn, file=self._process.stdin, flush=True)
+        return float(self._answer())
+
+    def close(self) -> None:
+        """End it."""
+        self._process.communicate(timeout=60)
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline().strip()
+        if not line:
+            raise RuntimeError(f"{self._process.args!r} ended: {self._lacking}")
+        return line
+
+
+@contextmanager
+def torch(python: str, rows: int, turns: int) -> Iterator[Peer]:
+    """Have PyTorch's sparse embedding.
+
+    Raises:
+        RuntimeError: that Python has none.
+    """
+    argv = [python, "-m", "benchmarks.tables.torch_side", str(rows), str(turns)]
+    peer = Peer(argv, "is PyTorch there? See --peers_python")
+    try:
+        yield peer
+    finally:
+        peer.close()
+
+
+@contextmanager
+def plain_c(load: Workload) -> Iterator[Peer]:
+    """Have `plain_table.cpp`, compiled now.
+
+    Raises:
+        RuntimeError: there is no compiler, or it failed.
+    """
+    compiler = shutil.which("g++")
+    if compiler is None:
+        raise RuntimeError("no g++ on PATH, which compiles benchmarks/tables/plain_table.cpp")
+    with tempfile.TemporaryDirectory() as folder:
+        program = str(Path(folder, "plain_table"))
+        argv = [compiler, *_FLAGS, "-o", program, str(_HERE / "plain_table.cpp")]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{compiler}: {done.stderr.strip()[:200]}")
+        load.ids.tofile(Path(folder, "ids"))
+        load.gradient.tofile(Path(folder, "gradient"))
+        for distribution, batches in load.positions.items():
+            np.concatenate(batches).tofile(Path(folder, distribution))
+        peer = Peer([program, folder], "is there enough memory?")
+        try:
+            yield peer
+        finally:
+            peer.close()
