@@ -25,6 +25,7 @@ def measure(run: Run, count: int) -> None:
         imports: list[float] = []
         contenders = [
             Contender(f"whole_{count}_ours", whole(cluster, run)),
+            Contender(f"whole_{count}_resident", whole(cluster, run, RESIDENT_S=600)),
             Contender(f"start_{count}_ours", lambda _: _agents(cluster, run, imports)),
         ]
         for name, turn in others(cluster).items():
@@ -40,6 +41,7 @@ def measure(run: Run, count: int) -> None:
         "s",
         {
             f"whole_{count}_ours": "paddle.py from its start to the prompt: `true` ran on every host, logs are here",
+            f"whole_{count}_resident": "the same with RESIDENT_S: agents wait on the hosts from the turn before",
             f"start_{count}_ours": "hello of every agent; its process had done its imports",
             f"start_{count}_openssh": "xargs -P: `true` ran on every host",
         },
@@ -51,8 +53,12 @@ def measure(run: Run, count: int) -> None:
             "s",
             "the launcher's imports, once a command",
         )
-    for what in ("whole", "start"):
-        run.report.compare(f"{what}_{count}_vs_openssh", f"{what}_{count}_ours", f"start_{count}_openssh")
+    for what, figure in (
+        ("whole", "whole_{}_ours"),
+        ("resident", "whole_{}_resident"),
+        ("start", "start_{}_ours"),
+    ):
+        run.report.compare(f"{what}_{count}_vs_openssh", figure.format(count), f"start_{count}_openssh")
 
 
 def others(cluster: Cluster) -> dict[str, Callable[[int], float] | str]:

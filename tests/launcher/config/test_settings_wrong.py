@@ -39,6 +39,10 @@ WRONG = [
         "HOSTS = [local]",
         "conf.py:1: running it raised NameError: name 'local' is not defined; a text is written in quotes",
     ),
+    (
+        HOSTS + "RESIDENT_S = -1",
+        "conf.py:2: RESIDENT_S: expected a number of seconds from 0 to 86400, got -1",
+    ),
     ("HOSTS = ['u@A:22', 'u@a:22']", "conf.py:1: HOSTS: 'u@a:22' is listed 2 times"),
     ("HOSTS = ['local', 'b']", "conf.py:1: HOSTS: 'local' and other machines cannot be mixed"),
     ("HOSTS = ['local'] * 251", "conf.py:1: HOSTS: expected at most 250 local nodes, got 251"),

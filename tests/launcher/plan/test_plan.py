@@ -256,6 +256,14 @@ def test_a_job_begins_with_where_its_hosts_are_from_and_what_trainers_get(planne
     assert opening(planned(LOCAL, "--", "x" * 600)).endswith("x ... (100 more characters)")
 
 
+def test_where_no_agent_can_stay_for_the_next_job_it_is_said(planned: Planned) -> None:
+    asked, told = "RESIDENT_S = 60\n", "RESIDENT_S counts for nodes that are logged in to over SSH alone"
+    assert told in opening(planned(LOCAL + asked))
+    assert told in describe(planned("HOSTS = ['a']\n" + asked, "--engine=openmpi"))
+    assert told not in opening(planned(THREE + asked))
+    assert told not in opening(planned(LOCAL))
+
+
 def test_what_all_processes_have_is_described_once(planned: Planned) -> None:
     text = describe(planned(LOCAL, "--mode=collective", "--nproc_per_node=2", "--seed=7"))
     assert text.count("--seed=7") == 1
