@@ -87,8 +87,18 @@ class DensePush:
                 record=head.expect(PushPull)._replace(chunks=self.count), sections=tuple(rows)
             )
             return Transfer(head, self.count, self._chunk, self._deliver, self._place)
-        slab = self._chunk(0) if self.count else Section("", np.zeros(0, np.float32))
-        return Transfer(head._replace(sections=(slab, *rows)))
+        if not self.count:
+            return Transfer(head._replace(sections=(Section("", np.zeros(0, np.float32)), *rows)))
+        return Transfer(head._replace(sections=(self._chunk(0), *rows)), place=self._place)
+
+    def finish(self, values: Section) -> None:
+        """Take all values, if they came with the reply.
+
+        Raises:
+            WireError: they are not what the server has.
+        """
+        if self.count:
+            self._deliver(0, values)
 
     def _chunk(self, number: int) -> Section:
         return self._inspection.chunk(self._index, number)

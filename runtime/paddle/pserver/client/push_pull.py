@@ -75,7 +75,11 @@ class TrainerStep:
                 self._node.scatter(i, self._node.take(i, reply), views)
                 continue
             self._node.lose(i)  # what was shared, if anything, is not what holds now
-            if reply.has_section(""):
+            if not reply.has_section(""):
+                continue
+            if i in pushes:
+                pushes[i][0].finish(reply.section(""))
+            else:
                 shape = self._layout.slabs[i].shape
                 values = reply_array(reply, self._network.endpoints[i], "", shape)
                 self._layout.scatter(i, values, views)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from paddle.errors import WireError
 from paddle.pserver.wire.chunks import WINDOW
 from paddle.pserver.wire.message import Message, Section
-from paddle.pserver.wire.verbs import WHOLE, Chunk, PushPull, Status, Values, Verb
+from paddle.pserver.wire.verbs import WHOLE, Chunk, Ok, PushPull, Status, Values, Verb
 
 
 class _State(Enum):
@@ -69,6 +69,10 @@ class Transfer:
         """Return where part `index` of the values belongs, if it may be written there before it was checked."""
         is_open = index < len(self._states) and self._states[index] is not _State.DONE
         return self._where(index) if is_open else None
+
+    def place_whole(self) -> memoryview | None:
+        """Return what `place` does for values that come as a whole, with the reply."""
+        return self._where(0) if not self._states and self.reply is None else None
 
     def begin(self) -> Iterator[Message]:
         """What to send first."""
@@ -183,18 +187,21 @@ class Lane(NamedTuple):
     own: Message
 
     def leads(self, message: Message) -> bool:
-        """Return whether a message, or one of which only the header is here, is part of the values that are due."""
-        own = self.own
-        return (
-            isinstance(message.record, Values)
-            and message.request == own.request
-            and message.session == own.session
-            and not self.transfer.is_over
-        )
+        """Return whether a message is part of the values that are due, beside the reply."""
+        return isinstance(message.record, Values) and self._is_due(message)
 
     def place(self, message: Message) -> memoryview | None:
-        """Return where the array of such a message belongs, if it may be written there before it was checked."""
-        return self.transfer.place(message.expect(Values).number) if self.leads(message) else None
+        """Return where the only array of a message belongs, if it may be written there before it was checked.
+
+        Args:
+            message: of which only the header is here.
+        """
+        record = message.record
+        if not isinstance(record, Values | Ok) or not self._is_due(message):
+            return None
+        return (
+            self.transfer.place(record.number) if isinstance(record, Values) else self.transfer.place_whole()
+        )
 
     def go_on(self, message: Message) -> Iterator[Message]:
         """Take part of the values; what to send next.
@@ -205,3 +212,8 @@ class Lane(NamedTuple):
         own = self.own
         for each in self.transfer.take(message):
             yield each.numbered(own.trainer, own.session, own.request, own.stamp)
+
+    def _is_due(self, message: Message) -> bool:
+        own = self.own
+        is_ours = message.request == own.request and message.session == own.session
+        return is_ours and not self.transfer.is_over

@@ -152,6 +152,15 @@ class Pushes:
         self._members = {}
         return self.arrived.take()
 
+    def values(self, store: Store) -> Section:
+        """Return all values after the batch that was applied last.
+
+        It is a view, as the values of chunks are: it stays as it is until every trainer pushed again, and a trainer
+        does that when the answer is there.
+        """
+        only = self._ready[0] if len(self._ready) == 1 else None
+        return Section("", store.slab) if only is None else only
+
     def _begin(self, store: Store, members: Sequence[tuple[int, Gradient]]) -> None:
         store.begin(sum([gradient.num_samples for _, gradient in members]))
         count = store.num_chunks

@@ -289,7 +289,7 @@ class Training:
             return
         if pushes:
             self._log_statistics(store)
-            answers = PushAnswers(store)
+            answers = PushAnswers(store, self._pushes.values(store))
             for trainer, gradient in pushes:
                 self._answer(trainer, answers.to(gradient))
 

@@ -34,11 +34,12 @@ def part_of_values(store: Store, message: Message) -> Message:
 
 
 class PushAnswers:
-    """The answers to the pushes of one step, which share one copy of the values. They are of the moment of the call."""
+    """The answers to the pushes of one step, which share the values. They are of the moment of the call."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, values: Section | None = None) -> None:
+        """`values`: all of them, where they stay as they are until the answers are there; None: they are copied."""
         self._store = store
-        self._values: tuple[Section, ...] = ()
+        self._values = () if values is None else (values,)
 
     def to(self, gradient: Gradient) -> Message:
         """Return the answer to a push; to one in chunks the values go in chunks too, beside it, if they are wanted."""

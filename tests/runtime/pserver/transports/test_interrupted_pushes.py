@@ -26,6 +26,7 @@ from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.verbs import (
     Chunk,
     Configure,
+    Error,
     Hello,
     Leave,
     Ok,
@@ -296,6 +297,18 @@ def test_a_transfer_that_stops_anywhere_sends_each_chunk_once_and_ends_with_the_
     list(transfer.take(values(7, one)))
     assert [*over, transfer.is_over] == [False, True]
     assert sorted(delivered) == sorted(sent) == list(range(8))
+
+
+def test_values_that_come_with_the_reply_go_where_they_belong_until_it_is_here() -> None:
+    home = memoryview(bytearray(4))
+    transfer = Transfer(Message(PushPull()), place=lambda number: home)
+    lane = Lane(transfer, Message(PushPull(), 0, 1, 2))
+    due = Message(Ok(), 0, 1, 2)
+    assert lane.place(due) is home
+    for other in (due._replace(request=1), due._replace(session=2), due._replace(record=Error())):
+        assert lane.place(other) is None
+    list(transfer.take(due))
+    assert lane.place(due) is None  # a second one must not change what the program goes on with
 
 
 def chunk_of(message: Message) -> int:

@@ -12,7 +12,7 @@ import pytest
 from paddle.pserver.transports.stream_wire import PlainSink, PlainSource, StreamReader, StreamWriter
 from paddle.pserver.wire.arithmetic import Findings, inspect
 from paddle.pserver.wire.arrival import Arrival
-from paddle.pserver.wire.chunk_wire import chunk_header, read_chunk
+from paddle.pserver.wire.chunk_wire import chunk_header, read_chunk, read_message
 from paddle.pserver.wire.message import Message, Section, decode, encode
 from paddle.pserver.wire.reused_memory import ReusedMemory
 from paddle.pserver.wire.verbs import Chunk, Ok, PullRows, PushPull, Record, Values
@@ -121,6 +121,25 @@ def test_an_array_across_words_is_received_in_the_plain_form(
     assert reader.found is None
     assert np.array_equal(decode(frames).sections[0].array, message.sections[0].array)
     assert home == message.sections[0].frame
+
+
+def test_messages_about_as_long_as_a_reader_takes_at_once_follow_each_other_on_a_stream(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    writer, reader = StreamWriter(PlainSink(ends[0])), StreamReader(PlainSource(ends[1]))
+    for count in [*range(4060, 4100), 1, 2000, 2000, 2000, *range(4100, 4060, -1)]:
+        sent = [chunk(count, count), CHUNK, chunk(3)._replace(record=PushPull())]
+        for message in sent:
+            assert writer.put(message)
+        for message in sent:
+            while (frames := reader.read()) is None:
+                writer.flush()
+            found = read_message(frames, reader.found)
+            assert found[:5] == message[:5]
+            assert [s.array.tobytes() for s in found.sections] == [
+                s.array.tobytes() for s in message.sections
+            ]
+        assert not reader.has_more
 
 
 def test_chunks_and_other_messages_follow_each_other_on_a_stream(
