@@ -70,10 +70,10 @@ def spread(path: str) -> None:
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            found = fcntl.ioctl(fd, _GET_FLAGS, struct.pack("l", 0))
-            (flags,) = struct.unpack("i", found[:4])  # the kernel writes an int
+            # the kernel reads and writes an int, although the numbers of the requests say long
+            flags = struct.unpack("ii", fcntl.ioctl(fd, _GET_FLAGS, bytes(8)))[0]
             if not flags & _TOP_OF_TREES:
-                fcntl.ioctl(fd, _SET_FLAGS, struct.pack("l", flags | _TOP_OF_TREES))
+                fcntl.ioctl(fd, _SET_FLAGS, struct.pack("ii", flags | _TOP_OF_TREES, 0))
         finally:
             os.close(fd)
 
