@@ -22,7 +22,7 @@ from agent.link.opening import PREFIX_SIZE, body_start, frame
 from agent.processes import residents
 
 NONE = 2  # no listener: a descriptor that stays open anyhow
-BACKLOG = 8
+BACKLOG = 64
 FLAGS = ("-X", "utf8", "-I", "-S")
 LEFT_OUT = ("SSH_AUTH_SOCK", "SSH_TTY")  # they end with the login
 CODE = (
