@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.add_argument(
         "--ps_lite", default="", metavar="DIR", help="a built ps-lite: include, build/libps.a"
     )
-    arguments.add_argument("--turns", type=int, default=9, metavar="N", help="of each side, at most (9)")
+    arguments.add_argument("--turns", type=int, default=5, metavar="N", help="of each side, at most (5)")
     arguments.add_argument(
         "--congestion",
         default="reno",
