@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
+from typing import Any
 
 from paddle.reader import minibatch
 from paddle.reader.minibatch import batch
@@ -11,7 +13,6 @@ from paddle.v2 import (
     activation,
     attr,
     data_type,
-    dataset,
     evaluator,
     event,
     image,
@@ -63,7 +64,9 @@ __all__ = [
 sys.modules[f"{__name__}.minibatch"] = minibatch
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
+    if name == "dataset":  # few need it, and it brings what downloads and unpacks
+        return import_module(f"{__name__}.dataset")
     if name == "master":
         raise MissingNameError("paddle.v2.master, the client of the fault-tolerant stack, is not available")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

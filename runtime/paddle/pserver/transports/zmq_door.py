@@ -12,14 +12,13 @@ import errno
 import itertools
 
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 from paddle.errors import ConfigError, PortBusy
 from paddle.pserver.transports.transport import Counter, Listener
 from paddle.pserver.wire.adaptive_wait import AdaptiveWait
 from paddle.pserver.wire.keys import Context
 from paddle.pserver.wire.message import Frame, Message, encode
-from paddle.pserver.wire.poller import LINGER_MS, Doorbells, prepare
+from paddle.pserver.wire.poller import LINGER_MS, Doorbells, monitor_event, prepare
 
 _NUMBERS = itertools.count()
 _BATCH = 64  # messages before other entrances are looked at
@@ -150,12 +149,12 @@ class Router(Listener):
 
     def _read_monitor(self) -> None:
         while (parts := self.bells.take(self._monitor)) is not None:
-            told = parse_monitor_message([part.bytes for part in parts])
-            if told["event"] == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+            told = monitor_event(parts)
+            if told.event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
                 # The same connection is told as DISCONNECTED next, and counted there.
-                self.strangers -= int(told["value"]) in _LOOKED
+                self.strangers -= told.value in _LOOKED
                 continue
-            address = self._peers.pop(int(told["value"]), None)
+            address = self._peers.pop(told.value, None)
             if address is None:
                 self.strangers += 1
             else:

@@ -11,7 +11,6 @@ import time
 from typing import Any
 
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 from paddle.errors import WireError
 from paddle.pserver.transports.liveness import Liveness
@@ -19,7 +18,7 @@ from paddle.pserver.transports.transport import Transport
 from paddle.pserver.wire.chunk_wire import read_message
 from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import Message, encode
-from paddle.pserver.wire.poller import Doorbells, prepare
+from paddle.pserver.wire.poller import Doorbells, monitor_event, prepare
 
 RENEW_S = 0.1
 _HEARTBEAT_MS = 1000
@@ -72,7 +71,7 @@ class ZmqLink(Transport):
             return False
         came_back = False
         while (parts := self._bells.take(self._monitor)) is not None:
-            event = parse_monitor_message([part.bytes for part in parts])["event"]
+            event = monitor_event(parts).event
             if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 came_back = self.liveness.came_up() or self._is_new_socket
                 self._renew_at, self._is_new_socket = None, False

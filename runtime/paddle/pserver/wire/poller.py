@@ -12,8 +12,9 @@ looks for the next answer for moments before going to sleep: see `AdaptiveWait`.
 from __future__ import annotations
 
 import select
-from collections.abc import Collection
-from typing import Any
+import struct
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
 
 import zmq
 
@@ -23,6 +24,7 @@ from paddle.pserver.wire.message import MAX_FRAME_BYTES
 LINGER_MS = 500
 _HANDSHAKE_MS = 5000
 _QUEUE = 64
+_EVENT = struct.Struct("=hi")  # zmq_socket_monitor(3); zmq.utils.monitor brings all of asyncio along
 
 
 class Doorbells:
@@ -103,6 +105,18 @@ class Doorbells:
             self.rung.discard(sock)
             return None
         return parts
+
+
+class MonitorEvent(NamedTuple):
+    """What became of a connection, as zmq_socket_monitor tells it: `zmq.EVENT_*`, and what that says more."""
+
+    event: int
+    value: int
+
+
+def monitor_event(parts: Sequence[zmq.Frame]) -> MonitorEvent:
+    """Read a message of a monitor."""
+    return MonitorEvent(*_EVENT.unpack(parts[0].bytes))
 
 
 def prepare(sock: Any) -> None:
