@@ -2,8 +2,10 @@
 """How long ranks take to sum arrays, beside torch.distributed (gloo) and MPI, on one machine.
 
     python -m benchmarks.collective [--json FILE] [--quick] [--only NAME,...] [--peers_python PYTHON]
+                                    [--congestion NAME]
 
-Float32, one thread a rank. docs/benchmarks-collective.md says what each figure means.
+Float32, one thread a rank; TCP under one congestion control for all, that of the machine or the one that is named,
+which takes root and a loopback of the run's own. docs/benchmarks-collective.md says what each figure means.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from benchmarks import machine
 from benchmarks.arguments import add_peers_python, parser
 from benchmarks.collectives.sides import OUR_PYTHON, Ranks, installed
 from benchmarks.report import Report, tell
+from benchmarks.rows.loopback import congestion, own_loopback
 from benchmarks.serving.measuring import mixed_sizes
 from benchmarks.timing import Contender, interleave
 
@@ -64,6 +67,7 @@ def _size(name: str) -> Callable[[Plan], None]:
             plan.report.compare(f"node_{at}_vs_mpi", f"node_{at}", f"mpi_{at}")
             plan.report.compare(f"tcp_{at}_vs_gloo", f"tcp_{at}", f"gloo_{at}")
             plan.report.compare(f"node_{at}_vs_gloo", f"node_{at}", f"gloo_{at}")
+            plan.report.compare(f"sealed_{at}_vs_gloo", f"sealed_{at}", f"gloo_{at}")
             plan.report.compare(f"sealed_{at}_vs_tcp", f"sealed_{at}", f"tcp_{at}")
 
     return measure
@@ -119,12 +123,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, write."""
     arguments = parser("benchmarks.collective", __doc__, MEASUREMENTS)
     add_peers_python(arguments, "torch and mpi4py")
+    arguments.add_argument("--congestion", default="", metavar="NAME", help="for all sides: reno, bbr, cubic")
     given = arguments.parse_args(argv)
     facts = machine.describe(("numpy",), {"mpirun": ("mpirun", "--version")})
+    facts["tcp"] = given.congestion or congestion()
     plan = Plan(Report(tell=tell), 1 if given.quick else 7, 0.02 if given.quick else 1.0, given.peers_python)
-    for name in given.only:
-        tell(f"benchmarks.collective: {name} ...")
-        MEASUREMENTS[name](plan)
+    with own_loopback(given.congestion) if given.congestion else contextlib.nullcontext():
+        for name in given.only:
+            tell(f"benchmarks.collective: {name} ...")
+            MEASUREMENTS[name](plan)
     plan.report.show(facts, given.json, given.plot)
     return 0
 
