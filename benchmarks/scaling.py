@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a whole job gets faster with more trainers: word2vec from workspace_template, submitted to local nodes.
 
-    python -m benchmarks.scaling [--json FILE] [--quick] [--only 1,2,3] [--turns N]
+    python -m benchmarks.scaling [--json FILE] [--quick] [--only 1,2,3,sample] [--turns N] [--peers_python PYTHON]
 
 As many nodes as trainers, each with a pserver beside its trainer, all on this machine: what is shared is its cores.
-Samples a second are those of all trainers together, from the batch after the warm-up to the last.
+Samples a second are those of all trainers together, from the batch after the warm-up to the last. `sample`: three
+trainers with the settings that the README's job has, steps a second, beside one process without a server and beside
+PyTorch, which has the same net, all of it dense: alone, and three processes by DistributedDataParallel over gloo.
 """
 
 from __future__ import annotations
@@ -17,17 +19,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks import machine
-from benchmarks.arguments import parser
+from benchmarks.arguments import add_peers_python, parser
 from benchmarks.machine import ONE_THREAD
 from benchmarks.report import Report, tell
 from benchmarks.timing import Contender, interleave
 
 ROOT = Path(__file__).resolve().parents[1]
 COUNTS = ("1", "2", "3")
+SAMPLE = ("sample_job", "sample_alone", "sample_ddp", "sample_torch")
+SAMPLE_BATCH = 64
 WORDS, BATCH, BATCHES, QUICK_BATCHES, WARM_UP = 2000, 32, 400, 40, 20
 MANUAL = ("--manual_settings",)  # as slow as in PaddlePaddle's manual
 _JOB_S = 300.0
@@ -47,42 +53,119 @@ adagrad = paddle.optimizer.AdaGrad(
     regularization=paddle.optimizer.L2Regularization(train.settings.l2_rate),
 )
 trainer = paddle.trainer.SGD(cost, paddle.parameters.create(cost), adagrad, is_local=not train.cluster)
-times = []
+warm_up, times, cpu = %d, [], []
+
+def of_servers():
+    job, ticks = os.environ.get("PADDLE_JOB_ID", "").encode(), 0
+    for pid in filter(str.isdigit, os.listdir("/proc")) if job and not rank else ():
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as line, open(f"/proc/{pid}/environ", "rb") as env:
+                if b"pserver" in line.read().split(bytes(1)) and job in env.read():
+                    with open(f"/proc/{pid}/stat") as stat:
+                        ticks += sum(map(int, stat.read().rpartition(")")[2].split()[11:13]))
+        except OSError:
+            pass
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 def note(event):
     if isinstance(event, paddle.event.EndIteration):
         times.append(time.monotonic())
         if len(times) == 1:
             print("first", times[0], flush=True)
+        if len(times) == warm_up + 1:
+            cpu[:] = time.process_time(), of_servers()
+    if isinstance(event, paddle.event.EndPass):
+        cpu[:] = time.process_time() - cpu[0], of_servers() - cpu[1]
 
-lines = train.reader(train.own_files("./train.txt", rank, count))
+lines = paddle.reader.shuffle(train.reader(train.own_files("./train.txt", rank, count)), 10000)
 feeding = {name: column for column, name in enumerate(train.WORDS)}
 trainer.train(reader=paddle.batch(lines, train.settings.batch_size), num_passes=1, event_handler=note, feeding=feeding)
-done = (len(times) - %d) * train.settings.batch_size
-print("times", json.dumps([times[%d], times[-1], done]), flush=True)
+done = (len(times) - warm_up - 1) * train.settings.batch_size
+print("times", json.dumps([times[warm_up], times[-1], done, *cpu]), flush=True)
 """
+
+
+class Times(NamedTuple):
+    """What a trainer tells: when it began and ended, of how many samples, and the CPU time of it and of all servers."""
+
+    begin: float
+    end: float
+    samples: int
+    cpu_s: float
+    servers_cpu_s: float
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, write."""
-    arguments = parser("benchmarks.scaling", __doc__, COUNTS)
+    arguments = parser("benchmarks.scaling", __doc__, (*COUNTS, *SAMPLE))
     arguments.add_argument("--turns", type=int, default=3, metavar="N", help="of each number of trainers (3)")
+    add_peers_python(arguments, "PyTorch")
     given = arguments.parse_args(argv)
+    counts = [name for name in given.only if name in COUNTS]
     batches = QUICK_BATCHES if given.quick else BATCHES
     report = Report(tell=tell)
     with tempfile.TemporaryDirectory(prefix="paddle-scaling-") as folder:
-        contenders = [_contender(Path(folder), int(count), batches) for count in given.only]
-        found, failed = interleave(contenders, 1 if given.quick else given.turns)
-    report.add_all(found, failed, "samples/s")
-    for count in given.only[1:]:
-        first = given.only[0]
+        turns = 1 if given.quick else given.turns
+        contenders = [_contender(Path(folder), int(count), batches) for count in counts]
+        found, failed = interleave(contenders, turns)
+        report.add_all(found, failed, "samples/s")
+        sample = [name for name in given.only if name in SAMPLE]
+        _measure_sample(report, sample, Path(folder), 2 * batches, given.peers_python, turns)
+    for count in counts[1:]:
+        first = counts[0]
         report.compare(f"trainers_{count}_vs_{first}", f"trainers_{count}", f"trainers_{first}")
     report.show(machine.describe(("numpy", "pyzmq", "numba")), given.json, given.plot)
     return 0
 
 
+def _measure_sample(
+    report: Report, names: Sequence[str], folder: Path, batches: int, peers_python: str, turns: int
+) -> None:
+    """Measure steps a second, and the processor time of a step, of a trainer and of a server."""
+    cpu_ms: dict[str, list[float]] = {}
+    sides: dict[str, Callable[[], list[Times]]] = {
+        "sample_job": lambda: job_times(folder, 3, batches, ()),
+        "sample_alone": lambda: alone_times(folder, batches, ()),
+        "sample_ddp": lambda: torch_times(folder, 3, batches // 2, peers_python),
+        "sample_torch": lambda: torch_times(folder, 1, batches // 2, peers_python),
+    }
+
+    def measure(name: str, turn: int) -> float:
+        seen = sides[name]()
+        steps = sum(each.samples for each in seen) / SAMPLE_BATCH
+        for who, seconds in (("", [each.cpu_s for each in seen]), ("_server", [seen[0].servers_cpu_s])):
+            cpu_ms.setdefault(f"{name}{who}_cpu", []).append(sum(seconds) / steps * 1e3)
+        return rate(seen) / SAMPLE_BATCH
+
+    found, failed = interleave([Contender(name, partial(measure, name)) for name in names], turns)
+    report.add_all(found, failed, "steps/s")
+    for name, values in cpu_ms.items():
+        if min(values):
+            report.add(name, min(values), "ms/step", "least, of each")
+    for other in ("sample_alone", "sample_ddp"):
+        if {"sample_job", other} <= {*names}:
+            report.compare(f"sample_job_vs_{other.removeprefix('sample_')}", "sample_job", other)
+
+
 def job(folder: Path, trainers: int, batches: int, settings: Sequence[str] = MANUAL) -> float:
-    """Run one job; return samples a second of all its trainers.
+    """Run one job; return samples a second of all its trainers; see `job_times`."""
+    return rate(job_times(folder, trainers, batches, settings))
+
+
+def alone(folder: Path, batches: int, settings: Sequence[str] = MANUAL) -> float:
+    """Run the same in one process, without a server; return samples a second; see `alone_times`."""
+    return rate(alone_times(folder, batches, settings))
+
+
+def rate(seen: Sequence[Times]) -> float:
+    """Return samples a second of all."""
+    return sum(each.samples for each in seen) / (
+        max(each.end for each in seen) - min(each.begin for each in seen)
+    )
+
+
+def job_times(folder: Path, trainers: int, batches: int, settings: Sequence[str]) -> list[Times]:
+    """Run one job; return what its trainers tell.
 
     Args:
         batches: of 32, for each trainer.
@@ -110,16 +193,11 @@ def job(folder: Path, trainers: int, batches: int, settings: Sequence[str] = MAN
         if done.returncode:
             raise RuntimeError((done.stderr or done.stdout)[-500:])
         logs = [path.read_text() for path in workspace.glob("log/node_*/train.log")]
-        seen = [
-            json.loads(line[6:]) for log in logs for line in log.splitlines() if line.startswith("times ")
-        ]
-    if len(seen) != trainers:
-        raise RuntimeError(f"{len(seen)} of {trainers} trainers told their times")
-    return _rate(seen)
+    return _told("\n".join(logs), trainers)
 
 
-def alone(folder: Path, batches: int, settings: Sequence[str] = MANUAL) -> float:
-    """Run the same in one process, without a server; return samples a second.
+def alone_times(folder: Path, batches: int, settings: Sequence[str]) -> list[Times]:
+    """Run the same in one process, without a server.
 
     Raises:
         RuntimeError: it failed; says what it printed last.
@@ -139,12 +217,39 @@ def alone(folder: Path, batches: int, settings: Sequence[str] = MANUAL) -> float
         )
     if done.returncode:
         raise RuntimeError((done.stderr or done.stdout)[-500:])
-    return _rate([json.loads(line[6:]) for line in done.stdout.splitlines() if line.startswith("times ")])
+    return _told(done.stdout, 1)
 
 
-def _rate(seen: Sequence[tuple[float, float, int]]) -> float:
-    took_s: float = max(end for _, end, _ in seen) - min(begin for begin, _, _ in seen)
-    return sum(count for *_, count in seen) / took_s
+def torch_times(folder: Path, ranks: int, batches: int, python: str) -> list[Times]:
+    """Have PyTorch train the same net.
+
+    Args:
+        batches: of `SAMPLE_BATCH`, for each rank.
+
+    Raises:
+        RuntimeError: it failed; says what it printed last.
+    """
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        words = map(str, (ranks, batches, min(WARM_UP, batches // 2 - 2), Path(scratch, "meeting")))
+        done = subprocess.run(
+            [python, "-W", "ignore", "-m", "benchmarks.learning.torch_together", *words],
+            cwd=ROOT,
+            env={**os.environ, **ONE_THREAD, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=_JOB_S,
+            check=False,
+        )
+    if done.returncode:
+        raise RuntimeError((done.stderr or done.stdout)[-500:])
+    return _told(done.stdout, ranks)
+
+
+def _told(text: str, trainers: int) -> list[Times]:
+    lines = [line for line in text.splitlines() if line.startswith("times ")]
+    if len(lines) != trainers:
+        raise RuntimeError(f"{len(lines)} of {trainers} trainers told their times")
+    return sorted((Times(*json.loads(line[6:])) for line in lines), key=lambda each: -each.servers_cpu_s)
 
 
 def _contender(folder: Path, trainers: int, batches: int) -> Contender:
@@ -156,7 +261,7 @@ def prepare(workspace: Path, trainers: int, batches: int) -> None:
     (workspace / "output").mkdir(parents=True)
     shutil.copy(ROOT / "workspace_template" / "train.py", workspace)
     warm_up = min(WARM_UP, batches // 2 - 2)
-    (workspace / "measured.py").write_text(_ENTRY % (WORDS, warm_up + 1, warm_up))
+    (workspace / "measured.py").write_text(_ENTRY % (WORDS, warm_up))
     (workspace / "word_dict.pickle").write_bytes(pickle.dumps({str(i): i for i in range(WORDS)}))
     rng = random.Random(1)
     for piece in range(trainers):

@@ -49,11 +49,15 @@ def _steps(work: Work, name: str, batch: int, threads: int, compiled: bool) -> I
 
 @contextmanager
 def _job(work: Work) -> Iterator[Sides]:
-    """Samples a second of word2vec from workspace_template: a whole job's trainers, one process without a server."""
+    """Samples a second of word2vec from workspace_template: a whole job, one process without a server, PyTorch."""
     batches = 40 if work.is_quick else _BATCHES
     yield [
         Contender("ours_3_trainers", lambda turn: scaling.job(work.scratch, 3, batches, ())),
         Contender("alone", lambda turn: scaling.alone(work.scratch, batches, ())),
+        Contender(
+            "torch_ddp",
+            lambda turn: scaling.rate(scaling.torch_times(work.scratch, 3, batches // 2, work.peers_python)),
+        ),
     ]
 
 
@@ -78,7 +82,7 @@ ROWS = (
         "README's job: 3 trainers and 3 servers on this node, samples a second of all",
         "samples/s",
         _job,
-        (Versus("ours_3_trainers", "alone", 0.7),),
+        (Versus("ours_3_trainers", "alone", 0.7), Versus("ours_3_trainers", "torch_ddp", 1.5)),
         turns=3,
         warm_up=False,
         why="three trainers and three servers share the cores that one process has alone",
