@@ -26,12 +26,14 @@ from benchmarks.report import Report, tell
 from benchmarks.serving.measuring import Plan, goodput, latency, mixed_sizes, pace
 from benchmarks.serving.sides import KEY, Processes, ours, peer, raw, trained
 
-PEERS = ("ray", "torch")
+PEERS = ("ray", "torch", "mxnet")
 PACKAGES = ("numpy", "pyzmq", "numba", *PEERS)
 SIZES = {"4KB": 4 << 10, "1MB": 1 << 20, "40MB": 40_000_000, "400MB": 400_000_000}
 TRAINERS = (1, 2)
-WAYS = {"gloo": ("torch", (1, 2)), "ray": ("ray", (1,))}
+WAYS = {"gloo": ("torch", (1, 2)), "ps_lite": ("mxnet", (1, 2)), "ray": ("ray", (1,))}
 """way -> the package that it needs, and with how many trainers it is measured."""
+SMALL = ("4KB", "1MB")
+"""Sizes beside ps-lite too."""
 
 _START_S = 60.0
 PIECE = 256 << 10
@@ -158,6 +160,23 @@ def _peers(plan: Plan, python: str) -> None:
                 plan.report.compare(f"tcp_vs_{way}_{at}", f"tcp_beside_{at}", f"{way}_{at}")
 
 
+def _small_peers(plan: Plan, python: str) -> None:
+    for name in SMALL:
+        for count in TRAINERS:
+            size, at = SIZES[name], f"{name}_w{count}"
+            if not has(python, "mxnet"):
+                plan.report.lack(f"ps_lite_{at}", "mxnet is not installed")
+                continue
+            sides: dict[str, Callable[[], Processes]] = {
+                f"tcp_beside_{at}": partial(ours, [size], count, within_node=False),
+                f"sealed_beside_{at}": partial(ours, [size], count, key=KEY, within_node=False),
+                f"ps_lite_{at}": partial(peer, "ps_lite", size, count, python),
+            }
+            _contest(plan, sides, latency, size)
+            for wire in ("tcp", "sealed"):
+                plan.report.compare(f"{wire}_vs_ps_lite_{at}", f"{wire}_beside_{at}", f"ps_lite_{at}")
+
+
 def _contest(
     plan: Plan,
     sides: Mapping[str, Callable[[], Processes]],
@@ -188,7 +207,7 @@ NAMES = (*MEASUREMENTS, "peers")
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print, write."""
     arguments = parser("benchmarks.pserver", __doc__, NAMES)
-    add_peers_python(arguments, "torch and ray")
+    add_peers_python(arguments, "torch, ray and mxnet")
     arguments.add_argument("--turns", type=int, default=9, metavar="N", help="of each side (9)")
     given = arguments.parse_args(argv)
     facts = machine.describe(PACKAGES)
@@ -200,6 +219,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in given.only:
         tell(f"benchmarks.pserver: {name} ...")
         if name == "peers":
+            _small_peers(plan, given.peers_python)
             _peers(plan, given.peers_python)
         else:
             MEASUREMENTS[name](plan)

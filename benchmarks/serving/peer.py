@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process of another way to push a gradient and pull values: torch.distributed's gloo, or an actor of ray.
+"""A process of another way to push a gradient and pull values: torch.distributed's gloo, ps-lite, or an actor of ray.
 
     python -m benchmarks.serving.peer gloo <rank> <ranks> <port> <bytes>       rank 0 serves
+    python -m benchmarks.serving.peer ps_lite <rank> <ranks> <port> <bytes>    rank 0 schedules, the last serves
     python -m benchmarks.serving.peer ray 1 2 <port> <bytes>                   the actor is a process of its own
 
 The same sum and update as everywhere, in the library's own arrays; nothing is checked.
@@ -10,6 +11,7 @@ The same sum and update as everywhere, in the library's own arrays; nothing is c
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any
 
@@ -51,6 +53,24 @@ def _gloo(rank: int, ranks: int, port: str, size: int) -> None:
     distributed.send(order.fill_(_END), 0)
 
 
+def _ps_lite(rank: int, ranks: int, port: str, size: int) -> None:
+    """The key-value store of MXNet, which has ps-lite in it; its server adds up and keeps the sum."""
+    role = {0: "scheduler", ranks: "server"}.get(rank, "worker")
+    os.environ |= {"DMLC_ROLE": role, "DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": port}
+    os.environ |= {"DMLC_NUM_SERVER": "1", "DMLC_NUM_WORKER": str(ranks - 1), "DMLC_INTERFACE": "lo"}
+    mxnet: Any = importlib.import_module("mxnet")  # which serves, and ends, where it is no worker
+    store = mxnet.kv.create("dist_sync")
+    gradient, w = mxnet.nd.full((size // 4,), 1e-3), mxnet.nd.zeros((size // 4,))
+    store.init("w", w)
+
+    def step() -> None:
+        store.push("w", gradient)
+        store.pull("w", out=w)
+        w.wait_to_read()
+
+    take_turns(step)
+
+
 class _Server:
     """The actor."""
 
@@ -77,6 +97,6 @@ def _ray(rank: int, ranks: int, port: str, size: int) -> None:
 
 
 if __name__ == "__main__":
-    {"gloo": _gloo, "ray": _ray}[sys.argv[1]](
+    {"gloo": _gloo, "ps_lite": _ps_lite, "ray": _ray}[sys.argv[1]](
         int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], int(sys.argv[5])
     )

@@ -201,8 +201,8 @@ def peer(way: str, size: int, trainers: int, python: str) -> Processes:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     program = ["-m", "benchmarks.serving.peer", way]
-    if way == "gloo":
-        side.child([*program, "0", str(trainers + 1), port, str(size)], python)
+    for rank in {"gloo": [0], "ps_lite": [0, trainers + 1]}.get(way, []):
+        side.child([*program, str(rank), str(trainers + 1), port, str(size)], python)
     for rank in range(1, trainers + 1):
         side.trainer([*program, str(rank), str(trainers + 1), port, str(size)], python)
     side.wait_ready()
