@@ -21,8 +21,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-import pathspec
-
 from launcher.errors import WorkspaceError
 from launcher.system.digests import DIGEST_SIZE, Digests
 from launcher.text.wrapping import visible
@@ -162,7 +160,7 @@ def workspace_package(root: Path, withheld: Collection[str] = (), digests: Diges
     Raises:
         WorkspaceError: something in it cannot travel; names it.
     """
-    return _package(root, _read_ignored(root).match_file, _SHADOWS, withheld, digests)
+    return _package(root, _read_ignored(root), _SHADOWS, withheld, digests)
 
 
 def survey(root: Path, withheld: Collection[str], left_out: list[LeftOut]) -> Iterator[tuple[str, int]]:
@@ -171,7 +169,7 @@ def survey(root: Path, withheld: Collection[str], left_out: list[LeftOut]) -> It
     Args:
         left_out: gets what would not.
     """
-    for path, found in _walk(root, _read_ignored(root).match_file, [], left_out):
+    for path, found in _walk(root, _read_ignored(root), [], left_out):
         if path in withheld:
             left_out.append(LeftOut(path, _BY_VARIABLES))
             continue
@@ -209,17 +207,19 @@ def shard(package: Package, shard_dirs: Iterable[str], ranks: Collection[int], t
     return replace(package, entries=tuple(entry for entry in package.entries if is_here(entry)))
 
 
-def _read_ignored(root: Path) -> pathspec.GitIgnoreSpec:
+def _read_ignored(root: Path) -> Ignored:
     path = root / IGNORE_FILE
     try:
         if not path.is_file() and path.exists():  # a named pipe would never end
             raise WorkspaceError(f"{path}: must be a file")
         lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except FileNotFoundError:
-        lines = []
+        return lambda path: False
     except OSError as error:
         raise WorkspaceError(f"{path}: cannot be read: {error.strerror}") from error
-    return pathspec.GitIgnoreSpec.from_lines(lines)
+    import pathspec  # takes 8 ms, and few workspaces have the file
+
+    return pathspec.GitIgnoreSpec.from_lines(lines).match_file
 
 
 def _package(
