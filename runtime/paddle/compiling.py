@@ -32,3 +32,10 @@ def compiled(function: F) -> F:
     What was compiled is kept where `kernel_cache` says.
     """
     return cast(F, numba.njit(nogil=True, cache=place() is not None, error_model="numpy")(function))
+
+
+def inner(function: F) -> F:
+    """Compile a function that only compiled ones call, and Python never: without the wrappers, a third of the work."""
+    wrappers = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    njit: Any = numba.njit
+    return cast(F, njit(nogil=True, cache=place() is not None, error_model="numpy", **wrappers)(function))

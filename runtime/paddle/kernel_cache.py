@@ -13,6 +13,7 @@ there is no such folder, nothing is kept.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import hashlib
 import logging
@@ -22,7 +23,9 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
+from llvmlite.binding import get_host_cpu_name  # type: ignore[import-untyped]
 from numba.core import config
 from numba.core.caching import UserProvidedCacheLocator
 
@@ -32,6 +35,7 @@ PACKAGE = Path(__file__).resolve().parent
 _PARTS = ("compiling.py", "kernel_cache.py", "ops", "optim", "pserver")
 _UNUSED_S = 30 * 24 * 3600.0
 _MAX_LINKS = 40
+_LOCK_S, _LOOK_S = 60.0, 0.05
 
 
 def folders() -> Iterator[Path]:
@@ -141,6 +145,34 @@ def _make(made: Path) -> str:
             if (problem := weakness(Path(folder, name))) != "":
                 return problem
     return ""
+
+
+@contextlib.contextmanager
+def made_once(name: str) -> Iterator[None]:
+    """Compile here what several processes of a node need: one compiles, the others wait and then find it kept.
+
+    Nobody waits once it was done on such a processor, nor for longer than a minute.
+    """
+    kept = place()
+    done = None if kept is None else kept / f"{name}.{get_host_cpu_name()}.made"
+    if done is None or done.exists():
+        yield
+        return
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):  # without locks each makes its own
+            _lock(held.enter_context(done.with_suffix(".lock").open("a")))
+        yield
+        with contextlib.suppress(OSError):
+            done.touch()
+
+
+def _lock(file: IO[str]) -> None:
+    deadline = time.monotonic() + _LOCK_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(_LOOK_S)
 
 
 class Shared(UserProvidedCacheLocator):

@@ -49,6 +49,34 @@ MODULES = (
     "paddle.ops.base.conv_lines",
     "paddle.ops.base.lstm_kernels",
 )
+ONE_AT_A_TIME = """
+import threading
+from paddle.kernel_cache import made_once
+
+first_is_in, order = threading.Event(), []
+
+
+def first():
+    with made_once("loops"):
+        first_is_in.set()
+        second.join(0.3)  # it would not wait, were it let in
+        order.append("first made it")
+
+
+def then():
+    first_is_in.wait()
+    with made_once("loops"):
+        order.append("second found it")
+
+
+threads = first_thread, second = [threading.Thread(target=each) for each in (first, then)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+with made_once("loops"), made_once("loops"):  # nobody waits any more
+    print(order)
+"""
 SCRIPT = """
 import numpy as np
 from paddle.compiling import compiled
@@ -246,3 +274,11 @@ def plant(home: Path) -> Path:
     (index,) = (home / "cache").rglob("*add_scaled*.nbi")
     index.write_bytes(pickle.dumps(Strike(home.parent / "struck")))
     return index
+
+
+def test_one_process_of_a_node_compiles_and_the_others_wait_for_it(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    env = os.environ | {"PYTHONPATH": str(RUNTIME), "XDG_CACHE_HOME": str(tmp_path), "NUMBA_CACHE_DIR": ""}
+    argv = [sys.executable, "-P", "-c", ONE_AT_A_TIME]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+    assert done.stdout.strip() == "['first made it', 'second found it']"

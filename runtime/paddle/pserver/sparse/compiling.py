@@ -16,6 +16,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from paddle.compiling import compiled as compiled
+from paddle.compiling import inner as inner
 
 # Typed as what kernels call it with, which lacks numba's own first argument.
 _primitive = cast(Callable[[Callable[..., Any]], Any], intrinsic)
@@ -114,19 +115,19 @@ def copy_bytes(typing_context: Any, target: Any, source: Any, nbytes: Any) -> An
     return types.void(types.uint64, types.uint64, types.uint64), generate
 
 
-@compiled
+@inner
 def uint32s(address: Any, count: Any) -> Any:
     """Return the memory at an address (uint64) as (count,) uint32."""
     return carray(_uint32_at(address), count)
 
 
-@compiled
+@inner
 def uint64s(address: Any, count: Any) -> Any:
     """Return the memory at an address (uint64) as (count,) uint64."""
     return carray(_uint64_at(address), count)
 
 
-@compiled
+@inner
 def float32s(address: Any, count: Any) -> Any:
     """Return the memory at an address (uint64) as (count,) float32."""
     return carray(_float32_at(address), count)

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from paddle.pserver.sparse.compiling import compiled, float32s, prefetch, set_uint32, uint32_at
-from paddle.pserver.sparse.index_kernels import ABSENT
+from paddle.pserver.sparse.compiling import compiled, float32s, inner, prefetch, set_uint32, uint32_at
 from paddle.pserver.sparse.row_kernels import draw, prefetch_row, row_address, tick_address
 
 DESCENT, MOMENTUM, ADAGRAD, ADAGRAD_MOMENTUM, FLUID_ADAGRAD, ADAM = range(6)
@@ -28,7 +27,7 @@ _4 = np.uint64(4)
 _1F, _0F = np.float32(1.0), np.float32(0.0)
 
 
-@compiled
+@inner
 def _descent(rows: Any, g: Any, factors: Any) -> None:
     # w −= ηg
     eta = factors[0]
@@ -39,7 +38,7 @@ def _descent(rows: Any, g: Any, factors: Any) -> None:
             w[j] -= eta * g[i, j]
 
 
-@compiled
+@inner
 def _momentum(rows: Any, g: Any, factors: Any) -> None:
     # m = μm − ηg;  w += m
     eta, mu = factors[0], factors[1]
@@ -52,7 +51,7 @@ def _momentum(rows: Any, g: Any, factors: Any) -> None:
             w[j] += moved
 
 
-@compiled
+@inner
 def _adagrad(rows: Any, g: Any, factors: Any) -> None:
     # s += g²;  w −= η (1/√(s + ε)) g: the root's inverse is rounded before it is multiplied, as in the rule
     eta, epsilon = factors[0], factors[1]
@@ -64,7 +63,7 @@ def _adagrad(rows: Any, g: Any, factors: Any) -> None:
             w[j] -= eta * (_1F / np.sqrt(s[j] + epsilon)) * g[i, j]
 
 
-@compiled
+@inner
 def _adagrad_momentum(rows: Any, g: Any, factors: Any) -> None:
     # s += g²;  m = μm − η (1/√(s + ε)) g;  w += m
     eta, epsilon, mu = factors[0], factors[1], factors[2]
@@ -78,7 +77,7 @@ def _adagrad_momentum(rows: Any, g: Any, factors: Any) -> None:
             w[j] += moved
 
 
-@compiled
+@inner
 def _fluid_adagrad(rows: Any, g: Any, factors: Any) -> None:
     # s += g²;  w −= ηg/(√(s + s₀) + ε): states begin with 0 in memory, and what the rule begins with is added here
     eta, start, epsilon = factors[0], factors[1], factors[2]
@@ -90,7 +89,7 @@ def _fluid_adagrad(rows: Any, g: Any, factors: Any) -> None:
             w[j] -= eta * g[i, j] / (np.sqrt(s[j] + start) + epsilon)
 
 
-@compiled
+@inner
 def _adam(rows: Any, g: Any, factors: Any) -> None:
     # m = β₁m + (1 − β₁)g;  v = β₂v + (1 − β₂)g²;  w −= αm/(√v + ε): α has the correction by the batch in it, and
     # 1 − β comes rounded once from float64, since 1 − float32(β) is another number.
@@ -105,12 +104,12 @@ def _adam(rows: Any, g: Any, factors: Any) -> None:
             w[j] -= alpha * m[j] / (np.sqrt(v[j]) + epsilon)
 
 
-@compiled
+@inner
 def _state(row: Any, width: Any, number: Any) -> Any:
     return float32s(row + _4 * np.uint64(width * number), width)
 
 
-@compiled
+@inner
 def _apply(rows: Any, g: Any, formula: Any) -> None:
     """Change rows at addresses (n,) uint64 by gradients (n, width). Each formula has a loop of its own over them.
 
@@ -131,7 +130,7 @@ def _apply(rows: Any, g: Any, formula: Any) -> None:
         _adam(rows, g, factors)
 
 
-@compiled
+@inner
 def _add_up(base: Any, order: Any, begin: Any, end: Any, g: Any) -> None:
     # g = the sum of the gradients of one id. The first is copied, not added to zeros, and the others follow in the
     # order of the batch: so the plain form adds, and floats added in another order give other bits.
@@ -145,14 +144,14 @@ def _add_up(base: Any, order: Any, begin: Any, end: Any, g: Any) -> None:
             g[j] += values[j]
 
 
-@compiled
+@inner
 def _clip(g: Any, most: Any) -> None:
     for i in range(len(g)):
         for j in range(g.shape[1]):
             g[i, j] = min(max(g[i, j], -most), most)
 
 
-@compiled
+@inner
 def _decay(w: Any, l1: Any, l2: Any, batches: Any) -> None:
     # All decay that a row owes at once: it pays for the batches in which nobody came for it when somebody comes.
     # L1 moves each value towards 0, by no more than it has; L2 divides.
@@ -169,13 +168,22 @@ def _decay(w: Any, l1: Any, l2: Any, batches: Any) -> None:
 
 @compiled
 def change(
-    where: Any, numbers: Any, ids: Any, fresh: Any, drawing: Any, sums: Any, formula: Any, time: Any
+    where: Any,
+    here: Any,
+    numbers: Any,
+    ids: Any,
+    fresh: Any,
+    drawing: Any,
+    sums: Any,
+    formula: Any,
+    time: Any,
 ) -> None:
-    """Take one step of rows (n,) with the sums of their gradients; ABSENT ones are left out.
+    """Take one step of rows (n,) with the sums of their gradients.
 
     Args:
         where: (slabs, bits, floats), see `row_kernels`.
-        numbers: (n,) uint32, none twice but ABSENT. ids: (n,) int64.
+        here: (k,) int64: positions of the rows that there are; the others are left out.
+        numbers: (n,) uint32, none twice. ids: (n,) int64.
         fresh: (n,) bool: these rows hold nothing; they are drawn first, states 0.
         drawing: (key, kind, mean, spread), see `row_kernels.draw`.
         sums: (address, width, order, starts): gradients (m, width) float32 at an address; row i's are those
@@ -187,7 +195,6 @@ def change(
     base, width, order, starts = sums
     tick, caught_up = time
     key, kind, mean, spread = drawing
-    here = np.flatnonzero(numbers != ABSENT)
     g = np.empty((_BLOCK, width), np.float32)
     rows = np.empty(_BLOCK, np.uint64)
     batches = np.empty(_BLOCK, np.float32)

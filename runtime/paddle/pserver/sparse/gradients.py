@@ -37,6 +37,8 @@ def grouped(
 
     See `index_kernels.group`.
     """
-    first, order, starts = (np.empty(len(ids) + extra, np.int64) for extra in (0, 0, 1))
-    count = index_kernels.group(ids, first, order, starts)
-    return first[:count], order, starts
+    count = len(ids)
+    first, order, starts = np.empty(count, np.int64), np.empty(count, np.int64), np.zeros(count + 2, np.int64)
+    heads = np.full(max(16, 1 << (2 * count).bit_length()), -1, np.int32)
+    found = index_kernels.group(ids, first, order, starts, heads, np.empty(count, np.int32))
+    return first[:found], order, starts

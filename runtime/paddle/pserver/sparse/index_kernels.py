@@ -27,6 +27,7 @@ import numpy as np
 from paddle.pserver.sparse.compiling import (
     compiled,
     first_equal,
+    inner,
     int64_at,
     prefetch,
     set_int64,
@@ -50,7 +51,7 @@ _4, _8, _BUCKETS, _NUMBERS, _PASSED = np.uint64(4), np.uint64(8), np.uint64(5), 
 _ONE = np.uint32(1)
 
 
-@compiled
+@inner
 def mix(z: Any) -> Any:
     """Return one uint64 mixed: see `mixing`."""
     z = (z ^ (z >> _30)) * _FIRST
@@ -63,20 +64,20 @@ def empty_of(piece: int) -> int:
     return 1 if piece == 0 else 0
 
 
-@compiled
+@inner
 def _home(mixed: Any, piece: Any) -> Any:
     """Return the address of the line where a search begins."""
     line = (((mixed << np.uint64(piece.depth)) >> _32) * np.uint64(piece.lines)) >> _32
     return piece.address + np.uint64(LINE_BYTES) * line
 
 
-@compiled
+@inner
 def _next(line: Any, piece: Any) -> Any:
     line += np.uint64(LINE_BYTES)
     return piece.address if line == piece.address + np.uint64(LINE_BYTES * piece.lines) else line
 
 
-@compiled
+@inner
 def _search(key: Any, home: Any, piece: Any) -> Any:
     """Return the line that holds a key, and its place there: 5 if it is nowhere."""
     line = home
@@ -89,7 +90,7 @@ def _search(key: Any, home: Any, piece: Any) -> Any:
             return line, _BUCKETS
 
 
-@compiled
+@inner
 def _place(key: Any, number: Any, line: Any, piece: Any, empty: Any) -> None:
     """Put a key that is not there where it belongs."""
     place = first_equal(line, empty)
@@ -101,7 +102,7 @@ def _place(key: Any, number: Any, line: Any, piece: Any, empty: Any) -> None:
     set_uint32(line + _NUMBERS + _4 * place, number)
 
 
-@compiled
+@inner
 def _locate(key: Any, directory: Any, bits: Any) -> Any:
     """Return where the search for an id begins, and the entry of its piece."""
     mixed = mix(np.uint64(key))
@@ -109,7 +110,7 @@ def _locate(key: Any, directory: Any, bits: Any) -> Any:
     return _home(mixed, directory[entry]), entry
 
 
-@compiled
+@inner
 def _fetch(key: Any, directory: Any, bits: Any) -> None:
     """Begin to bring near the line where the search for an id begins, and the next, to which many of them go on."""
     home, _ = _locate(key, directory, bits)
@@ -211,14 +212,15 @@ def entries(piece: Any, empty: Any, ids: Any, numbers: Any) -> Any:
 
 
 @compiled
-def group(ids: Any, first: Any, order: Any, starts: Any) -> Any:
+def group(ids: Any, first: Any, order: Any, starts: Any, heads: Any, which: Any) -> Any:
     """Find equal ids: the distinct ones in order of their first appearance, and where each appears.
 
     Args:
         ids: (n,) int64.
         first: (n,) int64; its first m entries become the position of each distinct id's first appearance.
         order: (n,) int64; becomes all positions, those of one distinct id together and ascending.
-        starts: (n + 1,) int64; distinct id k is at order[starts[k] : starts[k + 1]].
+        starts: (n + 2,) int64, all 0; distinct id k is at order[starts[k] : starts[k + 1]].
+        heads: (a power of 2, at least 2n,) int32, all −1, and which (n,) int32: for this function's use.
 
     Returns:
         m.
@@ -226,12 +228,7 @@ def group(ids: Any, first: Any, order: Any, starts: Any) -> Any:
     # A small table of the batch's own, at most half full: a bucket has the number of a distinct id, and the id itself
     # is looked up where it first appears. Then a counting sort by that number.
     #     ids  7 2 7 9 2        first  0 1 3        order  0 2 | 1 4 | 3        starts  0   2   4   5
-    size = 16
-    while size < 2 * len(ids):
-        size *= 2
-    heads = np.full(size, -1, np.int32)
-    which = np.empty(len(ids), np.int32)
-    starts[: len(ids) + 1] = 0
+    size = len(heads)
     found = 0
     for i in range(len(ids)):
         bucket = np.int64(mix(np.uint64(ids[i])) & np.uint64(size - 1))
@@ -242,12 +239,12 @@ def group(ids: Any, first: Any, order: Any, starts: Any) -> Any:
             first[found] = i
             found += 1
         which[i] = heads[bucket]
-        starts[which[i] + 1] += 1
+        starts[which[i] + 2] += 1
     for k in range(found):
-        starts[k + 1] += starts[k]
-    filled = starts[:found].copy()
+        starts[k + 2] += starts[k + 1]
+    # starts[k + 1] is where k begins, and moves on to where it ends as its positions are written.
     for i in range(len(ids)):
         k = which[i]
-        order[filled[k]] = i
-        filled[k] += 1
+        order[starts[k + 1]] = i
+        starts[k + 1] += 1
     return found

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from paddle.pserver.sparse.compiling import compiled, copy_bytes, float32s, prefetch, uint32s
+from paddle.pserver.sparse.compiling import compiled, copy_bytes, float32s, inner, prefetch, uint32s
 from paddle.pserver.sparse.index_kernels import ABSENT, mix
 from paddle.pserver.sparse.mixing import GAMMA
 
@@ -35,21 +35,21 @@ _LOW = np.uint64(0xFFFFFFFF)
 _GAMMA = np.uint64(GAMMA)
 
 
-@compiled
+@inner
 def row_address(slabs: Any, bits: Any, floats: Any, number: Any) -> Any:
     """Return where a row's floats are."""
     place = np.int64(number) & ((1 << bits) - 1)
     return slabs[np.int64(number) >> bits] + _4 * np.uint64(place * floats)
 
 
-@compiled
+@inner
 def tick_address(slabs: Any, bits: Any, floats: Any, number: Any) -> Any:
     """Return where a row's tick is."""
     place = np.int64(number) & ((1 << bits) - 1)
     return slabs[np.int64(number) >> bits] + _4 * np.uint64((floats << bits) + place)
 
 
-@compiled
+@inner
 def prefetch_row(slabs: Any, bits: Any, floats: Any, number: Any, used: Any) -> None:
     """Begin to bring the first `used` floats of a row near."""
     at = row_address(slabs, bits, floats, number)
@@ -57,13 +57,13 @@ def prefetch_row(slabs: Any, bits: Any, floats: Any, number: Any, used: Any) -> 
         prefetch(at + np.uint64(offset))
 
 
-@compiled
+@inner
 def _even(half: Any, mean: Any, spread: Any) -> Any:
     # 24 of 32 random bits, as many as a float32 has: 0 .. 2^24 − 1 becomes −1 .. 1 − 2^−23 without being rounded.
     return np.float32(mean + spread * (np.float64(half >> _8) * 2.0**-23 - 1.0))
 
 
-@compiled
+@inner
 def draw(key: Any, kind: Any, mean: Any, spread: Any, row_id: Any, out: Any) -> None:
     """Write a new row's values to out (width,) float32: see `initial`."""
     width = len(out)

@@ -19,6 +19,7 @@ from paddle.errors import PserverError
 from paddle.pserver.sparse import row_kernels as kernels
 from paddle.pserver.sparse.formula_kernels import change
 from paddle.pserver.sparse.formulas import Formula
+from paddle.pserver.sparse.index_kernels import ABSENT
 from paddle.pserver.sparse.initial import KINDS, Initial
 from paddle.pserver.sparse.touching import Toucher
 
@@ -176,7 +177,8 @@ class Slabs:
         values, order, starts = gradients
         sums = np.uint64(values.ctypes.data), self.width, order, starts
         times = np.uint32(tick), np.float32(caught_up)
-        change(self._where, numbers, ids, fresh, self._draw, sums, formula, times)
+        here = np.flatnonzero(numbers != ABSENT)
+        change(self._where, here, numbers, ids, fresh, self._draw, sums, formula, times)
 
     def scatter(self, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
         """Write what `gather` gave back into the rows."""

@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 
+from paddle.kernel_cache import made_once
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.initial import Initial
@@ -25,8 +26,9 @@ _SEGMENT = 9
 def warm_up() -> None:
     """Do everything that a table does once, on a small one; at most once in a process."""
     start = time.monotonic()
-    for rule in ("momentum", "decayed_adagrad"):  # one has a compiled formula, one has none
-        _use(rule)
+    with made_once("growing"):
+        for rule in ("momentum", "decayed_adagrad"):  # one has a compiled formula, one has none
+            _use(rule)
     took_s = time.monotonic() - start
     if took_s > _TOLD_FROM_S:
         _log.info("growing tables: compiled in %.1f s", took_s)
