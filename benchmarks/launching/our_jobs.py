@@ -53,10 +53,13 @@ class JobTimes:
 
 
 class OurJobs:
-    """Starts jobs on all hosts of a cluster."""
+    """Starts jobs on all hosts of a cluster.
+
+    Args:
+        conf: assignments of conf.py.
+    """
 
     def __init__(self, cluster: Cluster, scratch: Path, **conf: object) -> None:
-        """`conf`: assignments for conf.py."""
         self._cluster = cluster
         self._scratch = scratch
         self._conf = {**PATIENCE, **conf}

@@ -24,8 +24,7 @@ def measure(run: Run, count: int) -> None:
     with Cluster(count) as cluster:
         imports: list[float] = []
         contenders = [
-            Contender(f"whole_{count}_ours", whole(cluster, run)),
-            Contender(f"whole_{count}_resident", whole(cluster, run, RESIDENT_S=600)),
+            *(Contender(f"whole_{count}_{name}", turn) for name, turn in ours(cluster, run).items()),
             Contender(f"start_{count}_ours", lambda _: _agents(cluster, run, imports)),
         ]
         for name, turn in others(cluster).items():
@@ -42,6 +41,8 @@ def measure(run: Run, count: int) -> None:
         {
             f"whole_{count}_ours": "paddle.py from its start to the prompt: `true` ran on every host, logs are here",
             f"whole_{count}_resident": "the same with RESIDENT_S: agents wait on the hosts from the turn before",
+            f"whole_{count}_openssh_client": 'the same with SSH_CLIENT = "openssh", which is tuned',
+            f"whole_{count}_open_connections": "the same with an open ControlMaster connection to every host",
             f"start_{count}_ours": "hello of every agent; its process had done its imports",
             f"start_{count}_openssh": "xargs -P: `true` ran on every host",
         },
@@ -91,8 +92,31 @@ def _turns_of(cluster: Cluster, argv: Sequence[str]) -> Callable[[int], float]:
     return lambda turn: timed(cluster, argv)
 
 
+def ours(cluster: Cluster, run: Run) -> dict[str, Callable[[int], float]]:
+    """The whole command as it comes, with agents that wait, and with OpenSSH's client, over open connections too."""
+    usual, tuned, kept = (
+        cluster.ssh_config.read_text(),
+        run.scratch / "tuned",
+        run.scratch / "open_connections",
+    )
+    # as the rivals have it; ssh's own first choice of today costs each login 55 ms here
+    tuned.write_text("KexAlgorithms curve25519-sha256\nCiphers aes128-gcm@openssh.com\n" + usual)
+    kept.write_text(f"ControlMaster auto\nControlPath {cluster.state}/%h\nControlPersist 120\n" + usual)
+    client = {"SSH_CLIENT": "openssh"}
+    return {
+        "ours": whole(cluster, run),
+        "resident": whole(cluster, run, RESIDENT_S=600),
+        "openssh_client": whole(cluster, run, **client, SSH_CONFIG=str(tuned)),
+        "open_connections": whole(cluster, run, **client, SSH_CONFIG=str(kept)),
+    }
+
+
 def whole(cluster: Cluster, run: Run, **conf: object) -> Callable[[int], float]:
-    """The whole command, on hosts that have everything from an earlier turn; `conf`: assignments for conf.py."""
+    """The whole command, on hosts that have everything from an earlier turn.
+
+    Args:
+        conf: assignments of conf.py.
+    """
     jobs, workspace = OurJobs(cluster, run.scratch, **conf), run.workspace("true")
     (workspace / TRUE).write_text("#!/bin/sh\n")
     (workspace / TRUE).chmod(0o755)
