@@ -9,6 +9,7 @@ The clock runs from the command until every trainer has trained a batch. All hos
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from pathlib import Path
@@ -19,6 +20,7 @@ from benchmarks.launching.run import ROOT
 from benchmarks.scaling import prepare
 from tests.cluster.hosts import Cluster
 
+_FIRST = re.compile(r"^first ([\d.]+)$", re.MULTILINE)
 BATCHES = 6  # two after the first, for the times that nobody asks for
 OURS, THEIRS = "first-ours", "first-theirs"
 PORTS = ("--port=7164", "--ports_num=1", "--ports_num_for_sparse=1")
@@ -92,7 +94,7 @@ class FirstStep:
         return self._last(done.stdout) - begun
 
     def _last(self, text: str) -> float:
-        seen = [float(line.split()[1]) for line in text.splitlines() if line.startswith("first ")]
+        seen = [float(at) for at in _FIRST.findall(text)]
         if len(seen) != len(self._cluster.hosts):
             raise RuntimeError(f"{len(seen)} of {len(self._cluster.hosts)} trainers trained: {text[-500:]}")
         return max(seen)

@@ -150,7 +150,7 @@ ROWS = (
         partial(_first_step, is_first=False),
         (Versus("ours", "rsync_ssh", 1.0),),
         turns=5,
-        why="the launcher's own 0.5 s of a core; pservers answer before trainers start",
+        why="the launcher's own 0.4 s of a core and an agent a host; pservers answer before trainers start",
     ),
     Row(
         "first_step_first_job",
@@ -160,7 +160,7 @@ ROWS = (
         (Versus("ours", "rsync_ssh", 0.91),),
         turns=3,
         warm_up=False,
-        why="as above; the runtime is checked file by file",
+        why="the same; and the runtime is checked file by file",
     ),
     Row(
         "line",
