@@ -28,7 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser("benchmarks.whole", __doc__, ROWS)
     add_peers_python(arguments, "torch and mpi4py")
     arguments.add_argument(
-        "--ps_lite", default="", metavar="DIR", help="a built ps-lite: include, build/libps.a"
+        "--ps_lite_python",
+        metavar="PYTHON",
+        help="the Python that has mxnet, and ps-lite in it (--peers_python)",
     )
     arguments.add_argument("--turns", type=int, default=5, metavar="N", help="of each side, at most (5)")
     arguments.add_argument(
@@ -53,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 turns=1 if given.quick else given.turns,
                 is_quick=given.quick,
                 peers_python=given.peers_python,
-                ps_lite=given.ps_lite,
+                ps_lite_python=given.ps_lite_python or given.peers_python,
                 congestion=given.congestion,
                 scratch=own,
             )

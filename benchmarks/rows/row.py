@@ -30,7 +30,7 @@ class Work:
         turns: of each side, at most.
         is_quick: little work: to see that everything runs.
         peers_python: the Python that has PyTorch and mpi4py.
-        ps_lite: directory of a built ps-lite, or empty.
+        ps_lite_python: the Python that has MXNet, which has ps-lite in it.
         congestion: the congestion control of all sides where they meet on this machine.
         scratch: a directory that is removed at the end.
     """
@@ -38,7 +38,7 @@ class Work:
     turns: int
     is_quick: bool
     peers_python: str
-    ps_lite: str
+    ps_lite_python: str
     congestion: str
     scratch: Path
 

@@ -8,19 +8,18 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
 
 from benchmarks.collectives.sides import Ranks, installed
 from benchmarks.rows.loopback import own_loopback
 from benchmarks.rows.row import Lacking, Row, Sides, Versus, Work
 from benchmarks.serving.measuring import goodput_of, latency_of
-from benchmarks.serving.sides import KEY, Processes, ours, peer, ps_lite, ps_lite_program, raw
+from benchmarks.serving.sides import KEY, Processes, ours, peer, raw
 from benchmarks.timing import Contender
 
 _SIZES = {"4KB": 4 << 10, "1MB": 1 << 20, "40MB": 40_000_000}
 _SMALL = 64 << 10
 _TURN_BYTES, _MOST_STEPS = 400_000_000, 500
-_PACKAGES = {"gloo": "torch", "mpi": "mpi4py"}
+_PACKAGES = {"gloo": "torch", "mpi": "mpi4py", "ps_lite": "mxnet"}
 
 
 def _steps(work: Work, size: int) -> int:
@@ -37,7 +36,7 @@ def _pushes(work: Work, name: str, trainers: int, ways: Sequence[str]) -> Iterat
         "node": partial(ours, [size], trainers, in_place=True),
         "sockets": partial(raw, size, trainers, work.congestion),
         "gloo": partial(peer, "gloo", size, trainers, work.peers_python),
-        "ps_lite": lambda: ps_lite(ps_lite_program(Path(work.ps_lite), work.scratch), size, trainers),
+        "ps_lite": partial(peer, "ps_lite", size, trainers, work.ps_lite_python),
     }
 
     def measured(side: Processes, turn: int) -> float:
@@ -47,12 +46,10 @@ def _pushes(work: Work, name: str, trainers: int, ways: Sequence[str]) -> Iterat
     with own_loopback(work.congestion), ExitStack() as stack:
         sides: list[Contender | Lacking] = []
         for way in ways:
+            python = work.ps_lite_python if way == "ps_lite" else work.peers_python
             package = _PACKAGES.get(way)
-            if package and not installed(work.peers_python, package):
-                sides.append(Lacking(way, f"{package} is not installed in {work.peers_python}"))
-                continue
-            if way == "ps_lite" and not work.ps_lite:
-                sides.append(Lacking(way, "no --ps_lite names a built one"))
+            if package and not installed(python, package):
+                sides.append(Lacking(way, f"{package} is not installed in {python}"))
                 continue
             side = stack.enter_context(starts[way]())
             if size < _SMALL and trainers == 1:

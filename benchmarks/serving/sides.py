@@ -88,10 +88,9 @@ class Processes:
         self._children.append(child)
         return child
 
-    def trainer(self, argv: Sequence[str], python: str = sys.executable) -> subprocess.Popen[str]:
+    def trainer(self, argv: Sequence[str], python: str = sys.executable) -> None:
         """Start a trainer."""
         self._trainers.append(self.child(argv, python, stdin=subprocess.PIPE))
-        return self._trainers[-1]
 
     def part(self) -> Self:
         """Give server and trainers a core each, as far as there are such; return this."""
@@ -209,58 +208,6 @@ def peer(way: str, size: int, trainers: int, python: str) -> Processes:
     return side
 
 
-def ps_lite(program: Path, size: int, trainers: int) -> Processes:
-    """ps-lite's scheduler, one server and its trainers; see `ps_lite.cc` and `ps_lite_program`."""
-    side = Processes()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    env = {
-        "DMLC_NUM_WORKER": str(trainers),
-        "DMLC_NUM_SERVER": "1",
-        "DMLC_PS_ROOT_URI": "127.0.0.1",
-        "DMLC_PS_ROOT_PORT": port,
-        "DMLC_INTERFACE": "lo",
-    }
-    for role in ("scheduler", "server", *["worker"] * trainers):
-        argv = [_EXECUTE, json.dumps({**env, "DMLC_ROLE": role}), str(program), str(size)]
-        start = side.trainer if role == "worker" else side.child
-        start(["-c", *argv])
-    side.wait_ready()
-    return side
-
-
-def ps_lite_program(built: Path, folder: Path) -> Path:
-    """Compile our side of a ps-lite that was built, and return the program.
-
-    Args:
-        built: ps-lite's directory, with `include` and `build/libps.a`.
-
-    Raises:
-        RuntimeError: it cannot be compiled.
-    """
-    program = folder / "ps_lite"
-    needs = ["-lprotobuf-lite"] if list(built.glob("**/meta.pb.h")) else []
-    includes = [f"-I{built / 'include'}", f"-I{built / 'deps/include'}", f"-L{built / 'deps/lib'}"]
-    parts = [
-        str(Path(__file__).with_name("ps_lite.cc")),
-        str(built / "build/libps.a"),
-        "-lzmq",
-        *needs,
-        "-lpthread",
-    ]
-    done = subprocess.run(
-        ["g++", "-O3", "-march=native", "-std=c++14", "-w", *includes, "-o", str(program), *parts],
-        capture_output=True,
-        text=True,
-        timeout=_TURN_S,
-        check=False,
-    )
-    if done.returncode:
-        raise RuntimeError(f"ps-lite in {built}: {done.stderr.strip()[-300:]}")
-    return program
-
-
-_EXECUTE = "import json, os, sys; os.execve(sys.argv[2], sys.argv[2:], os.environ | json.loads(sys.argv[1]))"
 # A job key belongs into the environment, which nobody else can read; here it is a constant.
 _WITH_ENVIRONMENT = """
 import json, os, runpy, sys
