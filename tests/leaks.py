@@ -19,7 +19,8 @@ class Belongings:
     """Threads, child processes and sockets of the test process at one moment.
 
     Attributes:
-        threads: Python threads that run; without the one that pyzmq keeps from a process's first large message on.
+        threads: Python threads that run; without those that a process keeps: pyzmq's, from its first large message
+            on, and those that compute (docs/threads.md), from its first large convolution on.
         children: (pid, command line) of child processes; hosts of a test cluster are left out.
         sockets: kernel names of open sockets.
         at: seconds since boot.
@@ -70,7 +71,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def _is_ours(thread: threading.Thread) -> bool:
-    return type(thread).__module__ != "zmq.utils.garbage"
+    return type(thread).__module__ != "zmq.utils.garbage" and not thread.name.startswith("paddle-compute")
 
 
 def _children() -> list[tuple[int, str]]:
