@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from typing import NamedTuple
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 _TOP_PAD = 16 << 20
+_MOST_BEFORE_2_35 = 32 << 20
 # By these a user tunes the C library: what they say goes first.
 _TUNED_BY = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_")
 
@@ -52,8 +54,20 @@ def keep_freed_memory(wanted: Kept) -> None:
     except (OSError, AttributeError):
         return
     _kept = most
-    mallopt(_M_MMAP_THRESHOLD, most.blocks)
-    mallopt(_M_TRIM_THRESHOLD, most.free)
+    tell(mallopt, most)
+
+
+def tell(mallopt: Callable[[int, int], int], kept: Kept) -> None:
+    """Say what to keep.
+
+    Args:
+        mallopt: mallopt(3), which returns 0 for what it refuses.
+    """
+    # glibc before 2.35 refuses larger thresholds. Left at its 128 KiB this would not grow by itself any more, once
+    # the other two are set, and every larger block would be mapped anew.
+    if not mallopt(_M_MMAP_THRESHOLD, kept.blocks):
+        mallopt(_M_MMAP_THRESHOLD, min(kept.blocks, _MOST_BEFORE_2_35))
+    mallopt(_M_TRIM_THRESHOLD, kept.free)
     mallopt(_M_TOP_PAD, _TOP_PAD)
 
 

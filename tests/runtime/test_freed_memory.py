@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from paddle.freed_memory import STEPS, tell
 from tests.floors import ROOT
 
 # Hidden values of 2 MB each, so that glibc left alone maps them anew in every step.
@@ -51,3 +52,17 @@ def test_steps_use_memory_again_unless_the_user_tunes_malloc() -> None:
     kept, tuned = faults(), faults(MALLOC_MMAP_THRESHOLD_="131072")
     assert kept < 100
     assert tuned > 2000
+
+
+def test_an_older_glibc_which_refuses_large_thresholds_keeps_blocks_of_up_to_its_most() -> None:
+    set_to: dict[int, int] = {}
+
+    def mallopt_of_2_34(parameter: int, value: int) -> int:
+        if parameter == -3 and value > 32 << 20:
+            return 0
+        set_to[parameter] = value
+        return 1
+
+    tell(mallopt_of_2_34, STEPS)
+    assert set_to[-3] == 32 << 20
+    assert set_to[-1] == STEPS.free
