@@ -48,7 +48,7 @@ def shuffle(reader: Reader[T], buf_size: int) -> Reader[T]:
             random.shuffle(buffer)
             yield from buffer
 
-    return marked(read)
+    return marked(read, [] if buf_size > 1 else [reader])
 
 
 def chain(*readers: Reader[T]) -> Reader[T]:

@@ -75,6 +75,7 @@ READERS: dict[str, tuple[Callable[[], Any], bool]] = {
     "a program of the user's": (samples, False),
     "its batches": (paddle.batch(samples, 2), False),
     "shuffled": (paddle.batch(paddle.reader.shuffle(samples, 4), 2), True),
+    "shuffled in a buffer of one sample": (paddle.batch(paddle.reader.shuffle(samples, 1), 2), False),
     "the first ones of shuffled ones": (paddle.reader.firstn(paddle.reader.shuffle(samples, 4), 3), True),
     "buffered": (paddle.reader.buffered(paddle.batch(samples, 2), 1), True),
     "mapped by threads": (paddle.reader.xmap_readers(abs, samples, 1, 1), True),
