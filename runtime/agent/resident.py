@@ -43,20 +43,34 @@ def wait(settings: Dict[str, Any]) -> None:
     """Serve one job after the other until the time is over.
 
     Args:
-        settings: `listener`, a descriptor; `certificate` and `key`, PEM; `wait_s`; `name`: another resident agent of
-            this name is ended.
+        settings: `listener`, a descriptor; `certificate` and `key`, PEM; `wait_s`; `name`: of the resident agents of
+            one name, those that began before the last one are ended.
     """
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.close(null)
-    for one in residents.find():
-        if one.name == settings["name"]:
-            one.end()
-    residents.call_this_process(residents.NAME)
+    residents.call_this_process(
+        residents.NAME
+    )  # before it looks: of two that begin at once, one sees the other
+    if not _is_last(settings["name"]):
+        return
     gc.freeze()
     listener = socket.socket(fileno=settings["listener"])
     who = identity(settings["certificate"], settings["key"])
     ResidentAgent(listener, who, settings["wait_s"]).run()
+
+
+def _is_last(name: str) -> bool:
+    """End the resident agents of our name that began before this one; whether none began after it."""
+    own = os.getpid()
+    there = {one.process.pid: one for one in residents.find() if one.name == name}
+    began = {pid: (one.process.start, pid) for pid, one in there.items()}
+    if own not in began:  # then nobody else would find it either, `clean` for one
+        return False
+    for pid, one in there.items():
+        if began[pid] < began[own]:
+            one.end()
+    return max(began, key=began.__getitem__) == own
 
 
 class Visitor:
@@ -203,17 +217,24 @@ class ResidentAgent:
         errors, said = os.pipe()
         self._job = os.fork()
         if self._job == 0:
-            _serve(nonce, _came(connection), theirs.fileno(), said)
+            came = _came(connection)
+            # with these the agent would hold its own stream open, and never hear that the launcher is gone
+            self._let_go(ours.detach(), errors, connection.detach())
+            _serve(nonce, came, theirs.fileno(), said)
         if os.fork() == 0:
-            self._listener.close()
-            for fd in (theirs.fileno(), said, self._woken, self._wake):
-                os.close(fd)
+            self._let_go(theirs.detach(), said)
             _carry(connection, ours, errors)
         ours.close()
         theirs.close()
         os.close(errors)
         os.close(said)
         os.close(connection.detach())  # without a word of TLS: the child goes on with it
+
+    def _let_go(self, *others: int) -> None:
+        """Close what is this process's alone, and others: in a fork."""
+        self._listener.close()
+        for fd in (*others, self._woken, self._wake):
+            os.close(fd)
 
 
 def _came(connection: ssl.SSLSocket) -> str:

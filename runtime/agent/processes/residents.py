@@ -59,9 +59,11 @@ def find() -> List[Resident]:
         if one.state in ("Z", "X") or one.pid != one.session or _called(one.pid) != NAME:
             continue
         name, port, wait_s, root_dir = [*_marked(one.pid).split(" ", 3), "", "", ""][:4]
-        if port.isdigit():
-            has_job = bool(process_tree.descendants(seen, [one.pid]))
+        has_job = bool(process_tree.descendants(seen, [one.pid]))
+        try:
             found.append(Resident(one, name, int(port), float(wait_s), root_dir, has_job))
+        except ValueError:  # somebody who only calls himself so
+            continue
     return found
 
 
@@ -76,6 +78,8 @@ def _called(pid: int) -> bytes:
 def _marked(pid: int) -> str:
     try:
         with open("/proc/%d/environ" % pid, "rb") as file:
+            if os.fstat(file.fileno()).st_uid != os.geteuid():  # root may read everybody's
+                return ""
             environ = file.read()
     except OSError:  # somebody else's
         return ""
