@@ -90,7 +90,10 @@ class TlsStream:
                 self._exchange(deadline)
 
     def _exchange(self, deadline: float, reads: bool = True) -> None:
-        self._socket.settimeout(max(0.01, deadline - time.monotonic()))
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:  # though it says something all the time, byte by byte
+            raise TimeoutError("it takes too long")
+        self._socket.settimeout(left_s)
         self._socket.sendall(self._outgoing.read())
         if reads:
             data = self._socket.recv(PIECE)

@@ -74,7 +74,8 @@ class Residents:
         self._busy: set[int] = set()
         self._made: dict[int, Certificate] = {}
         self._knocks: dict[int, tuple[socket.socket, str, int]] = {}
-        self._login = ""
+        self._way = ""  # what logins go by, but for the known hosts
+        self._known_hosts: bytes | None = None
         self._reading = threading.Lock()
 
     @property
@@ -92,9 +93,8 @@ class Residents:
         record = self._known.pop(node_id, None)
         if record is None:
             return None, ""
-        with self._reading:  # once, not once for each thread that waits
-            self._login = self._login or _login(self._ssh, self._state)
-        if record.login != self._login:
+        login = self._login(anew=False)
+        if not login or record.login != login:
             return (
                 None,
                 "no resident agent is used: the agent, the ssh config or the known hosts are others now",
@@ -126,6 +126,9 @@ class Residents:
         Raises:
             ValueError: that is no address.
         """
+        self._login(
+            anew=True
+        )  # this login may have added known hosts; what is changed from now on, no login went by
         family = socket.AF_INET6 if ipaddress.ip_address(address).version == 6 else socket.AF_INET
         knock = socket.socket(family, socket.SOCK_STREAM)
         knock.setblocking(False)
@@ -137,15 +140,29 @@ class Residents:
         for node_id in self._reached:
             with contextlib.suppress(OSError):
                 os.utime(self._path(node_id))
-        # after logins, which may have added known hosts
-        login = _login(self._ssh, self._state) if self._knocks else ""
+        login = self._login(anew=False) if self._knocks else ""
         for node_id, (knock, address, port) in self._knocks.items():
-            if _is_connected(knock) and node_id in self._made:
+            if login and _is_connected(knock) and node_id in self._made:
                 made = self._made[node_id]
                 record = _Record(address, port, made.certificate, made.key, login)
                 file_cache.keep(self._path(node_id), json.dumps(asdict(record)).encode())
             knock.close()
         self._knocks.clear()
+
+    def _login(self, anew: bool) -> str:
+        """What a login goes by, as a digest, or nothing where that cannot be read: a login tells why.
+
+        Args:
+            anew: known hosts as they are now, not as they were looked at last.
+        """
+        with self._reading:  # once, not once for each thread that waits
+            try:
+                self._way = self._way or _way(self._ssh, self._state)
+                if anew or self._known_hosts is None:
+                    self._known_hosts = _known_hosts(self._ssh)
+            except (OSError, ValueError):
+                return ""
+            return _digest(self._known_hosts + self._way.encode())
 
     def _load(self, node_id: int) -> _Record | None:
         path = self._path(node_id)
@@ -222,16 +239,15 @@ def _context(record: _Record, certificate: bytes) -> ssl.SSLContext:
     return context
 
 
-def _login(ssh: SshSettings, state: Path) -> str:
-    """What a login goes by, as a digest: settings, ssh config, known hosts, user, and the agent that it would start."""
-    try:
-        known_hosts = ssh.known_hosts.read_bytes() if ssh.known_hosts.exists() else b""
-        config = read_ssh_config(ssh.config)
-    except (OSError, ValueError):  # a login tells it
-        return ""
+def _way(ssh: SshSettings, state: Path) -> str:
+    """What a login goes by, as a digest: settings, ssh config, user, and the agent that it would start."""
     agent = packed_agent(folder=state / MEMORIES).digest
-    about = (repr(ssh), config, os.environ.get("USER"), agent)
-    return _digest(known_hosts + repr(about).encode("utf-8", "surrogateescape"))
+    about = (repr(ssh), read_ssh_config(ssh.config), os.environ.get("USER"), agent)
+    return _digest(repr(about).encode("utf-8", "surrogateescape"))
+
+
+def _known_hosts(ssh: SshSettings) -> bytes:
+    return ssh.known_hosts.read_bytes() if ssh.known_hosts.exists() else b""
 
 
 def _digest(data: bytes) -> str:
