@@ -21,7 +21,7 @@ from launcher.connection.shell import agent_command
 from launcher.errors import ConnectError
 from launcher.ssh import openssh_options as options
 from launcher.ssh.openssh_stream import OpenSshStream
-from launcher.ssh.openssh_words import FailedLogin, explain
+from launcher.ssh.openssh_words import FailedLogin, explain, not_looked_up
 from launcher.ssh.reasons import check_keys
 from launcher.ssh.retry import TurnedAwayError, patiently
 
@@ -93,11 +93,10 @@ class OpenSshLogins:
                 )
             except (OSError, subprocess.TimeoutExpired) as error:
                 raise _not_started(node or host, error) from error
-        if done.returncode:
-            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            reason = f"the ssh config {self._settings.config}: {' | '.join(said)}."
-            raise ConnectError((node or host).text, reason)
-        return options.printed_options(done.stdout.decode("utf-8", "replace"))
+        found = options.printed_options(done.stdout.decode("utf-8", "replace"))
+        if done.returncode or "hostname" not in found:
+            raise not_looked_up((node or host).text, done.stderr)
+        return found
 
     def _log_in(self, host: Host, python: str, config_text: str, bootstrap: Bootstrap) -> OpenSshStream:
         check_keys(self._settings, host)
@@ -155,4 +154,12 @@ def _not_started(host: Host, error: OSError | subprocess.TimeoutExpired) -> Conn
             'conf.py says SSH_CLIENT = "openssh", and PATH has no program `ssh`.',
             "Install OpenSSH's client (openssh-client), or leave SSH_CLIENT out.",
         )
-    return ConnectError(host.text, f"ssh cannot be run: {error}.")
+    if isinstance(error, subprocess.TimeoutExpired):
+        return ConnectError(
+            host.text,
+            f"`ssh -G`, which tells what the ssh config says, did not end within {ASK_S:g} s.",
+            "See `Match exec` in your ssh config.",
+        )
+    return ConnectError(
+        host.text, f"ssh cannot be run: {error}.", "See `command -v ssh`: the first in PATH is taken."
+    )

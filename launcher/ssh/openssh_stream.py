@@ -78,8 +78,11 @@ class OpenSshStream:
                 raise TimeoutError
             self._hear()
             with contextlib.suppress(BlockingIOError):
-                return bool(self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
-        return True
+                if self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+                    return True
+                self._hear()  # a command that ended at once was asked for all the same
+                break
+        return self.words.is_logged_in
 
     def interrupt(self) -> None:
         """Have `ssh` end now, whatever it waits for; `end` must not have been called."""

@@ -25,11 +25,13 @@ DEBUG = "debug1: "
 # What a session ends with, and what is said after the end of the way to a server, which says why itself.
 _NOISE = re.compile(
     r"Authenticated to .*|Transferred: sent .*|Bytes per second: .*|Killed by signal 1\.|@+||"
+    r".*: terminating, [0-9]+ bad configuration options|"
     r"(?:Connection closed by|Connection to) UNKNOWN port .*|"
     r"kex_exchange_identification: Connection closed by remote host|stdio forwarding failed"
 )
 _PROXY_ENDED = re.compile(r".*UNKNOWN port 65535")
 _BUSY = "Exceeded MaxStartups"
+CONFIG_MISTAKE = r"^.+ line [0-9]+: .*$|^Can't open user config.*$"
 
 
 @dataclass
@@ -46,11 +48,13 @@ class Words:
 
     Attributes:
         is_logged_in: the node's command was asked for.
+        is_let_in: the last server took the user.
         own: the last lines of `ssh` itself, and of those on the way, without those that tell nothing.
     """
 
     def __init__(self) -> None:
         self.is_logged_in = False
+        self.is_let_in = False
         self.own: deque[str] = deque(maxlen=KEPT_LINES)
         self.host_key = ""
         self.greeting = ""
@@ -101,7 +105,7 @@ class Words:
 
     def _note_authenticating(self, host: str, port: str, user: str) -> None:
         self.server = _Server(host, int(port), user)
-        self.keys, self.has_accepted_key = [], False
+        self.keys, self.has_accepted_key, self.is_let_in = [], False, False
 
     def _note_host_key(self, key: str) -> None:
         self.host_key = key
@@ -117,6 +121,9 @@ class Words:
 
     def _note_proxied(self) -> None:
         self.is_proxied = True
+
+    def _note_let_in(self) -> None:
+        self.is_let_in = True
 
     def _note_forwarding(self, target: str) -> None:
         self.target = target
@@ -137,6 +144,7 @@ _FACTS: tuple[tuple[re.Pattern[str], Callable[..., None]], ...] = (
     (re.compile(r"kex_exchange_identification: banner line 0: (.*)"), Words._note_greeted),
     (re.compile(r"Executing proxy command: .*"), Words._note_proxied),
     (re.compile(r"channel_connect_stdio_fwd: (.*)"), Words._note_forwarding),
+    (re.compile(r"Entering interactive session\."), Words._note_let_in),
     (re.compile(r"auto-mux: Trying existing master.*"), Words._note_master),
     (re.compile(r"(?:Sending command: |.*master session id: ).*"), Words._note_done),
 )
@@ -177,6 +185,13 @@ def explain(words: Words, attempt: FailedLogin) -> tuple[ConnectError, bool]:
     return ConnectError(attempt.node, what, visible(reason.hint)), is_busy
 
 
+def not_looked_up(node: str, said: bytes) -> ConnectError:
+    """Why `ssh -G` does not tell what the configuration says about a node."""
+    words = Words()
+    words.feed(said + b"\n")
+    return explain(words, FailedLogin(node, 0.0))[0]
+
+
 Found = re.Match[str]
 
 
@@ -192,6 +207,11 @@ def _late(words: Words, attempt: FailedLogin) -> Reason | None:
         return Reason(
             f"no login within {attempt.limit_s:g} s.",
             "Check the name servers (/etc/resolv.conf), and `Match exec` and ProxyCommand in your ssh config.",
+        )
+    if words.is_let_in and not words.target:
+        return Reason(
+            f"{where(words.server)} let us in, and ssh asked for no command within {attempt.limit_s:g} s.",
+            "See SessionType and ForkAfterAuthentication in your ssh config, which are for other logins.",
         )
     return reasons.no_answer(where(words.server), attempt.limit_s)
 
@@ -228,8 +248,15 @@ def _too_many(words: Words, attempt: FailedLogin, found: Found) -> Reason:
     return reasons.refused(words.server, "too many keys for this server", words.keys, hint)
 
 
+def _open_key(words: Words, attempt: FailedLogin, found: Found) -> Reason:
+    why = f"ssh passes by the private key {found[2]}, whose mode is {found[1]}"
+    return reasons.refused(words.server, why, words.keys, f"Nobody else may read it: chmod 600 {found[2]}.")
+
+
 def _config(words: Words, attempt: FailedLogin, found: Found) -> Reason:
-    return Reason(f"the ssh config cannot be read: {found[0]}.")
+    return Reason(
+        f"the ssh config cannot be read: {found[0].rstrip('.')}.", "Correct it; `ssh -G HOST` reads it."
+    )
 
 
 def _unresolved(words: Words, attempt: FailedLogin, found: Found) -> Reason:
@@ -237,15 +264,18 @@ def _unresolved(words: Words, attempt: FailedLogin, found: Found) -> Reason:
 
 
 def _out_of_reach(words: Words, attempt: FailedLogin, found: Found) -> Reason:
+    if not words.target:
+        return Reason(
+            f"{_place(words, attempt)} let us in and opens no session: {found[1]}.",
+            "See MaxSessions of sshd there.",
+        )
     words.proxy_ended = False  # the jump host is not to blame
     return reasons.out_of_reach(words.target or attempt.node, found[1])
 
 
 def _silent(words: Words, attempt: FailedLogin, found: Found) -> Reason:
     if words.is_proxied:
-        return reasons.no_answer(
-            where(words.server) if words.server.host else attempt.node, attempt.timeout_s
-        )
+        return reasons.no_answer(_place(words, attempt), attempt.timeout_s)
     return reasons.no_ssh(where(words.server), attempt.timeout_s, "no answer")
 
 
@@ -258,10 +288,16 @@ def _not_connected(words: Words, attempt: FailedLogin, found: Found) -> Reason:
     return reasons.no_route(f"{host}:{port}", why)
 
 
+def _place(words: Words, attempt: FailedLogin) -> str:
+    """The server; behind a ProxyCommand, which alone knows it, the node."""
+    return where(words.server) if words.server.host else attempt.node
+
+
 def _hung_up(words: Words, attempt: FailedLogin) -> tuple[Reason, bool]:
     """There was no word about what is wrong: a connection ended."""
     if words.greeting and _BUSY not in words.greeting:
-        return reasons.no_ssh(where(words.server), attempt.timeout_s, f"it says {words.greeting!r}"), False
+        why = f"it says {words.greeting!r}"
+        return reasons.no_ssh(_place(words, attempt), attempt.timeout_s, why), False
     if not words.server.host:
         by = "its ProxyCommand" if words.is_proxied else "ssh"
         return Reason(f"{by} ended before anybody was logged in.", "Try `ssh` by hand."), words.is_proxied
@@ -273,8 +309,9 @@ _TABLE: tuple[tuple[str, Callable[[Words, FailedLogin, Found], Reason]], ...] = 
     (r"is marked as revoked|was revoked and you", _revoked_key),
     (r"^No (\S+) host key is known for ", _unknown_key),
     (r"Too many authentication failures", _too_many),
+    (r"^Permissions (\S+) for '(.*)' are too open\.$", _open_key),
     (r"Permission denied \((.*)\)\.$", _refused),
-    (r"^.*(?:[Bb]ad configuration option|no argument after|Can't open user config).*$", _config),
+    (CONFIG_MISTAKE, _config),
     (r"Could not resolve hostname (\S+): (.*)$", _unresolved),
     (r"^channel 0: open failed: (.*)$", _out_of_reach),
     (r"connect to host (\S+) port ([0-9]+): (.*)$", _not_connected),

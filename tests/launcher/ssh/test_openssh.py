@@ -4,6 +4,8 @@ hold both clients to the same."""
 
 from __future__ import annotations
 
+import os
+import re
 import socket
 import subprocess
 import sys
@@ -17,8 +19,10 @@ import pytest
 from launcher.config.hosts import parse_host
 from launcher.config.options import SshClient
 from launcher.config.settings import SshSettings
+from launcher.connection.bootstrap import agent_bootstrap
 from launcher.errors import ConnectError
 from launcher.ssh.openssh_options import argv, config_text
+from launcher.ssh.openssh_stream import OpenSshStream
 from launcher.ssh.openssh_words import KEPT, KEPT_LINES, FailedLogin, Words, explain
 from tests.launcher.login_server import LoginServer, make_key, public_key
 from tests.launcher.logins import Client, hello, url
@@ -155,10 +159,76 @@ def test_a_key_that_is_taken_but_encrypted_is_told(
 
 
 @OPENSSH
-def test_a_mistake_in_the_ssh_config_is_told_with_its_line(client: Client, server: LoginServer) -> None:
-    client.config.write_text("Host *\n  Prot 22\n")
-    error = client.error(url(server))
-    assert f"the ssh config cannot be read: {client.config}: line 2: Bad configuration option" in error.reason
+@pytest.mark.parametrize("line", ["Prot 22", "Port 99999999", "ConnectTimeout x"])
+def test_a_mistake_in_the_ssh_config_is_told_with_its_line(client: Client, line: str) -> None:
+    client.config.write_text(f"Host *\n  {line}\n")
+    host = parse_host("ada@node-a")
+    with pytest.raises(ConnectError) as looked_up:
+        client.logins().way(host)
+    for error in (client.error(host.text), looked_up.value):
+        assert re.search(f"the ssh config cannot be read: {client.config}:? line 2: ", error.reason)
+        assert "terminating" not in error.reason
+        assert "Correct it" in error.hint
+
+
+@OPENSSH
+def test_a_private_key_that_ssh_passes_by_is_told(client: Client, server: LoginServer) -> None:
+    client.knows(server)
+    server.client_key.chmod(0o644)
+    error = client.error(url(server), identity_files=(server.client_key,))
+    assert f"passes by the private key {server.client_key}, whose mode is 0644" in error.reason
+    assert f"chmod 600 {server.client_key}" in error.hint
+
+
+@OPENSSH
+def test_a_server_that_opens_no_session_is_no_jump_host(
+    client: Client, make_server: Callable[..., LoginServer]
+) -> None:
+    server = make_server("MaxSessions 0")
+    client.knows(server)
+    error = client.error(url(server), identity_files=(server.client_key,))
+    assert "let us in and opens no session" in error.reason
+    assert "MaxSessions" in error.hint
+
+
+@OPENSSH
+def test_a_login_that_asks_for_no_command_is_told_as_such(client: Client, server: LoginServer) -> None:
+    client.knows(server)
+    client.config.write_text("SessionType none\n")
+    error = client.error(url(server), identity_files=(server.client_key,), connect_timeout_s=0.5)
+    assert "let us in, and ssh asked for no command within 2 s" in error.reason
+    assert "SessionType" in error.hint
+
+
+@OPENSSH
+def test_an_ssh_that_tells_nothing_about_a_node_is_not_believed(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "ssh"
+    program.write_text("#!/bin/sh\necho something else\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    with pytest.raises(ConnectError, match="ssh ended before"):
+        client.logins().way(parse_host("ada@node-a"))
+
+
+def test_a_command_that_ended_at_once_was_asked_for_all_the_same(tmp_path: Path) -> None:
+    os.mkfifo(told := tmp_path / "pid")
+    script = f"echo 'debug1: Sending command: x' >&2; echo $$ >{told}"
+    stream = OpenSshStream(["sh", "-c", script], agent_bootstrap())
+    # all is there before the first look
+    os.waitid(os.P_PID, int(told.read_text()), os.WEXITED | os.WNOWAIT)
+    assert stream.wait_for_login(10)
+    stream.end()
+
+
+def test_who_sits_behind_a_proxy_command_is_called_as_the_user_does() -> None:
+    words = Words()
+    words.feed(
+        b"debug1: Executing proxy command: exec echo hi\r\n"
+        b"debug1: kex_exchange_identification: banner line 0: hi\r\n"
+    )
+    assert str(explain(words, FailedLogin("node-b", 5.0))[0]).startswith("node-b: node-b accepts connections")
 
 
 @OPENSSH
