@@ -37,7 +37,9 @@ class Resident(NamedTuple):
 
     def end(self) -> bool:
         """Have it wait for no further job; one that it serves goes on. Whether it was there."""
-        return process_tree.send(self.process, signal.SIGTERM)
+        told = process_tree.send(self.process, signal.SIGTERM)
+        process_tree.send(self.process, signal.SIGCONT)  # stopped, it would stay, and turn nobody away
+        return told
 
 
 def mark(name: str, port: int, wait_s: float, root_dir: str) -> str:

@@ -90,6 +90,14 @@ def test_a_launcher_that_goes_without_a_word_leaves_no_agent(begin: Callable[[],
     process.wait(PATIENCE_S)  # it goes when the agent has ended
 
 
+def test_one_that_somebody_stopped_can_be_ended(tmp_path: Path, begin: Callable[[], Waiting]) -> None:
+    process, _ = begin()
+    wait_for("it", lambda: waiting(tmp_path), PATIENCE_S)
+    os.kill(process.pid, signal.SIGSTOP)
+    assert [one.end() for one in residents.find() if one.process.pid == process.pid] == [True]
+    process.wait(PATIENCE_S)
+
+
 @pytest.mark.parametrize("wait_s", ["60", "soon"])
 def test_who_only_calls_himself_so_is_no_agent_of_this_user(tmp_path: Path, wait_s: str) -> None:
     mark = f"{residents.MARK}=name 7164 {wait_s} {tmp_path}"
