@@ -102,6 +102,20 @@ def prefetch(typing_context: Any, address: Any) -> Any:
 
 
 @_primitive
+def touch_at(typing_context: Any, address: Any) -> Any:
+    """Let the byte at an address (uint64) be written without being changed: if it is 0, it becomes 0, at once."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte = ir.IntType(8)
+        where = builder.inttoptr(arguments[0], byte.as_pointer())
+        # Adding 0 would be made a read, which brings no memory.
+        builder.cmpxchg(where, byte(0), byte(0), "monotonic", "monotonic")
+        return context.get_dummy_value()
+
+    return types.void(types.uint64), generate
+
+
+@_primitive
 def copy_bytes(typing_context: Any, target: Any, source: Any, nbytes: Any) -> Any:
     """Copy so many bytes from one address to another, without reading what is overwritten."""
 

@@ -27,6 +27,8 @@ _MAX_LOAD = 0.93
 _LOW_LOAD, _HIGH_LOAD = 0.79, 0.86
 # Ids in a piece: one that would hold more is split; later segments' are split earlier, the last one's at half.
 _MOST_IDS = 1 << 14
+# Pieces that are copied by one call: each takes and gives up the interpreter's lock, and ends with two copies of these.
+_PIECES_AT_ONCE = 64
 
 
 class Index:
@@ -102,8 +104,7 @@ class Index:
             (coming > 0) & (needed > _MAX_LOAD * kernels.LINE_BUCKETS * self._directory["lines"])
         )
         split = needed[full] > _most(full >> (self._bits - SEGMENT_BITS))
-        for piece in full[~split].tolist():
-            self._resize(piece, int(needed[piece]))
+        self._grow(full[~split], needed[full[~split]])
         if not split.any():
             return True
         sizes = needed[full[split]].tolist()
@@ -115,19 +116,25 @@ class Index:
             self._split(piece, size)
         return False
 
-    def _resize(self, piece: int, count: int) -> None:
-        old, memory = self._directory[piece].copy(), self._memory[piece]
-        self._give(piece, int(old["depth"]), self._roomy(piece, count))
-        kernels.move(old, self._directory[piece], kernels.empty_of(piece))
-        del memory  # which `old` is the address of
+    def _grow(self, pieces: Ids, counts: Ids) -> None:
+        """Copy what pieces (n,) hold to new lines, with room for so many ids (n,) in each."""
+        lines = self._roomy(pieces, counts)
+        for start in range(0, len(pieces), _PIECES_AT_ONCE):
+            some = slice(start, start + _PIECES_AT_ONCE)
+            memories = [_aligned(count * kernels.LINE_BYTES) for count in lines[some].tolist()]
+            addresses = np.array([memory.ctypes.data for memory in memories], np.uint64)
+            kernels.grow(pieces[some], addresses, lines[some], self._directory, self._bits)
+            self._memory.update(zip(pieces[some].tolist(), memories, strict=True))  # the old ones end here
 
     def _split(self, piece: int, count: int) -> None:
         """Let the upper half of a piece's mixed numbers have its own; both get room for half of `count` ids."""
         held = self._take(piece)
         depth = int(self._directory["depth"][piece]) + 1
-        for half in (piece, piece + (1 << (self._bits - depth))):
-            # Ids fall into either half as heads and tails do.
-            self._give(half, depth, self._roomy(half, count // 2 + 2 * int(count**0.5)))
+        halves = np.array([piece, piece + (1 << (self._bits - depth))])
+        # Ids fall into either half as heads and tails do.
+        lines = self._roomy(halves, np.full(2, count // 2 + 2 * int(count**0.5)))
+        for half, its_lines in zip(halves.tolist(), lines.tolist(), strict=True):
+            self._give(half, depth, its_lines)
         kernels.insert(*held, self._directory, self._bits, self._count)
 
     def _take(self, piece: int) -> tuple[Ids, Numbers]:
@@ -166,10 +173,11 @@ class Index:
             piece += 1 << (self._bits - int(self._directory["depth"][piece]))
         return found
 
-    def _roomy(self, piece: int, count: int) -> int:
-        """Return the lines that a piece of so many ids gets when it has to grow."""
-        load = _LOW_LOAD + (_HIGH_LOAD - _LOW_LOAD) * (piece >> (self._bits - SEGMENT_BITS)) / SEGMENTS
-        return int(count / load / kernels.LINE_BUCKETS) + 1
+    def _roomy(self, pieces: Ids, counts: Ids) -> Ids:
+        """Return the lines (n,) that pieces (n,) of so many ids (n,) get when they have to grow."""
+        load = _LOW_LOAD + (_HIGH_LOAD - _LOW_LOAD) * (pieces >> (self._bits - SEGMENT_BITS)) / SEGMENTS
+        lines: Ids = (counts / load / kernels.LINE_BUCKETS).astype(np.int64) + 1
+        return lines
 
 
 def _most(segments: Ids) -> npt.NDArray[np.float64]:

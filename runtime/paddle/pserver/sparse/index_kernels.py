@@ -174,17 +174,35 @@ def remove(ids: Any, directory: Any, bits: Any, counts: Any) -> None:
         counts[number] -= 1
 
 
-@compiled
-def move(old: Any, new: Any, empty: Any) -> None:
-    """Copy what one piece's old lines hold to its new, empty ones. Homes keep their order, so both are gone through."""
-    for at in range(old.lines):
-        line = old.address + np.uint64(LINE_BYTES * at)
+@inner
+def _move(old: Any, lines: Any, piece: Any, empty: Any) -> None:
+    """Copy what old lines hold to a piece's new, empty ones. Homes keep their order, so both are gone through."""
+    for at in range(lines):
+        line = old + np.uint64(LINE_BYTES * at)
         for bucket in range(LINE_BUCKETS):
             place = np.uint64(bucket)
             key = int64_at(line + _8 * place)
             if key != empty:
-                home = _home(mix(np.uint64(key)), new)
-                _place(key, uint32_at(line + _NUMBERS + _4 * place), home, new, empty)
+                home = _home(mix(np.uint64(key)), piece)
+                _place(key, uint32_at(line + _NUMBERS + _4 * place), home, piece, empty)
+
+
+@compiled
+def grow(pieces: Any, addresses: Any, lines: Any, directory: Any, bits: Any) -> None:
+    """Copy what pieces (n,) int64 hold to new lines, as many as `lines` (n,) says, at addresses (n,) uint64."""
+    for k in range(len(pieces)):
+        number, address = pieces[k], addresses[k]
+        empty = np.int64(number == 0)
+        for at in range(lines[k]):
+            line = address + np.uint64(LINE_BYTES * at)
+            for word in range(LINE_BYTES // 8):
+                set_int64(line + _8 * np.uint64(word), empty if word < LINE_BUCKETS else 0)
+        piece = directory[number]  # a view, which will tell of the new lines
+        old, old_lines = piece.address, piece.lines
+        for entry in range(number, number + (1 << (bits - piece.depth))):
+            directory[entry].address = address
+            directory[entry].lines = lines[k]
+        _move(old, old_lines, piece, empty)
 
 
 @compiled

@@ -21,7 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from paddle.pserver.sparse.compiling import compiled, copy_bytes, float32s, inner, prefetch, uint32s
+from paddle.pserver.sparse.compiling import (
+    compiled,
+    copy_bytes,
+    float32s,
+    inner,
+    prefetch,
+    touch_at,
+    uint32s,
+)
 from paddle.pserver.sparse.index_kernels import ABSENT, mix
 from paddle.pserver.sparse.mixing import GAMMA
 
@@ -230,3 +238,13 @@ def add_up(values: Any, order: Any, starts: Any, which: Any, out: Any) -> None:
             row = order[k]
             for j in range(width):
                 out[i, j] += values[row, j]
+
+
+@compiled
+def touch(first: Any, last: Any, page: Any) -> None:
+    """Have memory found for pages of so many bytes, from the last back to the first (addresses, uint64)."""
+    at = last
+    while at > first:
+        touch_at(at)
+        at -= page
+    touch_at(first)

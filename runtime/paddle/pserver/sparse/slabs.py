@@ -119,7 +119,8 @@ class Slabs:
         self._used += fresh
         self._pace = max(self._pace, fresh)
         if fresh and self._used * self._row_bytes >= _LARGE_BYTES:
-            self._touch(self._used - fresh, self._used + self._ahead)
+            self._touch(self._used - fresh, self._used)
+            self._touch(self._used, self._used + self._ahead)
         return numbers
 
     def give_back(self, numbers: Numbers) -> None:
@@ -212,7 +213,7 @@ class Slabs:
             while end > len(self._slabs) << self._bits:
                 self._add_slab()
         end = min(end, len(self._slabs) << self._bits)
-        for memory, first, last in self._ranges(start, end):
+        for memory, first, last in reversed(list(self._ranges(start, end))):
             self._toucher.touch(memory, first, last)
         self._touched = max(self._touched, end)
 

@@ -3,7 +3,9 @@
 
 The kernel finds memory for a page when it is first touched: 0.2 ms for 2 MB, 4 ms on a virtual machine whose host
 has to find it too. A thread that does this without the interpreter's lock takes that time off whoever
-answers trainers. It lives only as long as it has something to do, and changes no content.
+answers trainers. It goes through a range from its end, so that it meets whoever fills the range from the beginning
+once, and they do not both wait for every page. It holds no lock of the whole address space either, as
+`MADV_POPULATE_WRITE` does, for which everybody would have to wait who asks for other memory. Content stays.
 """
 
 from __future__ import annotations
@@ -17,11 +19,21 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from paddle.pserver.sparse import row_kernels as kernels
+
 Memory = npt.NDArray[np.uint8]
 
-_MADV_POPULATE_WRITE = 23  # Linux 5.14; elsewhere the call fails and pages come when they are touched
-_PIECE = 2 << 20
-"""Bytes at a time: whoever maps memory waits for one piece at most."""
+_HUGE = 2 << 20
+_IDLE_S = 1.0
+"""The thread ends after so long without work: until then nobody has to wait for another to begin."""
+
+
+def touch(memory: npt.NDArray[np.generic], start: int = 0, end: int | None = None) -> None:
+    """Touch bytes start .. end of some memory, all without an end, from the last page back to the first."""
+    address = memory.ctypes.data
+    last = address + (memory.nbytes if end is None else end) - 1
+    first_page, last_page = (np.uint64(at & -mmap.PAGESIZE) for at in (address + start, last))
+    kernels.touch(first_page, last_page, np.uint64(mmap.PAGESIZE))
 
 
 class _Range(NamedTuple):
@@ -34,16 +46,21 @@ class Toucher:
     """Touches ranges of memory in the order in which they are given. Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._ranges: deque[_Range] = deque()
         self._runs = False
+        self._is_idle = True
         self._advise = ctypes.CDLL(None).madvise
         self._advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
     def touch(self, memory: Memory, start: int, end: int) -> None:
         """Have bytes start .. end of some memory touched soon; returns at once."""
-        with self._lock:
+        if start >= end:
+            return
+        with self._changed:
             self._ranges.append(_Range(memory, start, end))
+            self._is_idle = False
+            self._changed.notify()
             if self._runs:
                 return
             self._runs = True
@@ -52,29 +69,30 @@ class Toucher:
     @property
     def is_idle(self) -> bool:
         """Whether all that was given is touched."""
-        return not self._runs
+        return self._is_idle
 
     def untouch(self, memory: Memory, start: int, end: int) -> None:
         """Give the whole pages of bytes start .. end back to the machine: they are 0 when they are used again.
 
         Nobody may be touching them: see `is_idle`.
         """
-        at = memory.ctypes.data + start + _PIECE - 1 & -_PIECE
-        last = memory.ctypes.data + end & -_PIECE
+        at = memory.ctypes.data + start + _HUGE - 1 & -_HUGE
+        last = memory.ctypes.data + end & -_HUGE
         if at < last:
             self._advise(at, last - at, mmap.MADV_DONTNEED)
 
     def _work(self) -> None:
-        while True:
-            with self._lock:
-                if not self._ranges:
-                    self._runs = False
-                    return
-                memory, start, end = self._ranges.popleft()
-            at = memory.ctypes.data + start & -mmap.PAGESIZE
-            last = memory.ctypes.data + end
-            while at < last:
-                upto = min(at + _PIECE & -_PIECE, last)
-                if self._advise(at, upto - at, _MADV_POPULATE_WRITE):
-                    break  # a hint, no more
-                at = upto
+        while (given := self._next()) is not None:
+            touch(*given)
+            del given
+
+    def _next(self) -> _Range | None:
+        """Wait for a range to touch; None: there was none for long, and the thread ends."""
+        with self._changed:
+            if not self._ranges:
+                self._is_idle = True
+                self._changed.wait_for(lambda: self._ranges, _IDLE_S)
+            if not self._ranges:
+                self._runs = False
+                return None
+            return self._ranges.popleft()

@@ -15,6 +15,7 @@ from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.mixing import segments_of
 from paddle.pserver.sparse.spec import TableSpec
+from paddle.pserver.sparse.touching import touch
 
 _log = logging.getLogger(__name__)
 
@@ -46,5 +47,6 @@ def _use(rule: str) -> None:
         table.update([RowGradient(ids, gradient)], 0.0)
     table.lookup(ids)
     list(table.snapshot())
+    touch(values)
     while len(table):  # until their segment's turn comes
         table.update([], 0.0)
