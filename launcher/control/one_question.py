@@ -117,7 +117,8 @@ class _Round:
             self._greet(event)
         elif isinstance(event, ConnectFailed):
             error = event.error
-            self._note(event.node_id, None, error.reason if isinstance(error, ConnectError) else str(error))
+            why = f"{error.reason} {error.hint}".strip() if isinstance(error, ConnectError) else str(error)
+            self._note(event.node_id, None, why)
         elif isinstance(event, LinkLost):
             self._note(event.node_id, None, f"the connection ended: {event.reason}")
         elif isinstance(event, MessageEvent):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.config.options import SshClient
 from launcher.config.settings import SshSettings
 from launcher.control.job_record import NodeEntry
 from launcher.control.one_question import visit
@@ -30,3 +31,13 @@ def test_many_nodes_are_asked_whatever_the_soft_limit_of_open_files(tmp_path: Pa
     nodes = [NodeEntry(i, f"n{i}", "local", str(tmp_path / f"n{i}"), "", "python3") for i in range(NODES)]
     answers = visit(nodes, SshSettings(config=Path(), known_hosts=Path()), "jobs", "jobs_found", 10.0)
     assert [answer.error for answer in answers] == [""] * NODES
+
+
+def test_a_node_that_cannot_be_logged_in_to_comes_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    node = NodeEntry(0, "n0", "ada@n0", str(tmp_path), "", "python3")
+    ssh = SshSettings(client=SshClient.OPENSSH, config=Path(), known_hosts=Path())
+    (answer,) = visit([node], ssh, "jobs", "jobs_found", 10.0)
+    assert "PATH has no program `ssh`. Install OpenSSH's client" in answer.error
