@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -147,7 +148,7 @@ def it_holds_nothing_of_a_job(cluster: Cluster, job: JobRunner, oracle: Oracle) 
         resident = there[host.name]
         open_files = {os.readlink(path) for path in Path(f"/proc/{resident.pid}/fd").iterdir()}
         assert {name.split(":")[0] for name in open_files} <= {"/dev/null", "pipe", "socket"}
-        assert [one for one in host.processes() if one.ppid == resident.pid] == []
+        wait_for("the end of what it forked for the job", partial(has_no_child, host, resident.pid), LIMIT_S)
         assert os.readlink(f"/proc/{resident.pid}/cwd") == "/"
         assert "SENTINEL" not in resident.environ
         assert "PADDLE_JOB_ID" not in resident.environ
@@ -155,6 +156,10 @@ def it_holds_nothing_of_a_job(cluster: Cluster, job: JobRunner, oracle: Oracle) 
         assert SECRET.encode() not in memory
         assert b"PRIVATE KEY" in memory or b"paddle job" in memory  # the key is there: this is its memory
         assert re.search(rb"JOB\d{14}-[0-9a-f]{6}|PADDLE_JOB_KEY=[0-9a-f]", memory) is None
+
+
+def has_no_child(host: Host, pid: int) -> bool:
+    return all(one.ppid != pid for one in host.processes())
 
 
 def memory_of(pid: int) -> bytes:
