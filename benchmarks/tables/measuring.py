@@ -21,7 +21,7 @@ from benchmarks.timing import Contender, Samples, interleave
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.initial import Initial
-from paddle.pserver.sparse.serving import GrowingShare, ServedTable
+from paddle.pserver.sparse.serving import GrowingShare
 from paddle.pserver.sparse.slabs import Memory, map_memory
 from paddle.pserver.sparse.spec import TableSpec
 
@@ -240,8 +240,8 @@ class Ours:
         """
         spec = TableSpec(ParameterSpec("emb", (1, WIDTH), sparse=True), Initial.uniform(-0.1, 0.1, 1))
         optimizer = OptimizerSpec("adagrad", {"epsilon": EPSILON}, learning_rate=RATE)
-        self._served = ServedTable(GrowingShare(spec, 0, 1), optimizer)
-        self.table = self._served.table = HashTable(spec, optimizer, allocate)
+        self._share = GrowingShare(spec, 0, 1)
+        self.table = HashTable(spec, optimizer, allocate)
         self._out = np.empty(load.gradient.shape, np.float32)
 
     def lookup(self, keys: Ids) -> None:
@@ -251,8 +251,8 @@ class Ours:
     def update(self, keys: Ids, gradient: Floats) -> None:
         """See `Side`."""
         step = RowGradient(keys, gradient)
-        self._served.check(step)
-        self._served.update([step], RATE)
+        self._share.check(step)
+        self.table.update([step], RATE)
 
 
 class Pool:

@@ -148,20 +148,21 @@ def _make(made: Path) -> str:
 
 
 @contextlib.contextmanager
-def made_once(name: str) -> Iterator[None]:
+def made_once(name: str) -> Iterator[bool]:
     """Compile here what several processes of a node need: one compiles, the others wait and then find it kept.
 
-    Nobody waits once it was done on such a processor, nor for longer than a minute.
+    Nobody waits once it was done on such a processor, nor for longer than a minute. Yields whether nothing is to be
+    done for the others: it was, or nothing is kept.
     """
     kept = place()
     done = None if kept is None else kept / f"{name}.{get_host_cpu_name()}.made"
     if done is None or done.exists():
-        yield
+        yield True
         return
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError):  # without locks each makes its own
             _lock(held.enter_context(done.with_suffix(".lock").open("a")))
-        yield
+        yield done.exists()
         with contextlib.suppress(OSError):
             done.touch()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Row gradients of several trainers, one after the other; ids as kernels take them, and in groups."""
+"""Row gradients of several trainers, one after the other, and ids as kernels take them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.optim.spec import RowGradient
-from paddle.pserver.sparse import index_kernels
 
 
 def joined(
@@ -28,17 +27,3 @@ def joined(
 def plain(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return ids that are C-contiguous and writeable: kernels are compiled for each kind of array."""
     return ids if ids.flags.c_contiguous and ids.flags.writeable else ids.copy()
-
-
-def grouped(
-    ids: npt.NDArray[np.int64],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return where each distinct id comes first, all positions by distinct id, where those of each begin.
-
-    See `index_kernels.group`.
-    """
-    count = len(ids)
-    first, order, starts = np.empty(count, np.int64), np.empty(count, np.int64), np.zeros(count + 2, np.int64)
-    heads = np.full(max(16, 1 << (2 * count).bit_length()), -1, np.int32)
-    found = index_kernels.group(ids, first, order, starts, heads, np.empty(count, np.int32))
-    return first[:found], order, starts

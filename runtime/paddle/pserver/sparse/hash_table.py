@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from paddle.errors import PserverError
 from paddle.optim.spec import OptimizerSpec, RowGradient
+from paddle.pserver.sparse import index_kernels
 from paddle.pserver.sparse.blocks import Block, Header
-from paddle.pserver.sparse.gradients import grouped, joined, plain
+from paddle.pserver.sparse.gradients import joined, plain
 from paddle.pserver.sparse.index import ABSENT, Index
 from paddle.pserver.sparse.mixing import SEGMENTS
 from paddle.pserver.sparse.slabs import Memory, Numbers, Slabs, map_memory
@@ -99,7 +100,7 @@ class HashTable:
         """
         self.reserve(gradients)
         ids, values = joined(gradients, self.spec.width)
-        first, order, starts = grouped(ids)
+        first, order, starts = _grouped(ids)
         distinct = ids[first]
         self._begin_batch()
         rows = DistinctRows(distinct, *self._get_or_make(distinct))
@@ -115,7 +116,7 @@ class HashTable:
         count = sum(len(gradient.rows) for gradient in gradients)
         if len(self) + count > self.spec.max_rows:
             ids, _ = joined(gradients, self.spec.width)
-            distinct = ids[grouped(ids)[0]]
+            distinct = ids[_grouped(ids)[0]]
             absent = distinct[self._index.find(distinct) == ABSENT]
             count = int(self._waiting.would_admit(absent).sum())
         self._reserve(count)
@@ -128,7 +129,7 @@ class HashTable:
         Raises:
             PserverError: see `update`.
         """
-        latest = len(ids) - 1 - grouped(ids[::-1].copy())[0]
+        latest = len(ids) - 1 - _grouped(ids[::-1].copy())[0]
         ids, values = ids[latest], values[latest]
         self._reserve(int((self._index.find(ids) == ABSENT).sum()))
         self._begin_batch()
@@ -231,11 +232,7 @@ class HashTable:
         return Moment(self.clock, self._caught_up, learning_rate)
 
     def _reserve(self, count: int) -> None:
-        if len(self) + count > self.spec.max_rows:
-            raise PserverError(
-                f"table {self.spec.name}: {count} new rows beside {len(self)}: expected at most "
-                f"{self.spec.max_rows} on one server; use more servers, an entry filter or eviction by age"
-            )
+        self.spec.check_room(len(self), count)
         self._slabs.reserve(count)
 
     def _make(self, ids: Ids) -> Numbers:
@@ -261,3 +258,15 @@ class HashTable:
                 self._slabs.give_back(numbers[dead])
                 numbers, ticks = numbers[~dead], ticks[~dead]
         self._slabs.set_ticks(numbers, rejuvenated(ticks, clock))
+
+
+def _grouped(ids: Ids) -> tuple[Ids, Ids, Ids]:
+    """Return where each distinct id comes first, all positions by distinct id, where those of each begin.
+
+    See `index_kernels.group`.
+    """
+    count = len(ids)
+    first, order, starts = np.empty(count, np.int64), np.empty(count, np.int64), np.zeros(count + 2, np.int64)
+    heads = np.full(max(16, 1 << (2 * count).bit_length()), -1, np.int32)
+    found = index_kernels.group(ids, first, order, starts, heads, np.empty(count, np.int32))
+    return first[:found], order, starts

@@ -96,9 +96,11 @@ def _even(high: Any, low: Any) -> tuple[Any, Any]:
 
 
 def _bell(high: Any, low: Any) -> tuple[Any, Any]:
-    r = np.sqrt(-2.0 * np.log((high.astype(np.float64) + 1.0) * 2.0**-32))
+    # The C library's, as compiled loops have it: numpy's own log differs in the last bit of 1 number in 300.
+    log, cos, sin = (np.vectorize(each, otypes=[np.float64]) for each in (math.log, math.cos, math.sin))
+    r = np.sqrt(-2.0 * log((high.astype(np.float64) + 1.0) * 2.0**-32))
     phi = 2.0 * math.pi * (low.astype(np.float64) * 2.0**-32)
-    return r * np.cos(phi), r * np.sin(phi)
+    return r * cos(phi), r * sin(phi)
 
 
 def _fits(value: float) -> bool:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from paddle.errors import PserverError
 from paddle.optim.row_step import RowStep
 from paddle.optim.spec import OptimizerSpec, RowGradient
 from paddle.pserver.sparse.blocks import Block, Header, Sightings
@@ -82,6 +81,11 @@ class PlainTable:
             self._step.apply(row.parts[0], g[None], state, since, self.clock, learning_rate)
             row.tick[:] = tick(self.clock)
 
+    def reserve(self, gradients: Sequence[RowGradient]) -> None:
+        """See `HashTable.reserve`."""
+        ids = {row_id for gradient in gradients for row_id in gradient.rows.tolist()}
+        self._check_room(row_id for row_id in ids if self._sightings(row_id) + 1 >= self.spec.entry)
+
     def assign(self, ids: Ids, values: Floats) -> None:
         """See `HashTable.assign`."""
         self._check_room(ids.tolist())
@@ -104,13 +108,25 @@ class PlainTable:
         """See `HashTable.snapshot`."""
         if since is not None and (since < self._caught_up or self.clock - since > MAX_AGE):
             since = None
-        snapshot = PlainSnapshot(
-            Header(self.clock, self._caught_up, (_sightings(self._seen), _sightings(self._before)))
-        )
+        snapshot = PlainSnapshot(self.header)
         for row_id, row in self._rows.items():
             if changed(row.tick, since, self.clock)[0]:
                 snapshot.blocks.append(Block(np.array([row_id]), row.parts.copy(), row.tick.copy()))
         return snapshot
+
+    @property
+    def header(self) -> Header:
+        """What belongs to copies of all rows."""
+        return Header(self.clock, self._caught_up, (_sightings(self._seen), _sightings(self._before)))
+
+    def whole(self) -> Block:
+        """Return copies of all rows."""
+        rows = self._rows.values()
+        parts = np.empty((1 + len(self._step.states), len(rows), self.spec.width), np.float32)
+        ticks = np.empty(len(rows), np.uint32)
+        for i, row in enumerate(rows):
+            parts[:, i : i + 1], ticks[i : i + 1] = row.parts, row.tick
+        return Block(np.fromiter(self._rows, np.int64, len(rows)), parts, ticks)
 
     def restore(self, header: Header, blocks: Iterable[Block]) -> None:
         """See `HashTable.restore`."""
@@ -133,9 +149,9 @@ class PlainTable:
     def _sweep(self, segment: int, clock: int) -> None:
         if not self.spec.max_age or clock <= 0:
             return
-        for row_id, row in list(self._rows.items()):
-            age = int(ages(row.tick, clock)[0])
-            if segments_of(np.array([row_id]))[0] == segment and self.spec.max_age < age < 1 << 30:
+        ids = np.fromiter(self._rows, np.int64, len(self._rows))
+        for row_id in ids[segments_of(ids) == segment].tolist():
+            if self.spec.max_age < int(ages(self._rows[row_id].tick, clock)[0]) < 1 << 30:
                 del self._rows[row_id]
 
     def _sightings(self, row_id: int) -> int:
@@ -156,8 +172,7 @@ class PlainTable:
 
     def _check_room(self, ids: Iterable[int]) -> None:
         count = len({row_id for row_id in ids if row_id not in self._rows})
-        if len(self) + count > self.spec.max_rows:
-            raise PserverError(f"table {self.spec.name}: {count} new rows beside {len(self)}")
+        self.spec.check_room(len(self), count)
 
 
 def _sightings(counts: dict[int, int]) -> Sightings:

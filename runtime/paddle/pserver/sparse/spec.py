@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
-from paddle.errors import ConfigError
+from paddle.errors import ConfigError, PserverError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, rule_of
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.ticks import MAX_AGE
@@ -71,6 +71,18 @@ class TableSpec:
             raise ConfigError(
                 f"table {self.name}: {optimizer.rule} needs all rows of a table in every batch; "
                 "use another optimizer, such as momentum, which then acts on touched rows alone"
+            )
+
+    def check_room(self, rows: int, new: int) -> None:
+        """Check that a server with so many rows may have so many more.
+
+        Raises:
+            PserverError: it may not.
+        """
+        if rows + new > self.max_rows:
+            raise PserverError(
+                f"table {self.name}: {new} new rows beside {rows}: expected at most {self.max_rows} on one server; "
+                "use more servers, an entry filter or eviction by age"
             )
 
     def to_json(self) -> dict[str, Any]:

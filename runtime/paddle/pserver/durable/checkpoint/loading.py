@@ -38,7 +38,7 @@ def load(store: Store, root: Path, parts: Sequence[Manifest]) -> None:
         CheckpointError: a file is gone, damaged, or of another model. The store is in no usable state then.
     """
     for name, served in store.growing.items():
-        if served.table.clock or len(served.table):
+        if not served.is_untouched:
             store.growing[name] = ServedTable(served.share, store.optimizer)
     files = [file for part in parts for file in part.files]
     latest = {part.files[-1] for part in parts}
