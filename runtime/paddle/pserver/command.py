@@ -47,6 +47,7 @@ _JOIN_S = 5.0
 _MAX_IO_THREADS = 4
 _REPORT_EVERY_S = 1.0
 _LOOK_EVERY_S = 0.1  # who drains is waited for
+_SAVE_S = 4.0  # for the last checkpoint; a launcher kills 5 s after TERM (STOP_GRACE_S)
 _BUSY_S, _BUSY_PAUSE_S = 10.0, 0.2
 
 
@@ -219,8 +220,14 @@ class Server:
             each.close()
 
     @property
+    def is_saving(self) -> bool:
+        """Whether the last checkpoint of a job whose trainers all came and left is not whole yet."""
+        keepers = [each.keeper for each in self._guarded if each.keeper is not None]
+        return any(keeper.is_behind for keeper in keepers) and self.is_over
+
+    @property
     def is_over(self) -> bool:
-        """Whether every trainer came and left, so that nobody needs the state; only after `close`."""
+        """Whether every trainer came and left, so that nobody needs the state."""
         return all(each.engine.is_over for each in self._guarded)
 
     @property
@@ -343,6 +350,9 @@ def run(arguments: Sequence[str], environment: JobEnvironment) -> int:
             reporter.unsaved(server.unsaved)
         if server.is_drained:
             _log.info("no trainer needs this server any more%s", server.absent)
+        save_by = time.monotonic() + _SAVE_S
+        while server.is_saving and time.monotonic() < save_by:
+            time.sleep(_LOOK_EVERY_S)
         _log.info("stopping")
     finally:
         metrics.close()

@@ -105,6 +105,11 @@ class Safekeeper:
         """Why the newest checkpoint that was due is not there, or empty; any thread may ask."""
         return "" if self._periodic is None else self._periodic.unsaved
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether a checkpoint is under way or waits for its turn; any thread may ask."""
+        return self._periodic is not None and self._periodic.is_behind
+
     def recover(self, engine: Engine) -> int:
         """Take an engine that was just made into care; bring it where an earlier process of the server was.
 

@@ -101,10 +101,10 @@ def test_the_last_checkpoint_is_made_up_for_when_the_one_before_took_too_long(
         slow.setattr(Series, "is_busy", True)
         job.step(2 * PERIOD - 1)
     assert caplog.text.count("no checkpoint of batch 10") == len(job.engines)
-    assert all("batch 10" in keeper.unsaved for keeper in job.keepers)
+    assert all("batch 10" in keeper.unsaved and keeper.is_behind for keeper in job.keepers)
     job.finish_background()
     assert newest(tmp_path).version == 10
-    assert not any(keeper.unsaved for keeper in job.keepers)
+    assert not any(keeper.unsaved or keeper.is_behind for keeper in job.keepers)
     job.close()
 
 

@@ -58,6 +58,11 @@ class Periodic:
         """Whether something of the store is still to be copied."""
         return self._series.is_copying
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether one is under way, or waits to be made up for; any thread may ask."""
+        return self._series.is_busy or self._store.version == self._skipped > self._begun
+
     def fall_due(self) -> bool:
         """Return whether a checkpoint is to begin now, if the store is between two batches; tell if one is left out.
 
