@@ -141,7 +141,7 @@ ROWS = (
         BIG,
         UNCHANGED,
         Versus("ours", "rsync", 0.67),
-        f"{_LOGIN}; rsync compares times, ours the bytes of what a job was lent",
+        _LOGIN,
     ),
     Row(
         "first_step",
