@@ -108,30 +108,25 @@ def _sum(name: str, ranks: int, versus: Sequence[Versus], what: str, why: str = 
     )
 
 
+_LARGE = (
+    Versus("sealed", "plain", 0.6),
+    Versus("sealed", "gloo"),
+    Versus("plain", "sockets"),
+    Versus("plain", "gloo"),
+    Versus("node", "sockets"),
+)
 _SEALED = "AES-GCM at both ends, and 8 us of Python a message"
 ROWS = (
     _push(
         "40MB",
         1,
-        (
-            Versus("sealed", "plain", 0.6),
-            Versus("sealed", "gloo"),
-            Versus("plain", "sockets"),
-            Versus("plain", "gloo"),
-            Versus("node", "sockets"),
-        ),
+        _LARGE,
         _SEALED,
     ),
     _push(
         "40MB",
         2,
-        (
-            Versus("sealed", "plain", 0.6),
-            Versus("sealed", "gloo"),
-            Versus("plain", "sockets"),
-            Versus("plain", "gloo"),
-            Versus("node", "sockets"),
-        ),
+        _LARGE,
         _SEALED,
     ),
     _push(
