@@ -9,6 +9,7 @@ import signal
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from tests.beside import TESTS, Beside
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from xdist.scheduler import Scheduling
 
 GONE_S = 20.0  # what was told to end may need a moment
+hypothesis.settings.register_profile(
+    "busy", deadline=None
+)  # machines stall: no time of an example says anything
+hypothesis.settings.load_profile("busy")
 
 
 def _must_run_cluster() -> bool:

@@ -28,7 +28,6 @@ def test_nothing_that_enters_is_a_traceback_or_a_hang(name: str) -> None:
         max_examples=entry.in_suite,
         derandomize=True,
         database=None,
-        deadline=None,
         suppress_health_check=list(HealthCheck),
     )(hypothesis.given(entry.examples)(entry.attack))()
 

@@ -214,9 +214,7 @@ junk = st.recursive(
 
 
 @given(st.sampled_from(sorted(CONF_NAMES)), junk)
-@hypothesis_settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200, deadline=None
-)
+@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
 def test_any_value_is_taken_or_refused_with_its_line(configured: Resolve, name: str, value: object) -> None:
     text = f"inf = float('inf')\nnan = float('nan')\nHOSTS = ['a']\n{name} = {value!r}"
     try:
@@ -249,9 +247,7 @@ def test_any_value_is_taken_or_refused_with_its_line(configured: Resolve, name: 
         )
     )
 )
-@hypothesis_settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300, deadline=None
-)
+@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
 def test_any_text_is_read_or_refused(configured: Resolve, pieces: list[str]) -> None:
     try:
         configured("".join(pieces))

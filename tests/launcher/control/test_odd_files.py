@@ -113,7 +113,7 @@ def paths(value: dict[str, Any]) -> list[list[str]]:
 
 
 @given(odd=ANYTHING, data=st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_stands_in_a_state_file_is_shown_or_left_out(
     where: StatePlaces, odd: object, data: st.DataObject
 ) -> None:

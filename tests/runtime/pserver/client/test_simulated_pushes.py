@@ -19,7 +19,7 @@ def test_every_history_of_these_seeds_ends_with_whole_pushes_each_taken_once() -
             play(seed)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=40, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(st.randoms(use_true_random=False))
 def test_every_history_that_can_be_thought_of_ends_with_whole_pushes_each_taken_once(
     choices: random.Random,

@@ -97,7 +97,7 @@ def test_rules_that_need_the_whole_table_are_refused(rule: str) -> None:
         HashTable(spec, OptimizerSpec(rule))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=200), st.integers(0, 2**32))
 def test_the_index_is_a_dict(operations: list[tuple[bool, int]], seed: int) -> None:
     # Few segments get many ids each, so that searches run into each other and round the end.

@@ -134,7 +134,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(OPERATIONS, st.integers(1, 3), st.sampled_from([0, 50, 600]), st.integers(0, 2**32))
 def test_any_operations_in_any_order_agree(
     operations: list[tuple[str, int, int]], entry: int, max_age: int, seed: int

@@ -18,7 +18,7 @@ from paddle.pserver.wire.placement import block_size, offset, place
 SIZES = st.lists(st.integers(1, 9000), min_size=1, max_size=5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SIZES, st.integers(1, 7))
 def test_every_element_lies_on_exactly_one_server(sizes: list[int], num_servers: int) -> None:
     parameters = [ParameterSpec(f"p{i}", (size,)) for i, size in enumerate(sizes)]
@@ -37,7 +37,7 @@ def test_every_element_lies_on_exactly_one_server(sizes: list[int], num_servers:
     assert all(np.array_equal(back[name], whole[name]) for name in whole)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 200), st.integers(1, 7))
 def test_every_row_lies_on_exactly_one_server(height: int, num_servers: int) -> None:
     table = ParameterSpec("emb", (height, 2), sparse=True)
