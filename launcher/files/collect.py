@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.files.collected_copy import Copy, fitting, link_target
-from launcher.files.ledger import Difference, Ledger, Row
+from launcher.files.ledger import Difference, Ledger, ListedRow
 from launcher.text.fields import FieldError
 from launcher.text.sizes import counted, size_text
 
@@ -237,7 +237,7 @@ class Collector:
         """Whether a file of output/ came."""
         return any(target.is_relative_to(self._root / OUTPUT) for target in self._copies)
 
-    def compare(self, node_id: int, row: Row) -> None:
+    def compare(self, node_id: int, row: ListedRow) -> None:
         """Compare a row of a node's list with what is here, and account for it.
 
         Raises:
@@ -258,7 +258,7 @@ class Collector:
         """What a node has listed, and what of it is here."""
         return self._ledgers.setdefault(node_id, Ledger())
 
-    def _difference(self, node_id: int, row: Row) -> Difference | None:
+    def _difference(self, node_id: int, row: ListedRow) -> Difference | None:
         if row.kind == "lost":
             return Difference(row.text, again=False)
         if row.kind == "link":

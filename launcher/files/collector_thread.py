@@ -53,7 +53,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Refused:
+class FilesRefused:
     """Event: a node sent what no agent sends."""
 
     node_id: int
@@ -65,7 +65,7 @@ class CollectorThread:
 
     Args:
         root: the directory that gets log/ and output/.
-        events: the loop's queue; gets `Stored`, `Compared` and `Refused`.
+        events: the loop's queue; gets `Stored`, `Compared` and `FilesRefused`.
         limits: of each node.
     """
 
@@ -215,7 +215,7 @@ class CollectorThread:
                 try:
                     problem = job()
                 except FieldError as error:
-                    self._events.put(Refused(node_id, str(error)))
+                    self._events.put(FilesRefused(node_id, str(error)))
                 with self._wake:
                     self._waiting[node_id] -= size
                     self._all_waiting -= size

@@ -17,7 +17,7 @@ _KINDS = frozenset(("file", "link", "lost"))
 _PART = 1 << 20  # bytes of a frame of paths
 
 
-class Row(NamedTuple):
+class ListedRow(NamedTuple):
     """One line of a node's list.
 
     Attributes:
@@ -42,7 +42,7 @@ class Difference(NamedTuple):
     again: bool = True
 
 
-def rows_of(body: bytes) -> list[Row]:
+def rows_of(body: bytes) -> list[ListedRow]:
     """The rows of one `listed` frame.
 
     Raises:
@@ -55,11 +55,11 @@ def rows_of(body: bytes) -> list[Row]:
     return [_row(items(row, "a row", 4)) for row in items(found, "a list of files")]
 
 
-def _row(values: list[object]) -> Row:
+def _row(values: list[object]) -> ListedRow:
     if len(values) != 4 or values[1] not in _KINDS:
         raise FieldError(f"no row of a list of files is {values!r:.80}")
     path, kind, size, told = values
-    return Row(text(path, "path"), str(kind), whole(size, "size"), text(told, "text"))
+    return ListedRow(text(path, "path"), str(kind), whole(size, "size"), text(told, "text"))
 
 
 def bodies_of(paths: Sequence[str]) -> Iterator[tuple[bytes, bool]]:
@@ -103,7 +103,7 @@ class Ledger:
         """Whether the node was asked to send something again."""
         return bool(self._asked)
 
-    def enter(self, row: Row, difference: Difference | None) -> None:
+    def enter(self, row: ListedRow, difference: Difference | None) -> None:
         """Account for a row.
 
         Raises:

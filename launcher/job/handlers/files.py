@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Iterator
 
 from launcher.connection.link import LinkLost, MessageEvent
-from launcher.files.collector_thread import Compared, Refused, Stored
+from launcher.files.collector_thread import Compared, FilesRefused, Stored
 from launcher.files.ledger import bodies_of
 from launcher.job.context import JobContext
 from launcher.nodes.handshake import clock_of
@@ -103,7 +103,7 @@ class FileHandlers:
         if event.size:
             self._roster.nodes[event.node_id].send("ack", bytes=event.size)
 
-    def refused(self, event: Refused) -> None:
+    def refused(self, event: FilesRefused) -> None:
         """A node sent what no agent sends: its connection ends, since what follows cannot be trusted to be whole."""
         self._end(self._roster.nodes[event.node_id], event.reason)
 

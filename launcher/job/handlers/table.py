@@ -9,7 +9,7 @@ be weighed first goes to the roster's failures.
 from __future__ import annotations
 
 from launcher.connection.link import LinkBroken, LinkLost
-from launcher.files.collector_thread import Compared, Refused, Stored
+from launcher.files.collector_thread import Compared, FilesRefused, Stored
 from launcher.job.context import JobContext
 from launcher.job.handlers.dispatch import DispatchHandlers
 from launcher.job.handlers.files import FileHandlers
@@ -40,7 +40,7 @@ def handlers(
             ReconnectFailed: nodes.reconnecting.reconnect_failed,
             Stored: files.stored,
             Compared: files.compared,
-            Refused: files.refused,
+            FilesRefused: files.refused,
             SignalEvent: stop.signal,
             ThreadFailed: stop.thread_failed,
         },

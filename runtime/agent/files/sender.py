@@ -3,7 +3,10 @@
 
 Every frame counts, also one without a body, as the launcher counts it. Links, renames and removals go out before
 chunks, in their order. Holes are left out. After `finish` all is sent, read again where it changed while it was sent,
-and listed with its digests. The launcher asks for what it does not have like that; this is sent and listed once more.
+and listed. The launcher asks for what it does not have like that; this is sent and listed once more.
+
+A row of the list is [path, what, size, text]: "file" with its digest, "link" with its target, "lost" with the reason
+why something that the job wrote cannot be collected whole.
 """
 
 from __future__ import annotations
@@ -15,7 +18,6 @@ from collections import deque
 from enum import Enum
 from typing import Any, Callable, Deque, Dict, FrozenSet, Iterator, List, Optional, Tuple
 
-from agent.files.final_list import Row, file_row, link_row, lost_row, parts
 from agent.files.fingerprint import data_from
 from agent.files.sent_files import Tailed, inode, new_fingerprint
 from agent.link.fields import texts
@@ -25,6 +27,9 @@ from agent.link.protocol import WINDOW, Fields, cost, encode
 
 CHUNK = 1 << 16
 MOST_LATE = 3  # times that a file may change after its job's processes have ended
+PART = 1 << 15  # bytes of rows in a frame; a row is smaller than that
+
+Row = List[Any]
 
 
 class _Stage(Enum):
@@ -168,7 +173,7 @@ class Sender:
             self._stage = _Stage.SENDING
         else:
             self._stage = _Stage.LISTING
-            self._list = parts(self._rows(frozenset(self._again)))
+            self._list = _parts(self._rows(frozenset(self._again)))
             self._again = []
         self._outbox.pump()
 
@@ -203,17 +208,17 @@ class Sender:
             if tailed.is_old or (again and path not in again):
                 continue
             if tailed.problem or tailed.sent.size != tailed.size:
-                yield lost_row(path, tailed.problem or "it could not be sent whole")
+                yield [path, "lost", 0, tailed.problem or "it could not be sent whole"]
             else:
-                yield file_row(path, tailed.size, tailed.sent.hexdigest())
+                yield [path, "file", tailed.size, tailed.sent.hexdigest()]
         for path, target in self.links.items():
             if not again or path in again:
-                yield link_row(path, target)
+                yield [path, "link", 0, target]
         if not again:
             for path, problem in self.problems.items():
-                yield lost_row(path, problem)
+                yield [path, "lost", 0, problem]
             for sentence in self._outbox.losses:
-                yield lost_row("", sentence)
+                yield ["", "lost", 0, sentence]
 
     def _chunk(self, path: str) -> Optional[bytes]:
         tailed = self.files.get(path)
@@ -221,14 +226,11 @@ class Sender:
             return None
         try:
             fd = os.open(self._absolute(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except FileNotFoundError as error:
-            if self.is_watching:
+        except OSError as error:
+            if self.is_watching and isinstance(error, FileNotFoundError):
                 self._gone(path)
             else:
-                tailed.problem = error.strerror
-            return None
-        except OSError as error:
-            tailed.problem = error.strerror or str(error)
+                tailed.problem = error.strerror or str(error)
             return None
         try:
             status = os.fstat(fd)
@@ -254,3 +256,22 @@ class Sender:
         if not fields["eof"]:
             self.enqueue(path)
         return self._counted(encode("file", fields, body), body)
+
+
+def _parts(rows: Iterator[Row]) -> Iterator[Tuple[bytes, bytes]]:
+    """The frames of the list, and their bodies; the last one says that it is the last."""
+    texts: List[str] = []
+    size = 0
+    for row in rows:
+        text = json.dumps(row, separators=(",", ":"))
+        if texts and size + len(text) > PART:
+            yield _part(texts, False)
+            texts, size = [], 0
+        texts.append(text)
+        size += len(text) + 1
+    yield _part(texts, True)
+
+
+def _part(texts: List[str], is_last: bool) -> Tuple[bytes, bytes]:
+    body = ("[%s]" % ",".join(texts)).encode()
+    return encode("listed", {"last": is_last}, body), body

@@ -215,7 +215,7 @@ class Tailer:
         ):
             tailed.restart(status)
         elif status.st_size == tailed.offset:
-            tailed.changed = status.st_mtime_ns
+            tailed.changed, tailed.size = status.st_mtime_ns, status.st_size
             return False
         tailed = self._files[path]
         tailed.changed, tailed.size = status.st_mtime_ns, status.st_size

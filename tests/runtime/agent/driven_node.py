@@ -130,7 +130,13 @@ class Node:
                 self._keep(event)
             if isinstance(event, MessageEvent) and event.kind == "moved":
                 self.files[event.fields["to"]] = self.files.pop(event.fields["path"])
-            if isinstance(event, MessageEvent) and event.kind in ("file", "moved", "link", "removed", "listed"):
+            if isinstance(event, MessageEvent) and event.kind in (
+                "file",
+                "moved",
+                "link",
+                "removed",
+                "listed",
+            ):
                 self._acknowledge(event)
             if fits(event):
                 return event
