@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 import paddle.env
 import paddle.flags
 from launcher.config import flags
@@ -46,6 +48,17 @@ def test_both_sides_name_the_same_messages() -> None:
     assert protocol.AGENT_KINDS == twin.AGENT_KINDS
     assert protocol.PROTOCOL_VERSION == twin.PROTOCOL_VERSION
     assert (protocol.MAX_HEADER, protocol.MAX_BODY) == (twin.MAX_HEADER, twin.MAX_BODY)
+
+
+@pytest.mark.parametrize("size", [0, 1, 1 << 16])
+def test_both_sides_count_the_same_bytes_of_a_window(size: int) -> None:
+    twin = agent_protocol()
+    assert (protocol.WINDOW, protocol.cost(bytes(size))) == (twin.WINDOW, twin.cost(bytes(size)))
+
+
+def test_both_sides_compute_the_digest_of_a_file_alike() -> None:
+    ours, theirs = ROOT / "launcher/files/fingerprint.py", ROOT / "runtime/agent/files/fingerprint.py"
+    assert ours.read_text(encoding="utf-8") == theirs.read_text(encoding="utf-8")
 
 
 def test_a_frame_of_the_launcher_is_read_by_the_agent() -> None:

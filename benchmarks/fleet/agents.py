@@ -26,6 +26,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from agent.files.fingerprint import Fingerprint
+from agent.files.sent_files import new_fingerprint
 from agent.link.opening import PREFIX_SIZE, frame_size, marker
 from agent.link.outbox import PACE_S
 from agent.link.protocol import encode
@@ -112,6 +114,7 @@ class Node:
         self._received = self._acknowledged = 0
         self._dest = ""
         self._offsets: dict[str, int] = {}
+        self._prints: dict[str, Fingerprint] = {}
         self._pace_s = PACE_S
         self._written = 0  # lines
         self._chunks: dict[str, bytes] = {}  # by log, what was written since the last packet
@@ -164,6 +167,10 @@ class Node:
                 self._send("received", position=self._received)
             await self._writer.drain()
         self._end(list(self._processes))
+        if self._dest:
+            self._list()
+            while (await self._frame())["kind"] not in ("verified", "bye"):
+                pass
         if COUNTS:
             Path(COUNTS, str(self._rank)).write_text(str(self._written))
         self._send("goodbye", rest=None)
@@ -253,7 +260,14 @@ class Node:
             offset = self._offsets.get(log, 0)
             self._offsets[log] = offset + len(text)
             frames.append(encode("file", {"path": log, "offset": offset, "reset": False, "eof": True}, text))
+            self._prints.setdefault(log, new_fingerprint()).add(text)
         self._writer.write(b"".join(frames))
+
+    def _list(self) -> None:
+        """What was collected, as an agent lists it."""
+        self._flush()
+        rows = [[log, "file", found.size, found.hexdigest()] for log, found in self._prints.items()]
+        self._send("listed", json.dumps(rows).encode(), last=True)
 
     def _stop(self, fields: Fields) -> None:
         self._end(list(self._processes) if fields["procs"] is None else fields["procs"])

@@ -10,9 +10,13 @@ import json
 import struct
 from typing import Any, NamedTuple
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 MAX_HEADER = 16 << 20
 MAX_BODY = 4 << 20
+WINDOW = (
+    2 << 20
+)  # of collected frames that are not acknowledged, as `cost` counts them; as much as SSH lets travel
+FRAME_COST = 1 << 10  # what a collected frame counts beside its body
 NOISE_KEPT = 500
 MAX_NOISE = 1 << 20  # what a login shell may say before the agent does
 
@@ -27,6 +31,7 @@ LAUNCHER_KINDS = frozenset(
         "start",
         "stop",
         "ack",
+        "verified",
         "ping",
         "received",
         "bye",
@@ -58,6 +63,7 @@ AGENT_KINDS = frozenset(
         "line",
         "exited",
         "file",
+        "listed",
         "stopped",
         "failed",
         "notice",
@@ -111,6 +117,11 @@ def encode(kind: str, fields: Fields, body: bytes = b"") -> bytes:
     if len(header) > MAX_HEADER or len(body) > MAX_BODY:
         raise FrameError(f"{kind}: a header of {len(header)} or a body of {len(body)} bytes is too long")
     return b"".join((_PREFIX.pack(len(header), len(body)), header, body))
+
+
+def cost(body: bytes) -> int:
+    """What a collected frame (file, link, removed, moved, listed) takes of the window."""
+    return len(body) + FRAME_COST
 
 
 class Decoder:

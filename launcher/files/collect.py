@@ -12,12 +12,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import shutil
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.files.collected_copy import Copy, fitting, link_target
+from launcher.files.ledger import Difference, Ledger, ListedRow
 from launcher.text.fields import FieldError
 from launcher.text.sizes import counted, size_text
 
@@ -26,7 +28,7 @@ LOG = "log"
 OUTPUT = "output"
 SAVED = "checkpoints"  # what scripts saved on any node; comes below output/
 OUTPUT_NODE = 0
-LARGEST = 1 << 62  # bytes of a file
+LARGEST = (1 << 63) - 1  # bytes of a file
 TOLD = 20  # files that are named; of the others it is told how many
 WARN_AT = 0.8
 PLACES = 65_536  # of files that are remembered
@@ -69,9 +71,12 @@ class Collector:
         self._links: dict[Path, str] = {}
         self._open: OrderedDict[Path, Copy] = OrderedDict()
         self._nodes: dict[int, _Node] = {}
+        self._ledgers: dict[int, Ledger] = {}
         self._renamed = 0
         self._losses = 0
-        self._place = functools.lru_cache(maxsize=PLACES)(self._placed)  # a log grows by many chunks
+        self._place = functools.lru_cache(maxsize=PLACES)(
+            self._placed
+        )  # asks the disk; a log grows by many chunks
 
     def store(self, node_id: int, path: str, offset: int, reset: bool, body: bytes, eof: bool = True) -> str:
         """Store one chunk.
@@ -88,7 +93,8 @@ class Collector:
         Raises:
             FieldError: the path leads elsewhere, or the offset is none.
         """
-        target, whole_only = self.check(node_id, path, offset)
+        self.check(node_id, path, offset)
+        target, whole_only = self._place(node_id, path)
         node = self._nodes.setdefault(node_id, _Node())
         copy = self._copies.get(target)
         if copy is None and node.files >= self._limits.most_files:
@@ -99,8 +105,7 @@ class Collector:
                 node.size -= copy.stored
                 node.files -= 1
             self._clear_way(node, target)
-            lost, start = (copy.lost if copy else 0), (0 if reset else offset)
-            copy = self._copies[target] = Copy(target, whole_only, lost=lost, start=start)
+            copy = self._copies[target] = Copy(node_id, target, whole_only, start=0 if reset else offset)
             node.files += 1
         told, before = copy.lost, copy.stored
         self._make_room(target, copy)
@@ -119,7 +124,8 @@ class Collector:
         Raises:
             FieldError: the path or the target leads elsewhere.
         """
-        target = self.check_link(node_id, path, to)
+        self.check_link(node_id, path, to)
+        target, _ = self._place(node_id, path)
         node = self._nodes.setdefault(node_id, _Node())
         if target not in self._links and node.files >= self._limits.most_files:
             return self._leave_there(node_id, node, path)
@@ -142,72 +148,74 @@ class Collector:
         node.files += 1
         return ""
 
-    def remove(self, node_id: int, path: str) -> None:
+    def remove(self, node_id: int, path: str) -> str:
         """A link is gone on its node, or a file that was sent in part: what came of that is of no use.
 
         Raises:
             FieldError: the path leads elsewhere.
         """
-        target, whole_only = self.check(node_id, path)
+        self.check(node_id, path)
+        target, whole_only = self._place(node_id, path)
         copy = self._copies.get(target)
         if target in self._links or (copy is not None and whole_only and copy.is_partial):
             self._drop(self._nodes.setdefault(node_id, _Node()), target)
+        return ""
 
-    def check(self, node_id: int, path: str, offset: int = 0) -> tuple[Path, bool]:
-        """Where a node's file goes here, and whether it may appear only whole.
+    def check(self, node_id: int, path: str, offset: int = 0) -> None:
+        """Check that a node may send a file of this path. Asks no disk.
 
         Raises:
             FieldError: the path leads elsewhere, or the offset is none.
         """
-        if not 0 <= offset < LARGEST:
+        if not 0 <= offset <= LARGEST:
             raise FieldError(f"{path!r:.80} at {offset}")
-        return self._place(node_id, path)
-
-    def _placed(self, node_id: int, path: str) -> tuple[Path, bool]:
         top, *rest = path.split("/")
         if not (rest and _is_name(path)) or any(part in ("", ".", "..") or "\0" in part for part in rest):
             raise FieldError(f"no file has the name {path!r:.80}")
-        if top == LOG:
-            return fitting("/".join(rest), self._root / LOG / f"node_{node_id}"), False
-        if top == SAVED:
-            return fitting("/".join(rest), self._root / OUTPUT / SAVED / f"node_{node_id}"), True
-        if top == OUTPUT and node_id == OUTPUT_NODE:
-            return fitting("/".join(rest), self._root / OUTPUT), True
-        raise FieldError(f"{path!r:.80} is not collected from this node")
+        if not (top in (LOG, SAVED) or (top == OUTPUT and node_id == OUTPUT_NODE)):
+            raise FieldError(f"{path!r:.80} is not collected from this node")
 
-    def check_move(self, node_id: int, path: str, to: str) -> tuple[Path, Path]:
-        """Where a log is here and where it goes.
+    def _placed(self, node_id: int, path: str) -> tuple[Path, bool]:
+        """Where a node's file goes here, and whether it may appear only whole."""
+        top, _, rest = path.partition("/")
+        if top == LOG:
+            return fitting(rest, self._root / LOG / f"node_{node_id}"), False
+        if top == SAVED:
+            return fitting(rest, self._root / OUTPUT / SAVED / f"node_{node_id}"), True
+        return fitting(rest, self._root / OUTPUT), True
+
+    def check_move(self, node_id: int, path: str, to: str) -> None:
+        """Check that a node may say that a log has another name now.
 
         Raises:
             FieldError: it is no log, or a path leads elsewhere.
         """
-        (source, source_whole), (target, target_whole) = self.check(node_id, path), self.check(node_id, to)
-        if source_whole or target_whole:
+        self.check(node_id, path)
+        self.check(node_id, to)
+        if not (path.startswith(f"{LOG}/") and to.startswith(f"{LOG}/")):
             raise FieldError(f"{path!r:.80} was renamed to {to!r:.80}, which is no log")
-        return source, target
 
-    def check_link(self, node_id: int, path: str, to: str) -> Path:
-        """Where a link goes here.
+    def check_link(self, node_id: int, path: str, to: str) -> None:
+        """Check that a node may have a link there.
 
         Raises:
             FieldError: it would lead out of output/, or is elsewhere itself.
         """
-        target, whole_only = self.check(node_id, path)
-        whole_only = whole_only and path.startswith(f"{OUTPUT}/")
+        self.check(node_id, path)
         up = 0
         parts = to.split("/")
         while up < len(parts) and parts[up] == "..":
             up += 1
-        inside = up <= path.count("/") - 1 and up < len(parts)
-        if not (whole_only and inside and _is_name(to)) or any(
-            part in ("", ".", "..") or "\0" in part for part in parts[up:]
-        ):
+        names = [] if parts == ["."] else parts[up:]
+        depth = path.count("/") - 1 - up  # of what the names are in, below output/
+        inside = path.startswith(f"{OUTPUT}/") and (depth > 0 or (depth == 0 and names))
+        if not (inside and _is_name(to)) or any(part in ("", ".", "..") or "\0" in part for part in names):
             raise FieldError(f"no link in output/ is {path!r:.80} to {to!r:.80}")
-        return target
 
-    def move(self, node_id: int, path: str, to: str) -> None:
+    def move(self, node_id: int, path: str, to: str) -> str:
         """Rename the copy of a log; what had the new name is gone."""
-        source, target = self.check_move(node_id, path, to)
+        self.check_move(node_id, path, to)
+        (source, _), (target, _) = self._place(node_id, path), self._place(node_id, to)
         node = self._nodes.setdefault(node_id, _Node())
         copy = self._copies.pop(source, None)
         for name in (source, target):
@@ -215,24 +223,71 @@ class Collector:
             if known is not None:
                 known.close()
         if copy is None:
-            return
+            return ""
         over = self._copies.pop(target, None)
         if over is not None:
             node.size -= over.stored
             node.files -= 1
         self._copies[target] = copy
         copy.rename(target)
+        return ""
 
     @property
     def has_output(self) -> bool:
         """Whether a file of output/ came."""
         return any(target.is_relative_to(self._root / OUTPUT) for target in self._copies)
 
+    def compare(self, node_id: int, row: ListedRow) -> None:
+        """Compare a row of a node's list with what is here, and account for it.
+
+        Raises:
+            FieldError: the path leads elsewhere, or nobody asked for the row.
+        """
+        self.ledger(node_id).enter(row, self._difference(node_id, row))
+
+    def end_of_list(self, node_id: int) -> tuple[str, ...]:
+        """A node's list has come to its end; returns what it is to send again."""
+        ledger = self.ledger(node_id)
+        if ledger.was_asked_again:  # what came again may have taken the place of something else
+            for target, copy in self._copies.items():
+                if copy.is_verified and copy.node_id == node_id and (why := copy.changed()):
+                    ledger.revoke(str(target), why)
+        return ledger.close()
+
+    def ledger(self, node_id: int) -> Ledger:
+        """What a node has listed, and what of it is here."""
+        return self._ledgers.setdefault(node_id, Ledger())
+
+    def _difference(self, node_id: int, row: ListedRow) -> Difference | None:
+        if row.kind == "lost":
+            return Difference(row.text, again=False)
+        if row.kind == "link":
+            made = self._links.get(self._place(node_id, row.path)[0])
+            return None if made == row.text else Difference("this link could not be made here")
+        target, _ = self._place(node_id, row.path)
+        copy = self._copies.get(target)
+        if copy is None:
+            node = self._nodes.get(node_id)
+            if node is not None and node.left_there:
+                return Difference(
+                    f"more than COLLECT_LIMIT_FILES = {self._limits.most_files} files", again=False
+                )
+            return Difference("it did not arrive")
+        return copy.verify(row.size, row.text, self._free_bytes() if copy.lost else 0)
+
+    def _free_bytes(self) -> int:
+        try:
+            return shutil.disk_usage(self._root).free
+        except OSError:
+            return 0
+
     def close(self) -> list[str]:
         """Close every file; returns a sentence for each one that is not complete, and for each node that kept some."""
         missing = []
         for target, copy in sorted(self._copies.items()):
             copy.close()
+            if self.ledger(copy.node_id).is_complete:
+                continue  # which names what differs
             copy.look_again()
             if copy.lost:
                 missing.append(f"{target}: {size_text(copy.lost)} missing: {copy.problem}")
@@ -241,12 +296,16 @@ class Collector:
         self._open.clear()
         if len(missing) > TOLD:
             missing[TOLD:] = [f"and {counted(len(missing) - TOLD, 'more file')} not complete"]
-        return missing + [
-            f"node {node_id}: {node.chunks_left} pieces of files were left there, such as {node.left_there}: more "
-            f"than COLLECT_LIMIT_FILES = {self._limits.most_files} files"
-            for node_id, node in sorted(self._nodes.items())
-            if node.left_there
-        ]
+        return (
+            missing
+            + [
+                f"node {node_id}: {node.chunks_left} pieces of files were left there, such as {node.left_there}: more "
+                f"than COLLECT_LIMIT_FILES = {self._limits.most_files} files"
+                for node_id, node in sorted(self._nodes.items())
+                if node.left_there and not self.ledger(node_id).is_complete
+            ]
+            + [line for node_id, ledger in sorted(self._ledgers.items()) for line in ledger.lines(node_id)]
+        )
 
     def _leave_there(self, node_id: int, node: _Node, path: str) -> str:
         node.chunks_left += 1

@@ -10,6 +10,10 @@ import hashlib
 import os
 from pathlib import Path
 
+from launcher.files.fingerprint import DIGEST_SIZE, Fingerprint
+from launcher.files.ledger import Difference
+from launcher.text.sizes import size_text
+
 LONG_PATHS = "long-paths"
 PATH_LIMIT = 4000  # bytes; PATH_MAX less what is put beside a file
 NAME_LIMIT = 255  # bytes; where a file system does not say
@@ -61,18 +65,20 @@ class Copy:
     """One file.
 
     Args:
-        lost: bytes that were lost before.
+        node_id: the node that it comes from.
         start: where the first chunk begins, but for holes.
 
     Attributes:
         lost: bytes that could not be written.
         stored: bytes that were.
         problem: why not.
+        is_verified: it is here as the node listed it.
     """
 
-    def __init__(self, target: Path, whole_only: bool, lost: int, start: int) -> None:
+    def __init__(self, node_id: int, target: Path, whole_only: bool, start: int) -> None:
+        self.node_id = node_id
         self.partial = _beside(target)
-        self.lost = lost
+        self.lost = 0
         self.stored = 0
         self.problem = ""
         self.is_partial = whole_only
@@ -80,6 +86,10 @@ class Copy:
         self._whole_only = whole_only
         self._broken = False
         self._gap = False
+        self._received = _fingerprint()
+        self._written: tuple[int, ...] = ()  # the file as it was when it was written last
+        self._is_foreign = False  # it was then changed by somebody else
+        self.is_verified = False
         self._next = start  # offset, on the node
         self._size = 0  # of a log, as it should be here
         self._fd: int | None = None
@@ -91,6 +101,9 @@ class Copy:
             room: bytes that may be stored.
         """
         hole, self._next = max(0, offset - self._next), offset + len(body)
+        self.is_verified = False
+        self._received.skip_to(offset)
+        self._received.add(body)
         if self._broken:  # half a model is worse than none
             self.lost += len(body)
             return
@@ -105,11 +118,12 @@ class Copy:
             if hole or is_hole:
                 self._extend(fd, hole + len(body) - len(view), offset + len(body) - len(view))
             self._put(fd, offset, view[:room])
+            self._written = _identity(os.fstat(fd))
             if len(view) > room:
                 raise OSError(errno.EDQUOT, _FULL)
         except OSError as error:
             self.problem = error.strerror or str(error)
-            self.lost += len(view) - (self.stored - before)
+            self.lost += max(1, len(view) - (self.stored - before))
             self._gap = True
             self._broken = self._whole_only
 
@@ -131,7 +145,52 @@ class Copy:
             os.replace(self.partial, self._target)
             self.is_partial = False
         except OSError as error:
-            self.problem = error.strerror or str(error)
+            self.lost, self.problem = self.lost + 1, error.strerror or str(error)
+
+    def verify(self, size: int, digest: str, free_bytes: int) -> Difference | None:
+        """Compare it with what the node has; returns what differs.
+
+        Args:
+            free_bytes: what the disk has room for now.
+        """
+        self.close()
+        found = self._difference(size, digest, free_bytes)
+        self.is_verified = found is None
+        return found
+
+    def changed(self) -> str:
+        """What became of a file that was verified, or nothing."""
+        found = self._difference_on_disk(self._received.hexdigest())
+        return found.why if found else ""
+
+    def _difference(self, size: int, digest: str, free_bytes: int) -> Difference | None:
+        if self.lost:
+            again = self.problem != _FULL and free_bytes > size
+            return Difference(f"{size_text(self.lost)} missing: {self.problem}", again)
+        if self.is_partial:
+            return Difference("its end did not arrive")
+        if (self._received.size, self._received.hexdigest()) != (size, digest):
+            return Difference(f"what arrived differs: {self._received.size} of {size} bytes")
+        return self._difference_on_disk(digest)
+
+    def _difference_on_disk(self, digest: str) -> Difference | None:
+        try:
+            is_same = self._is_on_disk(digest)
+        except FileNotFoundError:  # a model may be taken away at any time
+            return None if self._whole_only else Difference("it was removed here while the job ran")
+        except OSError as error:
+            return Difference(f"it cannot be read here: {error.strerror or error}")
+        return None if is_same else Difference("it was changed here while the job ran")
+
+    def _is_on_disk(self, digest: str) -> bool:
+        """Whether the file has the digest; it is read only if anybody else may have changed it."""
+        status = os.stat(self._target, follow_symlinks=False)
+        if _identity(status) == self._written and not self._is_foreign:
+            return True
+        found = _fingerprint()
+        for _ in found.reading(str(self._target), self._received.size + 1):
+            pass
+        return (found.size, found.hexdigest()) == (self._received.size, digest)
 
     def close(self) -> None:
         """Give the descriptor back."""
@@ -180,8 +239,11 @@ class Copy:
             self._size += hole
 
     def _descriptor(self, reset: bool) -> int:
-        if self._fd is not None and not self._whole_only and not os.fstat(self._fd).st_nlink:
-            self.close()  # somebody removed it
+        if self._fd is not None and not self._whole_only:
+            status = os.fstat(self._fd)
+            self._is_foreign = self._is_foreign or _identity(status) != self._written
+            if not status.st_nlink:
+                self.close()  # somebody removed it
         if self._fd is None:
             path = self.partial if self.is_partial else self._target
             flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if self._whole_only else os.O_APPEND)
@@ -191,9 +253,22 @@ class Copy:
             except FileNotFoundError:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._fd = os.open(path, flags, 0o644)
+            status = os.fstat(self._fd)
+            self._is_foreign = self._is_foreign or (
+                bool(self._written) and _identity(status) != self._written
+            )
             if not self._whole_only:
-                self._expect(os.fstat(self._fd).st_size)
+                self._expect(status.st_size)
         return self._fd
+
+
+def _identity(status: os.stat_result) -> tuple[int, ...]:
+    """What changes when somebody else writes a file, or puts another one in its place."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _fingerprint() -> Fingerprint:
+    return Fingerprint(hashlib.blake2b(digest_size=DIGEST_SIZE))
 
 
 def _beside(target: Path) -> Path:

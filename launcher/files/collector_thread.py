@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Brings the files of all nodes to disk, in a thread of its own: a disk that stalls must not stall the job's loop.
 
-What waits is bounded by what nodes may send unacknowledged: a chunk is acknowledged when it is written, so a slow
-disk slows the sending. Acknowledgements are saved up; one for each small chunk would cost more than the chunk.
+What waits is bounded by WINDOW, which nodes count as it is counted here: a frame is acknowledged when it is written,
+so a slow disk slows the sending, and no frame is ever dropped. Acknowledgements are saved up; one for each small
+chunk would cost more than the chunk. In the end nodes list what they have, which is compared with what is here.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from launcher.connection.protocol import WINDOW, cost
 from launcher.files.collect import CollectLimits, Collector
+from launcher.files.ledger import Ledger, rows_of
 from launcher.text.fields import FieldError
 
 ACK_SIZE = 256 << 10  # bytes; far below what may travel unacknowledged
-CLOSE_S = 30.0
-WAITING_LIMIT = 8 << 20  # bytes of a node; several times what may travel unacknowledged
-_JOB_SIZE = 1 << 10  # beside the bytes of a chunk
+PATIENCE_S = 300.0  # with a disk that takes nothing
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Stored:
     """Event: chunks of a node were written, or could not be.
 
     Attributes:
-        size: bytes to acknowledge.
+        size: bytes to acknowledge, as `cost` counts them.
         problem: a sentence for the user, or empty.
     """
 
@@ -39,12 +40,32 @@ class Stored:
     problem: str
 
 
+@dataclass(frozen=True)
+class Compared:
+    """Event: a node's list was compared with what is here.
+
+    Attributes:
+        again: paths that the node is to send again; none: it has sent everything.
+    """
+
+    node_id: int
+    again: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FilesRefused:
+    """Event: a node sent what no agent sends."""
+
+    node_id: int
+    reason: str
+
+
 class CollectorThread:
     """Files on their way to disk.
 
     Args:
         root: the directory that gets log/ and output/.
-        events: the loop's queue; gets `Stored`.
+        events: the loop's queue; gets `Stored`, `Compared` and `FilesRefused`.
         limits: of each node.
     """
 
@@ -53,12 +74,14 @@ class CollectorThread:
     ) -> None:
         self._collector = Collector(root, limits)
         self._events = events
-        self._jobs: deque[tuple[int, int, Callable[[], None]]] = deque()
+        self._jobs: deque[tuple[int, int, Callable[[], str]]] = deque()
         self._waiting: dict[int, int] = {}
+        self._all_waiting = 0
         self._wake = threading.Condition()
         self._closing = False
         self._unacked: dict[int, int] = {}
         self._asked_at: dict[int, float] = {}
+        self._moved_at = 0.0  # when the disk began to have work, or finished a piece of it
         self._thread = threading.Thread(target=self._work, name="collection", daemon=True)
         self._thread.start()
 
@@ -69,18 +92,7 @@ class CollectorThread:
             FieldError: the path leads elsewhere, the offset is none, or more comes than was asked for.
         """
         self._collector.check(node_id, path, offset)
-        self._asked_at[node_id] = time.monotonic()
-
-        def write() -> None:
-            problem = self._collector.store(node_id, path, offset, reset, body, eof)
-            size = self._unacked.get(node_id, 0) + len(body)
-            if size < ACK_SIZE and not problem:
-                self._unacked[node_id] = size
-                return
-            self._unacked[node_id] = 0
-            self._events.put(Stored(node_id, size, problem))
-
-        self._post(node_id, len(body), write)
+        self._post(node_id, body, lambda: self._collector.store(node_id, path, offset, reset, body, eof))
 
     def link(self, node_id: int, path: str, to: str) -> None:
         """Make a link in output/; see `Collector.link`.
@@ -89,13 +101,7 @@ class CollectorThread:
             FieldError: it leads elsewhere, or more comes than was asked for.
         """
         self._collector.check_link(node_id, path, to)
-
-        def make() -> None:
-            problem = self._collector.link(node_id, path, to)
-            if problem:
-                self._events.put(Stored(node_id, 0, problem))
-
-        self._post(node_id, 0, make)
+        self._post(node_id, b"", lambda: self._collector.link(node_id, path, to))
 
     def remove(self, node_id: int, path: str) -> None:
         """A link is gone, or a file that was sent in part; see `Collector.remove`.
@@ -104,7 +110,7 @@ class CollectorThread:
             FieldError: the path leads elsewhere, or more comes than was asked for.
         """
         self._collector.check(node_id, path)
-        self._post(node_id, 0, lambda: self._collector.remove(node_id, path))
+        self._post(node_id, b"", lambda: self._collector.remove(node_id, path))
 
     def move(self, node_id: int, path: str, to: str) -> None:
         """Give a log the name that it has on its node now.
@@ -113,37 +119,88 @@ class CollectorThread:
             FieldError: it is no log, a path leads elsewhere, or more comes than was asked for.
         """
         self._collector.check_move(node_id, path, to)
-        self._post(node_id, 0, lambda: self._collector.move(node_id, path, to))
+        self._post(node_id, b"", lambda: self._collector.move(node_id, path, to))
 
-    def asked_at(self, node_id: int) -> float:
-        """Monotonic time of the last chunk of a node; 0 before the first. For the thread that calls `store`."""
-        return self._asked_at.get(node_id, 0.0)
+    def compare(self, node_id: int, body: bytes, is_last: bool) -> None:
+        """Compare a part of a node's list with what is here.
+
+        Raises:
+            FieldError: it cannot be read, or more comes than was asked for.
+        """
+        rows = rows_of(body)
+        for row in rows:
+            if row.kind != "lost":
+                self._collector.check(node_id, row.path)
+
+        def compare() -> str:
+            for row in rows:
+                self._collector.compare(node_id, row)
+            if is_last:
+                self._events.put(Compared(node_id, self._collector.end_of_list(node_id)))
+            return ""
+
+        self._post(node_id, body, compare)
+
+    def quiet_s(self, node_id: int) -> float:
+        """How long a node has sent nothing while nothing of it waited for the disk.
+
+        For the thread that calls `store`.
+        """
+        now = time.monotonic()
+        if self._waiting.get(node_id, 0) and 0.0 < self.stalled_s() < PATIENCE_S:
+            return 0.0
+        return now - max(self._asked_at.get(node_id, 0.0), self._moved_at)
+
+    def stalled_s(self) -> float:
+        """How long the disk has been at one piece of work; 0 while it has none."""
+        if not self._all_waiting or not self._thread.is_alive():
+            return 0.0
+        return time.monotonic() - self._moved_at
+
+    def ledger(self, node_id: int) -> Ledger:
+        """What a node has listed, and what of it is here; asked when the collection was closed."""
+        return self._collector.ledger(node_id)
 
     @property
     def has_output(self) -> bool:
         """Whether a file of output/ came; asked when the collection was closed."""
         return self._collector.has_output
 
-    def close(self, timeout_s: float = CLOSE_S) -> list[str]:
-        """Write what waits and close every file; returns a sentence for each that is not complete."""
+    def close(self, timeout_s: float = PATIENCE_S) -> list[str]:
+        """Write what waits and close every file; returns a sentence for each that is not complete.
+
+        Args:
+            timeout_s: how long the disk may take for one piece of work.
+        """
         with self._wake:
             self._closing = True
             self._wake.notify()
-        self._thread.join(timeout_s)
+        while self._thread.is_alive() and self.stalled_s() < timeout_s:
+            self._thread.join(min(timeout_s, 0.2))
         if self._thread.is_alive():
-            return [f"the disk of log/ and output/ did not take everything within {timeout_s:g} s"]
-        failed = ["what came last of log/ and output/ was not written"] if any(self._waiting.values()) else []
+            return [
+                f"the disk of log/ and output/ took nothing for {timeout_s:g} s; what came last is missing"
+            ]
+        failed = ["what came last of log/ and output/ was not written"] if self._all_waiting else []
         return [*failed, *self._collector.close()]
 
-    def _post(self, node_id: int, size: int, job: Callable[[], None]) -> None:
+    def _post(self, node_id: int, body: bytes, job: Callable[[], str]) -> None:
+        size = cost(body)
         with self._wake:
             waiting = self._waiting.get(node_id, 0)
-            if waiting > WAITING_LIMIT:
-                raise FieldError(f"it sends more than was acknowledged: {waiting} bytes wait for the disk")
-            if not self._closing:
-                self._waiting[node_id] = waiting + size + _JOB_SIZE
-                self._jobs.append((node_id, size + _JOB_SIZE, job))
-                self._wake.notify()
+            if waiting + size > WINDOW:
+                raise FieldError(
+                    f"{waiting} bytes of it wait for the disk; no agent sends more than {WINDOW} ahead"
+                )
+            self._asked_at[node_id] = time.monotonic()
+            if self._closing:
+                return
+            if not self._all_waiting:
+                self._moved_at = time.monotonic()
+            self._waiting[node_id] = waiting + size
+            self._all_waiting += size
+            self._jobs.append((node_id, size, job))
+            self._wake.notify()
 
     def _work(self) -> None:
         while True:
@@ -154,6 +211,21 @@ class CollectorThread:
                     return
                 jobs, self._jobs = self._jobs, deque()
             for node_id, size, job in jobs:
-                job()
+                problem = ""
+                try:
+                    problem = job()
+                except FieldError as error:
+                    self._events.put(FilesRefused(node_id, str(error)))
                 with self._wake:
                     self._waiting[node_id] -= size
+                    self._all_waiting -= size
+                    self._moved_at = time.monotonic()
+                self._acknowledge(node_id, size, problem)
+
+    def _acknowledge(self, node_id: int, size: int, problem: str) -> None:
+        size += self._unacked.get(node_id, 0)
+        if size < ACK_SIZE and not problem:
+            self._unacked[node_id] = size
+            return
+        self._unacked[node_id] = 0
+        self._events.put(Stored(node_id, size, problem))

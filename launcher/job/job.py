@@ -153,7 +153,9 @@ class Job:
         asked = self._context.asked_again
         if code is ExitCode.DONE and asked is not None:  # the job was done, its results were on their way
             return asked.exit_code
-        return ExitCode.NOT_CLEAN if code is ExitCode.DONE and undone.missing else code
+        if code is ExitCode.DONE and (undone.missing or not undone.is_proven):
+            return ExitCode.NOT_CLEAN  # 0 says that every file that a node listed was verified here
+        return code
 
     # Phases
 

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from launcher.errors import ConnectError, LauncherError
+from launcher.files.collector_thread import PATIENCE_S
 from launcher.files.dispatch import WORKSPACE
 from launcher.job.context import JobContext
 from launcher.job.handlers.nodes import NodeHandlers
 from launcher.nodes.loop import Loop
 from launcher.nodes.node_record import NodeRecord
+from launcher.text.sizes import counted
 from launcher.text.wrapping import visible
 
 MARGIN_S = 3.0  # what a node may take beyond the deadline it was given
@@ -25,6 +27,7 @@ FORCED_S = 1.5  # after a second request: for the rest of logs and output
 FAREWELL_S = 0.5  # after a second request: for the goodbye
 ENDS_S = 3.0  # for the ends of all connections together
 DRAIN_LIMIT_S = 86400.0
+STALL_TOLD_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,13 @@ class Undone:
         unclean: processes that may still run.
         missing: files that did not come back whole, and checkpoints that could not be written.
         excused: both, of nodes that the job went on without.
+        is_proven: every file that the other nodes listed was verified here.
     """
 
     unclean: tuple[str, ...]
     missing: tuple[str, ...]
-    excused: tuple[str, ...] = ()
+    excused: tuple[str, ...]
+    is_proven: bool
 
 
 class Shutdown:
@@ -59,6 +64,7 @@ class Shutdown:
         self._loop = loop
         self._nodes = nodes
         self._enter = enter
+        self._has_told = False
 
     def run(self) -> Undone:
         """Stop everything, collect the rest, close every connection; said only where something was started."""
@@ -71,6 +77,7 @@ class Shutdown:
         self._collect()
         self._context.connector.close()
         started = self._context.connector.join(FAREWELL_S if self._context.forced else ENDS_S)
+        missing = self._collector.close(FORCED_S if self._context.forced else PATIENCE_S)
         records = [record for record in self._roster.all() if not record.traces.left_out]
         left_out = [record for record in self._roster.all() if record.traces.left_out]
         return Undone(
@@ -79,15 +86,16 @@ class Shutdown:
                 *([f"NOT CLEANED: {visible(started)}"] if started else []),
             ),
             (
-                *map(visible, self._collector.close()),
-                *(line for record in records for line in _missing(record)),
+                *(line for record in records for line in self._missing(record)),
+                *map(visible, missing),
                 *(
                     f"NOT SAVED by {name}: {one.unsaved}"
                     for name, one in self._roster.processes.items()
                     if one.unsaved
                 ),
             ),
-            tuple(line for record in left_out for line in (*self._unclean(record), *_missing(record))),
+            tuple(line for record in left_out for line in (*self._unclean(record), *self._missing(record))),
+            is_proven=all(self._is_proven(record) for record in records),
         )
 
     def _stop(self) -> None:
@@ -112,10 +120,11 @@ class Shutdown:
         quiet_s = self._settings.limits.collect_timeout_s
 
         def all_quiet() -> bool:
-            now = time.monotonic()
+            self._tell_of_stall()
+            if time.monotonic() - begun < quiet_s:
+                return not self._roster.live()
             return all(
-                now - max(begun, self._collector.asked_at(record.node.node_id)) >= quiet_s
-                for record in self._roster.live()
+                self._collector.quiet_s(record.node.node_id) >= quiet_s for record in self._roster.live()
             )
 
         self._say_bye(DRAIN_LIMIT_S)
@@ -124,6 +133,21 @@ class Shutdown:
         self._wait(lambda: not self._roster.live(), MARGIN_S, FAREWELL_S)
         for record in self._roster.live():
             record.drop(ConnectError(record.name, "the node agent did not say goodbye"))
+
+        def is_written() -> bool:
+            self._tell_of_stall()
+            return not 0.0 < self._collector.stalled_s() < PATIENCE_S
+
+        self._wait(is_written, DRAIN_LIMIT_S, FORCED_S)
+
+    def _tell_of_stall(self) -> None:
+        """Say that the disk here is what the end waits for; once."""
+        if not self._has_told and self._collector.stalled_s() >= STALL_TOLD_S:
+            self._has_told = True
+            self._context.console.note(
+                f"{self._roster.collected}: this disk has taken nothing for {STALL_TOLD_S:g} s; waiting for it, "
+                f"for at most {PATIENCE_S:g} s (Ctrl+C gives up)"
+            )
 
     def _say_bye(self, drain_s: float) -> None:
         grace_s = 0.0 if self._context.forced else self._settings.limits.stop_grace_s
@@ -153,11 +177,21 @@ class Shutdown:
             )
         return lines
 
+    def _is_proven(self, record: NodeRecord) -> bool:
+        """Whether everything that a node listed is here as it is there."""
+        return not record.traces.used or self._collector.ledger(record.node.node_id).is_proven
 
-def _missing(record: NodeRecord) -> list[str]:
-    if not record.traces.used or record.traces.complete:
-        return []
-    return [
-        f"NOT COLLECTED from {record.name}: what is missing here of its log/ and output/ is there in "
-        f"{record.delivery.trees.get(WORKSPACE) or record.node.job_dir}"
-    ]
+    def _missing(self, record: NodeRecord) -> list[str]:
+        traces = record.traces
+        unread = [
+            f"NOT READ from {record.name}: {counted(count, f'{kind!r} message')} could not be read"
+            for kind, count in sorted(traces.unread.items())
+        ]
+        if not traces.used or (traces.complete and self._is_proven(record)):
+            return unread
+        ledger = self._collector.ledger(record.node.node_id)
+        what = "what is missing here of its log/ and output/ is"
+        if ledger.is_complete:
+            what = f"{ledger.listed - ledger.verified} of {counted(ledger.listed, 'file')} are"
+        place = record.delivery.trees.get(WORKSPACE) or record.node.job_dir
+        return [*unread, f"NOT COLLECTED from {record.name}: {what} there in {place}"]

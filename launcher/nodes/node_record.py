@@ -90,6 +90,7 @@ class Traces:
         cut_off: a link broke after a process was started; another link only cleans.
         parting: requests to stop some of its processes that it has not answered yet.
         left_out: it was lost, and the job went on without it.
+        unread: how many of its messages could not be read, by their kind.
     """
 
     used: bool = False
@@ -99,6 +100,7 @@ class Traces:
     cut_off: bool = False
     parting: int = 0
     left_out: bool = False
+    unread: dict[str, int] = field(default_factory=dict)
 
     def use(self) -> None:
         """A process is started there."""
@@ -127,6 +129,11 @@ class Traces:
     def take_leave(self, has_sent_all: bool) -> None:
         """The agent's last word."""
         self.complete = has_sent_all and not self.cut_off
+
+    def miss(self, kind: str) -> bool:
+        """A message of it could not be read; True for the first of its kind."""
+        self.unread[kind] = self.unread.get(kind, 0) + 1
+        return self.unread[kind] == 1
 
     def leave_out(self) -> None:
         """The job goes on without it."""

@@ -105,9 +105,12 @@ class Supervisor:
             "start": self._on_start,
             "stop": self._on_stop,
             "stacks": lambda fields, body: self._processes.ask_stacks(fields),
-            "ack": self._on_ack,
-            "received": self._on_received,
-            "ping": self._on_ping,
+            "ack": lambda fields, body: self._need_tailer().sender.acked(whole(fields, "bytes")),
+            "verified": lambda fields, body: self._need_tailer().sender.verified(fields, body),
+            "received": lambda fields, body: self._outbox.acknowledged(whole(fields, "position")),
+            "ping": lambda fields, body: self._outbox.send(
+                "pong", seq=whole(fields, "seq"), clock=time.time()
+            ),
             "bye": self._on_bye,
             "jobs": self._desk.jobs,
             "end_job": self._desk.end_job,
@@ -254,9 +257,6 @@ class Supervisor:
 
         Reach(self._loop, fields.get("peers"), reached)
 
-    def _on_ping(self, fields: Fields, _body: bytes) -> None:
-        self._outbox.send("pong", seq=whole(fields, "seq"), clock=time.time())
-
     def _on_relay(self, fields: Fields, _body: bytes) -> None:
         """Open the way to other nodes, or close it."""
         trees = self._need_trees()
@@ -298,13 +298,6 @@ class Supervisor:
         procs = None if fields.get("procs") is None else texts(fields, "procs")
         self._stop(procs, seconds(fields, "grace_s"), lambda: None)
 
-    def _on_ack(self, fields: Fields, _body: bytes) -> None:
-        if self._tailer is not None:
-            self._tailer.acked(whole(fields, "bytes"))
-
-    def _on_received(self, fields: Fields, _body: bytes) -> None:
-        self._outbox.acknowledged(whole(fields, "position"))
-
     def _on_bye(self, fields: Fields, _body: bytes) -> None:
         self._desk.leaving("its launcher ended it")
         drain_s = seconds(fields, "drain_s", 10.0)
@@ -324,14 +317,16 @@ class Supervisor:
         Stop(self._loop, scope, grace_s, done)
 
     def _drain(self, deadline: float) -> None:
-        """Send what was written until then, and leave."""
-        settled = self._tailer is None or self._tailer.settled()
-        if not (settled and self._outbox.empty) and time.monotonic() < deadline:
+        """Send what was written until now, and leave when the launcher has compared all of it."""
+        if self._tailer is not None:
+            self._tailer.finish()
+        verified = self._tailer is None or self._tailer.sender.is_verified
+        if verified and self._outbox.empty:
+            self._desk.settled()
+        elif time.monotonic() < deadline:
             self._loop.after(POLL_S, lambda: self._drain(deadline))
             return
-        if settled and self._outbox.empty:
-            self._desk.settled()
-        self._outbox.send("goodbye", rest=None if settled else self._job_dir)
+        self._outbox.send("goodbye", rest=None if verified else self._job_dir)
         self._parted = True
         self._leave(time.monotonic() + FAREWELL_S)
 
@@ -383,7 +378,7 @@ class Supervisor:
             self._processes.group = control_group.make(self._marks)
             self._desk.begin(path, self._processes.group)
             self._tailer = Tailer(self._loop, path, self._outbox, self._desk.saved)
-            self._outbox.next_chunk = self._tailer.next_chunk
+            self._outbox.next_chunk = self._tailer.sender.next_chunk
             self._tailer.watch(collect)
 
     def _logged(self, log: str, rotated: bool) -> None:
@@ -391,6 +386,11 @@ class Supervisor:
             self._tailer.scan()
         elif self._tailer is not None:
             self._tailer.poke(log)
+
+    def _need_tailer(self) -> Tailer:
+        if self._tailer is None:
+            raise ValueError("commit comes first: nothing is collected")
+        return self._tailer
 
     def _need_trees(self) -> Trees:
         if self._trees is None:

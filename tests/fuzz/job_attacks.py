@@ -54,6 +54,7 @@ SAID: dict[str, dict[str, Any]] = {
     "moved": {"path": "log/a", "to": "log/b"},
     "link": {"path": "output/latest", "target": "w"},
     "removed": {"path": "output/w"},
+    "listed": {"last": True},
     "stopped": {"procs": None, "left": [[7, "sh"]], "killed": 1},
     "failed": {"request": "start", "reason": "os", "detail": "x", "proc": "trainer-1", "missing_bytes": 1},
     "notice": {"text": "x"},
@@ -86,12 +87,24 @@ ASKED: dict[str, dict[str, Any]] = {
     "stop": {"procs": ["t"], "grace_s": 0},
     "stacks": {"procs": ["t"]},
     "ack": {"bytes": 1},
+    "verified": {"last": True},
     "ping": {"seq": 1},
     "jobs": {},
 }
 NODES = st.integers(0, 2)
 BODIES = st.one_of(
-    st.binary(max_size=40), st.sampled_from([b"", bytes(1 << 16), b"\xff" * (1 << 20), b"[" * 9999])
+    st.binary(max_size=40),
+    st.sampled_from(
+        [
+            b"",
+            bytes(1 << 16),
+            b"\xff" * (1 << 20),
+            b"[" * 9999,
+            b"[]",
+            b'["log/a"]',
+            b'[["log/a","file",1,"0"]]',
+        ]
+    ),
 )
 
 

@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
-from launcher.connection.link import MessageEvent
-from launcher.files.collector_thread import Stored
+import contextlib
+from collections.abc import Iterator
+
+from launcher.connection.link import LinkLost, MessageEvent
+from launcher.files.collector_thread import Compared, FilesRefused, Stored
+from launcher.files.ledger import bodies_of
 from launcher.job.context import JobContext
 from launcher.nodes.handshake import clock_of
 from launcher.nodes.node_record import NodeRecord
@@ -24,6 +28,7 @@ class FileHandlers:
 
     def __init__(self, context: JobContext) -> None:
         self._collector = context.collector
+        self._events = context.events
         self._console = context.console
         self._roster = context.roster
         self._remarks: dict[int, RateLimit] = {}
@@ -47,7 +52,7 @@ class FileHandlers:
     def file(self, record: NodeRecord, event: MessageEvent) -> None:
         """The next bytes of a file under log/ or output/."""
         fields = event.fields
-        try:
+        with self._ending(record):
             self._collector.store(
                 record.node.node_id,
                 text(fields.get("path"), "path"),
@@ -56,26 +61,40 @@ class FileHandlers:
                 event.body,
                 flag(fields.get("eof"), "eof", True),
             )
-        except FieldError:  # left out: it must not count as on its way for ever
-            record.send("ack", bytes=len(event.body))
-            raise
 
     def moved(self, record: NodeRecord, event: MessageEvent) -> None:
         """A log was renamed on its node."""
-        fields = event.fields
-        self._collector.move(
-            record.node.node_id, text(fields.get("path"), "path"), text(fields.get("to"), "to")
-        )
+        path, to = event.fields.get("path"), event.fields.get("to")
+        with self._ending(record):
+            self._collector.move(record.node.node_id, text(path, "path"), text(to, "to"))
 
     def link(self, record: NodeRecord, event: MessageEvent) -> None:
         """A link in output/."""
-        fields = event.fields
-        to = text(fields.get("target"), "target")
-        self._collector.link(record.node.node_id, text(fields.get("path"), "path"), to)
+        path, to = event.fields.get("path"), event.fields.get("target")
+        with self._ending(record):
+            self._collector.link(record.node.node_id, text(path, "path"), text(to, "target"))
 
     def removed(self, record: NodeRecord, event: MessageEvent) -> None:
         """A link is gone, or a file that was sent in part."""
-        self._collector.remove(record.node.node_id, text(event.fields.get("path"), "path"))
+        with self._ending(record):
+            self._collector.remove(record.node.node_id, text(event.fields.get("path"), "path"))
+
+    def listed(self, record: NodeRecord, event: MessageEvent) -> None:
+        """A part of what a node has collected, with digests."""
+        with self._ending(record):
+            self._collector.compare(
+                record.node.node_id, event.body, flag(event.fields.get("last"), "last", True)
+            )
+
+    def compared(self, event: Compared) -> None:
+        """A node's list was compared with what is here: it sends some files again, or may leave."""
+        record = self._roster.nodes[event.node_id]
+        if event.again:
+            self._console.note(
+                f"{record.name}: {counted(len(event.again), 'file')} came damaged; asking again"
+            )
+        for body, is_last in bodies_of(event.again):
+            record.send("verified", body, last=is_last)
 
     def stored(self, event: Stored) -> None:
         """Chunks are on disk: the node may send more."""
@@ -83,6 +102,22 @@ class FileHandlers:
             self._console.note(visible(event.problem))
         if event.size:
             self._roster.nodes[event.node_id].send("ack", bytes=event.size)
+
+    def refused(self, event: FilesRefused) -> None:
+        """A node sent what no agent sends: its connection ends, since what follows cannot be trusted to be whole."""
+        self._end(self._roster.nodes[event.node_id], event.reason)
+
+    @contextlib.contextmanager
+    def _ending(self, record: NodeRecord) -> Iterator[None]:
+        """End the connection of a node whose files cannot be taken: no piece of a file is ever left out."""
+        try:
+            yield
+        except FieldError as error:
+            self._end(record, str(error))
+
+    def _end(self, record: NodeRecord, reason: str) -> None:
+        what = visible(f"what it sends of its files cannot be taken: {reason:.300}")
+        self._events.put(LinkLost(record.node.node_id, what, record.link))
 
     def notice(self, record: NodeRecord, event: MessageEvent) -> None:
         """A remark of the node; too many are counted instead of shown."""

@@ -31,10 +31,6 @@ NEWS = frozenset(
         "arrived",
         "points",
         "line",
-        "file",
-        "moved",
-        "link",
-        "removed",
         "notice",
         "pong",
         "resident",
@@ -60,7 +56,6 @@ class NodeHandlers:
         self._roster = context.roster
         self._console = context.console
         self._dispatch = dispatch
-        self._unread: set[tuple[int, str]] = set()
         self.reconnecting = ReconnectHandlers(context, self.link_lost)
 
     def connect(self, record: NodeRecord) -> None:
@@ -151,7 +146,7 @@ class NodeHandlers:
             self._dispatch.offer(record)
 
     def unread(self, record: NodeRecord, kind: str, error: Exception) -> None:
-        """A message is not what it should be: news are left out, and told once; an answer ends the job.
+        """A message is not what it should be: news are left out, told once and counted; an answer ends the job.
 
         Raises:
             ProtocolError: the job waits for such messages.
@@ -159,8 +154,7 @@ class NodeHandlers:
         text = visible(f"its {kind!r} message cannot be read: {error!s:.300}")
         if kind not in NEWS:
             raise ProtocolError(record.name, text)
-        if (record.node.node_id, kind) not in self._unread:
-            self._unread.add((record.node.node_id, kind))
+        if record.traces.miss(kind):
             self._console.note(f"{record.name}: {text}; such messages are left out")
 
     def silent(self, record: NodeRecord) -> None:

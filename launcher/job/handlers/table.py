@@ -9,7 +9,7 @@ be weighed first goes to the roster's failures.
 from __future__ import annotations
 
 from launcher.connection.link import LinkBroken, LinkLost
-from launcher.files.collector_thread import Stored
+from launcher.files.collector_thread import Compared, FilesRefused, Stored
 from launcher.job.context import JobContext
 from launcher.job.handlers.dispatch import DispatchHandlers
 from launcher.job.handlers.files import FileHandlers
@@ -39,6 +39,8 @@ def handlers(
             Reconnected: nodes.reconnecting.reconnected,
             ReconnectFailed: nodes.reconnecting.reconnect_failed,
             Stored: files.stored,
+            Compared: files.compared,
+            FilesRefused: files.refused,
             SignalEvent: stop.signal,
             ThreadFailed: stop.thread_failed,
         },
@@ -67,6 +69,7 @@ def handlers(
             "stacks": stalls.stacks,
             "line": files.line,
             "file": files.file,
+            "listed": files.listed,
             "moved": files.moved,
             "link": files.link,
             "removed": files.removed,

@@ -10,9 +10,10 @@ from __future__ import annotations
 import fnmatch
 import os
 import stat
-from typing import Any, Dict, List, Optional
+from typing import Any, List, Optional
 
 from agent.files import disk
+from agent.files.sent_files import Listing
 from agent.link.fields import job_id, texts
 from agent.link.protocol import Fields
 
@@ -50,10 +51,14 @@ class SavedFiles:
         folder, _, rest = path.partition("/")
         return self.path + "/" + rest if folder == FOLDER else None
 
-    def listing(self) -> Dict[str, os.stat_result]:
-        """The files to collect, with their status."""
-        found: Dict[str, os.stat_result] = {}
-        for at, _, names in os.walk(self.path) if self._patterns else ():
+    def add_to(self, found: Listing) -> None:
+        """Add the files to collect, with their status."""
+        count = 0
+        for at, _, names in (
+            os.walk(self.path, onerror=lambda error: found.note(error.filename, error))
+            if self._patterns
+            else ()
+        ):
             for name in names:
                 path = os.path.relpath(at + "/" + name, self.path)
                 if not any(fnmatch.fnmatchcase(path, pattern) for pattern in self._patterns):
@@ -62,9 +67,13 @@ class SavedFiles:
                     status = os.stat(at + "/" + name, follow_symlinks=False)
                 except OSError:
                     continue  # renamed or removed meanwhile
-                if stat.S_ISREG(status.st_mode) and len(found) < MOST_FILES:
-                    found[FOLDER + "/" + path] = status
-        return found
+                if not stat.S_ISREG(status.st_mode):
+                    continue
+                count += 1
+                if count <= MOST_FILES:
+                    found.files[FOLDER + "/" + path] = status
+        if count > MOST_FILES:
+            found.problems[self.path] = "%d of its %d files are not collected" % (count - MOST_FILES, count)
 
     def close(self) -> None:
         """The job is over."""

@@ -6,12 +6,18 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from agent.files.digests import blake2b
+from agent.files.fingerprint import DIGEST_SIZE, Fingerprint
 
 SAMPLE = 4 << 10
 LOG_DIR = "log"
+YOUNG_NS = (
+    50_000_000  # a file that changed so short a time ago may change again without another time: clocks tick
+)
+_CHANGING = -1
 
 
 def inode(status: os.stat_result) -> Tuple[int, int]:
@@ -25,32 +31,91 @@ class Tailed:
     Attributes:
         changed: its modification time in nanoseconds when it was looked at last.
         size: and its size then.
-        offset: bytes that were sent.
+        sent: size and digest of what was sent.
         reset: it is sent from its start, whatever the other side has.
         is_partial: the other side has a beginning of it, and waits for the rest.
+        is_old: it was there before the job began, and has not changed since.
+        problem: why it could not be read, or empty.
+        late_changes: how often it changed after the job's processes had ended.
     """
+
+    __slots__ = (
+        "_head",
+        "_last",
+        "_read_as",
+        "changed",
+        "inode",
+        "is_old",
+        "is_partial",
+        "late_changes",
+        "problem",
+        "reset",
+        "sent",
+        "size",
+    )
 
     def __init__(self, status: os.stat_result) -> None:
         self.is_partial = False
+        self.is_old = False
+        self.late_changes = 0
         self.restart(status)
 
     def restart(self, status: os.stat_result) -> None:
-        """Send it from its start."""
+        """Send it from its start, as it is now."""
         self.inode = inode(status)
         self.changed = status.st_mtime_ns
         self.size = status.st_size
-        self.offset = 0
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Send it from its start."""
+        self.sent = new_fingerprint()
         self.reset = True
+        self.is_old = False
+        self.problem = ""
         self._head = b""
         self._last = b""
+        self._read_as: Optional[int] = None
 
-    def sent(self, fd: int, end: int) -> None:
-        """It was sent up to `end`: remember samples of that, to notice a rewrite."""
-        if self.offset < SAMPLE:
-            self._head = _digest(os.pread(fd, min(SAMPLE, end), 0))
-        start = max(0, end - SAMPLE)
-        self._last = _digest(os.pread(fd, end - start, start))
-        self.offset = end
+    @property
+    def offset(self) -> int:
+        """Bytes that were sent."""
+        return self.size if self.is_old else self.sent.size
+
+    def add(self, fd: int, offset: int, body: bytes, status: os.stat_result) -> None:
+        """It was sent up to the end of `body`: hash that, and remember samples of it, to notice a rewrite.
+
+        Args:
+            offset: where body begins; what lies before it and was not sent is a hole.
+            status: of the file, before it was read.
+        """
+        begin = self.sent.size
+        if begin == 0 and self._read_as is None and time.time_ns() - status.st_mtime_ns > YOUNG_NS:
+            self._read_as = status.st_mtime_ns
+        elif self._read_as != status.st_mtime_ns:
+            self._read_as = _CHANGING
+        self.sent.skip_to(offset)
+        self.sent.add(body)
+        end = self.sent.size
+        has_all = begin == offset == 0
+        if begin < SAMPLE:
+            self._head = _digest(body[:SAMPLE] if has_all else os.pread(fd, min(SAMPLE, end), 0))
+        if has_all and end <= SAMPLE:
+            self._last = self._head
+        elif len(body) >= SAMPLE:
+            self._last = _digest(body[-SAMPLE:])
+        else:
+            start = max(0, end - SAMPLE)
+            self._last = _digest(os.pread(fd, end - start, start))
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether it was sent without a change since before its first byte was read: what was sent is the file."""
+        return self._read_as == self.changed
+
+    def prove(self) -> None:
+        """All of it was read again, and is what was sent."""
+        self._read_as = self.changed
 
     @property
     def has_samples(self) -> bool:
@@ -75,10 +140,17 @@ class Listing(NamedTuple):
     Attributes:
         files: every file once, with its status.
         links: links that are sent as such, with their targets relative to where they are.
+        problems: what could not be read, and why.
     """
 
     files: Dict[str, os.stat_result]
     links: Dict[str, str]
+    problems: Dict[str, str]
+
+    def note(self, path: str, error: OSError) -> None:
+        """A file or directory could not be read; one that is not there, or no longer, is no problem."""
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            self.problems[path] = error.strerror or str(error)
 
 
 def listing(job_dir: str, dirs: List[str]) -> Listing:
@@ -87,7 +159,7 @@ def listing(job_dir: str, dirs: List[str]) -> Listing:
     Args:
         job_dir: without links in its path.
     """
-    found = Listing({}, {})
+    found = Listing({}, {}, {})
     plain: Dict[str, Tuple[str, os.stat_result]] = {}
     linked = set()
     todo = [
@@ -97,8 +169,9 @@ def listing(job_dir: str, dirs: List[str]) -> Listing:
         top, relative = todo.pop()
         try:
             entries = list(os.scandir(job_dir + "/" + relative))
-        except OSError:
-            continue  # not made yet, or removed meanwhile
+        except OSError as error:
+            found.note(relative, error)
+            continue
         for entry in entries:
             path = relative + "/" + entry.name
             try:
@@ -117,20 +190,17 @@ def listing(job_dir: str, dirs: List[str]) -> Listing:
                         found.files[path] = os.stat(target)
                 elif entry.is_file(follow_symlinks=False):
                     plain[entry.path] = (path, entry.stat(follow_symlinks=False))
-            except OSError:
-                continue  # removed meanwhile
+            except OSError as error:
+                found.note(path, error)
     for absolute, (path, status) in plain.items():
         if absolute not in linked:
             found.files[path] = status
     return found
 
 
-def data_from(fd: int, offset: int, size: int) -> int:
-    """Where bytes follow that are no hole; the end of the file where none do."""
-    try:
-        return os.lseek(fd, offset, os.SEEK_DATA)
-    except OSError as error:  # ENXIO: nothing but a hole; any other: a file system that knows none
-        return max(offset, size) if error.errno == errno.ENXIO else offset
+def new_fingerprint() -> Fingerprint:
+    """Of a file of which nothing has passed by."""
+    return Fingerprint(blake2b(digest_size=DIGEST_SIZE))
 
 
 def _digest(data: bytes) -> bytes:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends the files of the collected directories as they grow.
+"""Finds the files of the collected directories as they grow, and has them sent.
 
 A log that was renamed is known by its inode and the digests of what was sent: `moved` tells the new name, and
 sending goes on where it was. Any other file that is replaced, shrinks, or is rewritten in place is sent again from
 its start (`reset`). A link within output/ is sent as one; a link in log/ to a file inside the job directory is
-sent under the link's name, and the file it points to is then not sent twice. Holes are left out. Never more than
-WINDOW bytes travel unacknowledged. What went away before it was sent is counted and told.
+sent under the link's name, and the file it points to is then not sent twice. What went away before it was sent is
+counted and told. `finish` looks for the last time: what is there then is what is collected.
 """
 
 from __future__ import annotations
@@ -13,17 +13,14 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections import deque
-from typing import Deque, Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from agent.files.saved_files import SavedFiles
-from agent.files.sent_files import LOG_DIR, Listing, Tailed, data_from, inode, listing
+from agent.files.sender import Sender
+from agent.files.sent_files import LOG_DIR, Listing, Tailed, inode, listing
 from agent.link.loop import Loop, Timer
 from agent.link.outbox import Outbox
-from agent.link.protocol import encode
 
-CHUNK = 1 << 16
-WINDOW = 2 << 20  # as much as SSH lets travel
 SCAN_S = 0.25
 IDLE_SCAN_S = 1.0
 SCAN_SHARE = 10  # a scan may take one tenth of the time
@@ -37,6 +34,9 @@ class Tailer:
     Args:
         outbox: asks for chunks, and takes what has to be told.
         saved: what scripts saved elsewhere.
+
+    Attributes:
+        sender: sends what is found.
     """
 
     def __init__(self, loop: Loop, job_dir: str, outbox: Outbox, saved: Optional[SavedFiles] = None) -> None:
@@ -47,16 +47,14 @@ class Tailer:
         self._lost: Dict[str, int] = {}
         self._lost_told_at = 0.0
         self._dirs: List[str] = []
-        self._files: Dict[str, Tailed] = {}
-        self._queue: Deque[str] = deque()
-        self._queued: Dict[str, None] = {}
-        self._unacked = 0
         self._wait_s = SCAN_S
         self._timer: Optional[Timer] = None
         self._poke_timer: Optional[Timer] = None
         self._poked: Dict[str, None] = {}
         self._led_away: Dict[str, None] = {}
         self._links: Dict[str, str] = {}
+        self.sender = Sender(loop, outbox, self._absolute, self._lose)
+        self._files = self.sender.files
 
     def watch(self, dirs: List[str]) -> None:
         """Begin; files that are there already count as known and are sent only once they change."""
@@ -64,9 +62,8 @@ class Tailer:
         there = self._listing()
         self._links = there.links
         for path, status in there.files.items():
-            tailed = Tailed(status)
-            tailed.offset = status.st_size
-            self._files[path] = tailed
+            tailed = self._files[path] = Tailed(status)
+            tailed.is_old = True
         self._timer = self._loop.after(SCAN_S, self._scan_again)
 
     def poke(self, path: str) -> None:
@@ -75,37 +72,22 @@ class Tailer:
         if self._poke_timer is None:
             self._poke_timer = self._loop.after(POKE_S, self._look_at_poked)
 
-    def acked(self, count: int) -> None:
-        """The launcher has stored so many bytes."""
-        self._unacked = max(0, self._unacked - count)
-        self._outbox.pump()
-
-    def settled(self) -> bool:
-        """Look now; True when everything was sent."""
-        self.scan()
-        self._outbox.pump()
-        self._tell_lost(now=True)
-        return not self._queued
-
-    def next_chunk(self) -> Optional[bytes]:
-        """The next `file` frame, or None when there is nothing or no credit."""
-        while self._queue and self._unacked + CHUNK <= WINDOW:
-            path = self._queue.popleft()
-            if path not in self._queued:
-                continue  # renamed meanwhile
-            del self._queued[path]
-            frame = self._chunk(path)
-            if frame is not None:
-                return frame
-        return None
+    def finish(self) -> None:
+        """Look for the last time: no process of the job writes any more."""
+        if self.sender.is_watching:
+            self.scan()
+            self._tell_lost(now=True)
+        self.sender.finish()
 
     def scan(self) -> bool:
         """Look at every file; True when something changed."""
-        listed, links = self._listing()
+        if not self.sender.is_watching:
+            return False
+        listed, links, self.sender.problems = self._listing()
         self._tell_of_links()
         self._follow(listed)
         self._send_links(links)
-        changed = False
+        changed = self.sender.has_orders
         for path, status in listed.items():
             changed = self._compare(path, status) or changed
         for path in [path for path in self._files if path not in listed]:
@@ -118,7 +100,7 @@ class Tailer:
     def _listing(self) -> Listing:
         found = listing(self._job_dir, self._dirs)
         if self._saved is not None:
-            found.files.update(self._saved.listing())
+            self._saved.add_to(found)
         return found
 
     def _tell_of_links(self) -> None:
@@ -129,16 +111,18 @@ class Tailer:
 
     def _send_links(self, links: Dict[str, str]) -> None:
         for path in [path for path in self._links if path not in links]:
-            self._outbox.send("removed", path=path)
+            self.sender.links.pop(path, None)
+            self.sender.order("removed", path=path)
         for path, target in links.items():
             if self._links.get(path) != target:
-                self._outbox.send("link", path=path, target=target)
+                self.sender.links[path] = target
+                self.sender.order("link", path=path, target=target)
         self._links = links
 
     def _lose(self, path: str) -> None:
         """A file is gone: nobody shall wait for the rest of one that was half sent."""
         if self._files[path].is_partial and not _is_log(path):
-            self._outbox.send("removed", path=path)
+            self.sender.order("removed", path=path)
         self._tell_of_log(path, "was removed; what was sent of it stays" + _unsent(self._forget(path)))
 
     def _follow(self, listed: Dict[str, os.stat_result]) -> None:
@@ -163,24 +147,18 @@ class Tailer:
 
     def _move(self, path: str, to: str) -> None:
         if not self._files[path].reset:
-            self._outbox.send("moved", path=path, to=to)  # before any chunk can go out under the new name
+            self.sender.order("moved", path=path, to=to)  # before any chunk can go out under the new name
         if to in self._files:
             self._lost[to] = self._lost.get(to, 0) + self._forget(to)
         self._files[to] = self._files.pop(path)
-        if path in self._queued:
-            del self._queued[path]
-            self._enqueue(to)
+        if self.sender.forget(path):
+            self.sender.enqueue(to)
 
     def _forget(self, path: str) -> int:
         """Follow a file no longer; returns how many bytes of it were not sent."""
         tailed = self._files.pop(path)
-        self._queued.pop(path, None)
+        self.sender.forget(path)
         return max(0, tailed.size - tailed.offset)
-
-    def _enqueue(self, path: str) -> None:
-        if path not in self._queued:
-            self._queued[path] = None
-            self._queue.append(path)
 
     def _tell_lost(self, now: bool = False) -> None:
         moment = time.monotonic()
@@ -196,6 +174,8 @@ class Tailer:
         self._lost.clear()
 
     def _scan_again(self) -> None:
+        if not self.sender.is_watching:
+            return
         began = time.monotonic()
         changed = self.scan()
         took = time.monotonic() - began
@@ -204,6 +184,8 @@ class Tailer:
 
     def _look_at_poked(self) -> None:
         self._poke_timer = None
+        if not self.sender.is_watching:
+            return
         poked, self._poked = self._poked, {}
         for path in poked:
             try:
@@ -233,11 +215,11 @@ class Tailer:
         ):
             tailed.restart(status)
         elif status.st_size == tailed.offset:
-            tailed.changed = status.st_mtime_ns
+            tailed.changed, tailed.size = status.st_mtime_ns, status.st_size
             return False
         tailed = self._files[path]
         tailed.changed, tailed.size = status.st_mtime_ns, status.st_size
-        self._enqueue(path)
+        self.sender.enqueue(path)
         return True
 
     def _was_rewritten(self, path: str, tailed: Tailed, status: os.stat_result) -> bool:
@@ -246,40 +228,6 @@ class Tailer:
         if not _is_log(path) and status.st_size == tailed.offset:
             return True  # same size, written again: nothing short of reading it all would tell
         return tailed.is_beginning_of(self._absolute(path)) is False
-
-    def _chunk(self, path: str) -> Optional[bytes]:
-        tailed = self._files.get(path)
-        if tailed is None:
-            return None
-        try:
-            fd = os.open(self._absolute(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except FileNotFoundError:
-            self._lose(path)
-            return None
-        except OSError:
-            return None
-        try:
-            status = os.fstat(fd)
-            if inode(status) != tailed.inode or not stat.S_ISREG(status.st_mode):
-                return None  # replaced since: the next scan sees it
-            offset = data_from(fd, tailed.offset, status.st_size)
-            body = os.pread(fd, CHUNK, offset)
-            end = offset + len(body)
-            before = tailed.offset
-            tailed.sent(fd, end)
-        except OSError as error:
-            self._outbox.notice("%s cannot be read: %s" % (path, error.strerror))
-            return None
-        finally:
-            os.close(fd)
-        if not body and offset == before and not tailed.reset:
-            return None
-        fields = {"path": path, "offset": offset, "reset": tailed.reset, "eof": end >= status.st_size}
-        tailed.reset, tailed.is_partial = False, not fields["eof"]
-        self._unacked += len(body)
-        if not fields["eof"]:
-            self._enqueue(path)
-        return encode("file", fields, body)
 
     def _absolute(self, path: str) -> str:
         saved = None if self._saved is None else self._saved.absolute(path)

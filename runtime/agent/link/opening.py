@@ -4,7 +4,7 @@
 Part of an agent's first word, so that it imports nothing.
 """
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 PREFIX_SIZE = 12  # lengths of header (4 bytes) and body (8 bytes), the most significant byte first
 
 

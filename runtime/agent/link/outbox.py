@@ -30,6 +30,7 @@ MOST_PACE_S = 5.0  # where a launcher of thousands of nodes asks for more
 NOTICES = 20  # sentences at once; then one in NOTICE_S
 NOTICE_S = 1.0
 NOTICE_SIZE = 2000  # characters
+MOST_LOSSES = 1000
 
 
 class Outbox:
@@ -37,11 +38,13 @@ class Outbox:
 
     Attributes:
         pace_s: how long lines and chunks wait for more of them, from the last ones on.
+        losses: sentences on output that was lost; they are reported again with the list of collected files.
     """
 
     def __init__(self, loop: Loop, fd: int, on_broken: Callable[[], None]) -> None:
         """Args: on_broken: called when nobody reads any more, once for each connection."""
         self.pace_s = PACE_S
+        self.losses: List[str] = []
         self.next_chunk: Callable[[], Optional[bytes]] = lambda: None
         self._loop = loop
         self._fd = fd
@@ -83,10 +86,16 @@ class Outbox:
         self._notices -= 1
         self.send("notice", text=text[:NOTICE_SIZE])
 
+    def loss(self, text: str) -> None:
+        """Queue a sentence on output that was lost, and keep it for the end."""
+        if len(self.losses) < MOST_LOSSES:
+            self.losses.append(text[:NOTICE_SIZE])
+        self.notice(text)
+
     def _tell_unnoticed(self) -> None:
         count, self._unnoticed = self._unnoticed, 0
         if count:
-            self.send("notice", text="%d more remarks came too fast and are left out" % count)
+            self.send("notice", text="%d more remarks came too fast and are not shown" % count)
 
     def newest(self, kind: str, proc: str, fields: Fields) -> None:
         """Queue what is told again and again; an older frame of its kind and process that still waits is replaced."""

@@ -14,6 +14,10 @@ from agent.link.opening import PROTOCOL_VERSION as PROTOCOL_VERSION
 
 MAX_HEADER = 16 << 20
 MAX_BODY = 4 << 20
+WINDOW = (
+    2 << 20
+)  # of collected frames that are not acknowledged, as `cost` counts them; as much as SSH lets travel
+FRAME_COST = 1 << 10  # what a collected frame counts beside its body
 
 LAUNCHER_KINDS = frozenset(
     (
@@ -26,6 +30,7 @@ LAUNCHER_KINDS = frozenset(
         "start",
         "stop",
         "ack",
+        "verified",
         "ping",
         "received",
         "bye",
@@ -57,6 +62,7 @@ AGENT_KINDS = frozenset(
         "line",
         "exited",
         "file",
+        "listed",
         "stopped",
         "failed",
         "notice",
@@ -103,6 +109,11 @@ def encode(kind: str, fields: Fields, body: bytes = b"") -> bytes:
             "%s: header of %d or body of %d bytes is too long" % (kind, len(header), len(body))
         )
     return b"".join((_PREFIX.pack(len(header), len(body)), header, body))
+
+
+def cost(body: bytes) -> int:
+    """What a collected frame (file, link, removed, moved, listed) takes of the window."""
+    return len(body) + FRAME_COST
 
 
 class Decoder:

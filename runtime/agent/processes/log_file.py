@@ -24,7 +24,7 @@ class LogFile:
     Args:
         path: where it is; made if it is not there.
         name: what the user calls it.
-        tell: takes a sentence for the user.
+        tell: takes a sentence for the user; lose: one on what was lost of it.
         written: called after every write, and before and after parts are renamed.
         limit: bytes at which it is rotated; 0: never.
     """
@@ -34,12 +34,14 @@ class LogFile:
         path: str,
         name: str,
         tell: Callable[[str], None],
+        lose: Callable[[str], None],
         written: Callable[[bool], None],
         limit: int = 0,
     ) -> None:
         self._path = path
         self._name = name
         self._tell = tell
+        self._lose = lose
         self._written = written
         self._limit = limit
         self._lost = 0
@@ -65,7 +67,7 @@ class LogFile:
     def close(self) -> None:
         """Close it and tell the sum of what was lost."""
         if self._lost:
-            self._tell("%d bytes of output are missing in %s" % (self._lost, self._name))
+            self._lose("%d bytes of output are missing in %s" % (self._lost, self._name))
         if self._dropped:
             self._tell(
                 "the oldest %d bytes of %s were dropped; its last parts are %s.%d to %s"

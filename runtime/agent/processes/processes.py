@@ -117,7 +117,12 @@ class Processes:
             os.close(output_write)
             os.close(report_write)
         log = TappedLog(
-            log_path, log_name, self._outbox.notice, lambda rotated: self._logged(log_name, rotated), limit
+            log_path,
+            log_name,
+            tell=self._outbox.notice,
+            lose=self._outbox.loss,
+            written=lambda rotated: self._logged(log_name, rotated),
+            limit=limit,
         )
         if banner is not None:
             log.write(banner.encode("utf-8", "replace") + b"\n")

@@ -16,10 +16,11 @@ class TappedLog(LogFile):
         path: str,
         name: str,
         tell: Callable[[str], None],
+        lose: Callable[[str], None],
         written: Callable[[bool], None],
         limit: int = 0,
     ) -> None:
-        super().__init__(path, name, tell, written, limit)
+        super().__init__(path, name, tell, lose, written, limit)
         self._taps: List[Tap] = []
 
     def write(self, data: bytes) -> None:

@@ -161,7 +161,7 @@ def the_key_of_the_job_is_nowhere_to_be_read(cluster: Cluster, job: JobRunner, o
 
 @scenarios.add
 def a_login_that_talks_does_not_disturb(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
-    noise = "echo 'Welcome to node-b!'; echo PADDLE-AGENT-1; printf 'no newline at the end'; echo oops >&2\n"
+    noise = "echo 'Welcome to node-b!'; echo PADDLE-AGENT-2; printf 'no newline at the end'; echo oops >&2\n"
     cluster.hosts[1].path("/root/.bashrc").write_text(noise)
     oracle.check(job.start("--mode=collective"), 0)
 

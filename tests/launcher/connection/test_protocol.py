@@ -50,7 +50,7 @@ def test_what_is_encoded_is_decoded_however_it_is_cut(
 
 
 @pytest.mark.parametrize(
-    "noise", [b"", b"Welcome!\n", b"PADDLE-AGENT-1 else\n", b"PADDLE-AGENT-1 012345", b"\0\xff" * 5000]
+    "noise", [b"", b"Welcome!\n", b"PADDLE-AGENT-2 else\n", b"PADDLE-AGENT-2 012345", b"\0\xff" * 5000]
 )
 def test_noise_before_the_marker_is_skipped(noise: bytes) -> None:
     decoder = Decoder(NONCE)

@@ -103,7 +103,7 @@ def test_an_ipv6_node_is_reached(client: Client, make_server: Callable[..., Logi
 
 @BOTH
 def test_a_talking_login_is_ignored(client: Client, make_server: Callable[..., LoginServer]) -> None:
-    noise = 'echo Welcome; head -c 100000 /dev/zero; echo PADDLE-AGENT-1 not me; exec sh -c "$SSH_ORIGINAL_COMMAND"'
+    noise = 'echo Welcome; head -c 100000 /dev/zero; echo PADDLE-AGENT-2 not me; exec sh -c "$SSH_ORIGINAL_COMMAND"'
     server = make_server(f"ForceCommand {noise}")
     client.knows(server)
     assert hello(client.connect(url(server), identity_files=(server.client_key,)))["user"] == server.user

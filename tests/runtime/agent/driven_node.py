@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import re
@@ -16,6 +17,7 @@ from typing import Any
 from launcher.connection import local
 from launcher.connection.carrier import Stream
 from launcher.connection.link import Link, LinkLost, MessageEvent
+from launcher.connection.protocol import cost
 from launcher.connection.reactor import Reactor
 from launcher.connection.reconnect import ReconnectKey
 
@@ -29,6 +31,8 @@ class Node:
     Attributes:
         seen: every event so far.
         acking: whether collected bytes are acknowledged when they come.
+        verifying: whether the end of its list is answered, as by a launcher that has everything.
+        rows: of its lists so far.
     """
 
     def __init__(
@@ -46,6 +50,8 @@ class Node:
         self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.seen: list[Any] = []
         self.acking = True
+        self.verifying = True
+        self.rows: list[list[Any]] = []
         self.files: dict[str, bytes] = {}
         self.stream = stream or local.connect("local", python)
         self.reactor = Reactor()
@@ -124,6 +130,14 @@ class Node:
                 self._keep(event)
             if isinstance(event, MessageEvent) and event.kind == "moved":
                 self.files[event.fields["to"]] = self.files.pop(event.fields["path"])
+            if isinstance(event, MessageEvent) and event.kind in (
+                "file",
+                "moved",
+                "link",
+                "removed",
+                "listed",
+            ):
+                self._acknowledge(event)
             if fits(event):
                 return event
 
@@ -161,8 +175,15 @@ class Node:
         hole = fields["offset"] - len(old)
         assert hole >= 0, fields
         self.files[fields["path"]] = old + event.body if not hole else b"(sparse)"
+
+    def _acknowledge(self, event: MessageEvent) -> None:
+        """Answer as a launcher whose disk takes everything and has everything."""
         if self.acking:
-            self.link.send("ack", bytes=len(event.body))
+            self.link.send("ack", bytes=cost(event.body))
+        if event.kind == "listed":
+            self.rows += json.loads(event.body)
+            if event.fields["last"] and self.verifying:
+                self.link.send("verified", b"[]", last=True)
 
 
 def eventually(condition: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:

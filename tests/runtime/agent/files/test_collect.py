@@ -252,6 +252,7 @@ def test_a_file_that_is_removed_while_it_is_sent_is_told(node: Node, job: Path) 
     (job / "new").rename(job / "output/w")
     node.until(lambda _: len(node.files.get("output/w", b"")) >= WINDOW - (1 << 16), 20, "half of it")
     (job / "output/w").unlink()
+    node.link.send("ack", bytes=WINDOW)  # a removal waits for credit like a chunk
     node.expect("removed", path="output/w")
 
 

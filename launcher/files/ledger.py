@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a node has listed of its files at the end, and what of it is here: a job is done only if both are the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from launcher.text.fields import FieldError, items, text, whole
+from launcher.text.sizes import counted
+
+MOST_NAMED = 1000  # files of one node; of the others it is told how many
+MOST_ROWS = 1 << 24  # of one node; more is no list of files
+_KINDS = frozenset(("file", "link", "lost"))
+_PART = 1 << 20  # bytes of a frame of paths
+
+
+class ListedRow(NamedTuple):
+    """One line of a node's list.
+
+    Attributes:
+        kind: "file", "link", or "lost": something that the node cannot send whole.
+        text: the file's digest, the link's target, or the reason.
+    """
+
+    path: str
+    kind: str
+    size: int
+    text: str
+
+
+class Difference(NamedTuple):
+    """What is listed and is not here like that.
+
+    Attributes:
+        again: whether it can be better once it was sent again.
+    """
+
+    why: str
+    again: bool = True
+
+
+def rows_of(body: bytes) -> list[ListedRow]:
+    """The rows of one `listed` frame.
+
+    Raises:
+        FieldError: it cannot be read.
+    """
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise FieldError(f"a list of files is no JSON: {error}") from error
+    return [_row(items(row, "a row", 4)) for row in items(found, "a list of files")]
+
+
+def _row(values: list[object]) -> ListedRow:
+    if len(values) != 4 or values[1] not in _KINDS:
+        raise FieldError(f"no row of a list of files is {values!r:.80}")
+    path, kind, size, told = values
+    return ListedRow(text(path, "path"), str(kind), whole(size, "size"), text(told, "text"))
+
+
+def bodies_of(paths: Sequence[str]) -> Iterator[tuple[bytes, bool]]:
+    """The bodies of `verified` frames that ask for files again, and whether each is the last."""
+    found: list[str] = []
+    size = 0
+    for path in paths:
+        encoded = json.dumps(path)
+        if size + len(encoded) > _PART:
+            yield f"[{','.join(found)}]".encode(), False
+            found, size = [], 0
+        found.append(encoded)
+        size += len(encoded) + 1
+    yield f"[{','.join(found)}]".encode(), True
+
+
+@dataclass
+class Ledger:
+    """The account of one node.
+
+    Attributes:
+        listed: rows of its list; `verified`: those of them that are here like that.
+        differing: path (or a sentence) -> why it is not.
+        is_complete: the list has come to its end, and nothing is asked for again.
+    """
+
+    listed: int = 0
+    verified: int = 0
+    differing: dict[str, str] = field(default_factory=dict)
+    is_complete: bool = False
+    _again: list[str] = field(default_factory=list)
+    _asked: frozenset[str] | None = None
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether everything that the node listed is here."""
+        return self.is_complete and self.verified == self.listed and not self.differing
+
+    @property
+    def was_asked_again(self) -> bool:
+        """Whether the node was asked to send something again."""
+        return bool(self._asked)
+
+    def enter(self, row: ListedRow, difference: Difference | None) -> None:
+        """Account for a row.
+
+        Raises:
+            FieldError: nobody asked for it.
+        """
+        name = row.path or row.text
+        if self.is_complete or self.listed >= MOST_ROWS:
+            raise FieldError("it lists files once more")
+        if self._asked is None:
+            self.listed += 1
+        elif name not in self._asked or name not in self.differing:
+            raise FieldError(f"it lists {name!r:.80}, which was not asked for again")
+        if difference is None:
+            self.differing.pop(name, None)
+            self.verified += 1
+            return
+        self.differing[name] = difference.why
+        if difference.again and self._asked is None:
+            self._again.append(row.path)
+
+    def close(self) -> tuple[str, ...]:
+        """The list is at its end; returns what is to be sent again."""
+        again, self._again = tuple(self._again), []
+        self._asked = frozenset(again)
+        self.is_complete = not again
+        return again
+
+    def revoke(self, name: str, why: str) -> None:
+        """What was verified is not here any more."""
+        self.verified -= 1
+        self.differing[name] = why
+
+    def lines(self, node_id: int) -> list[str]:
+        """A sentence for each file that is not here as it is on the node."""
+        named = sorted(self.differing.items())
+        more = len(named) - MOST_NAMED
+        rest = [f"node {node_id}: and {counted(more, 'more file')}"] if more > 0 else []
+        return [*(f"node {node_id}: {name}: {why}" for name, why in named[:MOST_NAMED]), *rest]

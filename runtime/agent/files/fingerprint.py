@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The digest of a collected file, computed while its bytes pass by; the launcher and the agent have the same module.
+
+A block of zeros adds nothing, so a hole costs nothing, and it makes no difference whether a file has a hole or zeros.
+Of every other block its number and its bytes are hashed. Where the pieces of a file were cut makes no difference.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from typing import Any
+
+BLOCK = 1 << 16
+DIGEST_SIZE = 16  # bytes
+_PIECE = 1 << 20
+_ZEROS = bytes(BLOCK)
+
+
+class Fingerprint:
+    """Size and digest of the beginning of one file.
+
+    Args:
+        hasher: a new blake2b of DIGEST_SIZE; owned by the fingerprint.
+
+    Attributes:
+        size: bytes that have passed by, holes included.
+    """
+
+    __slots__ = ("_hasher", "_is_hashed", "size")
+
+    def __init__(self, hasher: Any) -> None:
+        self.size = 0
+        self._hasher = hasher
+        self._is_hashed = False  # the block that `size` lies in has a byte that is not zero
+
+    def skip_to(self, end: int) -> None:
+        """Take a hole up to `end`."""
+        if self._is_hashed and end > self.size:
+            block_end = -(-self.size // BLOCK) * BLOCK
+            self._hasher.update(_ZEROS[: min(end, block_end) - self.size])
+            self._is_hashed = end <= block_end
+        self.size = max(self.size, end)
+
+    def add(self, data: bytes) -> None:
+        """Take the next bytes."""
+        at = 0
+        while at < len(data):
+            inside = self.size % BLOCK
+            piece = data[at : at + BLOCK - inside] if at or inside or len(data) > BLOCK else data
+            self._is_hashed = self._is_hashed and inside > 0
+            if not self._is_hashed and piece != _ZEROS[: len(piece)]:
+                self._hasher.update(b"%d:" % (self.size // BLOCK) + _ZEROS[:inside])
+                self._is_hashed = True
+            if self._is_hashed:
+                self._hasher.update(piece)
+            self.size += len(piece)
+            at += len(piece)
+
+    def hexdigest(self) -> str:
+        """The digest of what has passed by."""
+        return str(self._hasher.hexdigest())
+
+    def reading(self, path: str, end: int) -> Iterator[None]:
+        """Take a file up to `end`, or all of a shorter one, in steps of at most 1 MiB.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            end = min(end, os.fstat(fd).st_size)
+            while self.size < end:
+                self.skip_to(min(end, data_from(fd, self.size, end)))
+                piece = os.pread(fd, min(_PIECE, end - self.size), self.size)
+                if not piece and self.size < end:
+                    return  # it became shorter meanwhile
+                self.add(piece)
+                yield
+        finally:
+            os.close(fd)
+
+
+def data_from(fd: int, offset: int, size: int) -> int:
+    """Where bytes follow that are not in a hole; the end of the file where none do."""
+    try:
+        return os.lseek(fd, offset, os.SEEK_DATA)
+    except OSError as error:  # ENXIO: nothing but a hole; any other: a file system that knows none
+        return max(offset, size) if error.errno == errno.ENXIO else offset

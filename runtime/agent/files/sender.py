@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sends the files and links that the tailer has found, never more than WINDOW bytes ahead of the launcher's disk.
+
+Every frame counts, also one without a body, as the launcher counts it. Links, renames and removals go out before
+chunks, in their order. Holes are left out. After `finish` all is sent, read again where it changed while it was sent,
+and listed. The launcher asks for what it does not have like that; this is sent and listed once more.
+
+A row of the list is [path, what, size, text]: "file" with its digest, "link" with its target, "lost" with the reason
+why something that the job wrote cannot be collected whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections import deque
+from enum import Enum
+from typing import Any, Callable, Deque, Dict, FrozenSet, Iterator, List, Optional, Tuple
+
+from agent.files.fingerprint import data_from
+from agent.files.sent_files import Tailed, inode, new_fingerprint
+from agent.link.fields import texts
+from agent.link.loop import Loop
+from agent.link.outbox import Outbox
+from agent.link.protocol import WINDOW, Fields, cost, encode
+
+CHUNK = 1 << 16
+MOST_LATE = 3  # times that a file may change after its job's processes have ended
+PART = 1 << 15  # bytes of rows in a frame; a row is smaller than that
+
+Row = List[Any]
+
+
+class _Stage(Enum):
+    WATCHING = 0  # processes may write
+    SENDING = 1  # they have ended: what is there is sent
+    PROVING = 2  # it is read again where that is needed
+    LISTING = 3  # it is listed, and the launcher compares
+
+
+class Sender:
+    """The way of one job's files to the launcher.
+
+    Args:
+        absolute: where a collected file lies.
+        gone: called with the path of a file that is there no more, while processes may still remove files.
+
+    Attributes:
+        files: what was found, by the path that it is sent as.
+        links: links in output/, with their targets.
+        problems: what was found and cannot be read.
+        is_verified: the launcher has compared the list with what it has, and wants nothing more.
+    """
+
+    def __init__(
+        self, loop: Loop, outbox: Outbox, absolute: Callable[[str], str], gone: Callable[[str], None]
+    ) -> None:
+        self.files: Dict[str, Tailed] = {}
+        self.links: Dict[str, str] = {}
+        self.problems: Dict[str, str] = {}
+        self.is_verified = False
+        self._loop = loop
+        self._outbox = outbox
+        self._absolute = absolute
+        self._gone = gone
+        self._queue: Deque[str] = deque()
+        self._queued: Dict[str, None] = {}
+        self._orders: Deque[bytes] = deque()
+        self._unacked = 0
+        self._stage = _Stage.WATCHING
+        self._list: Iterator[Tuple[bytes, bytes]] = iter(())
+        self._again: List[str] = []
+
+    def enqueue(self, path: str) -> None:
+        """Send what is new of a file."""
+        if path not in self._queued:
+            self._queued[path] = None
+            self._queue.append(path)
+
+    def forget(self, path: str) -> bool:
+        """Send no more of a path; whether it waited."""
+        waited = path in self._queued
+        self._queued.pop(path, None)
+        return waited
+
+    @property
+    def has_orders(self) -> bool:
+        """Whether a link, a removal or a rename waits to be sent."""
+        return bool(self._orders)
+
+    def order(self, kind: str, **fields: Any) -> None:
+        """Send a frame before any chunk of a file that is sent from now on."""
+        self._orders.append(encode(kind, fields))
+        self._outbox.soon()
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether files may still change: before `finish`."""
+        return self._stage is _Stage.WATCHING
+
+    def finish(self) -> None:
+        """All files were found, and no process of the job writes any more: send and list what is there."""
+        if self.is_watching:
+            self._stage = _Stage.SENDING
+            for path, tailed in self.files.items():
+                if not tailed.is_old and (tailed.reset or tailed.offset < tailed.size):
+                    self.enqueue(path)
+        self._outbox.pump()
+
+    def acked(self, count: int) -> None:
+        """The launcher has stored so many bytes, as `cost` counts them."""
+        self._unacked = max(0, self._unacked - count)
+        self._outbox.pump()
+
+    def verified(self, fields: Fields, body: bytes) -> None:
+        """Carry out a `verified`: send some files and links again, and list them; without any, all is done.
+
+        Raises:
+            ValueError: it cannot be read.
+        """
+        paths = texts({"paths": json.loads(body.decode())}, "paths")
+        self._again += [path for path in paths if path in self.files or path in self.links]
+        if fields.get("last") is not True or self._stage is not _Stage.LISTING:
+            return
+        self.is_verified = not self._again
+        for path in self._again:
+            if path in self.links:
+                self.order("link", path=path, target=self.links[path])
+            else:
+                self.files[path].rewind()
+                self.enqueue(path)
+        if self._again:
+            self._stage = _Stage.SENDING
+        self._outbox.pump()
+
+    def next_chunk(self) -> Optional[bytes]:
+        """The next frame of what is collected, or None when there is nothing or no credit."""
+        while self._unacked + CHUNK + cost(b"") <= WINDOW:
+            if self._orders:
+                return self._counted(self._orders.popleft(), b"")
+            if not self._queue:
+                return self._next_part()
+            path = self._queue.popleft()
+            if path not in self._queued:
+                continue  # renamed meanwhile
+            del self._queued[path]
+            frame = self._chunk(path)
+            if frame is not None:
+                return frame
+        return None
+
+    def _next_part(self) -> Optional[bytes]:
+        """The next frame of the list, once everything was sent."""
+        if self._stage is _Stage.SENDING:
+            self._stage = _Stage.PROVING
+            self._loop.work(self._prove())
+        if self._stage is _Stage.LISTING:
+            for frame, body in self._list:
+                return self._counted(frame, body)
+        return None
+
+    def _counted(self, frame: bytes, body: bytes) -> bytes:
+        self._unacked += cost(body)
+        return frame
+
+    def _prove(self) -> Iterator[None]:
+        """Read again what changed while it was sent; then list what was sent, or send what differs."""
+        for path, tailed in self.files.items():
+            if not (tailed.is_old or tailed.is_proven or tailed.problem):
+                yield from self._read_again(path, tailed)
+        if self._queued:
+            self._stage = _Stage.SENDING
+        else:
+            self._stage = _Stage.LISTING
+            self._list = _parts(self._rows(frozenset(self._again)))
+            self._again = []
+        self._outbox.pump()
+
+    def _read_again(self, path: str, tailed: Tailed) -> Iterator[None]:
+        found = new_fingerprint()
+        try:
+            yield from found.reading(self._absolute(path), tailed.size)
+        except OSError as error:
+            tailed.problem = error.strerror or str(error)
+            return
+        if found.size == tailed.size and found.hexdigest() == tailed.sent.hexdigest():
+            tailed.prove()
+        else:
+            self._send_changed(path, tailed)
+
+    def _send_changed(self, path: str, tailed: Tailed) -> None:
+        """Something that is none of the job's processes changed a file when they had ended: send what is there now."""
+        tailed.late_changes += 1
+        if tailed.late_changes > MOST_LATE:
+            tailed.problem = "it changes on the node while it is collected"
+            return
+        try:
+            tailed.restart(os.stat(self._absolute(path)))
+        except OSError as error:
+            tailed.problem = error.strerror or str(error)
+            return
+        self.enqueue(path)
+
+    def _rows(self, again: FrozenSet[str]) -> Iterator[Row]:
+        """The list of everything, or of what was sent again."""
+        for path, tailed in self.files.items():
+            if tailed.is_old or (again and path not in again):
+                continue
+            if tailed.problem or tailed.sent.size != tailed.size:
+                yield [path, "lost", 0, tailed.problem or "it could not be sent whole"]
+            else:
+                yield [path, "file", tailed.size, tailed.sent.hexdigest()]
+        for path, target in self.links.items():
+            if not again or path in again:
+                yield [path, "link", 0, target]
+        if not again:
+            for path, problem in self.problems.items():
+                yield [path, "lost", 0, problem]
+            for sentence in self._outbox.losses:
+                yield ["", "lost", 0, sentence]
+
+    def _chunk(self, path: str) -> Optional[bytes]:
+        tailed = self.files.get(path)
+        if tailed is None:
+            return None
+        try:
+            fd = os.open(self._absolute(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if self.is_watching and isinstance(error, FileNotFoundError):
+                self._gone(path)
+            else:
+                tailed.problem = error.strerror or str(error)
+            return None
+        try:
+            status = os.fstat(fd)
+            if inode(status) != tailed.inode or not stat.S_ISREG(status.st_mode):
+                if not self.is_watching:
+                    self._send_changed(path, tailed)
+                return None  # replaced since: the next scan sees it
+            end = status.st_size if self.is_watching else min(tailed.size, status.st_size)
+            before = tailed.offset
+            offset = min(data_from(fd, before, end), max(before, end))
+            body = os.pread(fd, min(CHUNK, max(0, end - offset)), offset)
+            tailed.add(fd, offset, body, status)
+        except OSError as error:
+            tailed.problem = error.strerror or str(error)
+            self._outbox.notice("%s cannot be read: %s" % (path, tailed.problem))
+            return None
+        finally:
+            os.close(fd)
+        if not body and offset == before and not tailed.reset:
+            return None
+        fields = {"path": path, "offset": offset, "reset": tailed.reset, "eof": tailed.offset >= end}
+        tailed.reset, tailed.is_partial, tailed.problem = False, not fields["eof"], ""
+        if not fields["eof"]:
+            self.enqueue(path)
+        return self._counted(encode("file", fields, body), body)
+
+
+def _parts(rows: Iterator[Row]) -> Iterator[Tuple[bytes, bytes]]:
+    """The frames of the list, and their bodies; the last one says that it is the last."""
+    texts: List[str] = []
+    size = 0
+    for row in rows:
+        text = json.dumps(row, separators=(",", ":"))
+        if texts and size + len(text) > PART:
+            yield _part(texts, False)
+            texts, size = [], 0
+        texts.append(text)
+        size += len(text) + 1
+    yield _part(texts, True)
+
+
+def _part(texts: List[str], is_last: bool) -> Tuple[bytes, bytes]:
+    body = ("[%s]" % ",".join(texts)).encode()
+    return encode("listed", {"last": is_last}, body), body
