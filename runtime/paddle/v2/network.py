@@ -7,7 +7,7 @@ Layers keep their order of creation, which is also a valid order to compute them
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
@@ -37,6 +37,14 @@ class Network:
         return [
             (name, layer.input_type) for name, layer in self.layers.items() if layer.input_type is not None
         ]
+
+    def behind(self, names: Iterable[str]) -> set[str]:
+        """Names of some layers and of all layers that they need."""
+        return _needed(self.layers, names)
+
+    def costs(self) -> list[str]:
+        """Names of the cost layers outside of recurrent groups."""
+        return [name for name, layer in self.layers.items() if "coeff" in layer.attrs and not layer.group]
 
     def to_json(self) -> bytes:
         """A self-contained description; evaluators are left out, they belong to training."""
@@ -129,18 +137,7 @@ def network_of(space: Model, outputs: Sequence[str], extra: Sequence[str] = ()) 
     Raises:
         UsageError: a layer is not declared there, or two layers give one parameter different meanings.
     """
-    needed: set[str] = set()
-    waiting = [*outputs, *extra]
-    while waiting:
-        name = waiting.pop()
-        if name in needed:
-            continue
-        if name not in space.layers:
-            raise UsageError(
-                f"layer {name!r} is not declared in this name space (is its mixed layer finished?)"
-            )
-        needed.add(name)
-        waiting.extend(sources(space.layers[name]))
+    needed = _needed(space.layers, [*outputs, *extra])
     layers = {name: layer for name, layer in space.layers.items() if name in needed}
     used = {name for layer in layers.values() for name in parameters_of(layer)}
     return Network(
@@ -149,6 +146,22 @@ def network_of(space: Model, outputs: Sequence[str], extra: Sequence[str] = ()) 
         tuple(item for item in space.evaluators if needed.issuperset(item.inputs)),
         tuple(outputs),
     )
+
+
+def _needed(layers: Mapping[str, LayerConfig], names: Iterable[str]) -> set[str]:
+    needed: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name in needed:
+            continue
+        if name not in layers:
+            raise UsageError(
+                f"layer {name!r} is not declared in this name space (is its mixed layer finished?)"
+            )
+        needed.add(name)
+        waiting.extend(sources(layers[name]))
+    return needed
 
 
 def sources(layer: LayerConfig) -> Iterator[str]:

@@ -49,7 +49,7 @@ from paddle.v2.layer.group import (
 from paddle.v2.layer.image import crop, img_cmrnorm, img_conv, maxout, pad
 from paddle.v2.layer.image_pool import img_pool
 from paddle.v2.layer.lstm_gru import grumemory, lstmemory
-from paddle.v2.layer.missing import explain
+from paddle.v2.layer.missing import RENAMED, explain
 from paddle.v2.layer.mixed import concat, embedding, mixed
 from paddle.v2.layer.norm import batch_norm
 from paddle.v2.layer.output import LayerOutput, parse_network
@@ -176,4 +176,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    if name in RENAMED:
+        return globals()[RENAMED[name]]
     raise explain(name, __all__)

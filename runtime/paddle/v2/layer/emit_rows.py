@@ -208,4 +208,4 @@ def _max_id(emitter: Emitter, config: LayerConfig) -> None:
     value = emitter.readable(config.inputs[0].layer)
     largest, column = emitter.ops("top_k", {"X": value}, {"k": 1}, ["Out", "Indices"])
     emitter.ids[config.name] = column
-    emitter.finish(config, largest)
+    emitter.set_probabilities(config.name, largest)

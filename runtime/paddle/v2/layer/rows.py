@@ -120,6 +120,6 @@ def multiplex(
 def max_id(
     input: LayerOutput, name: str | None = None, layer_attr: ExtraLayerAttribute | None = None
 ) -> LayerOutput:
-    """Declare the column of each row's largest value; infer reads it with field='id'."""
+    """Declare the column of each row's largest value, an id below the input's size; infer reads it with field='id'."""
     require_layer(input, "max_id")
-    return simple("max_id", "maxid_layer", [input], 1, name=name, layer_attr=layer_attr)
+    return simple("max_id", "maxid_layer", [input], input.size, name=name, layer_attr=layer_attr)
