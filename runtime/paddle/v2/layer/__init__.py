@@ -38,17 +38,18 @@ from paddle.v2.layer.cost import (
 from paddle.v2.layer.data import data
 from paddle.v2.layer.fc import fc
 from paddle.v2.layer.generation import BaseGeneratedInput, GeneratedInput, beam_search
-from paddle.v2.layer.group import (
-    StaticInput,
-    gru_step,
-    gru_step_naive,
-    memory,
-    recurrent,
-    recurrent_group,
-)
+from paddle.v2.layer.group import StaticInput, memory, recurrent_group
 from paddle.v2.layer.image import crop, img_cmrnorm, img_conv, maxout, pad
 from paddle.v2.layer.image_pool import img_pool
-from paddle.v2.layer.lstm_gru import grumemory, lstmemory
+from paddle.v2.layer.lstm_gru import (
+    get_output,
+    gru_step,
+    gru_step_naive,
+    grumemory,
+    lstm_step,
+    lstmemory,
+    recurrent,
+)
 from paddle.v2.layer.missing import RENAMED, explain
 from paddle.v2.layer.mixed import concat, embedding, mixed
 from paddle.v2.layer.norm import batch_norm
@@ -122,6 +123,7 @@ __all__ = [
     "first_seq",
     "full_matrix_projection",
     "gated_unit",
+    "get_output",
     "gru_step",
     "gru_step_naive",
     "grumemory",
@@ -136,6 +138,7 @@ __all__ = [
     "l2_distance",
     "last_seq",
     "linear_comb",
+    "lstm_step",
     "lstmemory",
     "max_id",
     "maxout",

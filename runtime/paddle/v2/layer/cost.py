@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from paddle.v2 import evaluator as evaluators
 from paddle.v2 import model
 from paddle.v2.attr import ExtraLayerAttribute
-from paddle.v2.data_type import DataType
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.output import (
     LayerOutput,
     as_list,
     declare,
     extras_of,
+    is_index,
     require_same_size,
     require_size,
 )
@@ -70,8 +70,6 @@ def classification_cost(
     """
     if input.activation != "softmax":
         raise UsageError(f"classification_cost: input {input.name!r} must have activation Softmax")
-    if label.layer_type != "data":
-        raise UsageError(f"classification_cost: label {label.name!r} must be a data layer")
     _require_ids(label, "classification_cost")
     cost = _cost("cross_entropy", "cost", [input, label], name, coeff, layer_attr, weight)
     chosen = evaluator if isinstance(evaluator, (list, tuple)) else [evaluator]
@@ -159,8 +157,10 @@ def rank_cost(
     layer_attr: ExtraLayerAttribute | None = None,
 ) -> LayerOutput:
     """Declare ln(1 + e^o) - label * o for o = left - right; label in [0, 1] says how sure left beats right."""
-    for side in (left, right, label):
+    for side in (left, right):
         require_size(side, 1, "rank_cost")
+    if not is_index(label):
+        require_size(label, 1, "rank_cost")
     return _cost("rank_cost", "rank_cost", [left, right, label], name, coeff, layer_attr, weight)
 
 
@@ -213,7 +213,7 @@ def smooth_l1_cost(
 
 
 def _require_ids(label: LayerOutput, who: str) -> None:
-    if label.data_type is None or label.data_type.type != DataType.Index:
+    if not is_index(label):
         raise UsageError(
             f"{who}: label {label.name!r} must be a data layer of integer_value, got {label.data_type}"
         )

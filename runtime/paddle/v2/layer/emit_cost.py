@@ -86,7 +86,7 @@ def _sum_cost(emitter: Emitter, config: LayerConfig) -> None:
 
 @emits("rank_cost")
 def _rank_cost(emitter: Emitter, config: LayerConfig) -> None:
-    label = emitter.rows(config.inputs[2].layer)
+    label = emitter.numbers(config.inputs[2].layer)
     inputs = {"X": _difference(emitter, config), "Label": label}
     _finish(emitter, config, emitter.op("sigmoid_cross_entropy_with_logits", inputs))
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from paddle.graph import Variable
 from paddle.v2 import model
 from paddle.v2.attr import ExtraLayerAttribute, ParameterAttribute
-from paddle.v2.data_type import DataType
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.emitter import Emitter, emits
 from paddle.v2.layer.fc import weight_attrs
@@ -18,6 +17,7 @@ from paddle.v2.layer.output import (
     add_bias,
     as_list,
     declare,
+    is_index,
     require_layer,
     require_size,
     weight_attr,
@@ -194,7 +194,7 @@ def _many_classes(
 
 
 def _classes(label: LayerOutput, num_classes: int | None, who: str) -> int:
-    if label.data_type is None or label.data_type.type != DataType.Index:
+    if not is_index(label):
         raise UsageError(
             f"{who}: label {label.name!r} must be a data layer of integer_value, got {label.data_type}"
         )
