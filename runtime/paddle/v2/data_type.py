@@ -54,8 +54,9 @@ def whole_number(value: object, what: str) -> int:
     try:
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        is_whole = isinstance(value, float) and value.is_integer()
-        hint = ": in Python 3 `/` gives a float, and `//` the whole number" if is_whole else ""
+        hint = (
+            ": in Python 3 `/` gives a float, and `//` the whole number" if isinstance(value, float) else ""
+        )
         raise UsageError(f"{what} must be a whole number, got {value!r}{hint}") from None
 
 
