@@ -151,10 +151,10 @@ def network_of(space: Model, outputs: Sequence[str], extra: Sequence[str] = ()) 
         UsageError: a layer is not declared there, or two layers give one parameter different meanings.
     """
     needed = _needed(space.layers, [*outputs, *extra])
-    shown = {  # what groups of the network put out for evaluators alone
+    shown = {  # layers that are there for evaluators alone
         name
         for name, layer in space.layers.items()
-        if layer.type == "group_output" and needed.issuperset(sources(layer))
+        if layer.type in ("group_output", "ids") and needed.issuperset(sources(layer))
     }
     evaluators = tuple(item for item in space.evaluators if (needed | shown).issuperset(item.inputs))
     needed.update(name for item in evaluators for name in item.inputs)

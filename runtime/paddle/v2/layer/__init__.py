@@ -28,6 +28,7 @@ from paddle.v2.layer.cost import (
     cross_entropy_with_selfnorm_cost,
     huber_classification_cost,
     huber_regression_cost,
+    lambda_cost,
     multi_binary_label_cross_entropy_cost,
     rank_cost,
     regression_cost,
@@ -40,7 +41,7 @@ from paddle.v2.layer.fc import fc
 from paddle.v2.layer.generation import BaseGeneratedInput, GeneratedInput, beam_search
 from paddle.v2.layer.group import StaticInput, memory, recurrent_group
 from paddle.v2.layer.image import crop, img_cmrnorm, img_conv, maxout, pad
-from paddle.v2.layer.image_pool import img_pool
+from paddle.v2.layer.image_pool import block_expand, img_pool
 from paddle.v2.layer.lstm_gru import (
     get_output,
     gru_step,
@@ -74,6 +75,7 @@ from paddle.v2.layer.rows import (
     repeat,
     resize,
     row_l2_norm,
+    sampling_id,
     sum_to_one_norm,
     trans,
 )
@@ -83,8 +85,10 @@ from paddle.v2.layer.sequence import (
     expand,
     first_seq,
     last_seq,
+    row_conv,
     seq_concat,
     seq_reshape,
+    sub_seq,
 )
 from paddle.v2.layer.sequence import pooling_ as pooling
 from paddle.v2.layer.structured import crf, crf_decoding, ctc, hsigmoid, nce, warp_ctc
@@ -99,6 +103,7 @@ __all__ = [
     "addto",
     "batch_norm",
     "beam_search",
+    "block_expand",
     "classification_cost",
     "clip",
     "concat",
@@ -136,6 +141,7 @@ __all__ = [
     "img_pool",
     "interpolation",
     "l2_distance",
+    "lambda_cost",
     "last_seq",
     "linear_comb",
     "lstm_step",
@@ -159,7 +165,9 @@ __all__ = [
     "regression_cost",
     "repeat",
     "resize",
+    "row_conv",
     "row_l2_norm",
+    "sampling_id",
     "scale_shift",
     "scaling",
     "scaling_projection",
@@ -169,6 +177,7 @@ __all__ = [
     "slope_intercept",
     "smooth_l1_cost",
     "square_error_cost",
+    "sub_seq",
     "sum_cost",
     "sum_to_one_norm",
     "table_projection",

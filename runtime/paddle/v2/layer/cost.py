@@ -164,6 +164,34 @@ def rank_cost(
     return _cost("rank_cost", "rank_cost", [left, right, label], name, coeff, layer_attr, weight)
 
 
+def lambda_cost(
+    input: LayerOutput,
+    score: LayerOutput,
+    name: str | None = None,
+    NDCG_num: int = 5,
+    max_sort_size: int = -1,
+    layer_attr: ExtraLayerAttribute | None = None,
+) -> LayerOutput:
+    """Declare the NDCG of each list of documents, which grows as its ranking gets better; gradients are LambdaRank's.
+
+    Args:
+        input: a score for each document of a list, size 1.
+        score: how relevant each is, size 1.
+        name: given by the user.
+        NDCG_num: documents at the top that count.
+        max_sort_size: documents with the highest relevance that are compared with all others; -1: all.
+        layer_attr: must not ask for dropout.
+    """
+    for side in (input, score):
+        require_size(side, 1, "lambda_cost")
+    if NDCG_num < 1 or (max_sort_size != -1 and max_sort_size < NDCG_num):
+        raise UsageError(
+            f"lambda_cost: NDCG_num must be at least 1 and at most max_sort_size, got {NDCG_num} and {max_sort_size}"
+        )
+    attrs = {"top": NDCG_num, "compared": max_sort_size}
+    return _cost("lambda_cost", "lambda_cost", [input, score], name, 1.0, layer_attr, **attrs)
+
+
 def huber_regression_cost(
     input: LayerOutput,
     label: LayerOutput,

@@ -91,6 +91,13 @@ def _rank_cost(emitter: Emitter, config: LayerConfig) -> None:
     _finish(emitter, config, emitter.op("sigmoid_cross_entropy_with_logits", inputs))
 
 
+@emits("lambda_cost")
+def _lambda_cost(emitter: Emitter, config: LayerConfig) -> None:
+    score, relevance = (emitter.rows(link.layer) for link in config.inputs[:2])
+    attrs = {key: config.attrs[key] for key in ("top", "compared")}
+    _finish(emitter, config, emitter.op("lambda_rank", {"X": score, "Label": relevance}, attrs))
+
+
 @emits("huber_regression")
 def _huber_regression(emitter: Emitter, config: LayerConfig) -> None:
     value, label = (emitter.rows(link.layer) for link in config.inputs[:2])

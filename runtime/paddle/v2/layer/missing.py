@@ -24,15 +24,11 @@ NEEDS_SEQUENCES = frozenset(
     [
         "BeamInput",
         "SubsequenceInput",
-        "block_expand",
         "cross_entropy_over_beam",
         "eos",
         "kmax_seq_score",
-        "lambda_cost",
-        "row_conv",
         "seq_slice",
         "sub_nested_seq",
-        "sub_seq",
     ]
 )
 NOT_AVAILABLE = frozenset(
@@ -52,7 +48,6 @@ NOT_AVAILABLE = frozenset(
         "priorbox",
         "roi_pool",
         "rotate",
-        "sampling_id",
         "scale_sub_region",
         "selective_fc",
         "spp",

@@ -57,7 +57,7 @@ def crf_decoding(
     name: str | None = None,
     layer_attr: ExtraLayerAttribute | None = None,
 ) -> LayerOutput:
-    """Declare the best tags (field "id"); with a label, 1 where a tag is wrong and 0 elsewhere."""
+    """Declare the best tags (field "id"); with a label also 1 where a tag is wrong and 0 elsewhere (field "value")."""
     name = model.current().auto_name("crf_decoding_layer", name)
     return declare(*_tagging(name, "crf_decoding", input, label, size, None, param_attr, 1.0))
 
@@ -244,8 +244,8 @@ def _emit_crf_decoding(emitter: Emitter, config: LayerConfig) -> None:
         "Emission": emitter.rows(link.layer),
         "Transition": emitter.shaped_parameter(link.parameter, [tags + 2, tags]),
     }
+    emitter.ids[config.name] = emitter.op("crf_decoding", inputs, out="ViterbiPath")
     if not labels:
-        emitter.ids[config.name] = emitter.op("crf_decoding", inputs, out="ViterbiPath")
         return
     inputs["Label"] = emitter.label(labels[0].layer)
     right = emitter.op("crf_decoding", inputs, out="ViterbiPath")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from paddle.backend import from_host, to_host
 from paddle.graph import Executor, Scope, SelectedRows, Variable, append_backward
-from paddle.ops.base.lod import plain
+from paddle.ops.base.lod import lod_of, plain, with_lod
 from paddle.optim.spec import RowGradient
 from paddle.v2.errors import UsageError, UsageTypeError
 from paddle.v2.layer.emitter import Emitter
@@ -32,11 +32,14 @@ Gradient = Value | RowGradient
 
 @dataclass(frozen=True)
 class Step:
-    """What one batch gave: summed cost, gradients by parameter (flat, or rows), values of the layers asked for."""
+    """What one batch gave: summed cost, gradients by parameter (flat, or rows), values of the layers asked for.
+
+    A value is a `LoDArray` where it has sequences.
+    """
 
     cost: float
     gradients: Mapping[str, Gradient]
-    values: Mapping[str, NDArray[Any]]
+    values: Mapping[str, Any]
 
 
 class _Runnable:
@@ -128,7 +131,7 @@ class GradientMachine:
         }
         self._last = found
         read_values = {
-            name: _rows(value) for name, value in zip(names, fetched[count + len(gradients) :], strict=True)
+            name: _host(value) for name, value in zip(names, fetched[count + len(gradients) :], strict=True)
         }
         return Step(_sum(fetched[:count]), found, read_values)
 
@@ -139,7 +142,7 @@ class GradientMachine:
         values = [_readable(runnable.emitter, name) for name in read]
         fetched = self._executor.run(runnable.program, feed, [*runnable.costs, *values], self.scope, 0)
         count = len(runnable.costs)
-        return Step(_sum(fetched[:count]), {}, dict(zip(read, map(_rows, fetched[count:]), strict=True)))
+        return Step(_sum(fetched[:count]), {}, dict(zip(read, map(_host, fetched[count:]), strict=True)))
 
     def outputs(
         self, feed: Feed, layers: Sequence[str], fields: Sequence[str]
@@ -290,6 +293,11 @@ def _readable(emitter: Emitter, name: str) -> Variable:
     if found is None:
         raise UsageError(f"layer {name!r} has no value to read; the network has {list(emitter.layers)}")
     return found
+
+
+def _host(value: Any) -> Any:
+    """Return a fetched value on the host, with its sequences if it has any."""
+    return with_lod(_rows(value), lod_of(value))
 
 
 def _rows(value: Any) -> NDArray[Any]:

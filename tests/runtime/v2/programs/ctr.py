@@ -50,7 +50,9 @@ def infer(path: str) -> dict[str, Any]:
     predicted, known = network(), samples(400)
     batch = [sample[:2] for sample in known]
     found = paddle.infer(output_layer=predicted, parameters=owner.load(path), input=batch)
-    return {"accuracy": np.mean([(p > 0.5) == y for p, (_, _, (y,)) in zip(found.ravel(), known, strict=True)])}
+    return {
+        "accuracy": np.mean([(p > 0.5) == y for p, (_, _, (y,)) in zip(found.ravel(), known, strict=True)])
+    }
 
 
 if __name__ == "__main__":

@@ -44,7 +44,9 @@ def train(path: str) -> dict[str, Any]:
         regularization=paddle.optimizer.L2Regularization(rate=1e-3),
         model_average=paddle.optimizer.ModelAverage(average_window=0.5, max_average_window=10000),
     )
-    return owner.train(path, cost, optimizer, samples(200), passes=10, extra_layers=paddle.evaluator.sum(input=cost))
+    return owner.train(
+        path, cost, optimizer, samples(200), passes=10, extra_layers=paddle.evaluator.sum(input=cost)
+    )
 
 
 def infer(path: str) -> dict[str, Any]:
@@ -60,7 +62,9 @@ def infer(path: str) -> dict[str, Any]:
             for (score, words), row in zip(going, chances, strict=True)
             for word in np.argsort(-row)[:3]
         ]
-        paths = sorted([*(each for each in paths if each[1][-1] == END), *longer], key=lambda each: -each[0])[:3]
+        paths = sorted([*(each for each in paths if each[1][-1] == END), *longer], key=lambda each: -each[0])[
+            :3
+        ]
     return {"right": paths[0][1] == [4, 5, 6, 7, 8, 9, END]}
 
 

@@ -31,7 +31,10 @@ def network() -> Any:
     )
     read = layer.dropout(input=layer.lstmemory(input=gates), dropout_rate=0.05)
     weight = layer.fc(
-        input=layer.fc(input=read, size=SIZE, act=act.Tanh()), size=1, act=act.SequenceSoftmax(), bias_attr=False
+        input=layer.fc(input=read, size=SIZE, act=act.Tanh()),
+        size=1,
+        act=act.SequenceSoftmax(),
+        bias_attr=False,
     )
     asked = layer.pooling(
         input=layer.scaling(input=read, weight=weight), pooling_type=paddle.pooling.Sum(), name="asked"
@@ -99,7 +102,14 @@ def train(path: str) -> dict[str, Any]:
         rho=0.95, epsilon=1e-4, learning_rate=2e-3, model_average=paddle.optimizer.ModelAverage(0.5)
     )
     found = owner.train(
-        path, cost, optimizer, samples(200), passes=12, parameters=parameters, feeding=FEEDING, handler=handler
+        path,
+        cost,
+        optimizer,
+        samples(200),
+        passes=12,
+        parameters=parameters,
+        feeding=FEEDING,
+        handler=handler,
     )
     assert seen["BeginIteration"] == seen["EndForwardBackward"] > 0 < seen["gradients"]
     return found
@@ -108,7 +118,11 @@ def train(path: str) -> dict[str, Any]:
 def infer(path: str) -> dict[str, Any]:
     known = samples(60)
     found = paddle.infer(
-        output_layer=tags(is_infer=True), parameters=owner.load(path), input=known, field="id", feeding=FEEDING
+        output_layer=tags(is_infer=True),
+        parameters=owner.load(path),
+        input=known,
+        field="id",
+        feeding=FEEDING,
     )
     return {"accuracy": np.mean(found == [tag for sample in known for tag in sample[3]])}
 

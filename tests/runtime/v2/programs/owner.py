@@ -63,6 +63,17 @@ def load(path: str) -> Any:
         return paddle.parameters.Parameters.from_tar(file)
 
 
+def results(ids: Any) -> list[list[int]]:
+    """The sentences of a search with several results: each is its length, its words, and -1."""
+    found: list[list[int]] = []
+    at = 0
+    while at < len(ids):
+        end = at + 1 + int(ids[at])
+        found.append([int(word) for word in ids[at + 1 : end]])
+        at = end + 1
+    return found
+
+
 def main(train: Callable[[str], dict[str, Any]], infer: Callable[[str], dict[str, Any]]) -> None:
     """Do what the command line says."""
     what, path = sys.argv[1:]

@@ -68,7 +68,7 @@ def samples(count: int) -> list[Any]:
 
 
 def train(path: str) -> dict[str, Any]:
-    cost, prediction, label = network(is_infer=False)
+    cost, prediction, _ = network(is_infer=False)
     assert prediction is None
     optimizer = paddle.optimizer.Adam(
         learning_rate=5e-3,

@@ -20,7 +20,8 @@ def network(is_infer: bool) -> Any:
     label = layer.data("label", paddle.data_type.integer_value(CLASSES))
     table = layer.embedding(input=word, size=12)
     views = [
-        paddle.networks.sequence_conv_pool(input=table, context_len=length, hidden_size=16) for length in (3, 4)
+        paddle.networks.sequence_conv_pool(input=table, context_len=length, hidden_size=16)
+        for length in (3, 4)
     ]
     out = layer.fc(input=views, size=CLASSES, act=act.Softmax())
     if is_infer:

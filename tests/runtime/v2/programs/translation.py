@@ -70,7 +70,9 @@ def train(path: str) -> dict[str, Any]:
         regularization=paddle.optimizer.L2Regularization(rate=8e-5),
     )
     feeding = {"source_language_word": 0, "target_language_word": 1, "target_language_next_word": 2}
-    return owner.train(path, network(is_generating=False), optimizer, samples(300), passes=14, feeding=feeding)
+    return owner.train(
+        path, network(is_generating=False), optimizer, samples(300), passes=20, feeding=feeding
+    )
 
 
 def infer(path: str) -> dict[str, Any]:
@@ -81,13 +83,7 @@ def infer(path: str) -> dict[str, Any]:
         input=[sample[:1] for sample in known],
         field=["prob", "id"],
     )
-    results: list[list[int]] = [[]]
-    for word in ids:
-        if word == -1:
-            results.append([])
-        else:
-            results[-1].append(int(word))
-    best = [results[at * 3][1:] for at in range(len(known))]
+    best = owner.results(ids)[::3]
     return {
         "accuracy": np.mean([found == sample[2] for found, sample in zip(best, known, strict=True)]),
         "sorted": (np.diff(prob, axis=1) <= 0).all(),

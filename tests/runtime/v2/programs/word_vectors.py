@@ -18,7 +18,9 @@ def network(is_train: bool) -> Any:
     layer, attr, act = paddle.layer, paddle.attr, paddle.activation
     words = [layer.data(f"__word0{number}__", paddle.data_type.integer_value(WORDS)) for number in range(4)]
     shared = attr.Param(name="_proj", initial_std=0.001, learning_rate=1, l2_rate=0)
-    context = layer.concat(input=[layer.embedding(input=word, size=SIZE, param_attr=shared) for word in words])
+    context = layer.concat(
+        input=[layer.embedding(input=word, size=SIZE, param_attr=shared) for word in words]
+    )
     hidden = layer.fc(
         input=context,
         size=32,
