@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job that ran other code than was thought, or kept no checkpoint, does not end as if all were well."""
+"""A job that lacked a checkpoint, or data for a trainer, does not end without a word of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ trainer = paddle.trainer.SGD(
 
 
 def reader():
-    for batch in range(4):
+    for batch in range(0 if what == "one part" and os.environ["PADDLE_TRAINER_ID"] == "1" else 4):
         yield [((0.1, 0.2), (0.3,))]
 
 
@@ -98,3 +98,12 @@ def test_a_workspace_of_the_nodes_whose_code_differs_is_refused_unless_that_is_a
     done = bench.run(*options, "--allow_mismatch")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "train.py differs" in done.stdout + done.stderr
+
+
+def test_a_trainer_without_data_is_named_in_its_log_and_in_the_last_lines_of_the_job(bench: Bench) -> None:
+    done = bench.run("-p", "ws", "--conf=conf.py", "--nproc_per_node=2", "--", "-", "one part")
+    assert done.returncode == 0, done.stdout + done.stderr
+    logs = [path.read_text() for path in sorted((bench.place / "ws" / "log").glob("node_0/train*.log"))]
+    assert ["pass 0: the reader gave no batch" in text for text in logs] == [False, True]
+    last = done.stdout[done.stdout.rindex("exit 0") - 600 :]
+    assert "WARNING: trainer-1 of 2 trainers saw no sample" in last, done.stdout

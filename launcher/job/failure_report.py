@@ -31,6 +31,32 @@ LAST_WORDS = 200
 _REMEDIES = tuple(
     (re.compile(pattern), text)
     for pattern, text in (
+        # what scripts written for Python 2 die of
+        (
+            r"^SyntaxError: Missing parentheses in call to 'print'",
+            "in Python 3 print is a function: print(x)",
+        ),
+        (
+            r"^TypeError: write\(\) argument must be str, not bytes",
+            'in Python 3 a file of bytes, such as a pickle, is opened as binary: open(path, "wb")',
+        ),
+        (
+            r"^UnicodeDecodeError: 'utf-8' codec|^TypeError: a bytes-like object is required, not 'str'",
+            'in Python 3 a file of bytes, such as a pickle, is opened as binary: open(path, "rb"); a pickle that '
+            'Python 2 wrote is read by pickle.load(file, encoding="latin1")',
+        ),
+        (
+            r"^TypeError: 'float' object cannot be interpreted as an integer|must be a whole number, got \d*\.",
+            "in Python 3 `/` gives a float, and `//` the whole number that sizes and counts need",
+        ),
+        (
+            r"^NameError: name '(xrange|unicode|raw_input|basestring|long)' is not defined",
+            "{0} is a name of Python 2; Python 3 has range, str, input and int",
+        ),
+        (
+            r"^ModuleNotFoundError: No module named '(cPickle|Queue|StringIO|cStringIO|ConfigParser|urllib2)'",
+            "{0} is a module of Python 2; Python 3 has pickle, queue, io, configparser and urllib.request",
+        ),
         (
             r"^ModuleNotFoundError: No module named '([\w.]+)'",
             "the nodes' Python has no {0}: install it there, put it into the workspace, or name its package in "

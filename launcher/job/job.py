@@ -138,6 +138,7 @@ class Job:
                 *shortened(undone.missing, self._plan.job_id),
                 *lines,
                 *discards(self._roster),
+                *idle(self._roster),
             ],
         )
         self._job_log.close()
@@ -281,6 +282,19 @@ def discards(roster: Roster) -> list[str]:
         discarded, pushed, _ = map(sum, zip(*rest, strict=True))
         parts.append(f"{counted(len(rest), 'more trainer')}: {discarded} of {pushed}")
     return ["; ".join(parts)]
+
+
+def idle(roster: Roster) -> list[str]:
+    """A line for a job with trainers that saw no sample: which, the first few by name."""
+    found = [name for name, one in roster.processes.items() if not one.has_samples]
+    if not found:
+        return []
+    named = ", ".join(found[:_TRAINERS_TOLD])
+    more = f" and {len(found) - _TRAINERS_TOLD} more" if len(found) > _TRAINERS_TOLD else ""
+    return [
+        f"WARNING: {named}{more} of {counted(len(roster.trainers()), 'trainer')} saw no sample: each trainer needs a "
+        "part of the data of its own"
+    ]
 
 
 def _forget_earlier(log_dir: Path) -> None:

@@ -49,6 +49,7 @@ class ProcessRecord:
         unsaved: what a pserver could not save and is not there, or empty.
         pushes: what became of gradients on a pserver in asynchronous training, by trainer.
         spoke: a line of it came.
+        has_samples: False for a trainer whose first pass had none, until it has some.
         stepped_at: monotonic time of its last step; 0 before it.
         queue: who waits on a pserver for whom, as it last told.
         usage: what its node last saw it use, while it runs.
@@ -65,6 +66,7 @@ class ProcessRecord:
     unsaved: str = ""
     pushes: Mapping[int, Pushes] = field(default_factory=dict)
     spoke: bool = False
+    has_samples: bool = True
     stepped_at: float = 0.0
     queue: Queue | None = None
     usage: ProcessUsage | None = None
@@ -81,9 +83,9 @@ class ProcessRecord:
         """It wrote a line."""
         self.spoke = True
 
-    def step(self) -> None:
-        """It made a step just now."""
-        self.stepped_at = time.monotonic()
+    def step(self, *, has_samples: bool) -> None:
+        """It reported a step just now, or a pass without any."""
+        self.stepped_at, self.has_samples = time.monotonic(), has_samples
 
     def count_pushes(self, pushes: Mapping[int, Pushes]) -> None:
         """It told what became of gradients."""

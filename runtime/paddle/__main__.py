@@ -30,6 +30,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command, *rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if command in _COMMANDS:
         return _COMMANDS[command](rest)
+    if command in _NOT_YET:
+        sys.stderr.write(
+            f"paddle: the command {command!r} ({_NOT_YET[command]}) is known and not available yet; a script that "
+            "trains with paddle.v2 or paddle.fluid starts as `python train.py`\n"
+        )
+        return 1
     _say(_USAGE)
     if command == "--help":
         return 0
@@ -80,6 +86,18 @@ _COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = MappingProxyType(
         "launch": launch.main,
         "launch_ps": launch_ps.main,
         "launch_v2": launch_v2.main,
+    }
+)
+
+
+# commands of the original -> what they do
+_NOT_YET: Mapping[str, str] = MappingProxyType(
+    {
+        "train": "trains by a configuration file",
+        "merge_model": "puts a configuration and its parameters into one file",
+        "dump_config": "prints a configuration file as a message",
+        "make_diagram": "draws a configuration file",
+        "usage": "counts the users of the original",
     }
 )
 

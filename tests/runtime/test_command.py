@@ -67,11 +67,14 @@ def test_every_command_of_the_usage_is_there() -> None:
             assert "no command" not in paddle(command, "--help").stderr
 
 
-@pytest.mark.parametrize("command", ["train", "merge_model", "dump_config", "make_diagram"])
-def test_a_command_that_is_not_here_says_so_and_how_to_train(command: str) -> None:
+@pytest.mark.parametrize("command", ["train", "merge_model", "dump_config", "make_diagram", "usage"])
+def test_a_command_of_the_original_that_is_not_here_is_known_and_says_how_to_train(command: str) -> None:
     done = paddle(command, "--config=x.py")
     assert done.returncode == 1
-    assert f"there is no command '{command}'; a training script starts as `python train.py`" in done.stderr
+    assert f"the command '{command}' (" in done.stderr
+    assert "is known and not available yet" in done.stderr
+    assert "starts as `python train.py`" in done.stderr
+    assert done.stdout == ""
     assert "Traceback" not in done.stderr
 
 

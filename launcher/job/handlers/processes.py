@@ -77,7 +77,7 @@ class ProcessHandlers:
         process = self._roster.process(record, name)
         step = read_step(event.fields)
         if process is not None:
-            process.step()
+            process.step(has_samples=step.samples_per_s != 0)
         self._context.clock.note_first_step()
         self._context.console.progress(record.node.node_id, *step, process=name)
 

@@ -24,8 +24,9 @@ VERBS = (URL_PREFIX + "verbDict.txt", "0d2977293bbb6cbefab5b0f97db1e77c")
 LABELS = (URL_PREFIX + "targetDict.txt", "d8c7f03ceb5fc2e5a0fa7503a4353751")
 EMBEDDING = (URL_PREFIX + "emb", "bf436eb0faa1f6f9103017f8be57cdb7")
 
-TEST_WORDS = "conll05st-release/test.wsj/words/test.wsj.words.gz"
-TEST_PROPS = "conll05st-release/test.wsj/props/test.wsj.props.gz"
+TEST_WORDS = "test.wsj/words/test.wsj.words.gz"
+TEST_PROPS = "test.wsj/props/test.wsj.props.gz"
+_FOLDER = "(?:conll05st-release|conll05st)/"  # two versions of the archive are about
 
 UNK_IDX = 0
 REACH = 2  # words on either side of the predicate
@@ -90,7 +91,8 @@ def _corpus(path: str) -> Iterator[Roles]:
 
     A line of the props has the predicate of that word or `-`, then a bracket a predicate: `(A0*`, `*`, `*)`.
     """
-    texts = {match.string: file.read() for match, file in members(path, f"{TEST_WORDS}|{TEST_PROPS}")}
+    pattern = f"{_FOLDER}({TEST_WORDS}|{TEST_PROPS})$"
+    texts = {match[1]: file.read() for match, file in members(path, pattern)}
     if len(texts) != 2:
         raise DatasetError(path, f"{path} has {list(texts)} alone, expected {TEST_WORDS} and {TEST_PROPS}")
     with telling_damage(path):

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from typing import Any
 
-from paddle.reader import minibatch
+from paddle import second_names
 from paddle.reader.minibatch import batch
 from paddle.v2 import (
     activation,
@@ -24,7 +23,6 @@ from paddle.v2 import (
     parameters,
     plot,
     pooling,
-    reader,
     regularization,
     topology,
     trainer,
@@ -60,13 +58,18 @@ __all__ = [
 ]
 
 
-# `from paddle.v2.minibatch import batch` asks sys.modules.
-sys.modules[f"{__name__}.minibatch"] = minibatch
+_ELSEWHERE = {
+    "dataset": "paddle.dataset",
+    "fluid": "paddle.fluid",
+    "minibatch": "paddle.reader.minibatch",
+    "reader": "paddle.reader",
+}
+second_names.install({f"{__name__}.{name}": module for name, module in _ELSEWHERE.items()})
 
 
 def __getattr__(name: str) -> Any:
-    if name == "dataset":  # few need it, and it brings what downloads and unpacks
-        return import_module(f"{__name__}.dataset")
+    if name in _ELSEWHERE:  # loaded when a script asks for it: few need fluid, or what downloads and unpacks
+        return import_module(f"{__name__}.{name}")
     if name == "master":
         raise MissingNameError("paddle.v2.master, the client of the fault-tolerant stack, is not available")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -54,7 +54,10 @@ def whole_number(value: object, what: str) -> int:
     try:
         return operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise UsageError(f"{what} must be a whole number, got {value!r}") from None
+        hint = (
+            ": in Python 3 `/` gives a float, and `//` the whole number" if isinstance(value, float) else ""
+        )
+        raise UsageError(f"{what} must be a whole number, got {value!r}{hint}") from None
 
 
 def dense_vector(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> InputType:

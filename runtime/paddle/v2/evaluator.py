@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from paddle.v2 import model
-from paddle.v2.errors import MissingNameError
-from paddle.v2.model import Attrs, EvaluatorConfig
+from paddle.v2.errors import MissingNameError, UsageError
+from paddle.v2.model import Attrs, EvaluatorConfig, InputConfig, LayerConfig
 
 if TYPE_CHECKING:
     from paddle.v2.layer.output import LayerOutput
+
+CHUNK_SCHEMES = ("plain", "IOB", "IOE", "IOBES")
 
 
 def classification_error(
@@ -74,19 +76,65 @@ def column_sum(input: LayerOutput, name: str | None = None, weight: LayerOutput 
     _declare("column_sum", name, [input], weight, {})
 
 
+def chunk(
+    input: LayerOutput,
+    label: LayerOutput,
+    chunk_scheme: str,
+    num_chunk_types: int,
+    name: str | None = None,
+    excluded_chunk_types: Sequence[int] | None = None,
+) -> None:
+    """Precision, recall and F1 of the chunks that tags spell out, such as names in sentences.
+
+    Args:
+        input: a layer of tags, such as crf_decoding; a tag is type * (places of the scheme) + place.
+        label: the true tags.
+        chunk_scheme: plain, IOB, IOE or IOBES.
+        num_chunk_types: the tag `num_chunk_types` * places is outside of all chunks; 4.0 is 4.
+        name: given by the user.
+        excluded_chunk_types: types that do not count.
+    """
+    if chunk_scheme not in CHUNK_SCHEMES:
+        raise UsageError(
+            f"chunk: chunk_scheme must be one of {', '.join(CHUNK_SCHEMES)}, got {chunk_scheme!r}"
+        )
+    space = model.current()
+    # A layer of its own for the ids: with a label, crf_decoding has another value beside them.
+    tags = space.auto_name("evaluated_ids")
+    space.add_layer(LayerConfig(tags, "ids", input.size, (InputConfig(input.name),)))
+    attrs: Attrs = {
+        "chunk_scheme": chunk_scheme,
+        "num_chunk_types": int(num_chunk_types),
+        "excluded_chunk_types": tuple(excluded_chunk_types or ()),
+    }
+    _register("chunk", name, [tags, label.name], attrs)
+
+
+def ctc_error(input: LayerOutput, label: LayerOutput, name: str | None = None) -> None:
+    """Edit distance between the best labels without places and the true ones, over the longer's length.
+
+    Args:
+        input: a column a class; the last one is the blank.
+        label: true classes of each sequence.
+        name: given by the user.
+    """
+    _register("ctc_error", name, [input.name, label.name], {})
+
+
 def _declare(
     kind: str, name: str | None, inputs: Sequence[LayerOutput], weight: LayerOutput | None, attrs: Attrs
 ) -> None:
     found = [*inputs, *([] if weight is None else [weight])]
+    _register(kind, name, [layer.name for layer in found], {**attrs, "weighted": weight is not None})
+
+
+def _register(kind: str, name: str | None, inputs: Sequence[str], attrs: Attrs) -> None:
     space = model.current()
     name = space.auto_name(f"{kind}_evaluator", name)
-    config = EvaluatorConfig(
-        name, kind, tuple(layer.name for layer in found), {**attrs, "weighted": weight is not None}
-    )
-    space.evaluators.append(config)
+    space.evaluators.append(EvaluatorConfig(name, kind, tuple(inputs), attrs))
 
 
-_NOT_YET = ("ctc_error", "chunk", "seqtext_printer", "maxframe_printer")
+_NOT_YET = ("seqtext_printer", "maxframe_printer")
 _NOT_PLANNED = ("pnpair", "value_printer", "gradient_printer", "maxid_printer", "detection_map")
 
 

@@ -115,6 +115,7 @@ class Model:
         self.evaluators: list[EvaluatorConfig] = []
         self.defaults = ParameterDefaults()
         self.group = ""
+        self._around = ""
         self._counters: dict[str, int] = {}
 
     def auto_name(self, prefix: str, name: str | None = None) -> str:
@@ -129,18 +130,19 @@ class Model:
 
     def inner_name(self, name: str) -> str:
         """The name that a layer has here: of a recurrent group's steps it ends with ``@<group>``."""
-        return f"{name}@{self.group}" if self.group else name
+        if not self.group or name.endswith(f"@{self.group}"):
+            return name
+        return f"{name}@{self.group}"
 
     @contextlib.contextmanager
     def steps_of(self, group: str) -> Iterator[None]:
         """Declare the steps of a recurrent group for the length of a ``with`` block."""
-        if self.group:
-            raise UsageError(f"recurrent group {group!r} cannot be declared within another, {self.group!r}")
+        self._around, around, before = self.group, self.group, self._around
         self.group = group
         try:
             yield
         finally:
-            self.group = ""
+            self.group, self._around = around, before
 
     def add_layer(self, config: LayerConfig) -> None:
         """Register a layer under a name that is still free; a step of a group reads steps of that group alone."""
@@ -148,10 +150,11 @@ class Model:
             raise UsageError(
                 f"Duplicated layer name {config.name!r}: layer names are unique within a process"
             )
-        if self.group and config.type not in READS_AROUND_GROUPS:
+        if self.group and config.type != "group_output":
+            readable = self._around if config.type in READS_AROUND_GROUPS else self.group
             for link in config.inputs:
                 read = self.layers.get(link.layer)
-                if read is not None and read.group != self.group:
+                if read is not None and read.group != readable:
                     raise UsageError(
                         f"layer {config.name!r} is a step of a recurrent group and reads {link.layer!r} around it: "
                         "pass that to the group as an input, in StaticInput if it is the same at every step"

@@ -7,8 +7,8 @@ Layers keep their order of creation, which is also a valid order to compute them
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any, TypeVar
 
 from paddle.v2.data_type import DataType, InputType, SequenceType
@@ -37,6 +37,14 @@ class Network:
         return [
             (name, layer.input_type) for name, layer in self.layers.items() if layer.input_type is not None
         ]
+
+    def behind(self, names: Iterable[str]) -> set[str]:
+        """Names of some layers and of all layers that they need."""
+        return _needed(self.layers, names)
+
+    def costs(self) -> list[str]:
+        """Names of the cost layers outside of recurrent groups."""
+        return [name for name, layer in self.layers.items() if "coeff" in layer.attrs and not layer.group]
 
     def to_json(self) -> bytes:
         """A self-contained description; evaluators are left out, they belong to training."""
@@ -118,6 +126,19 @@ class NetworkMessage:
         self.output_layer_names = list(network.outputs)
         self._network = network
 
+    def __str__(self) -> str:
+        """The network as the original's messages print: a field a line, messages in braces."""
+        return "\n".join(
+            (
+                'type: "nn"',
+                *(line for layer in self.layers for line in _text("layers", layer)),
+                *(line for parameter in self.parameters for line in _text("parameters", parameter)),
+                *(line for name in self.input_layer_names for line in _text("input_layer_names", name)),
+                *(line for name in self.output_layer_names for line in _text("output_layer_names", name)),
+                *(line for each in self.evaluators for line in _text("evaluators", each)),
+            )
+        )
+
     def SerializeToString(self) -> bytes:  # noqa: N802 - protobuf's name
         """The network as JSON: see `Network.to_json`."""
         return self._network.to_json()
@@ -129,26 +150,38 @@ def network_of(space: Model, outputs: Sequence[str], extra: Sequence[str] = ()) 
     Raises:
         UsageError: a layer is not declared there, or two layers give one parameter different meanings.
     """
-    needed: set[str] = set()
-    waiting = [*outputs, *extra]
-    while waiting:
-        name = waiting.pop()
-        if name in needed:
-            continue
-        if name not in space.layers:
-            raise UsageError(
-                f"layer {name!r} is not declared in this name space (is its mixed layer finished?)"
-            )
-        needed.add(name)
-        waiting.extend(sources(space.layers[name]))
+    needed = _needed(space.layers, [*outputs, *extra])
+    shown = {  # layers that are there for evaluators alone
+        name
+        for name, layer in space.layers.items()
+        if layer.type in ("group_output", "ids") and needed.issuperset(sources(layer))
+    }
+    evaluators = tuple(item for item in space.evaluators if (needed | shown).issuperset(item.inputs))
+    needed.update(name for item in evaluators for name in item.inputs)
     layers = {name: layer for name, layer in space.layers.items() if name in needed}
     used = {name for layer in layers.values() for name in parameters_of(layer)}
     return Network(
         layers,
         {name: parameter for name, parameter in space.parameters.items() if name in used},
-        tuple(item for item in space.evaluators if needed.issuperset(item.inputs)),
+        evaluators,
         tuple(outputs),
     )
+
+
+def _needed(layers: Mapping[str, LayerConfig], names: Iterable[str]) -> set[str]:
+    needed: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name in needed:
+            continue
+        if name not in layers:
+            raise UsageError(
+                f"layer {name!r} is not declared in this name space (is its mixed layer finished?)"
+            )
+        needed.add(name)
+        waiting.extend(sources(layers[name]))
+    return needed
 
 
 def sources(layer: LayerConfig) -> Iterator[str]:
@@ -164,6 +197,35 @@ def parameters_of(layer: LayerConfig) -> Iterator[str]:
     yield from (link.parameter for link in layer.inputs if link.parameter)
     if layer.bias:
         yield layer.bias
+
+
+# field -> what the original's message calls it
+_NAMES = {
+    "activation": "active_type",
+    "bias": "bias_parameter_name",
+    "layer": "input_layer_name",
+    "parameter": "input_parameter_name",
+}
+
+
+def _text(name: str, value: object) -> Iterator[str]:
+    """Lines of a field; one that is empty or 0 has none, but for the size and initial values of a parameter."""
+    name = _NAMES.get(name, name)
+    if isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _text(name, item)
+    elif is_dataclass(value) and not isinstance(value, InputType):
+        yield f"{name} {{"
+        for item in fields(value):
+            inner = getattr(value, item.name)
+            for key, each in inner.items() if isinstance(inner, Mapping) else [(item.name, inner)]:
+                if each or (key.startswith("initial_") and each is not None):
+                    yield from (f"  {line}" for line in _text(key, each))
+        yield "}"
+    elif isinstance(value, (bool, str)):
+        yield f"{name}: {json.dumps(value, ensure_ascii=False)}"
+    else:
+        yield f"{name}: {value}"
 
 
 def _layer_to_json(layer: LayerConfig) -> dict[str, Any]:

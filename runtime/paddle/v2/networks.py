@@ -21,13 +21,18 @@ from paddle.v2.sequence_networks import (
     simple_lstm,
     text_conv_pool,
 )
+from paddle.v2.unit_networks import gru_group, gru_unit, lstmemory_group, lstmemory_unit
 
 __all__ = [
     "bidirectional_gru",
     "bidirectional_lstm",
     "dot_product_attention",
+    "gru_group",
+    "gru_unit",
     "img_conv_bn_pool",
     "img_conv_group",
+    "lstmemory_group",
+    "lstmemory_unit",
     "sequence_conv_pool",
     "simple_attention",
     "simple_gru",

@@ -2,7 +2,8 @@
 """Parameter files of the original: a 16-byte header with raw float32 data, and the tar of such blobs.
 
 In a tar every parameter has two members, ``<name>`` (the blob) and ``<name>.protobuf`` (its configuration).
-Reading checks every length against the configuration and never writes or runs anything.
+The original leaves out the two blocks of zeros at the end. Reading checks every length against the configuration and
+never writes or runs anything.
 """
 
 from __future__ import annotations
@@ -88,10 +89,7 @@ def read_tar(file: IO[Any]) -> Iterator[tuple[ParameterConfig, NDArray[np.float3
     try:
         with tarfile.open(fileobj=stream, mode="r:") as tar:
             members = {member.name: member for member in tar.getmembers()}
-            # tarfile takes a cut header for the end; a whole tar ends with a block of zeros.
-            stream.seek(tar.offset)
-            if stream.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
-                raise ModelFileError(f"{where} ends too early: the end of the tar is missing")
+            _check_end(stream, tar.offset, list(members), where)
             if not any(name.endswith(CONFIG_SUFFIX) for name in members):
                 raise ModelFileError(
                     f"{where} is no tar of parameters: it has no member *{CONFIG_SUFFIX}, but {list(members)[:5]}"
@@ -100,6 +98,8 @@ def read_tar(file: IO[Any]) -> Iterator[tuple[ParameterConfig, NDArray[np.float3
                 if name.endswith(CONFIG_SUFFIX):
                     yield _read_parameter(tar, members, member, where)
     except tarfile.ReadError as error:
+        if "end of data" in str(error):
+            raise ModelFileError(f"{where} ends too early, inside of a member") from error
         raise ModelFileError(
             f"{where} is no tar of parameters ({error}); open a .tar.gz with gzip.open first"
         ) from error
@@ -114,6 +114,27 @@ def read_tar(file: IO[Any]) -> Iterator[tuple[ParameterConfig, NDArray[np.float3
         zlib.error,
     ) as error:  # what a damaged header makes of tarfile
         raise ModelFileError(f"{where} is no tar of parameters: {error}") from error
+
+
+def _check_end(stream: IO[bytes], end: int, names: list[str], where: str) -> None:
+    """Refuse a tar that was cut behind `end`, where its members end.
+
+    A tar of the original has no blocks of zeros at its end. Its members show whether it is whole: tarfile takes a
+    header that was cut for the end, and the configuration of a parameter follows its data.
+    """
+    stream.seek(end)
+    rest = stream.read(tarfile.BLOCKSIZE)
+    if any(rest):
+        raise ModelFileError(f"{where} ends too early, inside of the header behind {names[-1:]}")
+    if (
+        not rest
+        and names
+        and f"{names[-1]}{CONFIG_SUFFIX}" not in names
+        and not names[-1].endswith(CONFIG_SUFFIX)
+    ):
+        raise ModelFileError(
+            f"{where} ends too early: {names[-1]!r} has no configuration ({names[-1]}{CONFIG_SUFFIX}) behind it"
+        )
 
 
 def _read_parameter(

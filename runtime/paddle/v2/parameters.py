@@ -8,7 +8,8 @@ Once a trainer exists, its values are read and written in place of these.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import IO, Any, Protocol
 
 import numpy as np
@@ -111,6 +112,11 @@ class Parameters:
         if found is None:
             raise UsageError(f"No such parameter {key}")
         return found
+
+    @property
+    def __param_conf__(self) -> Mapping[str, ParameterConfig]:
+        """The configurations by name; scripts read dims, initial_std and others there."""
+        return MappingProxyType(self._configs)
 
     def add(
         self, config: ParameterConfig, initializer: Initializer | None = None, value: Value | None = None

@@ -39,6 +39,9 @@ class Ploter:
     """Curves by title, drawn into one picture.
 
     With DISABLE_PLOT=True in the environment nothing is drawn, and matplotlib is not needed.
+
+    Attributes:
+        __plot_data__: the points by title; scripts read them under this name.
     """
 
     def __init__(self, *args: str) -> None:
@@ -47,7 +50,7 @@ class Ploter:
         Raises:
             NotAvailableError: matplotlib is not installed.
         """
-        self._curves = {title: PlotData() for title in args}
+        self.__plot_data__ = {title: PlotData() for title in args}
         self._reporter = Reporter(JobEnvironment.read().report_fd)
         atexit.register(self._reporter.flush)
         self._pyplot = None
@@ -58,9 +61,9 @@ class Ploter:
 
     def append(self, title: str, step: float, value: float) -> None:
         """Add a point to a curve."""
-        if title not in self._curves:
-            raise UsageError(f"Ploter has no curve {title!r}; it was made with {list(self._curves)}")
-        self._curves[title].append(step, value)
+        if title not in self.__plot_data__:
+            raise UsageError(f"Ploter has no curve {title!r}; it was made with {list(self.__plot_data__)}")
+        self.__plot_data__[title].append(step, value)
         self._reporter.point(title, step, value)
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> None:
@@ -72,7 +75,7 @@ class Ploter:
         self._reporter.flush()
         if self._pyplot is None:
             return
-        drawn = {title: curve for title, curve in self._curves.items() if curve.step}
+        drawn = {title: curve for title, curve in self.__plot_data__.items() if curve.step}
         for curve in drawn.values():
             self._pyplot.plot(curve.step, curve.value)
         self._pyplot.legend(list(drawn), loc="upper left")
@@ -86,7 +89,7 @@ class Ploter:
 
     def reset(self) -> None:
         """Forget the points of all curves."""
-        for curve in self._curves.values():
+        for curve in self.__plot_data__.values():
             curve.reset()
 
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from paddle.backend import Device
 from paddle.endpoints import endpoint_of, host_of
 from paddle.env import JobEnvironment
 from paddle.errors import FlagError
@@ -91,8 +92,12 @@ def init(**arguments: object) -> None:
     Args:
         **arguments: flags such as use_gpu, trainer_count, seed, port, ports_num, ports_num_for_sparse,
             num_gradient_servers, trainer_id, pservers. ``paddle.flags.INIT_FLAGS`` is the full table.
+
+    Raises:
+        DeviceError: use_gpu, and there is no such GPU.
     """
     _state.settings = resolve(arguments, JobEnvironment.read())
+    Device(_state.settings.device).check()
     if _state.settings.trainer_count > 1:  # scripts say 1 and mean no number
         COMPUTE.resize(_state.settings.trainer_count)
 

@@ -12,7 +12,7 @@ from paddle.v2.data_type import InputType
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.output import LayerOutput
 from paddle.v2.model import LayerConfig
-from paddle.v2.network import NetworkMessage, network_of, sources
+from paddle.v2.network import NetworkMessage, network_of
 from paddle.v2.parameter_file import binary
 
 Layers = LayerOutput | Sequence[LayerOutput]
@@ -26,6 +26,7 @@ class Topology:
         extra = [] if extra_layers is None else _listed(extra_layers)
         if not self.layers:
             raise UsageError("Topology needs at least one layer")
+        self._known = [*self.layers, *extra]
         self.network = network_of(
             model.current(), [layer.name for layer in self.layers], [layer.name for layer in extra]
         )
@@ -35,17 +36,22 @@ class Topology:
         return NetworkMessage(self.network)
 
     def get_layer(self, name: str) -> LayerOutput:
-        """The layer of that name, to build on or to ask for.
+        """The layer of that name: the very object that the script declared, where outputs lead to it.
 
         Raises:
             UsageError: there is none.
         """
-        found = self.network.layers.get(name)
-        if found is None:
+        if name not in self.network.layers:
             raise UsageError(
                 f"there is no layer {name!r} in this topology; it has {list(self.network.layers)}"
             )
-        return LayerOutput(found, [self.get_layer(source) for source in sources(found)])
+        found = {layer.name: layer for layer in self._known}
+        waiting = list(self._known)
+        while name not in found and waiting:
+            new = [parent for parent in waiting.pop().parents if parent.name not in found]
+            found.update((parent.name, parent) for parent in new)
+            waiting += new
+        return found.get(name) or LayerOutput(self.network.layers[name])
 
     def get_layer_proto(self, name: str) -> LayerConfig | None:
         """The configuration of a layer, or None."""

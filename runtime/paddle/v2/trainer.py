@@ -11,7 +11,7 @@ import contextlib
 import math
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from typing import IO, Any
 
 import numpy as np
@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from paddle.reader.ahead import may_be_read_ahead
 from paddle.report import Reporter
 from paddle.v2 import event as events
+from paddle.v2 import model
 from paddle.v2 import settings as init_settings
 from paddle.v2.errors import NotAvailableError, TrainingError, UsageError, UsageTypeError
-from paddle.v2.network import Network, NetworkMessage
+from paddle.v2.network import Network, NetworkMessage, parameters_of
 from paddle.v2.optimizer import Optimizer
 from paddle.v2.parameters import Parameters
 from paddle.v2.topology import Layers, Topology
@@ -47,7 +48,8 @@ class SGD:
         cost: cost layer, or several.
         parameters: from ``paddle.parameters.create``; trained in place.
         update_equation: an optimizer.
-        extra_layers: further layers to keep, for evaluators.
+        extra_layers: further layers, for evaluators; costs among them and behind them are trained too, their
+            parameters are added to `parameters`, and `event.cost` leaves them out.
         is_local: False sends gradients to the parameter servers that ``paddle.init`` names.
         pserver_spec: not supported (the fault-tolerant servers of the original).
         use_etcd: has no effect.
@@ -82,6 +84,8 @@ class SGD:
         if self._settings.use_gpu:
             self._topology.make_dense()
         network = self._topology.network
+        main = network.behind(network.outputs)
+        _add_missing(network, main, parameters)
         self._remote_tables = _remote_tables(network, self._is_local)
         if update_equation.model_average is not None and self._topology.use_sparse_updater():
             raise NotAvailableError(
@@ -91,6 +95,7 @@ class SGD:
             network,
             parameters,
             network.outputs,
+            also_trained=[name for name in network.costs() if name not in main],
             device=self._settings.device,
             seed=_mask_seed(self._settings),
             held_elsewhere=self._remote_tables,
@@ -234,10 +239,14 @@ class SGD:
                 samples_per_s=samples / max(time.monotonic() - started, 1e-9),
             )
             handler(events.EndIteration(pass_id, batch_id, cost, metrics.report, outputs))
+        if not batches.count and not pass_id:
+            self._reporter.progress(
+                pass_id=0, batch_id=0, step=self._step, cost=math.nan, samples=0, samples_per_s=0.0
+            )
+        self._log.finish_pass(batches.count)
         updater.finish_pass()
         if self._averager is not None:
             self._averager.finish_pass()
-        self._log.finish_pass()
         self._reporter.flush()
         handler(
             events.EndPass(
@@ -274,6 +283,15 @@ class SGD:
             table = self._parameters.array(name)
             ids = ids_in(feed, self._machine.lookups(name))
             self._machine.set_rows(name, ids, table[ids])
+
+
+def _add_missing(network: Network, main: Set[str], parameters: Parameters) -> None:
+    """Add the parameters that only extra layers have."""
+    known = {name for layer in main for name in parameters_of(network.layers[layer])}
+    initializers = model.current().initializers
+    for name, config in network.parameters.items():
+        if name not in known and name not in parameters:
+            parameters.add(config, initializers.get(name))
 
 
 def _remote_tables(network: Network, is_local: bool) -> frozenset[str]:

@@ -14,7 +14,7 @@ from launcher.control import job_status, known_jobs, status_file
 from launcher.control.job_status import Observer
 from launcher.control.status_text import as_json, detail
 from launcher.errors import ProtocolError
-from launcher.job.job import discards
+from launcher.job.job import discards, idle
 from launcher.job.starter import Starter
 from launcher.screen.scrollback import Scrollback
 from launcher.system.state_dir import StatePlaces
@@ -199,6 +199,20 @@ def test_the_last_screen_says_of_whom_how_many_gradients_were_discarded(job: Sta
     assert discards(job.roster) == [
         "trainer 2: 120 of 400 gradients were discarded as too old; trainer 0: 3 of 810"
     ]
+
+
+def test_the_last_screen_names_trainers_that_saw_no_sample(job: StagedJob) -> None:
+    step = {"pass_id": 0, "batch_id": 0, "cost": None}
+    job.agents[0].say("progress", proc="trainer-0", **step, samples_per_s=0.0)
+    job.agents[1].say("progress", proc="trainer-1", **step, samples_per_s=0.0)
+    job.agents[2].say("progress", proc="trainer-2", **step, samples_per_s=None)
+    job.settle()
+    (line,) = idle(job.roster)
+    assert line.startswith("WARNING: trainer-0, trainer-1 of 3 trainers saw no sample: ")
+    job.agents[0].say("progress", proc="trainer-0", pass_id=1, batch_id=0, cost=1.0, samples_per_s=10.0)
+    job.settle()
+    (line,) = idle(job.roster)
+    assert line.startswith("WARNING: trainer-1 of 3 trainers saw no sample: ")
 
 
 def test_the_last_screen_names_the_few_who_lost_most(tmp_path: Path) -> None:

@@ -105,19 +105,25 @@ PROPS = (
 )
 
 
-def put_conll05(home: Path, words: bytes = WORDS, props: bytes = PROPS) -> None:
+def put_conll05(
+    home: Path, words: bytes = WORDS, props: bytes = PROPS, folder: str = "conll05st-release"
+) -> None:
     swapped = [line.split() for line in props.splitlines()]
     lines = [b" ".join([row[0], row[2], row[1]]) if len(row) == 3 else b" ".join(row) for row in swapped]
     packed = gzip.compress(b"\n".join(lines) + b"\n")
-    files = {conll05.TEST_WORDS: gzip.compress(words), conll05.TEST_PROPS: packed}
+    files = {
+        f"{folder}/{conll05.TEST_WORDS}": gzip.compress(words),
+        f"{folder}/{conll05.TEST_PROPS}": packed,
+    }
     put(home, "conll05/conll05st-tests.tar.gz", tar_of(files))
     put(home, "conll05/wordDict.txt", b"<unk>\nbos\neos\nMr.\nBrown\nsaid\nhe\nleft\n")
     put(home, "conll05/verbDict.txt", b"say\nleave\n")
     put(home, "conll05/targetDict.txt", b"B-A1\nI-A1\nB-A0\nI-A0\nB-V\nO\n")
 
 
-def test_conll05_gives_nine_lists_for_every_predicate(empty_home: Path) -> None:
-    put_conll05(empty_home)
+@pytest.mark.parametrize("folder", ["conll05st-release", "conll05st"])
+def test_conll05_gives_nine_lists_for_every_predicate(empty_home: Path, folder: str) -> None:
+    put_conll05(empty_home, folder=folder)
     said, left = conll05.test()()
     assert said == (
         [3, 4, 5, 6, 7, 0],

@@ -319,7 +319,14 @@ def test_multiplex_chooses_rows_and_max_id_columns() -> None:
     out = layer.multiplex([index, x, y])
     np.testing.assert_allclose(values(out, [1, 0, 1], ROWS, OTHER), np.stack([OTHER[0], ROWS[1], OTHER[2]]))  # type: ignore[arg-type]
     best = layer.max_id(x)
+    assert best.size == x.size
     found = paddle.infer(best, paddle.parameters.create(best), [(row,) for row in ROWS], field=["id", "prob"])
     assert found[0].tolist() == [2, 3, 1]
     assert found[0].dtype == np.int32
     np.testing.assert_allclose(found[1], ROWS.max(axis=1, keepdims=True))
+
+
+def test_a_table_behind_max_id_has_a_row_for_each_of_its_ids() -> None:
+    out = layer.embedding(layer.max_id(dense("x", 4)), 3, param_attr=attr.Param(name="table"))
+    table = np.arange(12, dtype=np.float32).reshape(4, 3)
+    np.testing.assert_allclose(values(out, ROWS, parameters={"table": table}), table[[2, 3, 1]])

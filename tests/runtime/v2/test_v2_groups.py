@@ -12,7 +12,7 @@ import pytest
 
 import paddle.v2 as paddle
 from paddle.v2 import activation, data_type, layer, model, networks
-from paddle.v2.errors import NotAvailableError, UsageError
+from paddle.v2.errors import UsageError
 from paddle.v2.layer.output import LayerOutput
 from paddle.v2.parameters import Parameters
 
@@ -183,17 +183,22 @@ def test_what_a_group_cannot_do_is_told() -> None:
 
     with pytest.raises(UsageError, match="no layer 'state' for its memory"):
         layer.recurrent_group(forgets, rows)
-    with pytest.raises(UsageError, match="within another"):
-        layer.recurrent_group(lambda row: layer.recurrent_group(lambda each: each, row), rows)
 
     def begins(row: LayerOutput) -> LayerOutput:
-        return layer.memory(name="state", size=6, boot_with_const_id=3)
+        return layer.memory(name="state", size=6, boot_with_const_id=3, boot_bias=True)
 
-    with pytest.raises(NotAvailableError, match="only boot_layer"):
+    with pytest.raises(UsageError, match="give one of boot_layer, boot_bias and boot_with_const_id"):
         layer.recurrent_group(begins, rows)
+
+    def unnamed(row: LayerOutput) -> LayerOutput:
+        layer.memory(name=None, size=6)
+        return layer.addto([row])
+
+    with pytest.raises(UsageError, match="has neither name nor set_input"):
+        layer.recurrent_group(unnamed, rows)
     word, whole = layer.GeneratedInput(5, "table", 2), layer.StaticInput(layer.pooling(rows))
     with pytest.raises(UsageError, match="needs a StaticInput"):
-        layer.beam_search(lambda last: last, word, 0, 1, 2)
+        layer.beam_search(lambda last: layer.fc(last, 5, activation.Softmax()), word, 0, 1, 2)
     with pytest.raises(UsageError, match="must return a layer with Softmax"):
         layer.beam_search(lambda same, last: layer.fc(last, 5), [whole, word], 0, 1, 2)
     with pytest.raises(TypeError, match="one GeneratedInput"):

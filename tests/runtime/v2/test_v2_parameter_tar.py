@@ -139,12 +139,47 @@ def test_a_tar_without_parameters_is_refused(members: list[tuple[str, bytes]]) -
         Parameters.from_tar(tar_of(members))
 
 
-def test_a_cut_tar_is_refused() -> None:
+def whole_tar() -> bytes:
+    """Four members of two blocks each, then blocks of zeros."""
     file = io.BytesIO()
     two_parameters().to_tar(file)
-    for length in (3, 700, 1100, 1600):
-        with pytest.raises(ModelFileError):
-            Parameters.from_tar(io.BytesIO(file.getvalue()[:length]))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 512, 1024])
+def test_a_tar_without_all_blocks_of_zeros_at_its_end_is_whole(zeros: int, tmp_path: Path) -> None:
+    """The original writes none."""
+    raw = whole_tar()[: 8 * 512 + zeros]
+    with gzip.open(tmp_path / "params.tar.gz", "w") as zipped:
+        zipped.write(raw)
+    with gzip.open(tmp_path / "params.tar.gz") as zipped:
+        found = Parameters.from_tar(zipped)  # type: ignore[arg-type]
+    assert found["b"].tolist() == [[-1.5, 0, 2]]
+    again = two_parameters()
+    again["w"] = np.zeros((2, 3), np.float32)
+    again.init_from_tar(io.BytesIO(raw))
+    assert again["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("more", [1, 20, 511])
+def test_a_tar_cut_in_any_member_is_refused(block: int, more: int) -> None:
+    """Blocks are header, data, header, data, ...; the data of a member ends within its block."""
+    with pytest.raises(ModelFileError):
+        Parameters.from_tar(io.BytesIO(whole_tar()[: 512 * block + more]))
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_a_tar_cut_behind_the_data_of_a_parameter_is_refused(members: int) -> None:
+    with pytest.raises(ModelFileError, match=r"ends too early: '.' has no configuration|has no member"):
+        Parameters.from_tar(io.BytesIO(whole_tar()[: 1024 * members]))
+
+
+def test_a_gzip_file_that_was_cut_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "params.tar.gz"
+    path.write_bytes(gzip.compress(whole_tar()[: 4 * 512])[:-9])
+    with gzip.open(path) as zipped, pytest.raises(ModelFileError, match="ends too early"):
+        Parameters.from_tar(zipped)  # type: ignore[arg-type]
 
 
 @given(st.binary(max_size=200))

@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 
 import paddle.v2 as paddle
+from paddle.errors import PaddleError
 from tests.runtime.v2.training_cases import (
     POINTS,
     adagrad,
+    attr,
     batches,
     data_type,
     event,
@@ -186,3 +190,65 @@ def test_what_a_network_of_one_output_infers_prints_row_by_row() -> None:
     assert [f"{row:.3f}" for row in found] == [f"{each:.3f}" for each in expected]
     assert [round(float(row), 3) for row in found] == [round(each, 3) for each in expected]
     assert float(parameters["_out.wbias"]) == 0.5
+
+
+def test_costs_among_the_extra_layers_are_trained_but_not_reported() -> None:
+    """The linear cost (w x - y)^2 has the gradient 2 (w x - y) x, here with coefficients that add up to 4."""
+    out, cost = regression()
+    more = layer.square_error_cost(out, layer.data("again", data_type.dense_vector(1)), coeff=3.0)
+    parameters = paddle.parameters.create(cost)
+    parameters["_out.w0"] = np.zeros((2, 1), np.float32)
+    trainer = paddle.trainer.SGD(
+        cost, parameters, optimizer.Momentum(momentum=0, learning_rate=0.5), extra_layers=more * 1.0
+    )
+    seen = []
+
+    def handler(happened: object) -> None:
+        if isinstance(happened, event.EndForwardBackward):
+            seen.append(parameters.get_grad("_out.w0").ravel().tolist())
+        if isinstance(happened, event.EndIteration):
+            seen.append(happened.cost)
+
+    trainer.train(lambda: iter([[([1.0, 2.0], [0.9], [0.9])]]), event_handler=handler)
+    np.testing.assert_allclose(seen[0], [-7.2, -14.4], rtol=1e-5)
+    np.testing.assert_allclose(seen[1], 0.81, rtol=1e-5)
+
+
+def test_parameters_of_extra_layers_are_added_and_trained_and_saved() -> None:
+    _, cost = regression()
+    x, y = (paddle.topology.Topology(cost).get_layer(name) for name in "xy")
+    start = attr.Param(name="head.w", initializer=lambda name: np.full((2, 1), 0.25, np.float32))
+    head = layer.fc(x, 1, paddle.activation.Linear(), name="head", param_attr=start)
+    parameters = paddle.parameters.create(cost)
+    trainer = paddle.trainer.SGD(
+        cost,
+        parameters,
+        optimizer.Momentum(momentum=0, learning_rate=0.1),
+        extra_layers=layer.square_error_cost(head, y, coeff=0.3),
+    )
+    assert sorted(parameters) == ["_head.wbias", "_out.w0", "_out.wbias", "head.w"]
+    np.testing.assert_array_equal(parameters["head.w"], [[0.25], [0.25]])
+    trainer.train(batches(POINTS, 3), num_passes=200)  # type: ignore[arg-type]
+    file = io.BytesIO()
+    trainer.save_parameter_to_tar(file)
+    saved = paddle.parameters.Parameters.from_tar(io.BytesIO(file.getvalue()))
+    np.testing.assert_allclose(
+        paddle.infer(head, saved, [(x,) for x, _ in POINTS]), [y for _, y in POINTS], atol=0.1
+    )
+
+
+def test_what_only_the_cost_needs_is_not_added_to_the_parameters_given() -> None:
+    _, cost = regression()
+    with pytest.raises(PaddleError, match=r"the parameters given lack '_out\.w0'"):
+        paddle.trainer.SGD(cost, paddle.parameters.Parameters(), optimizer.Momentum())
+
+
+def test_names_of_earlier_versions_lead_to_the_same_layers() -> None:
+    assert layer.mse_cost is layer.square_error_cost
+    assert layer.huber_cost is layer.huber_classification_cost
+    with pytest.raises(AttributeError, match="v2 calls this layer 'max_id'"):
+        _ = layer.maxid_layer
+    with pytest.raises(AttributeError, match="v2 calls this layer 'fc'"):
+        _ = layer.fc_layer
+    with pytest.raises(AttributeError, match="did you mean 'square_error_cost'"):
+        _ = layer.square_eror_cost

@@ -83,7 +83,7 @@ def test_sizes_of_numpy_are_sizes() -> None:
 
 
 def test_layers_that_need_steps_of_their_own_say_what_they_lack() -> None:
-    for name in ("lstm_step", "sub_nested_seq"):
+    for name in ("kmax_seq_score", "sub_nested_seq"):
         with pytest.raises(AttributeError, match=f"{name} needs sequence operators, not available yet"):
             getattr(layer, name)
     with pytest.raises(AttributeError, match="not available yet"):

@@ -16,7 +16,7 @@ import numpy as np
 from paddle.backend import Array, array_module, from_host, to_host
 from paddle.ops.base.body import Body
 from paddle.ops.base.errors import InputError
-from paddle.ops.base.lod import LoDArray, ends_of
+from paddle.ops.base.lod import LoDArray, ends_of, lod_of, with_lod
 from paddle.ops.base.registry import Spec, operator
 from paddle.ops.base.segments import at, lengths, ranges
 
@@ -77,14 +77,14 @@ def _infer(
 
 @operator(
     "generate",
-    "Statics+*? States*? Parameters+*? -> Prob Ids",
+    "Statics+*? States+*? Parameters+*? -> Prob Ids",
     attrs=_ATTRS,
     infer=_infer,
     shares_lod=False,
 )
 def generate(
     statics: list[Any],
-    first: list[Array],
+    first: list[Any],
     parameters: list[Any],
     *,
     word: str,
@@ -130,7 +130,10 @@ def generate(
             start += count
         chosen = np.array(parents, _INT64)
         owner = owner[chosen]
-        states = [_rows(values[name])[at(chosen, _rows(values[name]))] for name in after]
+        states = [
+            _taken(with_lod(_rows(values[name]), lod_of(values[one])), chosen)
+            for name, one in zip(after, before, strict=True)
+        ]
     results = [_best(sample, num_results) for sample in samples]
     xp = array_module(_rows(like))
     scores = np.array([[score for score, _ in found] for found in results], _FLOAT32)
@@ -159,10 +162,10 @@ def _rows(value: Any) -> Array:
 
 
 def _taken(value: Any, owner: Array) -> Any:
-    """Return a sample's row, or its sequence, for each path."""
+    """Return a row, or a sequence, for each path: that of its sample, or of the path before."""
     if not isinstance(value, LoDArray):
         if len(value) <= int(owner.max(initial=-1)):
-            raise InputError(f"a static input has {len(value)} rows, expected one for each sample")
+            raise InputError(f"an input or state has {len(value)} rows, expected one for each sample")
         return value[at(owner, value)]
     counts = lengths(value.lod[-1])[owner]
     rows = ranges(value.lod[-1][:-1][owner], counts)

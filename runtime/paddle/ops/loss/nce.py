@@ -40,6 +40,7 @@ def _infer(
     probs: Spec | None,
     alias: Spec | None,
     alias_probs: Spec | None,
+    label_weight: Spec | None,
     *,
     num_total_classes: int,
     num_neg_samples: int,
@@ -48,13 +49,14 @@ def _infer(
     if weight.shape[0] != num_total_classes or not agree(weight.shape[1], x.shape[1]):
         raise ShapeError(f"expected Weight ({num_total_classes}, {x.shape[1]}), got {weight.shape}")
     true = label.shape[1] if len(label.shape) == 2 else 1
-    samples = (x.shape[0], true + (len(custom_neg_classes) or num_neg_samples))
+    drawn = len(custom_neg_classes) or num_neg_samples
+    samples = (x.shape[0], true + drawn if label_weight is None else -1)
     return Spec((x.shape[0], 1), x.dtype), Spec(samples, x.dtype), Spec(samples, _INT64)
 
 
 @operator(
     "nce",
-    "Input Label Weight Bias? SampleWeight? CustomDistProbs? CustomDistAlias? CustomDistAliasProbs? -> "
+    "Input Label Weight Bias? SampleWeight? CustomDistProbs? CustomDistAlias? CustomDistAliasProbs? LabelWeight? -> "
     "Cost SampleLogits~ SampleLabels~",
     attrs=_ATTRS,
     infer=_infer,
@@ -68,6 +70,7 @@ def nce(
     probs: Array | None,
     alias: Array | None,
     alias_probs: Array | None,
+    label_weight: Array | None,
     *,
     num_total_classes: int,
     num_neg_samples: int,
@@ -78,9 +81,10 @@ def nce(
     """Return the cost of each row (rows, 1), the probabilities and the classes of its samples, true ones first.
 
     With o = sigmoid(x W + b) and q = P(class) times the number of drawn ones: -ln(o / (o + q)) for true classes,
-    -ln(q / (o + q)) for drawn ones.
+    -ln(q / (o + q)) for drawn ones. With label_weight (rows, n) Label is (n, 1), the same for all rows, and each row
+    has the costs of these n true classes times its weights.
     """
-    xp, true = array_module(x), _rows(label)
+    xp, true = array_module(x), _rows(label, label_weight)
     if true.size and (int(true.min()) < 0 or int(true.max()) >= num_total_classes):
         raise InputError(
             f"labels from {int(true.min())} to {int(true.max())} are not in [0, {num_total_classes})"
@@ -91,13 +95,15 @@ def nce(
     o = sigmoid(scores if bias is None else scores + bias.reshape(-1)[samples])
     q = _chance(samples, num_total_classes, sampler, probs).astype(x.dtype) * drawn.shape[1]
     parts = -xp.log(xp.concatenate([o[:, : true.shape[1]], q[:, true.shape[1] :]], axis=1) / (o + q))
+    if label_weight is not None:
+        parts[:, : true.shape[1]] *= label_weight
     cost = parts.sum(axis=1, keepdims=True)
     return cost if sample_weight is None else cost * sample_weight.reshape(-1, 1), o, samples
 
 
 @gradient(
     "nce",
-    "Input Label Weight Bias? SampleWeight? CustomDistProbs? SampleLogits SampleLabels Cost@GRAD -> "
+    "Input Label Weight Bias? SampleWeight? CustomDistProbs? LabelWeight? SampleLogits SampleLabels Cost@GRAD -> "
     "Input@GRAD Weight@GRAD Bias@GRAD?",
 )
 def nce_grad(
@@ -107,6 +113,7 @@ def nce_grad(
     bias: Array | None,
     sample_weight: Array | None,
     probs: Array | None,
+    label_weight: Array | None,
     o: Array,
     samples: Array,
     dcost: Array,
@@ -116,10 +123,12 @@ def nce_grad(
     is_sparse: bool,
 ) -> tuple[Array, Array | SelectedRows, Array | SelectedRows | None]:
     """Through the scores of the samples; dWeight and dBias are SelectedRows if is_sparse."""
-    xp, true = array_module(x), _rows(label).shape[1]
+    xp, true = array_module(x), _rows(label, label_weight).shape[1]
     q = _chance(samples, num_total_classes, sampler, probs).astype(x.dtype) * (samples.shape[1] - true)
     # d/do of -ln(o / (o + q)) is -q / (o (o + q)), of -ln(q / (o + q)) it is 1 / (o + q); o' is o (1 - o).
     slope = (1 - o) * xp.concatenate([-q[:, :true], o[:, true:]], axis=1) / (o + q)
+    if label_weight is not None:
+        slope[:, :true] *= label_weight
     dscores = slope * (dcost if sample_weight is None else dcost * sample_weight.reshape(-1, 1))
     dx = xp.einsum("ns,nsd->nd", dscores, weight[samples])
     rows = samples.reshape(-1)
@@ -131,7 +140,10 @@ def nce_grad(
     )
 
 
-def _rows(label: Array) -> Array:
+def _rows(label: Array, label_weight: Array | None) -> Array:
+    """Return the true classes of each row."""
+    if label_weight is not None:
+        return array_module(label).broadcast_to(label.reshape(1, -1), label_weight.shape)
     return label if label.ndim == 2 else label[:, None]
 
 

@@ -1,11 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""margin_rank_loss, bpr_loss, squared_l2_distance and label_smooth."""
+"""margin_rank_loss, bpr_loss, lambda_rank, squared_l2_distance and label_smooth.
+
+lambda_rank: how well scores order lists of documents (NDCG), with the gradients of LambdaRank (Burges et al., 2006).
+"""
 
 from __future__ import annotations
 
-from paddle.backend import Array, array_module
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array, array_module, from_host, to_host
 from paddle.ops.activation.plain import sigmoid
 from paddle.ops.base.errors import ShapeError
+from paddle.ops.base.lod import LoDArray, plain, sequences
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.shapes import agree, same
 from paddle.ops.loss.labels import check, picked
@@ -94,3 +103,59 @@ def label_smooth(x: Array, prior: Array | None, *, epsilon: float) -> Array:
 def label_smooth_grad(dout: Array, *, epsilon: float) -> Array:
     """dX = (1 - epsilon) dOut."""
     return dout * dout.dtype.type(1 - epsilon)
+
+
+def _infer_lambda(x: Spec, label: Spec) -> Spec:
+    same(x.shape, label.shape, "X and Label")
+    return x
+
+
+@operator("lambda_rank", "X+ Label+ -> Out+", attrs={"top": 5, "compared": -1}, infer=_infer_lambda)
+def lambda_rank(x: Any, label: Any, *, top: int) -> LoDArray:
+    """Out, a row a document: the NDCG of its list, of the `top` documents in the order of X.
+
+    A document of relevance r at place p, from 0, gains (2^r - 1) / ln(p + 2); NDCG is that over the best possible one.
+    """
+    out = np.zeros(x.shape, x.dtype)
+    for rows, score, relevance in _lists(x, label):
+        best = _gain(np.sort(relevance)[::-1], top)
+        found = _gain(relevance[np.argsort(-score, kind="stable")], top)
+        out[rows] = found / best if best else 0.0
+    return LoDArray(from_host(out, x.data), x.lod)
+
+
+@gradient("lambda_rank", "X+ Label+ Out@GRAD -> X@GRAD")
+def lambda_rank_grad(x: Any, label: Any, dout: Array, *, top: int, compared: int) -> Array:
+    """For each pair, by how much the gain would change if they changed places, less as their scores are apart.
+
+    It does not depend on dOut but for its size: it is the gradient of a cost that nobody computes.
+    """
+    dx = np.zeros(x.shape, np.float64)
+    for rows, score, relevance in _lists(x, label):
+        best = _gain(np.sort(relevance)[::-1], top)
+        if not best:
+            continue
+        order = np.argsort(-relevance, kind="stable")
+        sorted_ = len(order) if compared == -1 else min(compared, len(order))
+        worth, places = 2.0 ** relevance[order], 1 / np.log(np.arange(len(order)) + 2.0)
+        places[sorted_:] = 0  # only the first ones have a place
+        change = np.abs((worth[:, None] - worth) * (places[:, None] - places))
+        above = np.triu(np.ones_like(change), 1)
+        above[sorted_:] = 0
+        apart = score[order][:, None] - score[order]
+        pairs = above * change / (1 + np.exp(apart)) / best
+        dx[rows][order, 0] += pairs.sum(axis=0) - pairs.sum(axis=1)
+    return from_host(dx.astype(x.dtype), x.data) * dout
+
+
+def _lists(x: Any, label: Any) -> Iterator[tuple[slice, Array, Array]]:
+    """The rows of each list, their scores and how relevant they are."""
+    scores, offsets = sequences(x, "X")
+    known = to_host(scores).astype(np.float64).ravel(), to_host(plain(label)).astype(np.float64).ravel()
+    for rows in map(slice, offsets[:-1].tolist(), offsets[1:].tolist()):
+        yield rows, known[0][rows], known[1][rows]
+
+
+def _gain(relevance: Array, top: int) -> float:
+    first = relevance[:top]
+    return float(((2.0**first - 1) / np.log(np.arange(len(first)) + 2.0)).sum())

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """dynamic_recurrent: a body over the steps of sequences, one step of all sequences at once.
 
-Sequences are put longest first; at a step the body sees the rows of those that still go on, and as many rows of
-the states. `Statics` have an entry (a row, or a sequence) for each sequence and are cut likewise. Everything is in
-the order of the sequences outside. In the body all have the names they have outside.
+Sequences are put longest first; at a step the body sees the rows of those that still go on, and as many entries of
+the states. `Statics` and `States` have an entry (a row, or a sequence) for each sequence and are cut likewise.
+Everything is in the order of the sequences outside. In the body all have the names they have outside.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from paddle.ops.base.registry import GRAD, GradOp, gradient_maker, operator
 from paddle.ops.base.segments import at, lengths, ranges
 from paddle.ops.base.tensor_array import zeros_like
 from paddle.ops.base.time_steps import TimeSteps
-from paddle.ops.recurrent.unroll import Names, padded, unroll, unroll_back
+from paddle.ops.recurrent.unroll import Names, leading, unroll, unroll_back
 
 _ATTRS = {"sub_block": int, "before": (), "after": (), "is_test": False}
 _Names = Mapping[str, Sequence[str]]
@@ -29,12 +29,12 @@ _READ = ("Inputs", "Statics", "States", "Parameters")
 
 
 @operator(
-    "dynamic_recurrent", "Inputs+* Statics+*? States*? Parameters+*? -> Outputs+* StepScopes?", attrs=_ATTRS
+    "dynamic_recurrent", "Inputs+* Statics+*? States+*? Parameters+*? -> Outputs+* StepScopes?", attrs=_ATTRS
 )
 def dynamic_recurrent(
     inputs: list[Any],
     statics: list[Any],
-    first: list[Array],
+    first: list[Any],
     parameters: list[Any],
     *,
     before: tuple[str, ...],
@@ -56,8 +56,8 @@ def dynamic_recurrent(
     for name, value in zip(names["Statics"], statics, strict=True):
         whole = _ranked(value, steps.order)
         for values, count in zip(given, counts, strict=True):
-            values[name] = _leading(whole, count)
-    states = [_checked(state, steps.order)[at(steps.order, state)] for state in first]
+            values[name] = leading(whole, count)
+    states = [_ranked(state, steps.order) for state in first]
     bound = Names(before, after, tuple(names["Outputs"]))
     found = unroll(body, given, counts, states, bound, not is_test and "StepScopes" in needs)
     outputs = [_joined(found.outputs[name], name, steps, inputs[0]) for name in bound.outputs]
@@ -89,14 +89,14 @@ def _maker(inputs: _Names, outputs: _Names, attrs: Mapping[str, Any], bodies: An
 
 @operator(
     "dynamic_recurrent_grad",
-    "Inputs+* Statics+*? States*? Parameters*? StepScopes Outputs@GRAD* -> "
+    "Inputs+* Statics+*? States+*? Parameters*? StepScopes Outputs@GRAD* -> "
     "Inputs@GRAD*? Statics@GRAD*? States@GRAD*? Parameters@GRAD*?",
     attrs={"before": (), "after": (), "arriving": (), "wanted": ()},
 )
 def dynamic_recurrent_grad(
     inputs: list[Any],
     statics: list[Any],
-    first: list[Array],
+    first: list[Any],
     parameters: list[Any],
     tapes: tuple[Tape, ...],
     douts: list[Array],
@@ -116,7 +116,10 @@ def dynamic_recurrent_grad(
     asked = {slot: [name for name in names[slot] if name in wanted] for slot in _READ}
     counts = np.diff(steps.bounds).tolist()
     bound = Names(before, after, ())
-    found = unroll_back(tapes, counts, parts, bound, asked["Inputs"] + asked["Statics"], asked["Parameters"])
+    levels = [_ranked_rows(lod_of(state), steps.order)[1] if lod_of(state) else None for state in first]
+    found = unroll_back(
+        tapes, counts, parts, bound, asked["Inputs"] + asked["Statics"], asked["Parameters"], levels
+    )
     value = {
         name: each
         for slot, values in zip(_READ, (inputs, statics, first, parameters), strict=True)
@@ -132,7 +135,7 @@ def dynamic_recurrent_grad(
             _static_gradient(value[name], [step.get(name) for step in found.steps], steps)
             for name in asked["Statics"]
         ],
-        [_state_gradient(value[name], dfirst[name], steps) for name in asked["States"]],
+        [_static_gradient(value[name], [dfirst[name]], steps) for name in asked["States"]],
         [
             found.fixed[name] if name in found.fixed else zeros_like(value[name])
             for name in asked["Parameters"]
@@ -161,12 +164,12 @@ def _checked(value: Any, order: Offsets) -> Any:
 
 
 def _ranked(value: Any, order: Offsets) -> Any:
-    """Return a static input with its entries longest sequence first."""
+    """Return a static input or a state with its entries longest sequence first."""
     lod = lod_of(value)
     if not lod:
         return _checked(value, order)[at(order, value)]
     if len(lod) != 1:
-        raise InputError("a static input must have one level of LoD at most")
+        raise InputError("a static input or state must have one level of LoD at most")
     _checked(lod[0][1:], order)
     rows, offsets = _ranked_rows(lod, order)
     return LoDArray(value.data[at(rows, value.data)], (offsets,))
@@ -175,13 +178,6 @@ def _ranked(value: Any, order: Offsets) -> Any:
 def _ranked_rows(lod: Lod, order: Offsets) -> tuple[Offsets, Offsets]:
     counts = lengths(lod[0])[order]
     return ranges(lod[0][:-1][order], counts), ends_of(counts)
-
-
-def _leading(whole: Any, count: int) -> Any:
-    if not lod_of(whole):
-        return whole[:count]
-    offsets = whole.lod[0][: count + 1]
-    return LoDArray(whole.data[: offsets[-1]], (offsets,))
 
 
 def _joined(parts: list[Array], name: str, steps: TimeSteps, like: LoDArray) -> LoDArray:
@@ -215,7 +211,3 @@ def _static_gradient(value: Any, parts: list[Array | None], steps: TimeSteps) ->
     dx = zeros_like(value)
     dx[at(rows, dx)] = ranked
     return dx
-
-
-def _state_gradient(value: Array, grad: Array | None, steps: TimeSteps) -> Array:
-    return zeros_like(value) if grad is None else steps.restored(padded(grad, len(value)))

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unrolling a body over steps, forward and back; recurrent and dynamic_recurrent are faces of it.
 
-At step t the first `counts[t]` rows of the states go on; counts never grow.
+At step t the first `counts[t]` entries of the states go on; counts never grow. An entry is a row, or a sequence whose
+length stays.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any, NamedTuple
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.body import Body, Tape
-from paddle.ops.base.lod import plain
+from paddle.ops.base.errors import InputError
+from paddle.ops.base.lod import LoDArray, Offsets, plain
 from paddle.ops.math.sum import sum_
 
 
@@ -50,7 +52,7 @@ def unroll(
     body: Body,
     steps: Sequence[Mapping[str, Any]],
     counts: Sequence[int],
-    first: Sequence[Array],
+    first: Sequence[Any],
     names: Names,
     trace: bool,
 ) -> Unrolled:
@@ -59,7 +61,7 @@ def unroll(
     Args:
         body: what a step does.
         steps: what each step is given besides the states.
-        counts: rows of the states that go on.
+        counts: entries of the states that go on.
         first: states before the first step.
         names: of states and outputs.
         trace: whether gradients will be asked for.
@@ -67,12 +69,13 @@ def unroll(
     outputs: dict[str, list[Array]] = {name: [] for name in names.outputs}
     states, tapes = list(first), []
     for turn, (given, rows) in enumerate(zip(steps, counts, strict=True)):
-        values = {**given, **{name: state[:rows] for name, state in zip(names.before, states, strict=True)}}
+        states = [leading(state, rows) for state in states]
+        values = {**given, **dict(zip(names.before, states, strict=True))}
         if trace:
             tapes.append(body.trace(values, turn))
         else:
             body.run(values, turn)
-        states = [plain(values[name]) for name in names.after]
+        states = [_like(values[name], state) for name, state in zip(names.after, states, strict=True)]
         for name in names.outputs:
             outputs[name].append(plain(values[name]))
     return Unrolled(outputs, tuple(tapes))
@@ -85,6 +88,7 @@ def unroll_back(
     names: Names,
     given: Sequence[str],
     fixed: Sequence[str],
+    levels: Sequence[Offsets | None] = (),
 ) -> Gradients:
     """Go back through all steps.
 
@@ -95,16 +99,19 @@ def unroll_back(
         names: of states and outputs.
         given: what each step was given and wants a gradient of.
         fixed: what all steps read and wants a gradient of.
+        levels: offsets of the states that are sequences, None for others; empty where none is.
     """
+    offsets = levels or [None] * len(names.before)
     wanted = frozenset((*given, *fixed, *names.before))
     carried: list[Array | None] = [None] * len(names.before)
     steps: list[dict[str, Any]] = []
     totals: dict[str, Any] = {}
     for turn in reversed(range(len(tapes))):
         grads: dict[str, Any] = {name: parts[turn] for name, parts in douts.items()}
-        for name, state in zip(names.after, carried, strict=True):
+        for name, state, level in zip(names.after, carried, offsets, strict=True):
             if state is not None:
-                _add(grads, name, padded(state, counts[turn]))
+                rows = counts[turn] if level is None else int(level[counts[turn]])
+                _add(grads, name, padded(state, rows))
         tapes[turn].back(grads, wanted)
         carried = [grads.get(name) for name in names.before]
         steps.append({name: grads[name] for name in given if name in grads})
@@ -114,6 +121,14 @@ def unroll_back(
     return Gradients(steps[::-1], totals, carried)
 
 
+def leading(value: Any, count: int) -> Any:
+    """Return the first entries: rows, or sequences."""
+    if not isinstance(value, LoDArray):
+        return value[:count]
+    offsets = value.lod[0][: count + 1]
+    return LoDArray(value.data[: offsets[-1]], (offsets,))
+
+
 def padded(value: Array, rows: int) -> Array:
     """Return the value with zeros behind, `rows` in all."""
     if len(value) == rows:
@@ -121,6 +136,18 @@ def padded(value: Array, rows: int) -> Array:
     whole: Array = array_module(value).zeros((rows, *value.shape[1:]), value.dtype)
     whole[: len(value)] = value
     return whole
+
+
+def _like(after: Any, before: Any) -> Any:
+    """Return a state after a step, with the sequences that it had before."""
+    rows = plain(after)
+    if not isinstance(before, LoDArray):
+        return rows
+    if len(rows) != len(before):
+        raise InputError(
+            f"a state of sequences with {len(before)} rows has {len(rows)} rows after a step: their lengths must stay"
+        )
+    return LoDArray(rows, before.lod)
 
 
 def _add(grads: dict[str, Any], name: str, value: Any) -> None:

@@ -28,6 +28,7 @@ from paddle.v2.layer.cost import (
     cross_entropy_with_selfnorm_cost,
     huber_classification_cost,
     huber_regression_cost,
+    lambda_cost,
     multi_binary_label_cross_entropy_cost,
     rank_cost,
     regression_cost,
@@ -38,18 +39,19 @@ from paddle.v2.layer.cost import (
 from paddle.v2.layer.data import data
 from paddle.v2.layer.fc import fc
 from paddle.v2.layer.generation import BaseGeneratedInput, GeneratedInput, beam_search
-from paddle.v2.layer.group import (
-    StaticInput,
+from paddle.v2.layer.group import StaticInput, memory, recurrent_group
+from paddle.v2.layer.image import crop, img_cmrnorm, img_conv, maxout, pad
+from paddle.v2.layer.image_pool import block_expand, img_pool
+from paddle.v2.layer.lstm_gru import (
+    get_output,
     gru_step,
     gru_step_naive,
-    memory,
+    grumemory,
+    lstm_step,
+    lstmemory,
     recurrent,
-    recurrent_group,
 )
-from paddle.v2.layer.image import crop, img_cmrnorm, img_conv, maxout, pad
-from paddle.v2.layer.image_pool import img_pool
-from paddle.v2.layer.lstm_gru import grumemory, lstmemory
-from paddle.v2.layer.missing import explain
+from paddle.v2.layer.missing import RENAMED, explain
 from paddle.v2.layer.mixed import concat, embedding, mixed
 from paddle.v2.layer.norm import batch_norm
 from paddle.v2.layer.output import LayerOutput, parse_network
@@ -73,6 +75,7 @@ from paddle.v2.layer.rows import (
     repeat,
     resize,
     row_l2_norm,
+    sampling_id,
     sum_to_one_norm,
     trans,
 )
@@ -82,8 +85,10 @@ from paddle.v2.layer.sequence import (
     expand,
     first_seq,
     last_seq,
+    row_conv,
     seq_concat,
     seq_reshape,
+    sub_seq,
 )
 from paddle.v2.layer.sequence import pooling_ as pooling
 from paddle.v2.layer.structured import crf, crf_decoding, ctc, hsigmoid, nce, warp_ctc
@@ -98,6 +103,7 @@ __all__ = [
     "addto",
     "batch_norm",
     "beam_search",
+    "block_expand",
     "classification_cost",
     "clip",
     "concat",
@@ -122,6 +128,7 @@ __all__ = [
     "first_seq",
     "full_matrix_projection",
     "gated_unit",
+    "get_output",
     "gru_step",
     "gru_step_naive",
     "grumemory",
@@ -134,8 +141,10 @@ __all__ = [
     "img_pool",
     "interpolation",
     "l2_distance",
+    "lambda_cost",
     "last_seq",
     "linear_comb",
+    "lstm_step",
     "lstmemory",
     "max_id",
     "maxout",
@@ -156,7 +165,9 @@ __all__ = [
     "regression_cost",
     "repeat",
     "resize",
+    "row_conv",
     "row_l2_norm",
+    "sampling_id",
     "scale_shift",
     "scaling",
     "scaling_projection",
@@ -166,6 +177,7 @@ __all__ = [
     "slope_intercept",
     "smooth_l1_cost",
     "square_error_cost",
+    "sub_seq",
     "sum_cost",
     "sum_to_one_norm",
     "table_projection",
@@ -176,4 +188,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    if name in RENAMED:
+        return globals()[RENAMED[name]]
     raise explain(name, __all__)

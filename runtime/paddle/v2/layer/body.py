@@ -31,14 +31,15 @@ class Body:
         self._inputs.append(value)
         return self._seen(value, 0)
 
-    def static_input(self, value: Variable, levels: int) -> Variable:
+    def static_input(self, value: Variable) -> Variable:
         """Return what belongs to the sequences of a step: a row each, or a sequence each."""
         self._statics.append(value)
-        return self._seen(value, levels)
+        return self._seen(value, min(value.lod_level, 1))
 
     def state(self, first: Variable) -> Variable:
-        """Return what a state was after the step before; `first` before the first one, a row a sequence."""
-        before = self.emitter.temp([-1, *first.shape[1:]])
+        """Return what a state was after the step before; `first` before the first one, an entry a sequence."""
+        before = self.emitter.temp([-1, *first.shape[1:]], str(first.dtype))
+        before.lod_level, before.stop_gradient = first.lod_level, first.dtype.kind == "i"
         self._first.append(first)
         self._before.append(before)
         return before
@@ -107,7 +108,12 @@ class Body:
         emitter, inner = self.emitter, self.emitter.block
         # What a step only hands on gets a name of its own, since outputs have the same name inside and outside.
         outs, states = (
-            [emitter.op("scale", {"X": each}, {"scale": 1.0}) for each in values]
+            [
+                emitter.op("assign", {"X": each})
+                if each.dtype.kind == "i"
+                else emitter.op("scale", {"X": each}, {"scale": 1.0})
+                for each in values
+            ]
             for values in (outputs, after)
         )
         emitter.program.rollback()

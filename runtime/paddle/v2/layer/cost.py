@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from paddle.v2 import evaluator as evaluators
 from paddle.v2 import model
 from paddle.v2.attr import ExtraLayerAttribute
-from paddle.v2.data_type import DataType
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.output import (
     LayerOutput,
     as_list,
     declare,
     extras_of,
+    is_index,
     require_same_size,
     require_size,
 )
@@ -70,8 +70,6 @@ def classification_cost(
     """
     if input.activation != "softmax":
         raise UsageError(f"classification_cost: input {input.name!r} must have activation Softmax")
-    if label.layer_type != "data":
-        raise UsageError(f"classification_cost: label {label.name!r} must be a data layer")
     _require_ids(label, "classification_cost")
     cost = _cost("cross_entropy", "cost", [input, label], name, coeff, layer_attr, weight)
     chosen = evaluator if isinstance(evaluator, (list, tuple)) else [evaluator]
@@ -159,9 +157,39 @@ def rank_cost(
     layer_attr: ExtraLayerAttribute | None = None,
 ) -> LayerOutput:
     """Declare ln(1 + e^o) - label * o for o = left - right; label in [0, 1] says how sure left beats right."""
-    for side in (left, right, label):
+    for side in (left, right):
         require_size(side, 1, "rank_cost")
+    if not is_index(label):
+        require_size(label, 1, "rank_cost")
     return _cost("rank_cost", "rank_cost", [left, right, label], name, coeff, layer_attr, weight)
+
+
+def lambda_cost(
+    input: LayerOutput,
+    score: LayerOutput,
+    name: str | None = None,
+    NDCG_num: int = 5,
+    max_sort_size: int = -1,
+    layer_attr: ExtraLayerAttribute | None = None,
+) -> LayerOutput:
+    """Declare the NDCG of each list of documents, which grows as its ranking gets better; gradients are LambdaRank's.
+
+    Args:
+        input: a score for each document of a list, size 1.
+        score: how relevant each is, size 1.
+        name: given by the user.
+        NDCG_num: documents at the top that count.
+        max_sort_size: documents with the highest relevance that are compared with all others; -1: all.
+        layer_attr: must not ask for dropout.
+    """
+    for side in (input, score):
+        require_size(side, 1, "lambda_cost")
+    if NDCG_num < 1 or (max_sort_size != -1 and max_sort_size < NDCG_num):
+        raise UsageError(
+            f"lambda_cost: NDCG_num must be at least 1 and at most max_sort_size, got {NDCG_num} and {max_sort_size}"
+        )
+    attrs = {"top": NDCG_num, "compared": max_sort_size}
+    return _cost("lambda_cost", "lambda_cost", [input, score], name, 1.0, layer_attr, **attrs)
 
 
 def huber_regression_cost(
@@ -213,7 +241,7 @@ def smooth_l1_cost(
 
 
 def _require_ids(label: LayerOutput, who: str) -> None:
-    if label.data_type is None or label.data_type.type != DataType.Index:
+    if not is_index(label):
         raise UsageError(
             f"{who}: label {label.name!r} must be a data layer of integer_value, got {label.data_type}"
         )

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from paddle.v2.attr import ExtraLayerAttribute
 from paddle.v2.data_type import InputType, SequenceType
 from paddle.v2.errors import NotAvailableError, UsageError, UsageTypeError
-from paddle.v2.layer.output import LayerOutput, declare
+from paddle.v2.layer.output import LayerOutput, declare, extras_of
 from paddle.v2.model import LayerConfig
 
 
@@ -15,6 +16,7 @@ def data(
     depth: int | None = None,
     height: int | None = None,
     width: int | None = None,
+    layer_attr: ExtraLayerAttribute | None = None,
 ) -> LayerOutput:
     """Declare an input of the network.
 
@@ -24,6 +26,7 @@ def data(
         depth: of a volume, 1 otherwise.
         height: of an image.
         width: of an image.
+        layer_attr: device, which has no effect, or dropout of numbers.
     """
     if not isinstance(type, InputType):
         raise UsageTypeError(f"data layer {name!r}: type takes paddle.data_type.*(...), got {type!r}")
@@ -41,6 +44,13 @@ def data(
             )
         filters = type.dim // cells
     config = LayerConfig(
-        name, "data", type.dim, num_filters=filters, height=height, width=width, input_type=type
+        name,
+        "data",
+        type.dim,
+        extras=extras_of(layer_attr),
+        num_filters=filters,
+        height=height,
+        width=width,
+        input_type=type,
     )
     return declare(config, [])

@@ -86,9 +86,16 @@ def _sum_cost(emitter: Emitter, config: LayerConfig) -> None:
 
 @emits("rank_cost")
 def _rank_cost(emitter: Emitter, config: LayerConfig) -> None:
-    label = emitter.rows(config.inputs[2].layer)
+    label = emitter.numbers(config.inputs[2].layer)
     inputs = {"X": _difference(emitter, config), "Label": label}
     _finish(emitter, config, emitter.op("sigmoid_cross_entropy_with_logits", inputs))
+
+
+@emits("lambda_cost")
+def _lambda_cost(emitter: Emitter, config: LayerConfig) -> None:
+    score, relevance = (emitter.rows(link.layer) for link in config.inputs[:2])
+    attrs = {key: config.attrs[key] for key in ("top", "compared")}
+    _finish(emitter, config, emitter.op("lambda_rank", {"X": score, "Label": relevance}, attrs))
 
 
 @emits("huber_regression")

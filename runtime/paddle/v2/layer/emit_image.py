@@ -42,6 +42,12 @@ def _emit_pool(emitter: Emitter, config: LayerConfig) -> None:
     emitter.finish(config, emitter.op("pool2d", {"X": _input_image(emitter, config)}, attrs))
 
 
+@emits("block_expand")
+def _emit_block_expand(emitter: Emitter, config: LayerConfig) -> None:
+    attrs = {key: config.attrs[key] for key in ("kernels", "strides", "paddings")}
+    emitter.finish(config, emitter.op("im2sequence", {"X": _input_image(emitter, config)}, attrs))
+
+
 @emits("img_cmrnorm")
 def _emit_cmrnorm(emitter: Emitter, config: LayerConfig) -> None:
     attrs = {"k": 1.0, **{key: config.attrs[key] for key in ("n", "alpha", "beta")}}

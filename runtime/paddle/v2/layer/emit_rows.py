@@ -203,9 +203,21 @@ def _multiplex(emitter: Emitter, config: LayerConfig) -> None:
     emitter.finish(config, emitter.reshape(emitter.op("matmul", sides), [-1, config.size]))
 
 
+@emits("ids")
+def _ids(emitter: Emitter, config: LayerConfig) -> None:
+    emitter.ids[config.name] = emitter.label(config.inputs[0].layer)
+
+
+@emits("sampling_id")
+def _sampling_id(emitter: Emitter, config: LayerConfig) -> None:
+    (chances,) = _inputs(emitter, config)
+    word = emitter.op("sampling_id", {"X": chances})
+    emitter.ids[config.name] = emitter.reshape(word, [-1, 1])
+
+
 @emits("max_id")
 def _max_id(emitter: Emitter, config: LayerConfig) -> None:
     value = emitter.readable(config.inputs[0].layer)
     largest, column = emitter.ops("top_k", {"X": value}, {"k": 1}, ["Out", "Indices"])
     emitter.ids[config.name] = column
-    emitter.finish(config, largest)
+    emitter.set_probabilities(config.name, largest)

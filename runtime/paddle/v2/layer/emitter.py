@@ -79,6 +79,7 @@ class Emitter:
         self.ids: dict[str, Variable] = {}
         self.groups: dict[str, dict[str, Variable]] = {}
         self.sparse: dict[str, tuple[Variable, Variable]] = {}
+        self.further: dict[tuple[str, str], Variable] = {}
         self._rows: dict[str, Variable] = {}
         self._images: dict[str, Variable] = {}
         self._logits: dict[str, Variable] = {}
@@ -87,7 +88,6 @@ class Emitter:
         self._parameters: dict[str, Parameter] = {}
         self._count = 0
         self._layer = ""
-        self._group = ""
         for config in layers.values():
             if not config.group:
                 self.emit(config)
@@ -95,13 +95,11 @@ class Emitter:
     def emit(self, config: LayerConfig) -> None:
         """Write one layer, to the block that is being filled."""
         self._layer, outer_layer = config.name, self._layer
-        self._group, outer_group = config.group, self._group
         _EMITTERS[config.type](self, config)
-        self._layer, self._group = outer_layer, outer_group
+        self._layer = outer_layer
 
     def rows(self, name: str) -> Variable:
         """The value of a layer as (N, size), for another layer to compute with."""
-        self._check_group(name)
         if name in self._logits and name not in self._rows:
             self._rows[name] = self.activated(self._logits[name], "softmax")
         if name not in self._rows:
@@ -135,12 +133,17 @@ class Emitter:
 
     def label(self, name: str) -> Variable:
         """The value of an integer data layer, (N, 1) int64."""
-        self._check_group(name)
         if name not in self.ids:
             raise UsageError(
                 f"layer {self._layer!r} needs integers from {name!r}: use data_type.integer_value"
             )
         return self.ids[name]
+
+    def numbers(self, name: str) -> Variable:
+        """The value of a layer as (N, size), also of an integer data layer."""
+        if name not in self.ids or name in self._rows:
+            return self.rows(name)
+        return self.op("cast", {"X": self.ids[name]}, {"in_dtype": "int64", "out_dtype": "float32"})
 
     def logits(self, name: str) -> Variable | None:
         """What goes into the softmax of a layer, if no softmax was written for it yet."""
@@ -153,13 +156,6 @@ class Emitter:
     def set_rows(self, name: str, value: Variable) -> None:
         """Give a layer a value that nothing here computes: what a step sees of a layer around it, or ids of one."""
         (self.ids if value.dtype.kind == "i" else self._rows)[name] = value
-
-    def _check_group(self, name: str) -> None:
-        if self._group and self.layers[name].group != self._group:
-            raise UsageError(
-                f"layer {self._layer!r} is a step of a recurrent group and reads {name!r} around it: pass that to the "
-                "group as an input, in StaticInput if it is the same at every step"
-            )
 
     def set_probabilities(self, name: str, value: Variable) -> None:
         """Name the softmax of a layer that another operator has computed on the way."""

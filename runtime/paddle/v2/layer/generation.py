@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from paddle.graph import Variable
 from paddle.v2 import model
 from paddle.v2.attr import ParameterAttribute
 from paddle.v2.errors import UsageError, UsageTypeError
 from paddle.v2.layer.body import Body
 from paddle.v2.layer.emitter import Emitter, emits
-from paddle.v2.layer.group import StaticInput, memories_of, seen_by_steps
+from paddle.v2.layer.group import StaticInput, emit_members, first_value, memories_of, seen_by_steps
 from paddle.v2.layer.mixed import embedding
 from paddle.v2.layer.output import LayerOutput, declare
 from paddle.v2.model import Attrs, InputConfig, LayerConfig
@@ -33,7 +33,7 @@ class GeneratedInput(BaseGeneratedInput):
 
 def beam_search(
     step: Callable[..., LayerOutput],
-    input: StaticInput | BaseGeneratedInput | Sequence[StaticInput | BaseGeneratedInput],
+    input: StaticInput | BaseGeneratedInput | Sequence[StaticInput | BaseGeneratedInput | Any],
     bos_id: int,
     eos_id: int,
     beam_size: int,
@@ -45,7 +45,7 @@ def beam_search(
 
     Args:
         step: called once; returns the chances of the next word, a layer with activation Softmax.
-        input: `StaticInput`s and one `GeneratedInput`.
+        input: `StaticInput`s and one `GeneratedInput`; `step` gets anything else, such as a number, unchanged.
         bos_id: the word before the first one.
         eos_id: the word that ends a sentence.
         beam_size: so many continuations are followed.
@@ -57,25 +57,26 @@ def beam_search(
     name = space.auto_name("recurrent_group", name)
     inputs = list(input) if isinstance(input, (list, tuple)) else [input]
     generated = [each for each in inputs if isinstance(each, GeneratedInput)]
-    if len(generated) != 1 or not all(isinstance(each, (StaticInput, GeneratedInput)) for each in inputs):
+    if len(generated) != 1 or any(isinstance(each, LayerOutput) for each in inputs):
         raise UsageTypeError(
             f"beam_search {name!r} takes StaticInputs and one GeneratedInput, got {inputs!r:.200}"
         )
-    if len(inputs) < 2:
-        raise UsageError(f"beam_search {name!r} needs a StaticInput: it says how many samples there are")
     results = beam_size if num_results_per_sample is None else num_results_per_sample
     if not 1 <= results <= beam_size:
         raise UsageError(f"beam_search: num_results_per_sample must be 1 to {beam_size}, got {results}")
     with space.steps_of(name):
         out = step(
-            *[
-                _word(each) if isinstance(each, GeneratedInput) else seen_by_steps(each, name)
-                for each in inputs
-            ]
+            *[_word(each) if isinstance(each, GeneratedInput) else seen_by_steps(each) for each in inputs]
         )
         if not isinstance(out, LayerOutput) or out.activation != "softmax":
             raise UsageError(f"beam_search {name!r}: the step must return a layer with Softmax, got {out!r}")
         memories = memories_of(name)
+    statics = any(isinstance(each, StaticInput) for each in inputs)
+    if not statics and not any(space.layers[each].inputs for each in memories):
+        raise UsageError(
+            f"beam_search {name!r} needs a StaticInput, or a memory with a boot_layer: it says how many samples there "
+            "are"
+        )
     attrs: Attrs = {
         "group_name": name,
         "bos_id": bos_id,
@@ -104,24 +105,15 @@ def _emit_search(emitter: Emitter, config: LayerConfig) -> None:
     seen = {
         each.name: emitter.sequence(each.inputs[0].layer) for each in members if each.type == "group_input"
     }
-    whole = {each.name: each.attrs["kind"] == "static_seq" for each in members if each.type == "group_input"}
     memories = [each for each in members if each.type == "memory"]
-    like = _row_a_sample(emitter, *next((seen[name], whole[name]) for name in seen))
-    first = {each.name: _first(emitter, each, like) for each in memories}
+    boots = (emitter.sequence(each.inputs[0].layer) for each in memories if each.inputs)
+    like = next(iter([*seen.values(), *boots]))
+    first = {each.name: first_value(emitter, each, like) for each in memories}
     body = Body(emitter)
     body.open()
-    for member in members:
-        if member.type == "group_input":
-            emitter.set_rows(member.name, body.static_input(seen[member.name], int(whole[member.name])))
-        elif member.type == "generated_word":
-            word = emitter.temp([-1, 1], "int64")
-            word.stop_gradient = True
-            emitter.set_rows(member.name, word)
-        elif member.type == "memory":
-            emitter.set_rows(member.name, body.state(first[member.name]))
-        else:
-            emitter.emit(member)
-    after = [emitter.rows(str(each.attrs["of"])) for each in memories]
+    emit_members(emitter, body, members, seen, first)
+    word = emitter.ids[next(each.name for each in members if each.type == "generated_word")]
+    after = [emitter.sequence(str(each.attrs["of"])) for each in memories]
     chances = emitter.rows(config.inputs[0].layer)
     keys = ("bos_id", "eos_id", "beam_size", "max_length", "num_results")
     found = {key: config.attrs[key] for key in keys}
@@ -130,14 +122,8 @@ def _emit_search(emitter: Emitter, config: LayerConfig) -> None:
     emitter.set_rows(config.name, prob)
 
 
-def _first(emitter: Emitter, memory: LayerConfig, like: Variable) -> Variable:
-    if memory.inputs:
-        return emitter.rows(memory.inputs[0].layer)
-    attrs = {"shape": [-1, memory.size], "value": 0.0}
-    return emitter.op("fill_constant_batch_size_like", {"Input": like}, attrs)
-
-
-def _row_a_sample(emitter: Emitter, value: Variable, is_sequence: bool) -> Variable:
-    if not is_sequence:
-        return value
-    return emitter.ops("sequence_pool", {"X": value}, {"pooltype": "FIRST"}, ["Out", "MaxIndex"])[0]
+@emits("generated_word")
+def _emit_word(emitter: Emitter, config: LayerConfig) -> None:
+    word = emitter.temp([-1, 1], "int64")
+    word.stop_gradient = True
+    emitter.set_rows(config.name, word)

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""recurrent_group: steps that a function declares, memories between them, and single steps of a GRU."""
+"""recurrent_group: steps that a function declares, and memories between them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from paddle.graph import Variable
+from paddle.ops.base.dtypes import VarType
 from paddle.v2 import activation, model
-from paddle.v2.attr import ExtraLayerAttribute, ParameterAttribute
-from paddle.v2.errors import NotAvailableError, UsageError, UsageTypeError
+from paddle.v2.errors import UsageError, UsageTypeError
 from paddle.v2.layer.body import Body, turned, zeros
 from paddle.v2.layer.emitter import Emitter, emits
 from paddle.v2.layer.output import (
@@ -18,19 +19,15 @@ from paddle.v2.layer.output import (
     activation_name,
     add_bias,
     declare,
-    extras_of,
     require_layer,
     require_size,
-    weight_attr,
 )
 from paddle.v2.model import Attrs, InputConfig, LayerConfig
-
-_GATES = {"": 0, "sigmoid": 1, "tanh": 2, "relu": 3}
 
 
 @dataclass(frozen=True)
 class StaticInput:
-    """An input of a group that every step sees whole: a row a sample, or with `is_seq` a sequence a sample."""
+    """An input of a group that every step sees whole: a row or a sequence a sample; `is_seq` need not say which."""
 
     input: LayerOutput
     is_seq: bool = False
@@ -39,7 +36,7 @@ class StaticInput:
 
 def recurrent_group(
     step: Callable[..., LayerOutput | Sequence[LayerOutput]],
-    input: LayerOutput | StaticInput | Sequence[LayerOutput | StaticInput],
+    input: LayerOutput | StaticInput | Sequence[LayerOutput | StaticInput | Any],
     reverse: bool = False,
     name: str | None = None,
     targetInlink: LayerOutput | None = None,
@@ -49,7 +46,8 @@ def recurrent_group(
     Args:
         step: called once with what a step sees of each input; returns a layer, or several, whose values of all steps
             are the sequences that come out, under the same names.
-        input: layers of sequences of equal lengths, one at least, and `StaticInput`s.
+        input: layers of sequences of equal lengths, one at least, and `StaticInput`s; the function gets anything else,
+            such as a number, unchanged.
         reverse: from the last step to the first.
         name: of the group; layers and parameters declared by the function end with ``@<name>``.
         targetInlink: has no meaning: outputs have the sequences of the inputs.
@@ -62,17 +60,19 @@ def recurrent_group(
             f"recurrent group {name!r} needs a layer of sequences; StaticInputs alone have no steps"
         )
     with space.steps_of(name):
-        made = step(*[seen_by_steps(each, name) for each in inputs])
+        made = step(*map(seen_by_steps, inputs))
         outs: list[LayerOutput] = [made] if isinstance(made, LayerOutput) else list(made)
         for out in outs:
             require_layer(out, f"the step of recurrent group {name!r}")
         memories = memories_of(name)
-    results = [_output(out, list(memories.values()), name, reverse) for out in outs]
+    kept = list(memories.values())
+    results = [_output(out, kept, name, reverse) for out in outs]
+    _show_to_evaluators(name, kept, reverse)
     return results[0] if len(results) == 1 else results
 
 
 def memory(
-    name: str,
+    name: str | None,
     size: int,
     memory_name: str | None = None,
     is_seq: bool = False,
@@ -84,100 +84,44 @@ def memory(
     """Declare, within the step of a group, what the layer `name` was at the step before.
 
     Args:
-        name: of a layer that the step declares.
+        name: of a layer that the step declares; None: `set_input` of the memory names it.
         size: of that layer.
         memory_name: of this one.
-        is_seq: must be False.
-        boot_layer: what it is before the first step, a row a sample, from outside of the group; None: zeros.
-        boot_bias: must be None.
-        boot_bias_active_type: must be None.
-        boot_with_const_id: must be None.
+        is_seq: it is a sequence a sample, which needs a `boot_layer` of sequences; those are found without it too.
+        boot_layer: what it is before the first step, from outside of the group: a row a sample, or a sequence a sample
+            whose length stays. Without any of these four it is zeros.
+        boot_bias: it is a learnt row then.
+        boot_bias_active_type: activation of that row.
+        boot_with_const_id: it is this id then, and the layer is one of ids.
     """
     space = model.current()
     if not space.group:
         raise UsageError(f"memory of {name!r}: only the step of a recurrent_group has memories")
-    if is_seq or boot_bias or boot_bias_active_type or boot_with_const_id is not None:
-        raise NotAvailableError(f"memory of {name!r}: only boot_layer is available of its kinds to begin")
+    if sum((boot_layer is not None, bool(boot_bias), boot_with_const_id is not None)) > 1:
+        raise UsageError(
+            f"memory of {name!r}: give one of boot_layer, boot_bias and boot_with_const_id at most"
+        )
+    if is_seq and boot_layer is None:
+        raise UsageError(
+            f"memory of {name!r}: is_seq needs a boot_layer, which says how long the sequences are"
+        )
     if boot_layer is not None:
         require_size(boot_layer, size, f"boot_layer of memory {name!r}")
     links = () if boot_layer is None else (InputConfig(boot_layer.name),)
-    own = space.auto_name("memory", memory_name or f"{name}+delay1")
-    config = LayerConfig(own, "memory", size, links, attrs={"of": space.inner_name(name)})
-    return declare(config, [])
-
-
-def gru_step(
-    input: LayerOutput,
-    output_mem: LayerOutput,
-    size: int | None = None,
-    act: activation.Base | None = None,
-    name: str | None = None,
-    gate_act: activation.Base | None = None,
-    bias_attr: BiasAttr = None,
-    param_attr: ParameterAttribute | None = None,
-    layer_attr: ExtraLayerAttribute | None = None,
-) -> LayerOutput:
-    """Declare one step of a GRU over rows projected to the gates (3 D) and the state before (D)."""
-    width = output_mem.size if size is None else size
-    require_size(output_mem, width, "output_mem of gru_step")
-    require_size(input, 3 * width, "input of gru_step")
-    name = model.current().auto_name("gru_step", name)
-    weight = model.current().add_parameter(f"_{name}.w0", [width, 3 * width], weight_attr(param_attr))
-    attrs = {"act": activation_name(act, "tanh"), "gate_act": activation_name(gate_act, "sigmoid")}
-    if not set(attrs.values()) <= set(_GATES):
-        raise UsageError(f"gru_step: expected Tanh, Sigmoid, Relu or Linear, got {act!r} and {gate_act!r}")
+    own = space.auto_name("memory", memory_name or (f"{name}+delay1" if name else None))
+    attrs: Attrs = {"of": space.inner_name(name) if name else ""}
+    if boot_with_const_id is not None:
+        attrs = {**attrs, "boot_id": boot_with_const_id}
     config = LayerConfig(
-        name,
-        "gru_step",
-        width,
-        (InputConfig(input.name, weight), InputConfig(output_mem.name)),
-        bias=add_bias(name, [1, 3 * width], bias_attr, default=True),
-        extras=extras_of(layer_attr),
+        own,
+        "memory",
+        size,
+        links,
+        activation_name(boot_bias_active_type, ""),
+        add_bias(own, [1, size], boot_bias or False, default=False),
         attrs=attrs,
     )
-    return declare(config, [input, output_mem])
-
-
-def gru_step_naive(
-    input: LayerOutput,
-    output_mem: LayerOutput,
-    size: int | None = None,
-    name: str | None = None,
-    act: activation.Base | None = None,
-    gate_act: activation.Base | None = None,
-    bias_attr: BiasAttr = None,
-    param_attr: ParameterAttribute | None = None,
-    layer_attr: ExtraLayerAttribute | None = None,
-) -> LayerOutput:
-    """Declare the same as `gru_step`, with the arguments in another order."""
-    return gru_step(
-        input, output_mem, size, act, name, gate_act, bias_attr, param_attr=param_attr, layer_attr=layer_attr
-    )
-
-
-def recurrent(
-    input: LayerOutput,
-    act: activation.Base | None = None,
-    bias_attr: BiasAttr = None,
-    param_attr: ParameterAttribute | None = None,
-    name: str | None = None,
-    reverse: bool = False,
-    layer_attr: ExtraLayerAttribute | None = None,
-) -> LayerOutput:
-    """Declare h = act(x + h' W + b) over sequences; Tanh by default."""
-    require_layer(input, "recurrent")
-    name = model.current().auto_name("recurrent_layer", name)
-    weight = model.current().add_parameter(f"_{name}.w0", [input.size, input.size], weight_attr(param_attr))
-    config = LayerConfig(
-        name,
-        "recurrent",
-        input.size,
-        (InputConfig(input.name, weight),),
-        bias=add_bias(name, [1, input.size], bias_attr, default=True),
-        extras=extras_of(layer_attr),
-        attrs={"act": activation_name(act, "tanh"), "reverse": bool(reverse)},
-    )
-    return declare(config, [input])
+    return declare(config, [] if boot_layer is None else [boot_layer])
 
 
 def memories_of(group: str) -> dict[str, str]:
@@ -192,7 +136,9 @@ def memories_of(group: str) -> dict[str, str]:
         for name, each in layers.items()
         if each.group == group and each.type == "memory"
     }
-    for target in found.values():
+    for memory, target in found.items():
+        if not target:
+            raise UsageError(f"recurrent group {group!r}: memory {memory!r} has neither name nor set_input")
         if target not in layers:
             raise UsageError(
                 f"recurrent group {group!r}: no layer {_outside(target, group)!r} for its memory: give a layer of "
@@ -201,11 +147,13 @@ def memories_of(group: str) -> dict[str, str]:
     return found
 
 
-def seen_by_steps(given: object, group: str) -> LayerOutput:
-    """Declare what the steps of a group see of one input."""
+def seen_by_steps(given: Any) -> Any:
+    """Declare what the steps of a group see of one input; what is no input is seen as it is."""
     layer = given.input if isinstance(given, StaticInput) else given
     if not isinstance(layer, LayerOutput):
-        raise UsageTypeError(f"recurrent group {group!r} takes layers and StaticInputs, got {given!r:.80}")
+        if isinstance(given, StaticInput):
+            raise UsageTypeError(f"StaticInput takes a layer, got {layer!r:.80}")
+        return given
     kind = ("static_seq" if given.is_seq else "static") if isinstance(given, StaticInput) else "step"
     config = LayerConfig(
         model.current().auto_name("group_input"),
@@ -217,12 +165,39 @@ def seen_by_steps(given: object, group: str) -> LayerOutput:
     return declare(config, [layer])
 
 
-def _output(out: LayerOutput, kept: list[str], group: str, reverse: bool) -> LayerOutput:
+def _output(
+    out: LayerOutput, kept: list[str], group: str, reverse: bool, name: str | None = None
+) -> LayerOutput:
     # The layers behind memories are needed too, whether or not an output is made of them.
-    links = tuple(InputConfig(name) for name in dict.fromkeys([out.name, *kept]))
+    links = tuple(InputConfig(each) for each in dict.fromkeys([out.name, *kept]))
     attrs: Attrs = {"group_name": group, "reverse": bool(reverse)}
-    name = _outside(out.name, group)
+    if "coeff" in out.config.attrs:  # a cost of the step is one outside
+        attrs = {**attrs, "coeff": out.config.attrs["coeff"]}
+    name = name or model.current().inner_name(_outside(out.name, group))
     return declare(LayerConfig(name, "group_output", out.size, links, out.activation, attrs=attrs), [out])
+
+
+def _show_to_evaluators(group: str, kept: list[str], reverse: bool) -> None:
+    """Let evaluators that the step declared read all steps: what the group puts out, and what it was given."""
+    space = model.current()
+    shown = {
+        each.inputs[0].layer: each.name
+        for each in space.layers.values()
+        if each.type == "group_output" and each.attrs["group_name"] == group
+    }
+
+    def show(name: str) -> str:
+        config = space.layers[name]
+        if config.group != group:
+            return name
+        if config.type == "group_input" and config.attrs["kind"] == "step":
+            return config.inputs[0].layer
+        if name not in shown:
+            own = space.auto_name("evaluated")
+            shown[name] = _output(LayerOutput(config), kept, group, reverse, own).name
+        return shown[name]
+
+    space.evaluators[:] = [replace(each, inputs=tuple(map(show, each.inputs))) for each in space.evaluators]
 
 
 def _outside(name: str, group: str) -> str:
@@ -248,28 +223,53 @@ def _emit_group(emitter: Emitter, group: str, reverse: bool) -> dict[str, Variab
     seen = _outer_values(emitter, [each for each in members if each.type == "group_input"], reverse)
     steps = next(seen[each.name] for each in members if each.attrs.get("kind") == "step")
     memories = [each for each in members if each.type == "memory"]
-    first = {
-        each.name: emitter.rows(each.inputs[0].layer) if each.inputs else zeros(emitter, steps, each.size)
-        for each in memories
-    }
+    first = {each.name: first_value(emitter, each, steps) for each in memories}
     body = Body(emitter)
     body.open()
-    for member in members:
-        if member.type == "group_input":
-            value, kind = seen[member.name], member.attrs["kind"]
-            inner = (
-                body.step_input(value)
-                if kind == "step"
-                else body.static_input(value, int(kind == "static_seq"))
-            )
-            emitter.set_rows(member.name, inner)
-        elif member.type == "memory":
-            emitter.set_rows(member.name, body.state(first[member.name]))
-        else:
-            emitter.emit(member)
-    after = [emitter.rows(str(each.attrs["of"])) for each in memories]
-    results = body.close(after, [emitter.rows(name) for name in outs])
+    emit_members(emitter, body, members, seen, first)
+    after = [emitter.sequence(str(each.attrs["of"])) for each in memories]
+    results = body.close(after, [emitter.sequence(name) for name in outs])
     return {name: turned(emitter, result, reverse) for name, result in zip(outs, results, strict=True)}
+
+
+def first_value(emitter: Emitter, memory: LayerConfig, like: Variable) -> Variable:
+    """Return what a memory is before the first step, with as many entries as `like`."""
+    if memory.inputs:
+        return emitter.sequence(memory.inputs[0].layer)
+    if "boot_id" in memory.attrs:
+        attrs = {"shape": [-1, 1], "value": float(memory.attrs["boot_id"]), "dtype": VarType.INT64}  # type: ignore[arg-type]
+        word = emitter.op("fill_constant_batch_size_like", {"Input": like}, attrs)
+        word.stop_gradient = True
+        return word
+    value = emitter.add_bias(zeros(emitter, like, memory.size), memory.bias)
+    return emitter.activated(value, memory.activation) if memory.activation else value
+
+
+def emit_members(
+    emitter: Emitter,
+    body: Body,
+    members: Sequence[LayerConfig],
+    seen: Mapping[str, Variable],
+    first: Mapping[str, Variable],
+) -> None:
+    """Write what the step of a group declares to its body, which is open.
+
+    Args:
+        emitter: of the network.
+        body: of the group.
+        members: layers of the group.
+        seen: input of the group -> its value around the group.
+        first: memory -> its value before the first step.
+    """
+    for member in members:
+        if member.type == "memory":
+            emitter.set_rows(member.name, body.state(first[member.name]))
+        elif member.type != "group_input":
+            emitter.emit(member)
+        elif member.attrs["kind"] == "step":
+            emitter.set_rows(member.name, body.step_input(seen[member.name]))
+        else:
+            emitter.set_rows(member.name, body.static_input(seen[member.name]))
 
 
 def _outer_values(emitter: Emitter, inputs: Sequence[LayerConfig], reverse: bool) -> dict[str, Variable]:
@@ -282,38 +282,3 @@ def _outer_values(emitter: Emitter, inputs: Sequence[LayerConfig], reverse: bool
             value = emitter.op("assign", {"X": value})
         found[each.name] = value
     return found
-
-
-@emits("gru_step")
-def _emit_gru_step(emitter: Emitter, config: LayerConfig) -> None:
-    link, before = config.inputs
-    inputs = {
-        "Input": emitter.rows(link.layer),
-        "HiddenPrev": emitter.rows(before.layer),
-        "Weight": emitter.shaped_parameter(link.parameter, [config.size, 3 * config.size]),
-    }
-    if config.bias:
-        inputs["Bias"] = emitter.shaped_parameter(config.bias, [1, 3 * config.size])
-    attrs = {
-        "activation": _GATES[str(config.attrs["act"])],
-        "gate_activation": _GATES[str(config.attrs["gate_act"])],
-    }
-    outs = ["Hidden", "Gate", "ResetHiddenPrev"]
-    emitter.finish(config, emitter.ops("gru_unit", inputs, attrs, outs)[0])
-
-
-@emits("recurrent")
-def _emit_recurrent(emitter: Emitter, config: LayerConfig) -> None:
-    (link,), reverse = config.inputs, bool(config.attrs["reverse"])
-    steps = turned(emitter, emitter.rows(link.layer), reverse)
-    first = zeros(emitter, steps, config.size)
-    weight = emitter.parameter(link.parameter)
-    body = Body(emitter)
-    body.open()
-    row, before = body.step_input(steps), body.state(first)
-    total = emitter.add_all([row, emitter.op("mul", {"X": before, "Y": weight})])
-    total = emitter.add_bias(total, config.bias)
-    act = str(config.attrs["act"])
-    after = emitter.activated(total, act) if act else total
-    (result,) = body.close([after], [after])
-    emitter.finish(config, turned(emitter, result, reverse))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pooling of images (N, C, H, W)."""
+"""Pooling of images (N, C, H, W), and their windows as rows of sequences."""
 
 from __future__ import annotations
 
@@ -58,6 +58,48 @@ def img_pool(
         num_filters=image.channels,
         height=height,
         width=width,
+        attrs=attrs,
+    )
+    return declare(config, [input])
+
+
+def block_expand(
+    input: LayerOutput,
+    block_x: int = 0,
+    block_y: int = 0,
+    stride_x: int = 0,
+    stride_y: int = 0,
+    padding_x: int = 0,
+    padding_y: int = 0,
+    num_channels: int | None = None,
+    name: str | None = None,
+    layer_attr: ExtraLayerAttribute | None = None,
+) -> LayerOutput:
+    """Declare the windows of each image as the rows of a sequence, from left to right and from top to bottom.
+
+    A row has the window's numbers as (channels, block_y, block_x).
+    """
+    channels = num_channels or input.num_filters
+    if not channels:
+        raise UsageError(f"block_expand: give num_channels, input {input.name!r} is no image")
+    block = pair((block_x, block_y), None, "block_expand: block", least=1)
+    steps = pair((stride_x, stride_y), None, "block_expand: stride", least=1)
+    pads = pair((padding_x, padding_y), None, "block_expand: padding", least=0)
+    image = geometry(input, channels, "block_expand")
+    attrs: Attrs = {
+        "channels": image.channels,
+        "in_height": image.height,
+        "in_width": image.width,
+        "kernels": block[::-1],
+        "strides": steps[::-1],
+        "paddings": pads[::-1] * 2,
+    }
+    config = LayerConfig(
+        model.current().auto_name("block_expand_layer", name),
+        "block_expand",
+        image.channels * block[0] * block[1],
+        (InputConfig(input.name),),
+        extras=extras_of(layer_attr),
         attrs=attrs,
     )
     return declare(config, [input])

@@ -30,6 +30,9 @@ _TAKE_SEQUENCES: Mapping[str, tuple[tuple[int, ...], str]] = {
     "lstmemory": ((0,), "lstmemory"),
     "gru": ((0,), "grumemory"),
     "recurrent": ((0,), "recurrent"),
+    "row_conv": ((0,), "row_conv"),
+    "sub_seq": ((0,), "sub_seq"),
+    "lambda_cost": ((0, 1), "lambda_cost"),
     "crf": ((0, 1), "crf"),
     "crf_decoding": ((0, 1), "crf_decoding"),
     "ctc": ((0, 1), "ctc"),
@@ -62,7 +65,15 @@ _BY_ROW = frozenset(
         ),
         *("sum_to_one_norm", "row_l2_norm", "lstmemory", "gru", "recurrent", "cross_entropy"),
         *("cross_entropy_with_selfnorm", "multi_binary_label_cross_entropy", "square_error", "rank_cost"),
-        *("huber_regression", "huber_classification", "nce", "hsigmoid", "multiplex"),
+        *(
+            "huber_regression",
+            "huber_classification",
+            "nce",
+            "hsigmoid",
+            "multiplex",
+            "row_conv",
+            "lambda_cost",
+        ),
     ]
 )
 

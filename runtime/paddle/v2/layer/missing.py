@@ -1,28 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers of the original that this runtime does not have, and what to say about each."""
+"""Names that `paddle.layer` lacks: older names of its layers, and layers of the original that are not available."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from paddle.v2.errors import MissingNameError
 
+# name in version 0.10 -> the name that 0.11 gave to the same layer
+RENAMED: Mapping[str, str] = {
+    "huber_cost": "huber_classification_cost",
+    "mse_cost": "square_error_cost",
+}
+# names of configurations for `paddle train` that v2 changed by more than leaving out "_layer"
+_OF_CONFIGURATIONS: Mapping[str, str] = {
+    "cross_entropy": "cross_entropy_cost",
+    "cross_entropy_with_selfnorm": "cross_entropy_with_selfnorm_cost",
+    "maxid_layer": "max_id",
+    "multi_binary_label_cross_entropy": "multi_binary_label_cross_entropy_cost",
+}
 NEEDS_SEQUENCES = frozenset(
     [
         "BeamInput",
         "SubsequenceInput",
-        "block_expand",
         "cross_entropy_over_beam",
         "eos",
-        "get_output",
         "kmax_seq_score",
-        "lambda_cost",
-        "lstm_step",
-        "row_conv",
         "seq_slice",
         "sub_nested_seq",
-        "sub_seq",
     ]
 )
 NOT_AVAILABLE = frozenset(
@@ -42,7 +48,6 @@ NOT_AVAILABLE = frozenset(
         "priorbox",
         "roi_pool",
         "rotate",
-        "sampling_id",
         "scale_sub_region",
         "selective_fc",
         "spp",
@@ -54,6 +59,11 @@ NOT_AVAILABLE = frozenset(
 
 def explain(name: str, known: Sequence[str]) -> AttributeError:
     """The error for a name that ``paddle.layer``, which knows others, lacks."""
+    now = _OF_CONFIGURATIONS.get(name, name.removesuffix("_layer"))
+    if now != name and now in known:
+        return AttributeError(
+            f"module 'paddle.v2.layer' has no attribute {name!r}: v2 calls this layer {now!r}"
+        )
     if name in NEEDS_SEQUENCES:
         return MissingNameError(f"paddle.layer.{name} needs sequence operators, not available yet")
     if name in NOT_AVAILABLE:

@@ -8,13 +8,14 @@ further layers, so these rules live here and ``slope_intercept``, ``mixed`` and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
 
 from paddle.v2 import activation, model
 from paddle.v2.attr import ExtraLayerAttribute, ParameterAttribute
-from paddle.v2.data_type import InputType
+from paddle.v2.data_type import DataType, InputType
 from paddle.v2.errors import UsageError, UsageTypeError
 from paddle.v2.layer.lengths import Origin, origin_of
 from paddle.v2.model import ZEROS, Attrs, Extras, InputConfig, LayerConfig
@@ -38,6 +39,27 @@ class LayerOutput:
     def name(self) -> str:
         """Unique within the process."""
         return self.config.name
+
+    @property
+    def full_name(self) -> str:
+        """The same; of a step of a group it ends with ``@<group>``."""
+        return self.config.name
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names that `get_output` takes."""
+        return ["default", "state"] if self.layer_type == "lstm_step" else ["default"]
+
+    @property
+    def reverse(self) -> bool | None:
+        """Whether a recurrent layer goes from the last row to the first; None for all other layers."""
+        found = self.config.attrs.get("reverse")
+        return None if found is None else bool(found)
+
+    @property
+    def depth(self) -> int:
+        """Layers of a volume: there are none but flat images."""
+        return 1
 
     @property
     def layer_type(self) -> str:
@@ -71,8 +93,20 @@ class LayerOutput:
 
     @property
     def data_type(self) -> InputType | None:
-        """The samples' type, for a data layer."""
+        """The samples' type, for a data layer, and for what a step of a group sees of one."""
+        if self.layer_type == "group_input" and self.parents:
+            return self.parents[0].data_type
         return self.config.input_type
+
+    def set_input(self, input: LayerOutput) -> None:
+        """Say which layer of the step a memory without a name has the last value of."""
+        require_layer(input, "set_input")
+        space = model.current()
+        if self.layer_type != "memory" or self.name not in space.layers:
+            raise UsageError(f"set_input is for memories, and {self!r} is none")
+        require_size(input, self.size, f"set_input of memory {self.name!r}")
+        attrs = {**self.config.attrs, "of": input.name}
+        self.config = space.layers[self.name] = replace(space.layers[self.name], attrs=attrs)
 
     def __repr__(self) -> str:
         return f"LayerOutput({self.name!r}, type={self.layer_type!r}, size={self.size})"
@@ -227,6 +261,11 @@ def require_layer(layer: object, who: str) -> None:
     """Refuse anything that is no layer, by name."""
     if not isinstance(layer, LayerOutput):
         raise UsageTypeError(f"{who} takes layers, got {type(layer).__name__}: {layer!r:.80}")
+
+
+def is_index(layer: LayerOutput) -> bool:
+    """Whether samples of a data layer, or what a step sees of one, are integers."""
+    return layer.data_type is not None and layer.data_type.type == DataType.Index
 
 
 def require_size(layer: LayerOutput, size: int, who: str) -> None:

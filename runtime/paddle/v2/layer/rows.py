@@ -120,6 +120,14 @@ def multiplex(
 def max_id(
     input: LayerOutput, name: str | None = None, layer_attr: ExtraLayerAttribute | None = None
 ) -> LayerOutput:
-    """Declare the column of each row's largest value; infer reads it with field='id'."""
+    """Declare the column of each row's largest value, an id below the input's size; infer reads it with field='id'."""
     require_layer(input, "max_id")
-    return simple("max_id", "maxid_layer", [input], 1, name=name, layer_attr=layer_attr)
+    return simple("max_id", "maxid_layer", [input], input.size, name=name, layer_attr=layer_attr)
+
+
+def sampling_id(
+    input: LayerOutput, name: str | None = None, layer_attr: ExtraLayerAttribute | None = None
+) -> LayerOutput:
+    """Declare an id for each row, drawn by the chances that the row has for all of them."""
+    require_layer(input, "sampling_id")
+    return simple("sampling_id", "sampling_id_layer", [input], input.size, name=name, layer_attr=layer_attr)

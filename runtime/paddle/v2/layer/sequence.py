@@ -7,7 +7,7 @@ import warnings
 from dataclasses import dataclass
 
 from paddle.v2 import activation, model, pooling
-from paddle.v2.attr import ExtraLayerAttribute
+from paddle.v2.attr import ExtraLayerAttribute, ParameterAttribute
 from paddle.v2.errors import NotAvailableError, UsageError
 from paddle.v2.layer.emitter import Emitter, emits
 from paddle.v2.layer.output import (
@@ -17,8 +17,10 @@ from paddle.v2.layer.output import (
     add_bias,
     declare,
     extras_of,
+    is_index,
     require_layer,
     require_same_size,
+    weight_attr,
 )
 from paddle.v2.model import InputConfig, LayerConfig
 
@@ -146,6 +148,46 @@ def seq_reshape(
     return declare(LayerConfig(name, "seqreshape", reshape_size, links, act_name, bias, extras), [input])
 
 
+def sub_seq(
+    input: LayerOutput,
+    offsets: LayerOutput,
+    sizes: LayerOutput,
+    act: activation.Base | None = None,
+    bias_attr: BiasAttr = None,
+    name: str | None = None,
+) -> LayerOutput:
+    """Declare a part of each sequence: `sizes` rows from row `offsets` on, two layers with an integer a sample."""
+    require_layer(input, "sub_seq")
+    for each, what in ((offsets, "offsets"), (sizes, "sizes")):
+        if not is_index(each):
+            raise UsageError(f"sub_seq: {what} {each.name!r} must be a data layer of integers")
+    name = model.current().auto_name("sub_seq_layer", name)
+    act_name = activation_name(act, "")
+    bias = add_bias(name, [1, input.size], bias_attr, default=False)
+    links = tuple(InputConfig(each.name) for each in (input, offsets, sizes))
+    return declare(LayerConfig(name, "sub_seq", input.size, links, act_name, bias), [input, offsets, sizes])
+
+
+def row_conv(
+    input: LayerOutput,
+    context_len: int,
+    act: activation.Base | None = None,
+    name: str | None = None,
+    param_attr: ParameterAttribute | None = None,
+    layer_attr: ExtraLayerAttribute | None = None,
+) -> LayerOutput:
+    """Declare the sum of each row and the rows behind it, `context_len` in all, each column with weights of its own."""
+    require_layer(input, "row_conv")
+    if context_len < 1:
+        raise UsageError(f"row_conv: context_len must be at least 1, got {context_len}")
+    name = model.current().auto_name("row_conv_layer", name)
+    weight = model.current().add_parameter(f"_{name}.w0", [context_len, input.size], weight_attr(param_attr))
+    act_name = activation_name(act, "")
+    extras = extras_of(layer_attr, act_name)
+    link = InputConfig(input.name, weight)
+    return declare(LayerConfig(name, "row_conv", input.size, (link,), act_name, extras=extras), [input])
+
+
 def _pooled(
     prefix: str,
     input: LayerOutput,
@@ -194,6 +236,20 @@ def _emit_concat(emitter: Emitter, config: LayerConfig) -> None:
     parts = [emitter.rows(link.layer) for link in config.inputs]
     value = emitter.op("sequence_concat", {"X": parts})
     emitter.finish(config, emitter.add_bias(value, config.bias))
+
+
+@emits("sub_seq")
+def _emit_sub_seq(emitter: Emitter, config: LayerConfig) -> None:
+    rows, offsets, sizes = (link.layer for link in config.inputs)
+    inputs = {"X": emitter.rows(rows), "Offset": emitter.label(offsets), "Length": emitter.label(sizes)}
+    emitter.finish(config, emitter.add_bias(emitter.op("sequence_slice", inputs), config.bias))
+
+
+@emits("row_conv")
+def _emit_row_conv(emitter: Emitter, config: LayerConfig) -> None:
+    (link,) = config.inputs
+    inputs = {"X": emitter.rows(link.layer), "Filter": emitter.parameter(link.parameter)}
+    emitter.finish(config, emitter.op("row_conv", inputs))
 
 
 @emits("seqreshape")

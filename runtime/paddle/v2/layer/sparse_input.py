@@ -28,7 +28,9 @@ def matrix_product(emitter: Emitter, link: InputConfig) -> Variable:
 
 
 def dense(emitter: Emitter, name: str) -> Variable:
-    """The numbers of a layer as (N, size), those of a sparse input among zeros."""
+    """The numbers of a layer as (N, size), those of a sparse input or an id among zeros."""
+    if name in emitter.ids:
+        return emitter.op("one_hot", {"X": emitter.ids[name]}, {"depth": emitter.layers[name].size})
     if name not in emitter.sparse:
         return emitter.rows(name)
     columns, matrix = emitter.sparse[name]

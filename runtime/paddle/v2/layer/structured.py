@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paddle.graph import Variable
+from paddle.ops.base.dtypes import VarType
 from paddle.v2 import model
 from paddle.v2.attr import ExtraLayerAttribute, ParameterAttribute
 from paddle.v2.data_type import DataType
@@ -18,12 +19,15 @@ from paddle.v2.layer.output import (
     add_bias,
     as_list,
     declare,
+    is_index,
     require_layer,
     require_size,
     weight_attr,
 )
-from paddle.v2.model import InputConfig, LayerConfig
+from paddle.v2.model import Attrs, InputConfig, LayerConfig
 
+_MAY_MISS = 1e-5  # what a sum of float32 chances may miss 1 by
+_BY_CHANCES = 2  # of the operator's samplers
 _LEAST_PROBABILITY = 1e-30  # ln 0 would leave nothing to go back by
 
 
@@ -53,7 +57,7 @@ def crf_decoding(
     name: str | None = None,
     layer_attr: ExtraLayerAttribute | None = None,
 ) -> LayerOutput:
-    """Declare the best tags (field "id"); with a label, 1 where a tag is wrong and 0 elsewhere."""
+    """Declare the best tags (field "id"); with a label also 1 where a tag is wrong and 0 elsewhere (field "value")."""
     name = model.current().auto_name("crf_decoding_layer", name)
     return declare(*_tagging(name, "crf_decoding", input, label, size, None, param_attr, 1.0))
 
@@ -102,13 +106,27 @@ def nce(
     bias_attr: BiasAttr = None,
     layer_attr: ExtraLayerAttribute | None = None,
 ) -> LayerOutput:
-    """Declare the cost of true classes against drawn ones, uniformly or by `neg_distribution`."""
-    if neg_distribution is not None:
-        raise UsageError("nce: neg_distribution is not available here: classes are drawn uniformly")
+    """Declare the cost of true classes against drawn ones, uniformly or by `neg_distribution`.
+
+    A label is an integer, or a sparse_binary_vector: several true classes.
+    """
     if weight is not None:
         require_size(weight, 1, "weight of nce")
     classes = _classes(label, num_classes, "nce")
-    attrs = {"classes": classes, "drawn": num_neg_samples, "weighted": weight is not None, "coeff": 1.0}
+    attrs: Attrs = {
+        "classes": classes,
+        "drawn": num_neg_samples,
+        "weighted": weight is not None,
+        "coeff": 1.0,
+    }
+    if neg_distribution is not None:
+        chances = tuple(float(chance) for chance in neg_distribution)
+        if len(chances) != classes or abs(sum(chances) - 1) > _MAY_MISS or min(chances) < 0:
+            raise UsageError(
+                f"nce: neg_distribution must be {classes} chances that add up to 1, one for each class; got "
+                f"{len(chances)} that add up to {sum(chances):g}"
+            )
+        attrs = {**attrs, "neg_distribution": chances}
     extra = [label] if weight is None else [label, weight]
     return _many_classes("nce", "nce_layer", input, extra, classes, name, param_attr, bias_attr, attrs)
 
@@ -178,7 +196,7 @@ def _many_classes(
     name: str | None,
     param_attr: ParameterAttribute | Sequence[ParameterAttribute] | None,
     bias_attr: BiasAttr,
-    attrs: dict[str, bool | int | float],
+    attrs: Attrs,
 ) -> LayerOutput:
     inputs = as_list(input, kind)
     name = model.current().auto_name(prefix, name)
@@ -194,7 +212,8 @@ def _many_classes(
 
 
 def _classes(label: LayerOutput, num_classes: int | None, who: str) -> int:
-    if label.data_type is None or label.data_type.type != DataType.Index:
+    many = who == "nce" and label.data_type is not None and label.data_type.type == DataType.SparseNonValue
+    if not many and not is_index(label):
         raise UsageError(
             f"{who}: label {label.name!r} must be a data layer of integer_value, got {label.data_type}"
         )
@@ -225,8 +244,8 @@ def _emit_crf_decoding(emitter: Emitter, config: LayerConfig) -> None:
         "Emission": emitter.rows(link.layer),
         "Transition": emitter.shaped_parameter(link.parameter, [tags + 2, tags]),
     }
+    emitter.ids[config.name] = emitter.op("crf_decoding", inputs, out="ViterbiPath")
     if not labels:
-        emitter.ids[config.name] = emitter.op("crf_decoding", inputs, out="ViterbiPath")
         return
     inputs["Label"] = emitter.label(labels[0].layer)
     right = emitter.op("crf_decoding", inputs, out="ViterbiPath")
@@ -266,6 +285,11 @@ def _emit_nce(emitter: Emitter, config: LayerConfig) -> None:
     if config.attrs["weighted"]:
         inputs["SampleWeight"] = emitter.rows(config.inputs[-1].layer)
     attrs = {"num_total_classes": classes, "num_neg_samples": drawn}
+    chances = config.attrs.get("neg_distribution")
+    if chances is not None:
+        values = {"shape": [classes], "dtype": VarType.FP32, "fp32_values": chances}
+        inputs["CustomDistProbs"] = emitter.op("assign_value", {}, values)
+        attrs["sampler"] = _BY_CHANCES
     outs = ["Cost", "SampleLogits", "SampleLabels"]
     emitter.finish(config, emitter.ops("nce", inputs, attrs, outs)[0])
 
@@ -289,8 +313,12 @@ def _class_inputs(
         # Several inputs with a weight each are one input with the weights side by side.
         rows_slot: values[0] if count == 1 else emitter.op("concat", {"X": values}, {"axis": 1}),
         weight_slot: weights[0] if count == 1 else emitter.op("concat", {"X": list(weights)}, {"axis": 1}),
-        "Label": emitter.label(config.inputs[count].layer),
     }
+    label = config.inputs[count].layer
+    if label in emitter.sparse:
+        inputs["Label"], inputs["LabelWeight"] = emitter.sparse[label]
+    else:
+        inputs["Label"] = emitter.label(label)
     if config.bias:
         inputs["Bias"] = emitter.shaped_parameter(config.bias, [rows, 1])
     return inputs

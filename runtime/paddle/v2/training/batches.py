@@ -24,12 +24,13 @@ class _Read:
 
 
 class Batches:
-    """Iterates over batches; `feed` is that of the newest one."""
+    """Iterates over batches; `feed` is that of the newest one, `count` says how many have come."""
 
     def __init__(self, batches: Iterable[Any], feeder: Callable[[Any], Feed]) -> None:
         self._batches, self._feeder = iter(batches), feeder
         self._now = _Read()
         self._ahead: _Read | None = None
+        self.count = 0
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -43,6 +44,7 @@ class Batches:
         self._now, self._ahead = self._ahead or self._read(), None
         if self._now.error is not None:
             raise self._now.error
+        self.count += 1
         return self._now.batch
 
     def feed(self) -> Feed:

@@ -156,7 +156,8 @@ def _index(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None:
             "batch; give the number itself, or declare a list of numbers as integer_value_sequence"
         )
     ids = value.astype(np.int64).reshape(-1, 1)
-    _check_range(ids, kind, name)
+    if kind.dim > 1:  # integer_value(1) says nothing of a range: scripts declare plain numbers so
+        _check_range(ids, kind, name)
     feed[name] = ids
 
 

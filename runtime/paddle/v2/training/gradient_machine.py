@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from paddle.backend import from_host, to_host
 from paddle.graph import Executor, Scope, SelectedRows, Variable, append_backward
-from paddle.ops.base.lod import plain
+from paddle.ops.base.lod import lod_of, plain, with_lod
 from paddle.optim.spec import RowGradient
 from paddle.v2.errors import UsageError, UsageTypeError
 from paddle.v2.layer.emitter import Emitter
@@ -32,11 +32,14 @@ Gradient = Value | RowGradient
 
 @dataclass(frozen=True)
 class Step:
-    """What one batch gave: summed cost, gradients by parameter (flat, or rows), values of the layers asked for."""
+    """What one batch gave: summed cost, gradients by parameter (flat, or rows), values of the layers asked for.
+
+    A value is a `LoDArray` where it has sequences.
+    """
 
     cost: float
     gradients: Mapping[str, Gradient]
-    values: Mapping[str, NDArray[Any]]
+    values: Mapping[str, Any]
 
 
 class _Runnable:
@@ -50,17 +53,17 @@ class _Runnable:
         )
         self.program = self.emitter.program
         self.costs = [self._total(name) for name in costs]
-        self._coeffs = [float(network.layers[name].attrs.get("coeff", 1.0)) for name in costs]  # type: ignore[arg-type]
 
     def _total(self, name: str) -> Variable:
         return self.emitter.op("reduce_sum", {"X": self.emitter.rows(name)}, {"reduce_all": True})
 
-    def loss(self) -> Variable:
-        """Sum of the costs, each times its coeff."""
-        terms = [
-            cost if coeff == 1.0 else self.emitter.op("scale", {"X": cost}, {"scale": coeff})
-            for cost, coeff in zip(self.costs, self._coeffs, strict=True)
-        ]
+    def loss(self, names: Sequence[str], others: Sequence[str]) -> Variable:
+        """Sum of the costs `names` and of `others`, each times its coeff."""
+        totals = [*self.costs, *map(self._total, others)]
+        terms = []
+        for name, total in zip([*names, *others], totals, strict=True):
+            coeff = float(self.emitter.layers[name].attrs.get("coeff", 1.0))  # type: ignore[arg-type]
+            terms.append(total if coeff == 1.0 else self.emitter.op("scale", {"X": total}, {"scale": coeff}))
         return self.emitter.add_all(terms)
 
 
@@ -70,8 +73,9 @@ class GradientMachine:
     Args:
         network: what to run.
         parameters: first values; changed in place from now on.
-        costs: names of the cost layers; may be empty for inference.
+        costs: names of the cost layers that are reported; may be empty for inference.
         device: where to compute.
+        also_trained: names of further cost layers, whose gradients count but whose values are not reported.
         seed: of dropout masks, which depend on it and on the step number.
         held_elsewhere: sparse parameters whose rows come by ``set_rows``; their values are never made here.
     """
@@ -82,6 +86,7 @@ class GradientMachine:
         parameters: Parameters,
         costs: Sequence[str],
         *,
+        also_trained: Sequence[str] = (),
         device: str = "cpu",
         seed: int = 1,
         held_elsewhere: frozenset[str] = frozenset(),
@@ -90,6 +95,7 @@ class GradientMachine:
         self.parameters = parameters
         self.scope = Scope()
         self._costs = list(costs)
+        self._also_trained = list(also_trained)
         self._seed = seed
         self._rooms: dict[str, Value] = {}
         self._executor = Executor(device, rooms=self._rooms)
@@ -125,7 +131,7 @@ class GradientMachine:
         }
         self._last = found
         read_values = {
-            name: _rows(value) for name, value in zip(names, fetched[count + len(gradients) :], strict=True)
+            name: _host(value) for name, value in zip(names, fetched[count + len(gradients) :], strict=True)
         }
         return Step(_sum(fetched[:count]), found, read_values)
 
@@ -136,7 +142,7 @@ class GradientMachine:
         values = [_readable(runnable.emitter, name) for name in read]
         fetched = self._executor.run(runnable.program, feed, [*runnable.costs, *values], self.scope, 0)
         count = len(runnable.costs)
-        return Step(_sum(fetched[:count]), {}, dict(zip(read, map(_rows, fetched[count:]), strict=True)))
+        return Step(_sum(fetched[:count]), {}, dict(zip(read, map(_host, fetched[count:]), strict=True)))
 
     def outputs(
         self, feed: Feed, layers: Sequence[str], fields: Sequence[str]
@@ -243,7 +249,7 @@ class GradientMachine:
                 made.emitter.readable(name)
         made.program.random_seed = self._seed
         if self._costs and not is_test and moves_statistics:
-            pairs = append_backward(made.loss())
+            pairs = append_backward(made.loss(self._costs, self._also_trained))
             self._gradients = [(parameter.name, gradient.name) for parameter, gradient in pairs]
         return made
 
@@ -289,6 +295,11 @@ def _readable(emitter: Emitter, name: str) -> Variable:
     return found
 
 
+def _host(value: Any) -> Any:
+    """Return a fetched value on the host, with its sequences if it has any."""
+    return with_lod(_rows(value), lod_of(value))
+
+
 def _rows(value: Any) -> NDArray[Any]:
     """Return a fetched value on the host: of sequences, the rows of all of them."""
     return to_host(plain(value))  # type: ignore[no-any-return]
@@ -304,11 +315,7 @@ def _field(emitter: Emitter, name: str, field: str) -> Variable | None:
     if field == "id":
         return emitter.ids.get(name)
     if field == "prob":
-        return (
-            emitter.rows(name)
-            if name in emitter.ids and emitter.layers[name].type in ("max_id", "beam_search")
-            else None
-        )
+        return emitter.readable(name) if emitter.layers[name].type in ("max_id", "beam_search") else None
     raise UsageError(f"field must be value, id or prob, got {field!r}")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from paddle.graph.fetched import fetched
+from paddle.ops.base.lod import plain
 from paddle.v2.training.feeder import Feed
 from paddle.v2.training.gradient_machine import GradientMachine
 
@@ -20,13 +21,11 @@ class LayerOutputs:
     that is exact, in EndIteration it sees the new weights. From the next batch on it comes from the step itself.
     """
 
-    def __init__(
-        self, machine: GradientMachine, feed: Feed, step: int, known: Mapping[str, NDArray[Any]]
-    ) -> None:
+    def __init__(self, machine: GradientMachine, feed: Feed, step: int, known: Mapping[str, Any]) -> None:
         self._machine = machine
         self._feed = feed
         self._step = step
-        self._known = dict(known)
+        self._known: dict[str, NDArray[Any]] = {name: plain(value) for name, value in known.items()}
 
     def getLayerOutputs(self, layerNames: str | Sequence[str]) -> dict[str, dict[str, NDArray[Any] | None]]:  # noqa: N802
         """Layer name -> {"value", "id", "prob"}; ids of an integer layer stand under "id"."""

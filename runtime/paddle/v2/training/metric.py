@@ -12,6 +12,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from paddle.ops.base.lod import LoDArray, plain
+from paddle.ops.metric.chunk_eval import chunk_eval
+from paddle.ops.metric.edit_distance import edit_distance
 from paddle.v2.model import Attrs, EvaluatorConfig
 
 Values: TypeAlias = Sequence[NDArray[Any]]
@@ -23,6 +26,7 @@ class _Kind(NamedTuple):
     measure: Callable[[Values, Attrs], Part]
     merge: Callable[[Part, Part], Part]
     report: Callable[[Part, Attrs], dict[str, float]]
+    of_sequences: bool = False
 
 
 class Metric:
@@ -33,8 +37,10 @@ class Metric:
         self._kind = _KINDS[config.type]
         self._part: Part | None = None
 
-    def measure(self, values: Values) -> Part:
-        """What one batch contributes; ``values`` are those of ``config.inputs``."""
+    def measure(self, values: Sequence[Any]) -> Part:
+        """What one batch contributes; `values` are those of `config.inputs`, `LoDArray`s where they have sequences."""
+        if not self._kind.of_sequences:
+            values = [plain(value) for value in values]
         return self._kind.measure(values, self.config.attrs)
 
     def add(self, part: Part) -> None:
@@ -58,7 +64,7 @@ class Metrics:
     def __init__(self, configs: Sequence[EvaluatorConfig]) -> None:
         self._metrics = [Metric(config) for config in configs]
 
-    def measure(self, values: Mapping[str, NDArray[Any]]) -> list[Part]:
+    def measure(self, values: Mapping[str, Any]) -> list[Part]:
         """What one batch contributes to each evaluator."""
         return [metric.measure([values[name] for name in metric.config.inputs]) for metric in self._metrics]
 
@@ -176,10 +182,42 @@ def _f1(precision: float, recall: float) -> float:
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
+def _chunk(values: Sequence[Any], attrs: Attrs) -> Part:
+    """Counts of chunks that were found, that there are, and of both."""
+    settings: dict[str, Any] = {
+        key: attrs[key] for key in ("num_chunk_types", "chunk_scheme", "excluded_chunk_types")
+    }
+    counts = chunk_eval(plain(values[0]), values[1], **settings)[3:]
+    return np.array([int(count[0]) for count in counts], np.float64)
+
+
+def _report_chunk(part: Part, attrs: Attrs) -> dict[str, float]:
+    found, wanted, right = part
+    precision, recall = (float(right / count) if count else 0.0 for count in (found, wanted))
+    return {"precision": precision, "recall": recall, "F1-score": _f1(precision, recall)}
+
+
+def _ctc_error(values: Sequence[Any], attrs: Attrs) -> Part:
+    """Distances over lengths, and the number of sequences."""
+    scores, labels = values
+    best = scores.data.argmax(axis=1)
+    blank = scores.shape[1] - 1
+    starts = np.zeros(len(best), bool)
+    starts[scores.lod[-1][:-1][np.diff(scores.lod[-1]) > 0]] = True
+    said = (best != blank) & (starts | (best != np.concatenate([[-1], best[:-1]])))
+    ends = np.concatenate([[0], said.cumsum()])[scores.lod[-1]]
+    found = LoDArray(best[said], (ends,))
+    distances = edit_distance(found, labels, normalized=False)[0].ravel()
+    longer = np.maximum(np.maximum(np.diff(ends), np.diff(labels.lod[-1])), 1)
+    return np.array([(distances / longer).sum(), len(distances)])
+
+
 _KINDS: Mapping[str, _Kind] = {
     "classification_error": _Kind(_classification_error, _add, _ratio),
     "sum": _Kind(_sum, _add, _ratio),
     "column_sum": _Kind(_column_sum, _add, _ratio),
     "auc": _Kind(_auc, _merge_auc, _report_auc),
+    "chunk": _Kind(_chunk, _add, _report_chunk, of_sequences=True),
+    "ctc_error": _Kind(_ctc_error, _add, _ratio, of_sequences=True),
     "precision_recall": _Kind(_precision_recall, _add, _report_precision_recall),
 }

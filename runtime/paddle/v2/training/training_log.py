@@ -16,7 +16,10 @@ from paddle.glog import TRAINER, open_log
 from paddle.v2.model import EvaluatorConfig
 from paddle.v2.training.metric import Metrics, Part
 
-_EMPTY = "the reader gave no batch; each call of a reader must start anew"
+_NO_BATCH = (
+    "the reader gave no batch: each call of a reader must start anew, and each of several trainers needs a part of the "
+    "data of its own"
+)
 
 
 def trainer_logger(environment: JobEnvironment) -> Logger:
@@ -64,10 +67,14 @@ class TrainingLog:
             self._new_samples, self._new_cost = 0, 0.0
             self._new_metrics = Metrics(self._evaluators)
 
-    def finish_pass(self) -> None:
-        """Write the line of the pass."""
-        if not self._batches:
-            self._logger.warning("pass %d: %s", self._pass_id, _EMPTY)
+    def finish_pass(self, read: int) -> None:
+        """Write the line of the pass, for which the reader gave `read` batches.
+
+        That a first pass had none is an error, for errors of a job are in its train.log too.
+        """
+        if not read:
+            level = logging.WARNING if self._pass_id else logging.ERROR
+            self._logger.log(level, "pass %d: %s", self._pass_id, _NO_BATCH)
         average = self._cost / self._samples if self._samples else math.nan
         text = _text(self.metrics.report())
         self._logger.info(
@@ -82,7 +89,7 @@ class TrainingLog:
     def test(self, cost: float, samples: int, metrics: Mapping[str, float]) -> None:
         """Write the line of a test; ``cost`` is per sample."""
         if not samples:
-            self._logger.warning("test: %s", _EMPTY)
+            self._logger.warning("test: %s", _NO_BATCH)
         self._logger.info(" Test samples=%d cost=%g Eval: %s", samples, cost, _text(metrics))
 
 

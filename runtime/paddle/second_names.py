@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packages under a second name: `paddle.v2.fluid` is `paddle.fluid`, with all its modules.
+
+The import system would load the modules of a package once more under its second name; the finder here gives it those
+of the first name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+
+class _Finder(MetaPathFinder):
+    """Finds modules whose names begin with one of `names`: second name -> first name."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return a spec that gives the module of the first name; None for all other names."""
+        for second, first in self._names.items():
+            if fullname == second or fullname.startswith(f"{second}."):
+                return ModuleSpec(fullname, _Loader(importlib.import_module(first + fullname[len(second) :])))
+        return None
+
+
+class _Loader(Loader):
+    """Gives a module that is loaded already."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module, self._spec = module, module.__spec__
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Return the module."""
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Undo what the import system has written into it."""
+        module.__spec__ = self._spec
+
+
+def install(names: Mapping[str, str]) -> None:
+    """Let modules be imported by second names too, from now on: second name -> first name."""
+    sys.meta_path.insert(0, _Finder(names))

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the programs here share, as their owners wrote it again and again: train and save; load and infer.
+
+`python PROGRAM.py train PATH` trains and writes the parameters to PATH, a .tar.gz; `python PROGRAM.py infer PATH` reads
+them into a network that is declared anew. Both print what they reached as JSON.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import paddle.v2 as paddle
+
+
+def train(
+    path: str,
+    cost: Any,
+    optimizer: Any,
+    samples: Sequence[Any],
+    *,
+    passes: int,
+    batch_size: int = 16,
+    feeding: Any = None,
+    extra_layers: Any = None,
+    parameters: Any = None,
+    handler: Callable[[Any], object] | None = None,
+) -> dict[str, Any]:
+    """Train, save at the end of every pass, and return the costs of the first and the last pass and the metrics."""
+    parameters = parameters or paddle.parameters.create(cost)
+    trainer = paddle.trainer.SGD(
+        cost=cost, parameters=parameters, update_equation=optimizer, extra_layers=extra_layers
+    )
+    costs: list[float] = []
+    passed: list[float] = []
+    metrics: dict[str, float] = {}
+
+    def on_event(event: Any) -> None:
+        if isinstance(event, paddle.event.EndIteration):
+            costs.append(event.cost)
+        if isinstance(event, paddle.event.EndPass):
+            passed.append(sum(costs) / len(costs))
+            costs.clear()
+            metrics.update(event.metrics)
+            with gzip.open(path, "w") as file:
+                trainer.save_parameter_to_tar(file)
+        if handler is not None:
+            handler(event)
+
+    random.seed(3)
+    reader = paddle.batch(paddle.reader.shuffle(lambda: iter(samples), buf_size=500), batch_size=batch_size)
+    trainer.train(reader=reader, num_passes=passes, event_handler=on_event, feeding=feeding)
+    return {"first": passed[0], "last": passed[-1], **metrics}
+
+
+def load(path: str) -> Any:
+    """The parameters of a file."""
+    with gzip.open(path) as file:
+        return paddle.parameters.Parameters.from_tar(file)
+
+
+def results(ids: Any) -> list[list[int]]:
+    """The sentences of a search with several results: each is its length, its words, and -1."""
+    found: list[list[int]] = []
+    at = 0
+    while at < len(ids):
+        end = at + 1 + int(ids[at])
+        found.append([int(word) for word in ids[at + 1 : end]])
+        at = end + 1
+    return found
+
+
+def main(train: Callable[[str], dict[str, Any]], infer: Callable[[str], dict[str, Any]]) -> None:
+    """Do what the command line says."""
+    what, path = sys.argv[1:]
+    paddle.init(use_gpu=False, trainer_count=1, seed=5)
+    found = train(path) if what == "train" else infer(path)
+    sys.stdout.write(json.dumps({name: float(value) for name, value in found.items()}) + "\n")

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small things that scripts of 2016 and 2017 do and take for granted."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import paddle.v2 as paddle
+from paddle.errors import PaddleError
+from paddle.v2 import activation, attr, data_type, layer
+from paddle.v2.errors import UsageError
+
+ROWS = np.array([[0.5, -1.0, 2.0], [1.5, 0.75, -0.5]], np.float32)
+
+
+def _x() -> layer.LayerOutput:
+    return layer.data("x", data_type.dense_vector(3))
+
+
+def _costs(cost: layer.LayerOutput, values: dict[str, npt.NDArray[np.float32]], *columns: Any) -> Any:
+    parameters = paddle.parameters.create(cost)
+    for name, value in values.items():
+        parameters[name] = value
+    return paddle.infer(cost, parameters, list(zip(*columns, strict=True)))
+
+
+def _noise_cost(
+    scores: npt.NDArray[Any], true: list[int], drawn: int, count: int, chances: list[float]
+) -> float:
+    """-ln(o / (o + q)) of true classes, -ln(q / (o + q)) of `count` times the drawn one; q is chance times count."""
+    o, q = 1 / (1 + np.exp(-scores)), count * np.array(chances)
+    noise = -np.log(q[drawn] / (o[drawn] + q[drawn])) * count
+    return float(noise - sum(np.log(o[k] / (o[k] + q[k])) for k in true))
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_nce_draws_by_the_chances_given_and_takes_one_true_class_or_several(several: bool) -> None:
+    chances = [0.0, 1.0, 0.0, 0.0]
+    labels: list[Any] = [[0, 3], [2]] if several else [3, 2]
+    kind = data_type.sparse_binary_vector(4) if several else data_type.integer_value(4)
+    cost = layer.nce(
+        _x(),
+        layer.data("label", kind),
+        param_attr=attr.Param(name="w"),
+        bias_attr=attr.Param(name="b"),
+        num_neg_samples=5,
+        neg_distribution=chances,
+    )
+    w = np.random.default_rng(2).normal(size=(4, 3)).astype(np.float32)
+    b = np.array([[0.1, -0.2, 0.3, 0.4]], np.float32)
+    found = _costs(cost, {"w": w, "b": b}, ROWS, labels)
+    trues = labels if several else [[label] for label in labels]
+    want = [_noise_cost(w @ row + b[0], true, 1, 5, chances) for row, true in zip(ROWS, trues, strict=True)]
+    np.testing.assert_allclose(found.ravel(), want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("label", [1, [0, 2]])
+def test_gradients_of_nce_are_those_of_its_cost(label: Any) -> None:
+    kind = data_type.integer_value(3) if isinstance(label, int) else data_type.sparse_binary_vector(3)
+    cost = layer.nce(
+        _x(),
+        layer.data("label", kind),
+        param_attr=attr.Param(name="w"),
+        bias_attr=False,
+        num_neg_samples=2,
+        neg_distribution=[0.0, 1.0, 0.0],
+    )
+    parameters = paddle.parameters.create(cost)
+    trainer = paddle.trainer.SGD(cost, parameters, paddle.optimizer.Momentum(momentum=0, learning_rate=0.0))
+    batch = [[(ROWS[0], label)]]
+    seen: list[npt.NDArray[np.float32]] = []
+
+    def handler(event: object) -> None:
+        if isinstance(event, paddle.event.EndForwardBackward):
+            seen.append(parameters.get_grad("w"))
+
+    trainer.train(lambda: iter(batch), event_handler=handler)
+    value = parameters["w"]
+    for place in [(0, 0), (1, 2), (2, 1)]:
+        moved = []
+        for delta in (1e-2, -1e-2):
+            other = value.copy()
+            other[place] += delta
+            parameters["w"] = other
+            moved.append(trainer.test(lambda: iter(batch)).cost)
+        assert seen[0][place] == pytest.approx((moved[0] - moved[1]) / 2e-2, rel=1e-2, abs=1e-4)
+
+
+def test_chances_that_do_not_fit_the_classes_are_refused() -> None:
+    label = layer.data("label", data_type.integer_value(4))
+    with pytest.raises(UsageError, match="must be 4 chances that add up to 1"):
+        layer.nce(_x(), label, neg_distribution=[0.5, 0.5])
+
+
+def test_rank_cost_takes_integers_also_beyond_the_range_that_was_declared() -> None:
+    left, right = (layer.data(name, data_type.dense_vector(1)) for name in ("left", "right"))
+    label = layer.data("label", data_type.integer_value(1))
+    found = _costs(layer.rank_cost(left, right, label), {}, [[2.0], [0.5]], [[1.0], [1.5]], [1, 0])
+    o = np.array([1.0, -1.0])
+    np.testing.assert_allclose(found.ravel(), np.log1p(np.exp(o)) - np.array([1, 0]) * o, rtol=1e-6)
+
+
+def test_a_label_that_is_a_class_is_one_of_the_binary_labels() -> None:
+    out = layer.addto(_x(), act=activation.Sigmoid())
+    label = layer.data("label", data_type.integer_value(3))
+    found = _costs(layer.multi_binary_label_cross_entropy_cost(out, label), {}, ROWS, [2, 0])
+    o, t = 1 / (1 + np.exp(-ROWS)), np.eye(3)[[2, 0]]
+    np.testing.assert_allclose(
+        found.ravel(), -(t * np.log(o) + (1 - t) * np.log(1 - o)).sum(axis=1), rtol=1e-5
+    )
+
+
+def test_a_data_layer_takes_attributes_of_a_layer() -> None:
+    x = layer.data("x", data_type.dense_vector(3), layer_attr=attr.ExtraAttr(device=-1))
+    np.testing.assert_array_equal(_costs(layer.addto(x), {}, ROWS), ROWS)
+
+
+def test_configurations_of_parameters_are_there_by_name() -> None:
+    parameters = paddle.parameters.create(layer.fc(_x(), 2, name="f", param_attr=attr.Param(initial_std=0.5)))
+    found = parameters.__param_conf__["_f.w0"]
+    assert (found.dims, found.initial_std, found.initial_mean) == ((3, 2), 0.5, 0.0)
+
+
+def test_a_layer_tells_its_names_outputs_depth_and_direction() -> None:
+    x = layer.data("rows", data_type.dense_vector_sequence(3))
+    backwards = layer.recurrent(x, name="r", reverse=True)
+    assert (x.full_name, x.outputs, x.depth, x.reverse) == ("rows", ["default"], 1, None)
+    assert backwards.reverse is True
+
+
+def test_a_network_prints_as_the_text_of_messages() -> None:
+    text = str(layer.parse_network(layer.fc(_x(), 2, name="f")))
+    assert '  input_layer_name: "x"\n' in text
+    assert '  input_parameter_name: "_f.w0"\n' in text.replace("    ", "  ")
+    assert "  dims: 3\n  dims: 2\n" in text
+    assert text.endswith('output_layer_names: "f"')
+
+
+def test_a_topology_gives_the_layers_that_were_declared() -> None:
+    x = _x()
+    hidden = layer.fc(x, 2, name="hidden")
+    extra = layer.fc(x, 2, name="extra")
+    topology = paddle.topology.Topology(layer.fc(hidden, 2), extra_layers=extra)
+    assert topology.get_layer("hidden") == hidden
+    assert topology.get_layer("extra") == extra
+    assert topology.get_layer("x") == x
+
+
+def test_curves_are_read_under_the_name_that_scripts_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISABLE_PLOT", "True")
+    ploter = paddle.plot.Ploter("train", "test")
+    ploter.append("train", 3, 0.5)
+    assert ploter.__plot_data__["train"].value == [0.5]
+    assert ploter.__plot_data__["test"].step == []
+
+
+def test_a_gpu_that_is_not_there_is_refused_by_init() -> None:
+    with pytest.raises(PaddleError, match="GPU"):
+        paddle.init(use_gpu=True, gpu_id=1000)
+
+
+@pytest.mark.parametrize("name", ["", ".layers", ".executor"])
+def test_fluid_within_v2_is_the_same_package(name: str) -> None:
+    found = importlib.import_module(f"paddle.v2.fluid{name}")
+    assert isinstance(found, ModuleType)
+    assert found is importlib.import_module(f"paddle.fluid{name}")
+    assert found.__spec__ is not None
+    assert found.__spec__.name == f"paddle.fluid{name}"
+
+
+def test_a_size_from_an_old_division_is_told_what_python_3_wants() -> None:
+    with pytest.raises(UsageError, match=r"whole number, got 4\.5: in Python 3 `/` gives a float, and `//`"):
+        layer.fc(_x(), 9 / 2)  # type: ignore[arg-type]

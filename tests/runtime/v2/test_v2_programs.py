@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole programs as their owners run them: one process trains and saves, another one loads and infers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+PROGRAMS = Path(__file__).with_name("programs")
+LIMIT_S = 120.0
+
+
+def run(program: str, *arguments: str | Path) -> dict[str, Any]:
+    """What a program prints."""
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "runtime")}
+    done = subprocess.run(
+        [sys.executable, str(PROGRAMS / f"{program}.py"), *map(str, arguments)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("program", sorted({path.stem for path in PROGRAMS.glob("*.py")} - {"owner"}))
+def test_a_program_trains_and_infers(program: str, tmp_path: Path) -> None:
+    trained = run(program, "train", tmp_path / "params.tar.gz")
+    assert trained["last"] < 0.7 * trained["first"], trained
+    for name, value in run(program, "infer", tmp_path / "params.tar.gz").items():
+        assert value >= 0.8, name
