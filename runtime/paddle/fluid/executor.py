@@ -107,7 +107,7 @@ class Executor:
         # A startup program draws the same first values however often it runs.
         goes_on = values or fetch_list or any(op.type == "read" for op in block.ops)
         step = None if goes_on else 0
-        with self.remote.connected(program):
+        with self.remote.connected(program, scope):
             return self._core.run(program, values, fetch_list, scope, step)
 
     def close(self) -> None:

@@ -109,7 +109,7 @@ class DataParallel:
         if len(parts) != self.device_count:
             raise FluidError(f"expected a feed for each of {self.device_count} places, got {len(parts)}")
         self._meet(scope)
-        with self._remote.connected(self._source):
+        with self._remote.connected(self._source, scope):
             return self._step(parts, fetches, scope)
 
     def average(self, scope: Scope) -> None:

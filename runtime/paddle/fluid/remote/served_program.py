@@ -130,6 +130,28 @@ class ServedProgram:
         ):
             raise PserverError(f"gradient {name!r}: rows must be from 0 to {shape[0] - 1}")
 
+    def check_first(self, name: str, value: Value) -> None:
+        """See `Served.check_first`."""
+        if self._growing is not None and name == self._growing.name:
+            self._growing.check(name, value)
+            return
+        held = self._scope.get(name) if self._scope.has(name) else None
+        kind = (getattr(held, "shape", None), getattr(held, "dtype", None))
+        if isinstance(value, Rows) or isinstance(held, SelectedRows) or kind != (value.shape, value.dtype):
+            raise PserverError(
+                f"variable {name!r} is {kind[0]} {kind[1]} on its server, trainer 0 set {value!r}"
+            )
+
+    def begin_with(self, name: str, value: Value) -> None:
+        """See `Served.begin_with`; in place, since trainers of this node may map the memory."""
+        if self._growing is not None and name == self._growing.name:
+            self._growing.take_up(value)
+            return
+        entered = self._entered(value)
+        self._scope.get(name)[...] = entered
+        if self._compensation is not None:
+            self._compensation.begin(name, entered)
+
     def is_agreed(self, names: Collection[str]) -> bool:
         """See `Served.is_agreed`: these are sums of squares over all servers."""
         return bool(names) and self._totals == {*names}

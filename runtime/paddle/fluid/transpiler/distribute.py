@@ -23,7 +23,7 @@ from paddle.fluid.transpiler.placement import Placed, optimizing, params_and_gra
 from paddle.fluid.transpiler.prefetching import prefetch_rows, prefetchable
 from paddle.fluid.transpiler.separation import check_apart, whole_params
 from paddle.fluid.transpiler.server_side import server_program
-from paddle.fluid.transpiler.whereabouts import overview_of
+from paddle.fluid.transpiler.whereabouts import overview_of, served_variables
 
 
 class DistributeTranspiler:
@@ -254,11 +254,6 @@ class DistributeTranspiler:
         program._ps_endpoint = current_endpoint
         program._is_chief = self.trainer_id == 0
         program._distributed_lookup_table = self.table_name
-        place = Distribution(self.trainer_id, self.trainers, tuple(self.pserver_endpoints))
-        program._connections = (Connection(place),)
-        self._startup._connections += (
-            program._connections
-        )  # several programs may share it, each with its own servers
         self.param_grad_ep_mapping = {each: {"params": [], "grads": []} for each in self.pserver_endpoints}
         for placed in self._placed:
             for one in placed.slices:
@@ -278,6 +273,17 @@ class DistributeTranspiler:
             updating,
         )
         program._parameters_on_pservers = self.vars_overview
+        served = served_variables(
+            self.vars_overview,
+            self._origin.global_block(),
+            self._updates,
+            self.table_name,
+            self.pserver_endpoints,
+        )
+        place = Distribution(self.trainer_id, self.trainers, served.endpoints, self.sync_mode)
+        program._connections = (Connection(place, served),)
+        # Several programs may share it, each with its own servers.
+        self._startup._connections += program._connections
 
     def _mark(self, program: Program, endpoint: str) -> None:
         program._is_distributed = True
