@@ -13,7 +13,7 @@ from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.program import Program
 from paddle.fluid.remote.serving import serve, serving_operator
 from paddle.fluid.remote.switchboard import Switchboard
-from paddle.fluid.run.feeds import entering
+from paddle.fluid.run.feeds import entering, keep_persistable
 from paddle.fluid.run.places import CPUPlace, Place
 from paddle.fluid.run.scope import Scope, global_scope, scope_guard
 from paddle.fluid.run.tensor import LoDTensor, tensor_of
@@ -107,6 +107,7 @@ class Executor:
         # A startup program draws the same first values however often it runs.
         goes_on = values or fetch_list or any(op.type == "read" for op in block.ops)
         step = None if goes_on else 0
+        values = keep_persistable(values, block, scope)
         with self.remote.connected(program, scope):
             return self._core.run(program, values, fetch_list, scope, step)
 

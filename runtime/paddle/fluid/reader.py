@@ -148,10 +148,7 @@ class PyReader:
 
     def _entered(self, value: Any, variable: Variable) -> Any:
         found = entering(value, variable.block, variable.name)
-        known = len(found.shape) == len(variable.shape) and all(
-            want in (-1, got) for got, want in zip(found.shape, variable.shape, strict=True)
-        )
-        if not known or found.dtype != variable.dtype:
+        if found.dtype != variable.dtype:
             raise FluidError(
                 f"a batch for {self.name!r} has {tuple(found.shape)} {found.dtype} for {variable.describe()}"
             )

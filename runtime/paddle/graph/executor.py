@@ -124,9 +124,7 @@ class Executor:
             self._remote,
             self._rooms,
         )
-        # Specs and not variables: those know their program, and the cache must not keep it alive.
-        specs = {name: variable.spec for name, variable in program.block(block_idx).visible_vars().items()}
-        return BoundPlan(plan, specs, feeds, fetches, self.device, self._rooms)
+        return BoundPlan(plan, program.block(block_idx), feeds, fetches, self.device, self._rooms)
 
 
 class _Cache:

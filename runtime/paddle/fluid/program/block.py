@@ -6,11 +6,16 @@ An operator that is appended takes the role and the name scope that its program 
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy.typing as npt
 
+import paddle
 from paddle import graph
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.program.operator import OP_ROLE, OP_ROLE_VAR, Operator
@@ -20,6 +25,8 @@ from paddle.graph.block import Name
 
 if TYPE_CHECKING:
     from paddle.fluid.initializer import Initializer
+
+_PACKAGE = str(Path(paddle.__file__).parent) + os.sep
 
 Names = Mapping[str, Name | Sequence[Name] | None]
 
@@ -131,6 +138,8 @@ class Block(graph.Block):
         """Add an operator before the one at `index`."""
         given = {name: value for name, value in (attrs or {}).items() if value is not None}
         op = cast(Operator, self.insert_op(index, type, _given(inputs), _given(outputs), self._common(given)))
+        if not op.line:
+            op = self.ops[index] = replace(op, line=_line_of_user())
         for name in op.output_names:
             written = self.find(name)
             if isinstance(written, Variable):
@@ -201,6 +210,14 @@ class Block(graph.Block):
         if scope != "/":
             attrs.setdefault("op_namescope", scope)
         return attrs
+
+
+def _line_of_user() -> str:
+    """Return "file:line" of the innermost caller outside of this package."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _given(slots: Names | None) -> dict[str, Any]:
