@@ -13,6 +13,18 @@ from paddle.fluid.program.name_scopes import name_scope
 from paddle.fluid.program.operator import Operator
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Parameter, Variable
+from paddle.fluid.run.places import cpu_places, cuda_pinned_places, cuda_places
+
+
+def in_dygraph_mode() -> bool:
+    """Return False: programs are built before they run."""
+    return False
+
+
+def _get_var(name: str, program: Program | None = None) -> Variable:
+    """Return a variable of block 0 of a program; None is the default main program."""
+    return (program or default_main_program()).global_block().var(name)
+
 
 __all__ = [
     "Block",
@@ -20,8 +32,12 @@ __all__ = [
     "Parameter",
     "Program",
     "Variable",
+    "cpu_places",
+    "cuda_pinned_places",
+    "cuda_places",
     "default_main_program",
     "default_startup_program",
+    "in_dygraph_mode",
     "name_scope",
     "program_guard",
     "switch_main_program",
