@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What scripts import from `fluid.framework`: programs and their parts."""
 
+from paddle.fluid.absent import answering
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.defaults import (
     default_main_program,
@@ -43,3 +44,5 @@ __all__ = [
     "switch_main_program",
     "switch_startup_program",
 ]
+
+__getattr__ = answering(__name__)

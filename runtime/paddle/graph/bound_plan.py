@@ -16,6 +16,7 @@ from paddle.graph.binding import STEP, Call, Registers, Rooms
 from paddle.graph.block import Block
 from paddle.graph.errors import ExecutionError, FeedError, NotInitialisedError
 from paddle.graph.failure import failed
+from paddle.graph.finite import checked
 from paddle.graph.in_place import copied, owner
 from paddle.graph.inference import Misfits, shape_fits
 from paddle.graph.lod import LoDArray, plain
@@ -41,6 +42,7 @@ class BoundPlan:
         fetches: tuple[str, ...],
         device: Device,
         rooms: Rooms,
+        checks_finite: bool = False,
     ) -> None:
         # Specs and not variables: those know their program, and the cache must not keep it alive.
         variables = block.visible_vars()
@@ -61,6 +63,10 @@ class BoundPlan:
             self._checked_read(call, op) if op.type == _READ else call
             for call, (_, op) in zip(plan.calls, plan.ops, strict=True)
         ]
+        if checks_finite:
+            self._calls = [
+                checked(call, op, plan.numbers) for call, (_, op) in zip(self._calls, plan.ops, strict=True)
+            ]
         self._feeds = [(plan.numbers[name], name, specs[name]) for name in feeds]
         self._fetches = [(plan.numbers[name], name) for name in fetches]
         self._blank: Registers = [None] * plan.registers

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy.typing as npt
 
+from paddle.fluid.absent import answering
 from paddle.fluid.errors import FluidError
 from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.var_type import VarType
@@ -118,3 +119,6 @@ def read_file(reader: PyReader) -> Variable | list[Variable]:
 def double_buffer(reader: PyReader, place: Place | None = None, name: str | None = None) -> PyReader:
     """Return the reader: batches are made ahead in any case."""
     return reader
+
+
+__getattr__ = answering(__name__, "paddle.fluid.layers")

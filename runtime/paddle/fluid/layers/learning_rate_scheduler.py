@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from paddle.fluid.absent import answering
 from paddle.fluid.errors import FluidError
 from paddle.fluid.layers.control_flow.blocks import Switch
 from paddle.fluid.layers.nn.arithmetic import autoincreased_step_counter, elementwise_max, elementwise_min
@@ -149,3 +150,5 @@ def _progress(decay_steps: int, staircase: bool) -> Variable:
 
 
 _decay_step_counter = lr_step_counter  # the original's name, which scripts with schedules of their own call
+
+__getattr__ = answering(__name__, "paddle.fluid.layers")

@@ -22,6 +22,7 @@ from paddle.fluid.program.var_type import VarType
 from paddle.fluid.remote.delay import Compensation
 from paddle.fluid.remote.distribution import WAITING
 from paddle.fluid.remote.growing_rows import growing_rows
+from paddle.fluid.run.flags import checks_finite
 from paddle.fluid.run.scope import Scope
 from paddle.graph.operator import Operator
 from paddle.graph.scope import Cell
@@ -57,7 +58,7 @@ class ServedProgram:
             folders: under which trainers may have tables saved; None: anywhere.
         """
         self._program, self._scope, self._device, self._folders = program, scope, device, folders
-        self._executor = graph.Executor(device)
+        self._executor = graph.Executor(device, checks_finite=checks_finite())
         block = program.global_block()
         self._gradients: dict[str, Variable] = {name: block.var(name) for name in serve.inputs["X"]}
         self._block_of = _pairs(serve.attrs["grad_to_block_id"])

@@ -18,6 +18,7 @@ from paddle.fluid.transpiler.configuration import DistributeTranspilerConfig
 from paddle.fluid.transpiler.dispatchers import PSDispatcher, RoundRobin
 from paddle.fluid.transpiler.first_values import server_startup
 from paddle.fluid.transpiler.global_norm import clip_on_trainers, norm_groups
+from paddle.fluid.transpiler.old_calls import takes_old_calls
 from paddle.fluid.transpiler.overview import VarsDistributed
 from paddle.fluid.transpiler.placement import Placed, optimizing, params_and_grads, place
 from paddle.fluid.transpiler.prefetching import prefetch_rows, prefetchable
@@ -47,6 +48,7 @@ class DistributeTranspiler:
         self._unseen: list[str] = []  # servers whose ports nobody has waited for
         self._check(self.config)
 
+    @takes_old_calls
     def transpile(
         self,
         trainer_id: int,
@@ -71,6 +73,8 @@ class DistributeTranspiler:
             current_endpoint: of this process.
             slice_var_up: the older place of the setting of that name.
             split_method: likewise.
+
+        Calls of 0.11 to 0.14 are taken as well: see `old_calls`.
 
         Raises:
             FluidError: something does not fit; the message says what.
