@@ -96,6 +96,11 @@ class SharedFacts:
             "PADDLE_PORT": port,
             "PADDLE_PSERVER_PORT": port,
             "PADDLE_TRAINERS": str(len(self.seats)),
+            "PADDLE_PSERVER_EPS": self.pserver_lists["PADDLE_PSERVERS_IP_PORT_LIST"],
+            "PSERVERS": self.pserver_lists["PADDLE_PSERVERS_IP_PORT_LIST"],
+            "TRAINERS": str(len(self.seats)),
+            "PADDLE_INIT_PSERVERS": addresses,
+            "PADDLE_INIT_PORT": port,
         }
 
     @cached_property
@@ -146,7 +151,11 @@ def of_pserver(job: SharedFacts, node_id: int, rank: int) -> dict[str, str]:
     """A pserver's environment; a script has no flags that would tell it where its state is kept."""
     is_kept_script = job.settings.job.mode is Mode.FLUID and pserver_state.pserver_restarts(job.settings)
     kept = {"PADDLE_PSERVER_STATE_DIR": pserver_state.state_dir(job.settings)} if is_kept_script else {}
-    return {**job.for_all, **kept, **_own(job, node_id, "PSERVER", rank, job.endpoints[node_id].dense[0])}
+    own = job.endpoints[node_id].dense[0]
+    # what scripts of 0.11 and 0.12 for the cloud take for PADDLE_CURRENT_ENDPOINT and PADDLE_TRAINER_ID
+    old = {"SERVER_ENDPOINT": own, "PADDLE_INIT_TRAINER_ID": str(rank)}
+    is_script = job.settings.job.mode is Mode.FLUID
+    return {**job.for_all, **kept, **(old if is_script else {}), **_own(job, node_id, "PSERVER", rank, own)}
 
 
 def of_trainer(job: SharedFacts, seat: Seat) -> dict[str, str]:

@@ -54,3 +54,11 @@ class PortBusy(PserverError):
 
 class CheckpointError(PaddleError):
     """A checkpoint is damaged, incomplete, or of another model; nothing of it was used."""
+
+
+class NotAvailableError(PaddleError, NotImplementedError):
+    """The original has it, this runtime does not."""
+
+
+class MissingNameError(PaddleError, AttributeError):
+    """A name of the original module that this runtime does not provide."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from paddle.dataset import cifar, common, conll05, imdb, imikolov, mnist, movielens, uci_housing, wmt14
+from paddle.dataset import cifar, common, conll05, image, imdb, imikolov, mnist, movielens, uci_housing, wmt14
 from paddle.dataset.errors import DatasetError
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "cifar",
     "common",
     "conll05",
+    "image",
     "imdb",
     "imikolov",
     "mnist",

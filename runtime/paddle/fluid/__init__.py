@@ -21,6 +21,7 @@ from paddle.fluid import (
     regularizer,
     transpiler,
 )
+from paddle.fluid.absent import answering
 from paddle.fluid.backward import gradients
 from paddle.fluid.compiler import BuildStrategy, CompiledProgram, ExecutionStrategy
 from paddle.fluid.data_feeder import DataFeeder
@@ -109,3 +110,5 @@ __all__ = [
     "transpiler",
     "unique_name",
 ]
+
+__getattr__ = answering(__name__)

@@ -2,6 +2,7 @@
 """The names that scripts take from `fluid.core`."""
 
 from paddle.errors import PaddleError as EnforceNotMet
+from paddle.fluid.absent import answering
 from paddle.fluid.program.operator import OpRole
 from paddle.fluid.program.var_type import VarDesc
 from paddle.fluid.run.places import (
@@ -33,3 +34,5 @@ __all__ = [
     "get_cuda_device_count",
     "is_compiled_with_cuda",
 ]
+
+__getattr__ = answering(__name__)

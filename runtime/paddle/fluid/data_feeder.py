@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Variable
 from paddle.fluid.run.places import Place, cpu_places
 from paddle.fluid.run.tensor import LoDTensor
+
+_log = logging.getLogger(__name__)
 
 _Reader = Callable[[], Iterable[Any]]
 
@@ -100,14 +103,23 @@ class DataFeeder:
         def grouped() -> Iterator[list[dict[str, LoDTensor]]]:
             places = len(cpu_places()) if num_places is None else num_places
             group: list[Any] = []
+            given = False
             for batch in reader():
                 group.append(batch)
                 if len(group) == places:
                     yield list(self.feed_parallel(group, places))
-                    group = []
+                    group, given = [], True
             if group and not drop_last:
                 raise FluidError(
                     f"{len(group)} minibatches are left over for {places} places: set drop_last=True"
+                )
+
+            if group and not given:
+                _log.warning(
+                    "a reader gave only %d minibatches, fewer than the %d places (CPU_NUM): drop_last leaves them "
+                    "out, and nothing is trained on",
+                    len(group),
+                    places,
                 )
 
         return grouped if multi_devices else single

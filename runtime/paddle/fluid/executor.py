@@ -13,7 +13,9 @@ from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.program import Program
 from paddle.fluid.remote.serving import serve, serving_operator
 from paddle.fluid.remote.switchboard import Switchboard
-from paddle.fluid.run.feeds import entering
+from paddle.fluid.run.batch_queue import readers_named
+from paddle.fluid.run.feeds import entering, keep_persistable
+from paddle.fluid.run.flags import checks_finite
 from paddle.fluid.run.places import CPUPlace, Place
 from paddle.fluid.run.scope import Scope, global_scope, scope_guard
 from paddle.fluid.run.tensor import LoDTensor, tensor_of
@@ -45,7 +47,7 @@ class Executor:
     def __init__(self, place: Place | None = None) -> None:
         self.place = place or CPUPlace()
         self.remote = Switchboard()
-        self._core = graph.Executor(self.place.device(), self.remote)
+        self._core = graph.Executor(self.place.device(), self.remote, checks_finite=checks_finite())
         self._closed = False
 
     def run(
@@ -107,7 +109,8 @@ class Executor:
         # A startup program draws the same first values however often it runs.
         goes_on = values or fetch_list or any(op.type == "read" for op in block.ops)
         step = None if goes_on else 0
-        with self.remote.connected(program):
+        values = keep_persistable(values, block, scope)
+        with self.remote.connected(program, scope), readers_named(block):
             return self._core.run(program, values, fetch_list, scope, step)
 
     def close(self) -> None:

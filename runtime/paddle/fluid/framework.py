@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What scripts import from `fluid.framework`: programs and their parts."""
 
+from paddle.fluid.absent import answering
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.defaults import (
     default_main_program,
@@ -13,6 +14,18 @@ from paddle.fluid.program.name_scopes import name_scope
 from paddle.fluid.program.operator import Operator
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Parameter, Variable
+from paddle.fluid.run.places import cpu_places, cuda_pinned_places, cuda_places
+
+
+def in_dygraph_mode() -> bool:
+    """Return False: programs are built before they run."""
+    return False
+
+
+def _get_var(name: str, program: Program | None = None) -> Variable:
+    """Return a variable of block 0 of a program; None is the default main program."""
+    return (program or default_main_program()).global_block().var(name)
+
 
 __all__ = [
     "Block",
@@ -20,10 +33,16 @@ __all__ = [
     "Parameter",
     "Program",
     "Variable",
+    "cpu_places",
+    "cuda_pinned_places",
+    "cuda_places",
     "default_main_program",
     "default_startup_program",
+    "in_dygraph_mode",
     "name_scope",
     "program_guard",
     "switch_main_program",
     "switch_startup_program",
 ]
+
+__getattr__ = answering(__name__)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
+from paddle.fluid.absent import answering
 from paddle.fluid.errors import FluidTypeError
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.operator import Operator
@@ -177,3 +178,5 @@ TruncatedNormal = TruncatedNormalInitializer
 Xavier = XavierInitializer
 MSRA = MSRAInitializer
 Bilinear = BilinearInitializer
+
+__getattr__ = answering(__name__)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.backend import to_host
+from paddle.fluid.absent import answering
 from paddle.fluid.errors import FluidError, FluidTypeError, ModelFileError
 from paddle.fluid.executor import Executor
 from paddle.fluid.files import variable_files
@@ -43,6 +44,7 @@ from paddle.reader import (
     compose,
     firstn,
     map_readers,
+    multiprocess_reader,
     shuffle,
     xmap_readers,
 )
@@ -65,6 +67,7 @@ __all__ = [
     "load_persistables",
     "load_vars",
     "map_readers",
+    "multiprocess_reader",
     "save_inference_model",
     "save_params",
     "save_persistables",
@@ -216,3 +219,6 @@ def _mark_feeds(program: Program, feeds: Sequence[str], fetches: Sequence[str]) 
         block._prepend_op("feed", {"X": "feed"}, {"Out": name}, {"col": column})
     for column, name in enumerate(fetches):
         block.append_op("fetch", {"X": name}, {"Out": "fetch"}, {"col": column})
+
+
+__getattr__ = answering(__name__)

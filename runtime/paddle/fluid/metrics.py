@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from paddle.fluid.absent import answering
 from paddle.fluid.errors import FluidError, FluidTypeError
 
 __all__ = [
@@ -214,3 +215,6 @@ class Auc(MetricBase):
 def _rounded(preds: npt.ArrayLike) -> npt.NDArray[np.int64]:
     rounded: npt.NDArray[np.int64] = np.rint(np.asarray(preds)).astype(np.int64)
     return rounded.reshape(-1)
+
+
+__getattr__ = answering(__name__)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from paddle.fluid import layers
+from paddle.fluid.absent import answering
 from paddle.fluid.errors import FluidError
 from paddle.fluid.param_attr import ParamAttrLike
 from paddle.fluid.program.variable import Variable
@@ -172,3 +173,6 @@ def _each(given: _T | Sequence[_T], count: int) -> list[_T]:
     if len(given) != count:
         raise FluidError(f"expected one value or {count}, got {list(given)}")
     return list(given)
+
+
+__getattr__ = answering(__name__)

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from paddle.fluid.absent import answering
 from paddle.fluid.errors import FluidError
 from paddle.graph.profile import PROFILE, Event
 
@@ -187,3 +188,6 @@ def _write_trace(path: Path, events: Sequence[Event]) -> None:
     unfinished = path.with_name(f"{path.name}.{pid}.tmp")
     unfinished.write_text(json.dumps({"traceEvents": trace, "displayTimeUnit": "ms"}), encoding="utf-8")
     unfinished.replace(path)
+
+
+__getattr__ = answering(__name__)

@@ -52,6 +52,7 @@ class PyReader:
             return_list: an iterable reader yields lists of values instead of dicts.
             name: of the reader.
         """
+        capacity = int(capacity)
         if capacity < 1:
             raise FluidError(f"capacity: expected at least 1, got {capacity}")
         self.name = name or unique_name.generate("py_reader")
@@ -61,6 +62,11 @@ class PyReader:
         self._source: _Source | None = None
         if not iterable:
             self.append_read()
+
+    @property
+    def queue(self) -> BatchQueue:
+        """The batches made ahead; `size()` says how many."""
+        return self._queue
 
     def append_read(self) -> list[Variable]:
         """Append the operator that reads to the default main program; return the variables that it fills."""
@@ -86,12 +92,7 @@ class PyReader:
     ) -> None:
         """Take samples one by one from a generator function and make minibatches of them."""
 
-        def whole() -> Iterator[Any]:
-            for samples in batch(sample_generator, batch_size)():
-                if len(samples) == batch_size or not drop_last:
-                    yield samples
-
-        self.decorate_sample_list_generator(whole)
+        self.decorate_sample_list_generator(batch(sample_generator, batch_size, drop_last))
 
     def decorate_batch_generator(self, reader: _Source, places: Place | None = None) -> None:
         """Take finished batches from a generator function: an array or LoDTensor for each variable."""
@@ -148,10 +149,7 @@ class PyReader:
 
     def _entered(self, value: Any, variable: Variable) -> Any:
         found = entering(value, variable.block, variable.name)
-        known = len(found.shape) == len(variable.shape) and all(
-            want in (-1, got) for got, want in zip(found.shape, variable.shape, strict=True)
-        )
-        if not known or found.dtype != variable.dtype:
+        if found.dtype != variable.dtype:
             raise FluidError(
                 f"a batch for {self.name!r} has {tuple(found.shape)} {found.dtype} for {variable.describe()}"
             )

@@ -57,7 +57,8 @@ def append_backward(
     builder.seed(loss)
     for op in reversed(path):
         builder.derive(op)
-    wanted = {each.name: each for each in (block.all_parameters() if listed is None else listed)}
+    every = [each for each in block.all_parameters() if each.trainable]
+    wanted = {each.name: each for each in (every if listed is None else listed)}
     reached = [variable for name, variable in wanted.items() if builder.writers.get(name)]
     grads = builder.finish([variable.name for variable in reached if isinstance(variable, Parameter)])
     _mark_loss(block, loss.name)

@@ -17,7 +17,7 @@ from paddle.graph.errors import GraphError, UnknownVariableError
 from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.variable import Parameter, Variable
 from paddle.ops.base.errors import OpError
-from paddle.ops.base.registry import OpDef, Spec, attribute_of, lookup
+from paddle.ops.base.registry import Spec, attribute_of, lookup
 
 if TYPE_CHECKING:
     from paddle.graph.program import Program
@@ -223,24 +223,35 @@ class Block:
             for name in op.output_names:
                 self.reach(name)
             return
-        for (slot, names), specs in zip(op.outputs.items(), self._inferred(op, definition), strict=True):
+        try:
+            found = self.inferred(op, lambda name: self.reach(name).spec)
+        except OpError as error:
+            shapes = "; ".join(self.reach(name).describe() for name in op.input_names)
+            raise type(error)(f"operator {op.describe()}: {error} [inputs: {shapes}]") from error
+        for (slot, names), specs in zip(op.outputs.items(), found, strict=True):
             for name, spec in zip(names, specs, strict=True):
                 if name != EMPTY:
                     self._declare(op, slot, name, spec)
 
-    def _inferred(self, op: Operator, definition: OpDef) -> list[list[Spec]]:
-        """Return the specs of each output slot, one per name in it."""
+    @staticmethod
+    def inferred(op: Operator, spec_of: Callable[[str], Spec]) -> list[list[Spec]]:
+        """Return the specs of each output slot, one per name in it.
+
+        Args:
+            op: whose outputs can be inferred.
+            spec_of: name of a variable -> what it is.
+
+        Raises:
+            OpError: the inputs do not fit.
+        """
+        definition = op.definition
         arguments: list[object] = []
         for slot in definition.inputs:
-            specs = [self.reach(name).spec for name in op.inputs[slot.name] if name != EMPTY]
+            specs = [spec_of(name) for name in op.inputs[slot.name] if name != EMPTY]
             arguments.append(specs if slot.many else specs[0] if specs else None)
         keywords = {name: op.attrs[attribute_of(name)] for name in definition.infer_keywords}
         assert definition.infer is not None
-        try:
-            result = definition.infer(*arguments, **keywords)
-        except OpError as error:
-            shapes = "; ".join(self.reach(name).describe() for name in op.input_names)
-            raise type(error)(f"operator {op.describe()}: {error} [inputs: {shapes}]") from error
+        result = definition.infer(*arguments, **keywords)
         if len(definition.outputs) == 1:
             result = (result,)
         per_slot: list[list[Spec]] = []
@@ -248,9 +259,7 @@ class Block:
             count = len(op.outputs[slot.name])
             listed = list(specs) if slot.many else [specs] * min(count, 1)
             if len(listed) != count:
-                raise OpError(
-                    f"operator {op.describe()}: output {slot.name!r} has {len(listed)} parts, {count} named"
-                )
+                raise OpError(f"output {slot.name!r} has {len(listed)} parts, {count} named")
             per_slot.append(listed)
         return per_slot
 
@@ -260,6 +269,8 @@ class Block:
             self.create_var(name, spec.shape, spec.dtype, lod_level=spec.lod_level)
         elif not old.shape and spec.shape:
             old.shape, old.dtype, old.lod_level = spec.shape, spec.dtype, spec.lod_level
+        elif old.dtype == spec.dtype and not isinstance(old, Parameter) and not _fits(old.spec, spec):
+            old.shape = spec.shape
         elif not _fits(old.spec, spec):
             raise OpError(
                 f"operator {op.describe()}: output {slot!r} is {spec.shape} {spec.dtype}, "

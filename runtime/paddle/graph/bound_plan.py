@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """BoundPlan: a plan together with the cells of one scope, ready to run step after step.
 
-What enters is checked against the program's description; what leaves is never shared. A persistable array
+The dtype of what enters is checked, and the shape of what lies in the scope; fed shapes need not be as declared, as
+long as the operators take them. What leaves is never shared. A persistable array
 that a run writes is updated in place, so whoever holds the scope's array sees the new values.
 """
 
@@ -11,17 +12,23 @@ from collections.abc import Mapping
 from typing import Any
 
 from paddle.backend import Array, Device, array_module, from_host
-from paddle.graph.binding import STEP, Registers, Rooms
+from paddle.graph.binding import STEP, Call, Registers, Rooms
+from paddle.graph.block import Block
 from paddle.graph.errors import ExecutionError, FeedError, NotInitialisedError
 from paddle.graph.failure import failed
+from paddle.graph.finite import checked
 from paddle.graph.in_place import copied, owner
+from paddle.graph.inference import Misfits, shape_fits
 from paddle.graph.lod import LoDArray, plain
+from paddle.graph.operator import Operator
 from paddle.graph.plan import Plan
 from paddle.graph.profile import PROFILE
 from paddle.graph.scope import Cell, Scope
 from paddle.ops.base.errors import EndOfData
 from paddle.ops.base.registry import Spec
 from paddle.ops.base.selected_rows import SelectedRows
+
+_READ = "read"
 
 
 class BoundPlan:
@@ -30,12 +37,16 @@ class BoundPlan:
     def __init__(
         self,
         plan: Plan,
-        specs: Mapping[str, Spec],
+        block: Block,
         feeds: tuple[str, ...],
         fetches: tuple[str, ...],
         device: Device,
         rooms: Rooms,
+        checks_finite: bool = False,
     ) -> None:
+        # Specs and not variables: those know their program, and the cache must not keep it alive.
+        variables = block.visible_vars()
+        specs = {name: variable.spec for name, variable in variables.items()}
         for name in feeds:
             if name not in specs:
                 raise FeedError(f"{name!r} was fed, and the program has no variable of that name")
@@ -43,6 +54,19 @@ class BoundPlan:
         self._device = device
         self._rooms = rooms
         self._specs = specs
+        self._fed_once = {name for name, each in variables.items() if getattr(each, "is_data", False)}
+        self._misfits = Misfits(block, plan.ops)
+        self._odd: dict[
+            str, tuple[int, ...]
+        ] = {}  # what came into this run in another shape than it is declared
+        self._calls = [
+            self._checked_read(call, op) if op.type == _READ else call
+            for call, (_, op) in zip(plan.calls, plan.ops, strict=True)
+        ]
+        if checks_finite:
+            self._calls = [
+                checked(call, op, plan.numbers) for call, (_, op) in zip(self._calls, plan.ops, strict=True)
+            ]
         self._feeds = [(plan.numbers[name], name, specs[name]) for name in feeds]
         self._fetches = [(plan.numbers[name], name) for name in fetches]
         self._blank: Registers = [None] * plan.registers
@@ -60,18 +84,20 @@ class BoundPlan:
         registers[STEP] = step
         for number, name, spec in self._feeds:
             registers[number] = self._entered(name, feed[name], spec, "fed")
+        self._odd = {}
+        self._check_shapes({name: registers[number] for number, name, _ in self._feeds}, registers)
         for number, name, cell in self._loads:
             value = cell.value
             if value is None or value is not self._checked.get(name):
                 value = self._load(name, cell)
             registers[number] = value
-        call, calls = None, self._plan.calls
+        call, calls = None, self._calls
         if PROFILE.on:
             calls = PROFILE.recorded(calls, [op for _, op in self._plan.ops])
         try:
             for call in calls:
                 call(registers)
-        except EndOfData:
+        except (EndOfData, _Refused):
             raise
         except Exception as error:
             raise self._failure(calls.index(call) if call else 0, registers, error) from error
@@ -79,6 +105,32 @@ class BoundPlan:
         for number, cell, has_lod in self._stores:
             _store(cell, registers[number], has_lod)
         return owned
+
+    def _check_shapes(self, values: Mapping[str, Any], registers: Registers) -> None:
+        """Let operators check fed values again that are not as declared.
+
+        Raises:
+            _Refused: one does not take them.
+        """
+        odd = self._misfits.odd(values)
+        if not odd:
+            return
+        self._odd |= odd
+        refused = self._misfits.refusal(values, odd)
+        if refused is not None:
+            at, error = refused
+            failure = self._failure(at, registers, error)
+            raise _Refused(failure.op_type, failure.position, str(failure)) from error
+
+    def _checked_read(self, call: Call, op: Operator) -> Call:
+        numbers = [(name, self._plan.numbers[name]) for name in op.output_names]
+
+        def read(registers: Registers) -> None:
+            call(registers)
+            found = {name: registers[number] for name, number in numbers if registers[number] is not None}
+            self._check_shapes(found, registers)
+
+        return read
 
     def _bind(self, scope: Scope) -> None:
         numbers = self._plan.numbers
@@ -106,7 +158,8 @@ class BoundPlan:
             raise FeedError(
                 f"{name!r} {where}: expected an array {spec.shape} {spec.dtype}, got {type(value).__name__}"
             )
-        if dtype != spec.dtype or not _shape_fits(shape, spec.shape):
+        free = where == "fed" or name in self._fed_once
+        if dtype != spec.dtype or not (free or shape_fits(shape, spec.shape)):
             step = f": pass it as .astype('{spec.dtype}')" if dtype != spec.dtype else ""
             raise FeedError(
                 f"{name!r} {where}: expected {spec.shape} {spec.dtype}, got {tuple(shape)} {dtype}{step}"
@@ -138,15 +191,17 @@ class BoundPlan:
     def _failure(self, at: int, registers: Registers, error: Exception) -> ExecutionError:
         position, op = self._plan.ops[at]
         numbers = self._plan.numbers
-        return failed(op, position, lambda name: registers[numbers[name]] if name in numbers else None, error)
+        notes = [
+            f"{name!r} was fed {shape} and is declared {self._specs[name].shape}"
+            for name, shape in self._odd.items()
+        ]
+        return failed(
+            op, position, lambda name: registers[numbers[name]] if name in numbers else None, error, notes
+        )
 
 
-def _shape_fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
-    if shape == declared:
-        return True
-    return len(shape) == len(declared) and all(
-        want in (-1, got) for got, want in zip(shape, declared, strict=True)
-    )
+class _Refused(ExecutionError):
+    """An operator does not take what was fed."""
 
 
 def _store(cell: Cell, value: Any, has_lod: bool) -> None:

@@ -31,7 +31,11 @@ class Executor:
     """Runs programs on one device."""
 
     def __init__(
-        self, device: Device | str = "cpu", remote: Remote | None = None, rooms: Rooms | None = None
+        self,
+        device: Device | str = "cpu",
+        remote: Remote | None = None,
+        rooms: Rooms | None = None,
+        checks_finite: bool = False,
     ) -> None:
         """Prepare.
 
@@ -40,10 +44,12 @@ class Executor:
             remote: connects operators that talk to other processes; None: they fail.
             rooms: variable name -> array of its shape and dtype that an operator may put its value in, instead of in a
                 new one; looked at in each run. What is fetched of such a variable is then that array.
+            checks_finite: stop at the first operator that puts out NaN or infinity.
         """
         keep_freed_memory(STEPS)
         self.device = Device(device) if isinstance(device, str) else device
         self._remote, self._rooms = remote, {} if rooms is None else rooms
+        self._checks_finite = checks_finite
         self._fresh_seed = secrets.randbits(63)
         self._caches: WeakKeyDictionary[Program, _Cache] = WeakKeyDictionary()
 
@@ -124,9 +130,9 @@ class Executor:
             self._remote,
             self._rooms,
         )
-        # Specs and not variables: those know their program, and the cache must not keep it alive.
-        specs = {name: variable.spec for name, variable in program.block(block_idx).visible_vars().items()}
-        return BoundPlan(plan, specs, feeds, fetches, self.device, self._rooms)
+        return BoundPlan(
+            plan, program.block(block_idx), feeds, fetches, self.device, self._rooms, self._checks_finite
+        )
 
 
 class _Cache:

@@ -3,14 +3,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from paddle.graph.errors import ExecutionError
 from paddle.graph.operator import Operator
 
 
-def failed(op: Operator, position: int, value_of: Callable[[str], Any], error: Exception) -> ExecutionError:
+def failed(
+    op: Operator,
+    position: int,
+    value_of: Callable[[str], Any],
+    error: Exception,
+    notes: Sequence[str] = (),
+) -> ExecutionError:
     """Return the error of an operator that failed.
 
     An operator whose body failed is told by its type alone: the operator within says the rest.
@@ -20,6 +26,7 @@ def failed(op: Operator, position: int, value_of: Callable[[str], Any], error: E
         position: its index in its block.
         value_of: the value of one of its inputs, None where there is none yet.
         error: what its kernel raised.
+        notes: what else the user must know.
     """
     if isinstance(error, ExecutionError):
         return ExecutionError(op.type, position, f"operator {position} {op.type}, in its body: {error}")
@@ -27,8 +34,10 @@ def failed(op: Operator, position: int, value_of: Callable[[str], Any], error: E
     for slot, names in op.inputs.items():
         for name in names:
             value = value_of(name)
-            parts.append(
-                f"{slot}={name} {getattr(value, 'shape', None)} {getattr(value, 'dtype', '')}".rstrip()
-            )
+            found = "" if value is None else f" {getattr(value, 'shape', '')} {getattr(value, 'dtype', '')}"
+            parts.append(f"{slot}={name}{found}".rstrip())
     message = f"operator {position} {op.describe()} failed: {error} [{'; '.join(parts)}]"
+    if op.line:
+        message += f"; it was made at {op.line}"
+    message += "".join(f"; {note}" for note in notes)
     return ExecutionError(op.type, position, message)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from paddle.graph import unique_name
 from paddle.graph.block import Block
@@ -28,6 +28,7 @@ class _Pending:
     inputs: dict[str, list[str]]
     outputs: dict[str, list[str]]
     attrs: dict[str, object]
+    line: str = ""
 
 
 @dataclass
@@ -85,7 +86,7 @@ class Builder:
         self._leave(op)
         for (grad_op, outputs), given in zip(kept, inputs, strict=True):
             attrs = {**grad_op.attrs, "op_role": int(OpRole.BACKWARD)}
-            self._emit(_Pending(grad_op.type, given, outputs, attrs))
+            self._emit(_Pending(grad_op.type, given, outputs, attrs, op.line))
 
     def _leave(self, op: Operator) -> None:
         """Forget the gradients of values that the operator replaced: from here on the names mean those before."""
@@ -109,7 +110,9 @@ class Builder:
             assert isinstance(before, tuple)
             attrs["op_role_var"] = (*before, name, self.names[name])
         for pending in self.pending:
-            self.block.append_op(pending.type, pending.inputs, pending.outputs, pending.attrs)
+            made = self.block.append_op(pending.type, pending.inputs, pending.outputs, pending.attrs)
+            if pending.line:
+                self.block.ops[-1] = replace(made, line=pending.line)
         return self.names
 
     def _emit(self, pending: _Pending) -> None:

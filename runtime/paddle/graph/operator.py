@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntFlag
 from functools import cached_property
 from typing import Self
@@ -29,12 +29,17 @@ class OpRole(IntFlag):
 
 @dataclass(frozen=True)
 class Operator:
-    """One call: its type, the variable names in each slot, and all attributes with defaults filled in."""
+    """One call: its type, the variable names in each slot, and all attributes with defaults filled in.
+
+    Attributes:
+        line: "file:line" of the user's script that made it, if that is known.
+    """
 
     type: str
     inputs: Mapping[str, tuple[str, ...]]
     outputs: Mapping[str, tuple[str, ...]]
     attrs: Mapping[str, object]
+    line: str = field(default="", compare=False, kw_only=True)
 
     @classmethod
     def make(

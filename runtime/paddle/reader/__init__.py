@@ -11,6 +11,7 @@ from paddle.reader.decorator import ComposeNotAligned, cache, chain, compose, fi
 from paddle.reader.minibatch import batch
 from paddle.reader.parallel import buffered, xmap_readers
 from paddle.reader.pipe import PipeReader, pipe_reader
+from paddle.reader.processes import multiprocess_reader
 
 __all__ = [
     "ComposeNotAligned",
@@ -24,6 +25,7 @@ __all__ = [
     "decorator",
     "firstn",
     "map_readers",
+    "multiprocess_reader",
     "pipe_reader",
     "shuffle",
     "xmap_readers",

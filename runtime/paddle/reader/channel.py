@@ -69,6 +69,13 @@ class Channel(Generic[T]):
             self._items.clear()
             self._changed.notify_all()
 
+    def __len__(self) -> int:
+        """How many items are here."""
+        return len(self._items)
+
+    def __bool__(self) -> bool:
+        return True
+
     def __iter__(self) -> Iterator[T]:
         while True:
             with self._changed:

@@ -44,7 +44,7 @@ def shuffle(reader: Reader[T], buf_size: int) -> Reader[T]:
 
     def read() -> Iterator[T]:
         samples = iter(reader())
-        while buffer := list(itertools.islice(samples, max(buf_size, 1))):
+        while buffer := list(itertools.islice(samples, max(int(buf_size), 1))):
             random.shuffle(buffer)
             yield from buffer
 
@@ -93,7 +93,7 @@ def firstn(reader: Reader[T], n: int) -> Reader[T]:
     """Gives the first `n` samples, and asks the source for no more than these."""
 
     def read() -> Iterator[T]:
-        return itertools.islice(iter(reader()), n)
+        return itertools.islice(iter(reader()), int(n))
 
     return marked(read, [reader])
 

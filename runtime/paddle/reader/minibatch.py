@@ -4,25 +4,40 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Iterator
 
 from paddle.reader.ahead import marked
 from paddle.reader.decorator import Reader, T, check_positive
 
+_log = logging.getLogger(__name__)
+
 
 def batch(reader: Reader[T], batch_size: int, drop_last: bool = False) -> Reader[list[T]]:
     """Groups samples into lists of `batch_size`; the last list holds what is left, unless `drop_last`.
 
+    `/` of sizes gives a float in Python 3: of that the whole part counts, as in Python 2. A pass without any batch is
+    warned of.
+
     Raises:
         ConfigError: at once, when batch_size is below 1.
     """
-    check_positive("batch", batch_size=batch_size)
+    size = int(batch_size)
+    check_positive("batch", batch_size=size)
 
     def read() -> Iterator[list[T]]:
-        samples = iter(reader())
-        while group := list(itertools.islice(samples, batch_size)):
-            if drop_last and len(group) < batch_size:
-                return
+        samples, given = iter(reader()), 0
+        while group := list(itertools.islice(samples, size)):
+            if drop_last and len(group) < size:
+                break
+            given += 1
             yield group
+        if not given:
+            count = (
+                f"{len(group)} samples, fewer than a batch of {size}, with drop_last"
+                if group
+                else "no samples"
+            )
+            _log.warning("a reader gave %s: there is nothing to train on", count)
 
     return marked(read, [reader])

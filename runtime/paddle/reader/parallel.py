@@ -48,7 +48,7 @@ def xmap_readers(
     """
     check_positive("xmap_readers", process_num=process_num, buffer_size=buffer_size)
     results = _map_in_order if order else _map_as_ready
-    return marked(partial(results, mapper, reader, process_num, buffer_size))
+    return marked(partial(results, mapper, reader, int(process_num), int(buffer_size)))
 
 
 def _map_as_ready(mapper: Callable[[T], U], reader: Reader[T], workers: int, size: int) -> Iterator[U]:

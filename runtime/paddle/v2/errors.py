@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from paddle.errors import ConfigError, ModelFileError, PaddleError
+from paddle.errors import ConfigError, MissingNameError, ModelFileError, NotAvailableError, PaddleError
 
 
 class UsageError(ConfigError):
@@ -12,14 +12,6 @@ class UsageError(ConfigError):
 
 class UsageTypeError(PaddleError, TypeError):
     """An argument has the wrong type."""
-
-
-class NotAvailableError(PaddleError, NotImplementedError):
-    """The original has it, this runtime does not."""
-
-
-class MissingNameError(PaddleError, AttributeError):
-    """A name of the original module that this runtime does not provide."""
 
 
 class TrainingError(PaddleError):

@@ -52,10 +52,14 @@ def test_both_roles_find_the_pservers_under_the_names_of_every_version(tmp_path:
         assert env["PADDLE_PSERVERS_IP_PORT_LIST"] == "10.0.0.1:7166,10.0.0.2:7166"
         assert env["PADDLE_PSERVERS"] == env["PADDLE_PSERVER_IPS"] == "10.0.0.1,10.0.0.2"
         assert env["PADDLE_PORT"] == env["PADDLE_PSERVER_PORT"] == "7166"
-        assert env["PADDLE_TRAINERS"] == env["PADDLE_TRAINERS_NUM"] == "3"
+        assert env["PADDLE_PSERVER_EPS"] == env["PSERVERS"] == env["PADDLE_PSERVERS_IP_PORT_LIST"]
+        assert env["PADDLE_INIT_PSERVERS"] == env["PADDLE_PSERVERS"]
+        assert env["PADDLE_INIT_PORT"] == env["PADDLE_PORT"]
+        assert env["TRAINERS"] == env["PADDLE_TRAINERS"] == env["PADDLE_TRAINERS_NUM"] == "3"
+        assert env["PADDLE_INIT_TRAINER_ID"] == env["PADDLE_TRAINER_ID"]
         assert env["POD_IP"] == env["PADDLE_CURRENT_IP"] == ADDRESSES[process.node_id]
         assert env["PADDLE_TRAINING_ROLE"] == env["TRAINING_ROLE"] == process.role.name
-    assert pserver.env["PADDLE_CURRENT_ENDPOINT"] == "10.0.0.2:7166"
+    assert pserver.env["PADDLE_CURRENT_ENDPOINT"] == pserver.env["SERVER_ENDPOINT"] == "10.0.0.2:7166"
     assert pserver.ports == (7166,)
     assert trainer.env["PADDLE_TRAINER_ID"] == "2"
 

@@ -123,8 +123,8 @@ def test_a_wrong_operator_is_refused_with_its_names(
 def test_an_output_that_exists_must_fit_what_is_inferred() -> None:
     block = Program().global_block()
     block.create_var("x", (3, 4))
-    block.create_var("y", (4, 3))
-    with pytest.raises(OpError, match=r"relu.*output 'Out' is \(3, 4\).*y \(4, 3\)"):
+    block.create_var("y", (4, 3), "float64")
+    with pytest.raises(OpError, match=r"relu.*output 'Out' is \(3, 4\) float32.*y \(4, 3\) float64"):
         block.append_op("relu", {"X": "x"}, {"Out": "y"})
 
 

@@ -35,6 +35,13 @@ class Recorder:
         if not name.startswith("g"):
             raise PserverError(f"no gradient {name!r}")
 
+    def check_first(self, name: str, value: Value) -> None:
+        if name != "w":
+            raise PserverError(f"no variable {name!r}")
+
+    def begin_with(self, name: str, value: Value) -> None:
+        self.take_up(name, value)
+
     def is_agreed(self, names: Collection[str]) -> bool:
         return False
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import paddle.v2 as paddle
+from paddle.errors import ConfigError, NotAvailableError
 from paddle.v2 import image
-from paddle.v2.errors import NotAvailableError, UsageError
 
 _RNG = np.random.default_rng(5)
 
@@ -86,7 +86,7 @@ def test_random_cuts_reach_every_place_and_no_other() -> None:
 def test_a_cut_larger_than_the_image_is_told() -> None:
     for cut in (image.center_crop, image.random_crop):
         with pytest.raises(
-            UsageError, match="cannot cut 6 x 6 pixels out of an image of 5 x 8: resize_short it"
+            ConfigError, match="cannot cut 6 x 6 pixels out of an image of 5 x 8: resize_short it"
         ):
             cut(_picture(5, 8, 3), 6)
 
@@ -101,7 +101,7 @@ def test_channels_come_first() -> None:
     im = _numbers(2, 3)
     assert image.to_chw(im).shape == (3, 2, 3)
     np.testing.assert_array_equal(image.to_chw(im)[1], im[:, :, 1])
-    with pytest.raises(UsageError, match=r"shape \(2, 3\), but order \(2, 0, 1\) is of 3 axes"):
+    with pytest.raises(ConfigError, match=r"shape \(2, 3\), but order \(2, 0, 1\) is of 3 axes"):
         image.to_chw(im[:, :, 0])
 
 
@@ -147,9 +147,9 @@ def test_files_are_read_by_cv2(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     expected = image.simple_transform(im, 5, 4, False)
     np.testing.assert_array_equal(image.load_and_transform(path, 5, 4, is_train=False), expected)
     path.write_bytes(b"no image at all")
-    with pytest.raises(UsageError, match=r"picture\.npy holds no image that cv2 can read"):
+    with pytest.raises(ConfigError, match=r"picture\.npy holds no image that cv2 can read"):
         image.load_image(path)
-    with pytest.raises(UsageError, match="a file of 0 bytes holds no image"):
+    with pytest.raises(ConfigError, match="a file of 0 bytes holds no image"):
         image.load_image_bytes(b"")
 
 
@@ -160,7 +160,7 @@ def test_files_are_read_by_pillow_where_cv2_is_not(monkeypatch: pytest.MonkeyPat
     pillow.fromarray(im).save(file, "PNG")
     np.testing.assert_array_equal(image.load_image_bytes(file.getvalue()), im[:, :, ::-1])
     assert image.load_image_bytes(file.getvalue(), is_color=False).shape == (6, 8)
-    with pytest.raises(UsageError, match=r"a file of 40 bytes holds no image that PIL\.Image can read"):
+    with pytest.raises(ConfigError, match=r"a file of 40 bytes holds no image that PIL\.Image can read"):
         image.load_image_bytes(file.getvalue()[:40])
 
 
@@ -200,7 +200,7 @@ def test_images_of_a_tar_become_files_of_batches_that_pickle_reads(tmp_path: Pat
 def test_a_tar_without_the_images_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     source = _tar(tmp_path / "all.tar", {"./a.jpg": b"a"})
     with pytest.raises(
-        UsageError, match=r"all\.tar holds none of the 1 images of img2label; are names as in the tar"
+        ConfigError, match=r"all\.tar holds none of the 1 images of img2label; are names as in the tar"
     ):
         image.batch_images_from_tar(source, "train", {"a.jpg": 0})
     assert list(Path(f"{source}_batch").iterdir()) == []

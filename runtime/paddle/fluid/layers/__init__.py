@@ -4,6 +4,7 @@
 The modules are those that scripts import from; `device` is one of them, but `layers` itself does not have its names.
 """
 
+from paddle.fluid.absent import answering
 from paddle.fluid.layers import control_flow, io, learning_rate_scheduler, metric_op, nn, ops, tensor
 from paddle.fluid.layers import device as device
 from paddle.fluid.layers.control_flow.arrays import *  # noqa: F403
@@ -42,3 +43,5 @@ __all__ = [
     *ops.__all__,
     *tensor.__all__,
 ]
+
+__getattr__ = answering(__name__)

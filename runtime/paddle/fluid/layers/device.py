@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from paddle.fluid.absent import answering
 from paddle.fluid.errors import FluidTypeError
 from paddle.fluid.run.places import Place, cpu_places, cuda_places, is_compiled_with_cuda
 
@@ -26,3 +27,6 @@ def get_places(device_count: int | None = None, device_type: str | None = None) 
     if kind != "CUDA":
         raise FluidTypeError(f"get_places: expected device_type CPU or CUDA, got {device_type!r}")
     return list(cuda_places()[:device_count])
+
+
+__getattr__ = answering(__name__, "paddle.fluid.layers")

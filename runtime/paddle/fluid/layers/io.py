@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy.typing as npt
 
+from paddle.fluid.absent import answering
 from paddle.fluid.errors import FluidError
 from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.var_type import VarType
@@ -38,7 +39,7 @@ def data(
         type: what it is.
         stop_gradient: derive nothing for it.
     """
-    sizes = [-1 if size is None else int(size) for size in shape]
+    sizes = _sizes(shape)
     if append_batch_size and all(size >= 0 for size in sizes):
         sizes = [-1, *sizes]
     return (
@@ -48,6 +49,11 @@ def data(
             name, sizes, dtype, stop_gradient=stop_gradient, lod_level=lod_level, type=type, is_data=True
         )
     )
+
+
+def _sizes(shape: Sequence[int | None]) -> list[int]:
+    """Return -1 for each unknown size: None, or any number below 0."""
+    return [-1 if size is None or size < 0 else int(size) for size in shape]
 
 
 def sized_data(
@@ -89,7 +95,9 @@ def py_reader(
     block = default_main_program().global_block()
     known = name or unique_name.generate("py_reader")
     variables = [
-        block.create_var(f"{known}.{at}", shape, dtype, stop_gradient=True, lod_level=level, is_data=True)
+        block.create_var(
+            f"{known}.{at}", _sizes(shape), dtype, stop_gradient=True, lod_level=level, is_data=True
+        )
         for at, (shape, dtype, level) in enumerate(zip(shapes, dtypes, levels, strict=True))
     ]
     return _Unread(variables, capacity, known)
@@ -111,3 +119,6 @@ def read_file(reader: PyReader) -> Variable | list[Variable]:
 def double_buffer(reader: PyReader, place: Place | None = None, name: str | None = None) -> PyReader:
     """Return the reader: batches are made ahead in any case."""
     return reader
+
+
+__getattr__ = answering(__name__, "paddle.fluid.layers")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from paddle.fluid.absent import answering
 from paddle.fluid.errors import FluidError
 from paddle.fluid.layers.control_flow.blocks import Switch
 from paddle.fluid.layers.nn.arithmetic import autoincreased_step_counter, elementwise_max, elementwise_min
@@ -137,7 +138,7 @@ def linear_lr_warmup(
         return rate
 
 
-def lr_step_counter(begin: int) -> Variable:
+def lr_step_counter(begin: int = 0) -> Variable:
     """Return t as float32, `begin` in the first run."""
     counter = autoincreased_step_counter("@LR_DECAY_COUNTER@", begin, 1)
     return cast(counter, "float32")
@@ -146,3 +147,8 @@ def lr_step_counter(begin: int) -> Variable:
 def _progress(decay_steps: int, staircase: bool) -> Variable:
     passed: Variable = lr_step_counter(0) / decay_steps
     return floor(passed) if staircase else passed
+
+
+_decay_step_counter = lr_step_counter  # the original's name, which scripts with schedules of their own call
+
+__getattr__ = answering(__name__, "paddle.fluid.layers")

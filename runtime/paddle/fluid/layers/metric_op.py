@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from paddle.fluid.absent import answering
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.nn.shaping import topk
@@ -83,3 +84,6 @@ def auc(
         areas.append(area)
         stats.extend(counts)
     return areas[1], areas[0], stats
+
+
+__getattr__ = answering(__name__, "paddle.fluid.layers")

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy.typing as npt
 
+from paddle.fluid.absent import answering
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.program.variable import Variable
 from paddle.ops.base.dtypes import VarType
@@ -121,3 +122,6 @@ def uniform_random(
         "seed": seed,
     }
     return LayerHelper("uniform_random").apply("uniform_random", {}, attrs, dtype=dtype)
+
+
+__getattr__ = answering(__name__, "paddle.fluid.layers")

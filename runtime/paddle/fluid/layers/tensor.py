@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from paddle.fluid.absent import answering
 from paddle.fluid.initializer import Constant, Initializer
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.param_attr import ParamAttr, ParamAttrLike, to_attr
@@ -243,3 +244,6 @@ def _number(value: float | Variable, dtype: npt.DTypeLike) -> Variable:
     if isinstance(value, Variable):
         return value if value.dtype == dtype else cast(value, dtype)
     return fill_constant([1], dtype, value)
+
+
+__getattr__ = answering(__name__, "paddle.fluid.layers")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimizers: they append a backward pass and the operators that update parameters; above `run`."""
 
+from paddle.fluid.absent import answering
 from paddle.fluid.optimizer.adam import AdamaxOptimizer, AdamOptimizer, LambOptimizer
 from paddle.fluid.optimizer.adaptive import (
     AdadeltaOptimizer,
@@ -52,3 +53,5 @@ __all__ = [
     "RMSPropOptimizer",
     "SGDOptimizer",
 ]
+
+__getattr__ = answering(__name__)

@@ -30,7 +30,9 @@ from paddle.fluid.parallel.strategies import BuildStrategy, GradientScaleStrateg
 from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.program.program import Program
 from paddle.fluid.remote.switchboard import Switchboard
-from paddle.fluid.run.feeds import joined, split_feed
+from paddle.fluid.run.batch_queue import readers_named
+from paddle.fluid.run.feeds import joined, keep_persistable, split_feed
+from paddle.fluid.run.flags import checks_finite
 from paddle.fluid.run.places import CUDAPlace, Place
 from paddle.fluid.run.scope import Scope
 from paddle.ops.base.registry import GRAD, OpDef, Slot
@@ -78,7 +80,9 @@ class DataParallel:
         self._met: Scope | None = None
         self._buckets: list[Bucket] = []
         self._remote = remote or Switchboard()
-        self._executors = [graph.Executor(place.device(), self._remote) for place in places]
+        self._executors = [
+            graph.Executor(place.device(), self._remote, checks_finite=checks_finite()) for place in places
+        ]
         self._scopes: list[graph.Scope] = []
         self._base: Scope | None = None
         self._source, self._strategy, self._loss = program, strategy, loss_name
@@ -108,8 +112,10 @@ class DataParallel:
         parts = split_feed(feeds, self.device_count) if isinstance(feeds, Mapping) else list(feeds)
         if len(parts) != self.device_count:
             raise FluidError(f"expected a feed for each of {self.device_count} places, got {len(parts)}")
+        # The first place runs in the scope itself; the others are fed what they were given.
+        parts[0] = keep_persistable(parts[0], self._source.global_block(), scope)
         self._meet(scope)
-        with self._remote.connected(self._source):
+        with self._remote.connected(self._source, scope), readers_named(self._source.global_block()):
             return self._step(parts, fetches, scope)
 
     def average(self, scope: Scope) -> None:

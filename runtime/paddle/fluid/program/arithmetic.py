@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from paddle.fluid.errors import FluidTypeError
 from paddle.fluid.program.var_type import VarType
 from paddle.graph import unique_name
 
 if TYPE_CHECKING:
     from paddle.fluid.program.block import Block
     from paddle.fluid.program.variable import Variable
+
+_END = 2**31 - 1  # of an axis, whatever its size
 
 
 def binary(op_type: str, *, reverse: bool = False) -> Callable[..., Any]:
@@ -45,6 +48,49 @@ def cast_to(variable: Variable, dtype: npt.DTypeLike | VarType) -> Variable:
     out = _temporary(variable)
     attrs = {"in_dtype": VarType.of(variable.dtype), "out_dtype": VarType.of(dtype)}
     _block(variable).append_op("cast", {"X": variable}, {"Out": out}, attrs)
+    return out
+
+
+def sliced(variable: Variable, item: Any) -> Variable:
+    """Append a slice and return its output; a whole number leaves its axis out.
+
+    Raises:
+        FluidTypeError: an index is something else, or a step is not 1.
+        IndexError: an index is beyond the axis, or there are more indices than axes.
+    """
+    items = list(item) if isinstance(item, tuple) else [item]
+    if Ellipsis in items:
+        at = items.index(Ellipsis)
+        items[at : at + 1] = [slice(None)] * (len(variable.shape) - len(items) + 1)
+    if len(items) > len(variable.shape):
+        raise IndexError(f"{variable.describe()} has fewer axes than {len(items)}")
+    spans: list[tuple[int, int, int]] = []
+    left_out = []
+    for axis, each in enumerate(items):
+        size = variable.shape[axis]
+        if isinstance(each, slice):
+            if each.step not in (None, 1):
+                raise FluidTypeError(f"{variable.name}: a slice with step {each.step}, expected 1")
+            if each != slice(None):
+                start, end = each.start or 0, _END if each.stop is None else each.stop
+                spans.append((axis, int(start), int(end)))
+        elif isinstance(each, (int, np.integer)) and not isinstance(each, bool):
+            place = int(each)
+            if size >= 0 and not -size <= place < size:
+                raise IndexError(f"{variable.describe()}: axis {axis} has no index {place}")
+            spans.append((axis, place, _END if place == -1 else place + 1))
+            left_out.append(axis)
+        else:
+            raise FluidTypeError(
+                f"{variable.name}: an index must be a whole number or a slice, got {each!r}; "
+                "layers.gather takes variables"
+            )
+    if not spans:
+        return variable
+    axes, starts, ends = zip(*spans, strict=True)
+    out = _temporary(variable)
+    attrs = {"axes": axes, "starts": starts, "ends": ends, "decrease_axis": tuple(left_out)}
+    _block(variable).append_op("slice", {"Input": variable}, {"Out": out}, attrs)
     return out
 
 

@@ -6,13 +6,20 @@ An operator that is appended takes the role and the name scope that its program 
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from weakref import ref
 
 import numpy.typing as npt
 
+import paddle
 from paddle import graph
 from paddle.fluid.errors import FluidError, FluidTypeError
+from paddle.fluid.program.descriptions import BlockDesc
 from paddle.fluid.program.operator import OP_ROLE, OP_ROLE_VAR, Operator
 from paddle.fluid.program.var_type import VarType
 from paddle.fluid.program.variable import Parameter, Variable
@@ -20,6 +27,8 @@ from paddle.graph.block import Name
 
 if TYPE_CHECKING:
     from paddle.fluid.initializer import Initializer
+
+_PACKAGE = str(Path(paddle.__file__).parent) + os.sep
 
 Names = Mapping[str, Name | Sequence[Name] | None]
 
@@ -101,6 +110,17 @@ class Block(graph.Block):
             initializer(parameter, block)
         return parameter
 
+    @property
+    def desc(self) -> BlockDesc:
+        """See `descriptions`."""
+        return BlockDesc(self)
+
+    def copy_to(self, program: graph.Program) -> Self:
+        """Return the same block, with operators of its own, as a member of another program."""
+        twin = super().copy_to(program)
+        twin.ops = [replace(op, home=ref(twin)) if isinstance(op, Operator) else op for op in self.ops]
+        return twin
+
     def append_op(
         self,
         type: str,
@@ -131,6 +151,7 @@ class Block(graph.Block):
         """Add an operator before the one at `index`."""
         given = {name: value for name, value in (attrs or {}).items() if value is not None}
         op = cast(Operator, self.insert_op(index, type, _given(inputs), _given(outputs), self._common(given)))
+        op = self.ops[index] = replace(op, line=op.line or _line_of_user(), home=ref(self))
         for name in op.output_names:
             written = self.find(name)
             if isinstance(written, Variable):
@@ -201,6 +222,14 @@ class Block(graph.Block):
         if scope != "/":
             attrs.setdefault("op_namescope", scope)
         return attrs
+
+
+def _line_of_user() -> str:
+    """Return "file:line" of the innermost caller outside of this package."""
+    frame = sys._getframe(1)
+    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _given(slots: Names | None) -> dict[str, Any]:

@@ -6,10 +6,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Self
+from typing import TYPE_CHECKING, Self
+from weakref import ReferenceType
 
 from paddle import graph
+from paddle.fluid.errors import FluidError
+from paddle.fluid.program.descriptions import OpDesc
 from paddle.graph.operator import EMPTY, OpRole
+
+if TYPE_CHECKING:
+    from paddle.fluid.program.block import Block
 
 OP_ROLE = "op_role"
 OP_ROLE_VAR = "op_role_var"
@@ -19,13 +25,15 @@ __all__ = ["EMPTY", "OP_ROLE", "OP_ROLE_VAR", "OpRole", "Operator"]
 
 @dataclass(frozen=True)
 class Operator(graph.Operator):
-    """One call in a block; never changed: a block replaces the operator where something is to differ.
+    """One call in a block, which belongs to that block alone; its `_set_...` methods change it there.
 
     Attributes:
         own_names: name that a variable has here -> its own, where memory_optimize lent it that of a dead one.
     """
 
     own_names: Mapping[str, str] = field(default_factory=dict)
+    # Weak, since plans that executors cache hold operators and must not keep their program alive.
+    home: ReferenceType[Block] | None = field(default=None, compare=False, repr=False)
 
     def shown_as(self, lent: Mapping[str, str]) -> Self:
         """Return the operator with variables under names that were lent to them: own name -> lent name."""
@@ -38,11 +46,7 @@ class Operator(graph.Operator):
 
     def renamed(self, names: Mapping[str, str]) -> Self:
         """Return the operator with other names for some variables: old name -> new name."""
-
-        def swap(slots: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-            return {slot: tuple(names.get(name, name) for name in members) for slot, members in slots.items()}
-
-        return replace(self, inputs=swap(self.inputs), outputs=swap(self.outputs))
+        return replace(self, inputs=_swapped(self.inputs, names), outputs=_swapped(self.outputs, names))
 
     def input(self, slot: str) -> list[str]:
         """Return the names in an input slot."""
@@ -84,6 +88,53 @@ class Operator(graph.Operator):
         return MappingProxyType(dict(self.attrs))
 
     @property
+    def block(self) -> Block:
+        """The block it is in.
+
+        Raises:
+            FluidError: it is in none any more.
+        """
+        found = None if self.home is None else self.home()
+        if found is None:
+            raise FluidError(f"operator {self.describe()} is not in a block")
+        return found
+
+    @property
+    def idx(self) -> int:
+        """Its position in its block."""
+        return next(at for at, op in enumerate(self.block.ops) if op is self)
+
+    @property
+    def desc(self) -> OpDesc:
+        """See `descriptions`."""
+        return OpDesc(self)
+
+    def _set_attr(self, name: str, value: object) -> None:
+        """Set an attribute, in place."""
+        self._change(attrs=self.definition.complete({**self.attrs, name: value}))
+
+    def _remove_attr(self, name: str) -> None:
+        """Give an attribute its default, in place."""
+        self._change(
+            attrs=self.definition.complete({key: each for key, each in self.attrs.items() if key != name})
+        )
+
+    def _rename_input(self, old: str, new: str) -> None:
+        """Let it read another variable, in place."""
+        self._change(inputs=_swapped(self.inputs, {old: new}))
+
+    def _rename_output(self, old: str, new: str) -> None:
+        """Let it write another variable, in place."""
+        self._change(outputs=_swapped(self.outputs, {old: new}))
+
+    def _change(self, **fields: object) -> None:
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
+        for cached in ("input_names", "output_names"):
+            self.__dict__.pop(cached, None)
+        self.block.program.touch()
+
+    @property
     def role(self) -> int:
         """The attribute `op_role`, 0 where it is not set."""
         role = self.attrs.get(OP_ROLE, 0)
@@ -94,3 +145,7 @@ class Operator(graph.Operator):
         """The attribute `op_role_var`: parameter, gradient, parameter, gradient ..."""
         names = self.attrs.get(OP_ROLE_VAR, ())
         return names if isinstance(names, tuple) else ()
+
+
+def _swapped(slots: Mapping[str, tuple[str, ...]], names: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    return {slot: tuple(names.get(name, name) for name in members) for slot, members in slots.items()}

@@ -11,6 +11,7 @@ from paddle import graph
 from paddle.fluid.files import program_file
 from paddle.fluid.program import name_scopes
 from paddle.fluid.program.block import Block
+from paddle.fluid.program.descriptions import ProgramDesc
 from paddle.fluid.program.operator import OpRole
 from paddle.graph.block import Name
 
@@ -60,6 +61,11 @@ class Program(graph.Program):
     def op_context(self) -> tuple[int, tuple[str, ...], str]:
         """Role, role variables and name scope of operators that are appended now."""
         return self._role, self._role_vars, name_scopes.current()
+
+    @property
+    def desc(self) -> ProgramDesc:
+        """See `descriptions`."""
+        return ProgramDesc(self)
 
     @property
     def num_blocks(self) -> int:
@@ -119,6 +125,9 @@ class Program(graph.Program):
 
     def _prune(self, targets: Sequence[Name] | Name) -> Self:
         return self.prune([targets] if isinstance(targets, (str, graph.Variable)) else targets)
+
+    def _get_desc(self) -> ProgramDesc:
+        return self.desc
 
     def _version(self) -> int:
         return self.version

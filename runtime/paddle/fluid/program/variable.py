@@ -8,12 +8,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
 from paddle import graph
-from paddle.fluid.program.arithmetic import binary, cast_to
+from paddle.fluid.program.arithmetic import binary, cast_to, sliced
+from paddle.fluid.program.descriptions import VarDesc
 from paddle.fluid.program.var_type import VarType
 
 if TYPE_CHECKING:
@@ -53,6 +54,18 @@ class Variable(graph.Variable):
     __le__ = binary("less_equal")
     __gt__ = binary("greater_than")
     __ge__ = binary("greater_equal")
+
+    # Items are taken by operators, which no loop could count.
+    __iter__ = None
+
+    def __getitem__(self, item: Any) -> Variable:
+        """Append a slice and return its output: whole numbers and slices of step 1, one for each of the first axes."""
+        return sliced(self, item)
+
+    @property
+    def desc(self) -> VarDesc:
+        """See `descriptions`."""
+        return VarDesc(self)
 
     def astype(self, dtype: npt.DTypeLike) -> Variable:
         """Append a cast and return its output."""

@@ -8,7 +8,7 @@ receives comes with the answers. Programs that are transpiled together, and thei
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +17,10 @@ from paddle.backend import Array, to_host
 from paddle.env import JobEnvironment
 from paddle.fluid.errors import FluidError, RunError
 from paddle.fluid.remote.distribution import Distribution, deadline_s, wire_keys
+from paddle.fluid.remote.local_writes import LocalWrites, ServedVariables
+from paddle.fluid.run.scope import Scope
 from paddle.ops.base.selected_rows import SelectedRows
-from paddle.pserver.wire.named_values import Ids, Rows, Value
+from paddle.pserver.wire.named_values import Ids, Rows, Value, fingerprint
 
 if TYPE_CHECKING:
     from paddle.pserver.client.program_client import ProgramClient
@@ -29,8 +31,16 @@ _Names = Mapping[str, Sequence[str]]
 class Connection:
     """See `ops.base.remote.Remote`. One run at a time; `lookup` may be called by several threads of it."""
 
-    def __init__(self, distribution: Distribution) -> None:
+    def __init__(self, distribution: Distribution, served: ServedVariables | None = None) -> None:
+        """Prepare.
+
+        Args:
+            distribution: this trainer's place.
+            served: what servers keep; None: nobody knows, and what is set on the trainer is lost.
+        """
         self.distribution = distribution
+        self._writes = None if served is None else LocalWrites(served)
+        self._has_begun = False
         self._client: ProgramClient | None = None
         self._closed = False
         self._lock = threading.Lock()
@@ -39,18 +49,40 @@ class Connection:
         self._outgoing: dict[int, dict[str, Value]] = {}
         self._incoming: dict[tuple[int, str], Value] = {}
 
-    def begin(self, wanted: Sequence[_Names]) -> None:
-        """Begin a run that will receive these names: endpoint -> names, for each time that sending is finished."""
+    def begin(self, wanted: Sequence[_Names], *, trains: bool, scope: Scope) -> None:
+        """Begin a run.
+
+        Args:
+            wanted: what it will receive: endpoint -> names, for each time that sending is finished.
+            trains: whether it sends gradients.
+            scope: where its variables live.
+        """
         self._wanted = wanted
         self._outgoing, self._incoming = {}, {}
+        if trains and self._writes is not None:
+            if self._has_begun:
+                self._writes.warn_of_late(scope)
+            else:
+                self._begin_training(self._writes, scope)
+                self._has_begun = True
 
-    def end(self) -> None:
-        """End a run: what was sent and nobody waited for leaves now."""
+    def end(self, *, trains: bool, starts: bool, scope: Scope) -> None:
+        """End a run: what was sent and nobody waited for leaves now.
+
+        Args:
+            trains: whether it sent gradients.
+            starts: whether it received first values.
+            scope: where its variables live.
+        """
         try:
             if self._outgoing:
                 self._step({})
         finally:
             self.give_up()
+        if self._writes is not None and trains:
+            self._writes.note_step(scope)
+        elif self._writes is not None and starts and not self._has_begun:
+            self._writes.note_first(scope)
 
     def give_up(self) -> None:
         """End a run that failed."""
@@ -113,6 +145,54 @@ class Connection:
     def save(self, name: str, paths: Mapping[str, str]) -> None:
         """See `Remote`."""
         self._open().save(name, {self._number(endpoint): path for endpoint, path in paths.items()})
+
+    def _begin_training(self, writes: LocalWrites, scope: Scope) -> None:
+        """Let servers begin with what trainer 0 set, and this trainer with what servers have.
+
+        Raises:
+            RunError: this trainer set what trainer 0 did not.
+        """
+        place, served, changed = self.distribution, writes.served, writes.changed(scope)
+        gives = place.trainer_id == 0
+        if not changed and (place.trainers == 1 or (not gives and not place.is_sync)):
+            return
+        mine = {name: served.cut(name, scope.get(name)) for name in changed}
+        values: dict[int, dict[str, Value]] = {server: {} for server in self._numbers.values()}
+        for parts in mine.values() if gives else ():
+            for (endpoint, name), value in parts.items():
+                values[self._number(endpoint)][name] = value
+        version, answers = self._open().begin(values)
+        given = {
+            (place.endpoints[server], name): digest
+            for server, names in answers.items()
+            for name, digest in names.items()
+        }
+        differs = {
+            name
+            for name, parts in mine.items()
+            if any(given.get(at) != fingerprint(value) for at, value in parts.items())
+        }
+        if differs and not gives and not JobEnvironment.read().restart_count:
+            raise RunError(
+                f"{min(differs)!r} was set on trainer {place.trainer_id} before its first step, and trainer 0 did "
+                "not set the same: parameter servers begin with what trainer 0 has. Load or set it on trainer 0 as "
+                "well, or on trainer 0 alone."
+            )
+        theirs = {
+            name for name, parts in served.parts.items() if any((p.endpoint, p.name) in given for p in parts)
+        }
+        self._take(writes.served, differs | (theirs - mine.keys()) | (theirs if version else set()), scope)
+
+    def _take(self, served: ServedVariables, names: Collection[str], scope: Scope) -> None:
+        """Give variables of the scope the values that servers have."""
+        wanted: dict[str, list[str]] = {}
+        for name in names:
+            for part in served.parts.get(name, ()):
+                wanted.setdefault(part.endpoint, []).append(part.name)
+        found = self.fetch(wanted) if wanted else {}
+        for name in names:
+            if name in served.parts:
+                scope.cell(name).value = served.joined(name, found)
 
     def _step(self, wanted: Mapping[int, Sequence[str]]) -> None:
         outgoing, self._outgoing = self._outgoing, {}

@@ -32,6 +32,13 @@ class Compensation:
         """Return what a block needs beside the gradient."""
         return {TRAINER_ID: np.array([trainer], np.int64)}
 
+    def begin(self, name: str, value: Any) -> None:
+        """Note that all trainers begin with a value."""
+        trainer = 0
+        while self._block.find(backup_name(name, trainer)) is not None:
+            self.given(trainer, name, value)
+            trainer += 1
+
     def last_given(self, trainer: int, name: str) -> Any:
         """Return what a trainer was last given of a parameter; None if the variable is none."""
         backup = backup_name(name, trainer)

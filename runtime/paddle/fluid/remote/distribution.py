@@ -51,11 +51,13 @@ class Distribution:
         trainer_id: rank of this trainer.
         trainers: how many there are; 0: as many as the servers say.
         endpoints: "host:port" of all servers, the same list in every trainer.
+        is_sync: whether a step waits for all trainers.
     """
 
     trainer_id: int
     trainers: int
     endpoints: tuple[str, ...]
+    is_sync: bool = True
 
 
 def distribution_of(program: graph.Program) -> Distribution:

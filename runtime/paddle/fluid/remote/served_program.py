@@ -22,6 +22,7 @@ from paddle.fluid.program.var_type import VarType
 from paddle.fluid.remote.delay import Compensation
 from paddle.fluid.remote.distribution import WAITING
 from paddle.fluid.remote.growing_rows import growing_rows
+from paddle.fluid.run.flags import checks_finite
 from paddle.fluid.run.scope import Scope
 from paddle.graph.operator import Operator
 from paddle.graph.scope import Cell
@@ -57,7 +58,7 @@ class ServedProgram:
             folders: under which trainers may have tables saved; None: anywhere.
         """
         self._program, self._scope, self._device, self._folders = program, scope, device, folders
-        self._executor = graph.Executor(device)
+        self._executor = graph.Executor(device, checks_finite=checks_finite())
         block = program.global_block()
         self._gradients: dict[str, Variable] = {name: block.var(name) for name in serve.inputs["X"]}
         self._block_of = _pairs(serve.attrs["grad_to_block_id"])
@@ -129,6 +130,28 @@ class ServedProgram:
             and not 0 <= value.ids.min() <= value.ids.max() < shape[0]
         ):
             raise PserverError(f"gradient {name!r}: rows must be from 0 to {shape[0] - 1}")
+
+    def check_first(self, name: str, value: Value) -> None:
+        """See `Served.check_first`."""
+        if self._growing is not None and name == self._growing.name:
+            self._growing.check(name, value)
+            return
+        held = self._scope.get(name) if self._scope.has(name) else None
+        kind = (getattr(held, "shape", None), getattr(held, "dtype", None))
+        if isinstance(value, Rows) or isinstance(held, SelectedRows) or kind != (value.shape, value.dtype):
+            raise PserverError(
+                f"variable {name!r} is {kind[0]} {kind[1]} on its server, trainer 0 set {value!r}"
+            )
+
+    def begin_with(self, name: str, value: Value) -> None:
+        """See `Served.begin_with`; in place, since trainers of this node may map the memory."""
+        if self._growing is not None and name == self._growing.name:
+            self._growing.take_up(value)
+            return
+        entered = self._entered(value)
+        self._scope.get(name)[...] = entered
+        if self._compensation is not None:
+            self._compensation.begin(name, entered)
 
     def is_agreed(self, names: Collection[str]) -> bool:
         """See `Served.is_agreed`: these are sums of squares over all servers."""

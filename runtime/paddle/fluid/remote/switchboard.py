@@ -14,6 +14,7 @@ from paddle.fluid.errors import RunError
 from paddle.fluid.program.program import Program
 from paddle.fluid.remote.connection import Connection
 from paddle.fluid.remote.distribution import SENDING, Distribution, distribution_of, received_names
+from paddle.fluid.run.scope import Scope
 from paddle.graph.errors import ExecutionError
 
 
@@ -27,7 +28,7 @@ class Switchboard:
         self._current: _Plan | None = None
 
     @contextmanager
-    def connected(self, program: Program) -> Iterator[None]:
+    def connected(self, program: Program, scope: Scope) -> Iterator[None]:
         """Connect a program's operators while it runs.
 
         Raises:
@@ -40,11 +41,11 @@ class Switchboard:
         before, self._current = self._current, plan
         for connection, wanted in plan.wanted.items():
             self._used[id(connection)] = connection
-            connection.begin(wanted)
+            connection.begin(wanted, trains=plan.trains, scope=scope)
         try:
             yield
             for connection in plan.wanted:
-                connection.end()
+                connection.end(trains=plan.trains, starts=plan.starts, scope=scope)
         except BaseException as error:
             for connection in plan.wanted:
                 connection.give_up()
@@ -114,6 +115,8 @@ class _Plan:
 
     def __init__(self, program: Program, connections: Sequence[Connection]) -> None:
         self.version = program.version
+        types = {op.type for op in program.global_block().ops}
+        self.trains, self.starts = "send" in types, "recv" in types and "send" not in types
         self._ways = {endpoint: each for each in connections for endpoint in each.distribution.endpoints}
         self.wanted = {
             each: received_names(

@@ -3,17 +3,25 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from paddle.fluid.errors import RunError
+from paddle.fluid.program.var_type import VarType
+from paddle.graph.block import Block
+from paddle.graph.errors import NotInitialisedError
 from paddle.ops.base.errors import EndOfData
 from paddle.reader.channel import Channel, pump, running
+
+_log = logging.getLogger(__name__)
+
+NOT_STARTED = "the program reads from a reader that has not started: call its start() before each pass"
 
 Batches = Callable[[], Iterable[list[Any]]]
 
@@ -31,8 +39,14 @@ class BatchQueue:
         self.dtype = np.dtype("float32")
         self._capacity = capacity
         self._lock = threading.Lock()
+        self._ahead: Channel[list[Any]] | None = None
         self._batches: Iterator[list[Any]] | None = None
+        self._taken = 0
         self._thread = ExitStack()
+
+    def size(self) -> int:
+        """Return how many batches are made and not taken."""
+        return 0 if self._ahead is None else len(self._ahead)
 
     def start(self, source: Batches) -> None:
         """Begin to make batches.
@@ -43,7 +57,8 @@ class BatchQueue:
         with self._lock:
             if self._batches is not None:
                 raise RunError("the reader has started already: reset it first")
-            ahead: Channel[list[Any]] = Channel(self._capacity)
+            self._ahead = ahead = Channel[list[Any]](self._capacity)
+            self._taken = 0
             self._thread.enter_context(running([partial(pump, source, ahead)], [ahead]))
             self._batches = iter(ahead)
 
@@ -51,7 +66,7 @@ class BatchQueue:
         """Throw away what was made, and end the thread; does nothing if it has not started."""
         self._thread.close()
         with self._lock:
-            self._batches = None
+            self._batches = self._ahead = None
 
     def read(self) -> list[Any]:
         """Return the values of the next batch; wait for it.
@@ -62,7 +77,26 @@ class BatchQueue:
         """
         with self._lock:
             if self._batches is None:
-                raise RunError("a program reads from a reader that has not started: call its start()")
+                raise RunError(NOT_STARTED)
             for batch in self._batches:
+                self._taken += 1
                 return batch
+            if not self._taken:
+                _log.warning("a reader's pass had no batch: there is nothing to train on")
+                self._taken = 1
         raise EndOfData("the reader has no more batches: reset it, and start it for another pass")
+
+
+@contextmanager
+def readers_named(block: Block) -> Iterator[None]:
+    """Say of a run that fails for want of a reader's value that the reader has not started.
+
+    Raises:
+        RunError: that is so.
+    """
+    try:
+        yield
+    except NotInitialisedError as error:
+        if getattr(block.find(error.name), "type", None) == VarType.READER:
+            raise RunError(f"reader {error.name!r}: {NOT_STARTED}") from error
+        raise

@@ -16,6 +16,8 @@ from paddle.fluid.errors import FluidError, FluidTypeError, RunError
 from paddle.fluid.run.tensor import LoDTensor
 from paddle.graph.block import Block
 from paddle.graph.fetched import Fetched
+from paddle.graph.in_place import copied
+from paddle.graph.scope import Scope
 from paddle.ops.base.lod import LoDArray, lod_of, plain, with_lod
 from paddle.ops.base.selected_rows import SelectedRows, concatenated
 
@@ -53,6 +55,27 @@ def entering(value: Any, block: Block, name: str) -> Any:
         return np.asarray(value, dtype)
     except (TypeError, ValueError) as error:
         raise FluidTypeError(f"{name!r} was fed what is no array of {dtype}: {error}") from error
+
+
+def keep_persistable(values: Mapping[str, Any], block: Block, scope: Scope) -> dict[str, Any]:
+    """Put fed values of persistable variables into the scope, where they stay, and return the others.
+
+    Raises:
+        RunError: a value has another dtype than its variable.
+    """
+    others = {}
+    for name, value in values.items():
+        variable = block.find(name)
+        if variable is None or not variable.persistable:
+            others[name] = value
+            continue
+        if value.dtype != variable.dtype:
+            raise RunError(
+                f"{name!r} fed: expected {variable.shape} {variable.dtype}, got {tuple(value.shape)} {value.dtype}: "
+                f"pass it as .astype('{variable.dtype}')"
+            )
+        scope.set(name, copied(value))
+    return others
 
 
 def split_feed(feed: Mapping[str, Any], parts: int) -> list[dict[str, Any]]:

@@ -18,12 +18,13 @@ from paddle.fluid.transpiler.configuration import DistributeTranspilerConfig
 from paddle.fluid.transpiler.dispatchers import PSDispatcher, RoundRobin
 from paddle.fluid.transpiler.first_values import server_startup
 from paddle.fluid.transpiler.global_norm import clip_on_trainers, norm_groups
+from paddle.fluid.transpiler.old_calls import takes_old_calls
 from paddle.fluid.transpiler.overview import VarsDistributed
 from paddle.fluid.transpiler.placement import Placed, optimizing, params_and_grads, place
 from paddle.fluid.transpiler.prefetching import prefetch_rows, prefetchable
 from paddle.fluid.transpiler.separation import check_apart, whole_params
 from paddle.fluid.transpiler.server_side import server_program
-from paddle.fluid.transpiler.whereabouts import overview_of
+from paddle.fluid.transpiler.whereabouts import overview_of, served_variables
 
 
 class DistributeTranspiler:
@@ -47,6 +48,7 @@ class DistributeTranspiler:
         self._unseen: list[str] = []  # servers whose ports nobody has waited for
         self._check(self.config)
 
+    @takes_old_calls
     def transpile(
         self,
         trainer_id: int,
@@ -71,6 +73,8 @@ class DistributeTranspiler:
             current_endpoint: of this process.
             slice_var_up: the older place of the setting of that name.
             split_method: likewise.
+
+        Calls of 0.11 to 0.14 are taken as well: see `old_calls`.
 
         Raises:
             FluidError: something does not fit; the message says what.
@@ -254,11 +258,6 @@ class DistributeTranspiler:
         program._ps_endpoint = current_endpoint
         program._is_chief = self.trainer_id == 0
         program._distributed_lookup_table = self.table_name
-        place = Distribution(self.trainer_id, self.trainers, tuple(self.pserver_endpoints))
-        program._connections = (Connection(place),)
-        self._startup._connections += (
-            program._connections
-        )  # several programs may share it, each with its own servers
         self.param_grad_ep_mapping = {each: {"params": [], "grads": []} for each in self.pserver_endpoints}
         for placed in self._placed:
             for one in placed.slices:
@@ -278,6 +277,17 @@ class DistributeTranspiler:
             updating,
         )
         program._parameters_on_pservers = self.vars_overview
+        served = served_variables(
+            self.vars_overview,
+            self._origin.global_block(),
+            self._updates,
+            self.table_name,
+            self.pserver_endpoints,
+        )
+        place = Distribution(self.trainer_id, self.trainers, served.endpoints, self.sync_mode)
+        program._connections = (Connection(place, served),)
+        # Several programs may share it, each with its own servers.
+        self._startup._connections += program._connections
 
     def _mark(self, program: Program, endpoint: str) -> None:
         program._is_distributed = True

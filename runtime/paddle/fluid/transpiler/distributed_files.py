@@ -96,7 +96,8 @@ def load_persistables(
 ) -> None:
     """Load what `save_persistables` saved; see `load_vars`.
 
-    A server's program gets its slices of the files; a trainer's what it has itself.
+    A server's program gets its slices of the files. A trainer's gets what it has itself, and on trainer 0 also what
+    servers have, which begin with that if it is loaded before the first step.
 
     Raises:
         ModelFileError: a file is missing, damaged, or holds a value of another shape or dtype.
@@ -110,7 +111,11 @@ def load_persistables(
         _load_slices(Path(dirname), overview.get_distributed_vars_by_ep(program._ps_endpoint or ""))
         _load_table(program, Path(dirname))
         return
-    load_vars(executor, dirname, program, _own(program, _remote(program)), filename=filename)
+    remote = () if program._is_chief else _remote(program)
+    load_vars(executor, dirname, program, _own(program, remote), filename=filename)
+    name = program._distributed_lookup_table
+    if name is not None and program._is_chief and _table_files(Path(dirname), name):
+        global_scope().set(name, _read_table(Path(dirname), program.global_block().var(name)))
 
 
 def _own(program: Program, remote: Container[str]) -> list[Variable]:
@@ -190,23 +195,33 @@ def _load_table(program: Program, folder: Path) -> None:
     name = program._distributed_lookup_table
     if name is None:
         return
-    variable = program.global_block().var(name)
-    assert isinstance(variable, Variable)
-    paths = [each for each in sorted((folder / _FOLDER).glob(f"{name}_*")) if _number(each, name).isdigit()]
+    whole = _read_table(Path(folder), program.global_block().var(name))
+    server = program._endpoints.index(program._ps_endpoint or "")
+    mine = whole.rows.view(np.uint64) % np.uint64(len(program._endpoints)) == server
+    global_scope().set(name, SelectedRows(whole.rows[mine], whole.values[mine], whole.height))
+
+
+def _read_table(folder: Path, variable: Variable) -> SelectedRows:
+    """Return the rows of all files of a table.
+
+    Raises:
+        ModelFileError: there are none, or one is damaged.
+    """
+    paths = _table_files(folder, variable.name)
     if not paths:
         raise ModelFileError(
-            f"{folder / _FOLDER}: no file {name}_0, {name}_1, ... of the distributed embedding"
+            f"{folder / _FOLDER}: no file {variable.name}_0, {variable.name}_1, ... of the distributed embedding"
         )
-    servers = len(program._endpoints)
-    server = program._endpoints.index(program._ps_endpoint or "")
-    rows, values = [], []
-    for path in paths:
-        held = read_table(path, name)
-        mine = held.rows.view(np.uint64) % np.uint64(servers) == server
-        rows.append(held.rows[mine])
-        values.append(held.values[mine])
-    whole = SelectedRows(np.concatenate(rows), np.concatenate(values), variable.shape[0])
-    global_scope().set(name, whole)
+    held = [read_table(path, variable.name) for path in paths]
+    rows, values = (
+        np.concatenate([each.rows for each in held]),
+        np.concatenate([each.values for each in held]),
+    )
+    return SelectedRows(rows, values, variable.shape[0])
+
+
+def _table_files(folder: Path, name: str) -> list[Path]:
+    return [each for each in sorted((folder / _FOLDER).glob(f"{name}_*")) if _number(each, name).isdigit()]
 
 
 def _number(path: Path, name: str) -> str:

@@ -9,6 +9,7 @@ from paddle.fluid.program.block import Block
 from paddle.fluid.program.operator import Operator
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Variable
+from paddle.fluid.remote.local_writes import Part, ServedVariables
 from paddle.fluid.transpiler.overview import VarsDistributed
 from paddle.fluid.transpiler.placement import Placed, PlacedSlice
 from paddle.fluid.transpiler.separation import sliced_states
@@ -70,3 +71,28 @@ def _states_of(origin: Block, param: str, updates: Sequence[Operator]) -> Mappin
                 if name != param and name in op.input_names and origin.reach(name).persistable:
                     states[name] = states.get(name, False) or name in sliced
     return states
+
+
+def served_variables(
+    overview: VarsDistributed,
+    origin: Block,
+    updates: Sequence[Operator],
+    table: str | None,
+    endpoints: Sequence[str],
+) -> ServedVariables:
+    """Return what servers keep as a trainer needs it: what the overview has, and what updates read but never write."""
+    parts: dict[str, dict[tuple[str, str], Part]] = {}
+    homes: dict[str, dict[str, None]] = {} if table is None else {table: dict.fromkeys(endpoints)}
+    for each in overview.distributed_vars:
+        part = Part(each.endpoint, each.slice.name, each.offset if each.is_slice else 0, each.slice.shape)
+        parts.setdefault(each.origin.name, {})[part.endpoint, part.name] = part
+        homes.setdefault(each.origin.name, {})[each.endpoint] = None
+    for op in updates:
+        for name in op.input_names if op.role_vars else ():
+            variable = origin.find(name)
+            if variable is not None and variable.persistable and name not in homes:
+                for endpoint in homes.get(op.role_vars[0], ()):
+                    parts.setdefault(name, {})[endpoint, name] = Part(endpoint, name, 0, variable.shape)
+    return ServedVariables(
+        {name: tuple(each.values()) for name, each in parts.items()}, table, tuple(endpoints)
+    )

@@ -44,9 +44,10 @@ class LoDArray:
         sizes = [len(level) - 1 for level in self.lod[1:]] + [len(self.data)]
         for number, (level, size) in enumerate(zip(self.lod, sizes, strict=True)):
             if not len(level) or level[0] != 0 or level[-1] != size or (level[1:] < level[:-1]).any():
+                members = "rows" if number == len(self.lod) - 1 else f"sequences of level {number + 1}"
                 raise InputError(
-                    f"level {number} of the sequences: expected offsets ascending from 0 to {size}, got "
-                    f"{level.tolist()}; the data has shape {tuple(self.data.shape)}"
+                    f"sequence lengths {np.diff(level).tolist()} of level {number} (offsets {level.tolist()}) must be "
+                    f"0 or more and add up to the {size} {members}; the data has shape {tuple(self.data.shape)}"
                 )
 
     @property

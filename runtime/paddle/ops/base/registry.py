@@ -58,6 +58,7 @@ IDLE_ATTRS: Mapping[str, type | tuple[object, ...]] = MappingProxyType(
         "x_data_format": _LAYOUTS,
         "y_data_format": _LAYOUTS,
         "fuse_relu": _OFF,
+        "fuse_with_relu": bool,
         "fuse_residual_connection": _OFF,
         "fuse_relu_before_depthwise_conv": _OFF,
         "force_fp32_output": _OFF,
@@ -315,7 +316,7 @@ def _keywords(op_type: str, function: Callable[..., Any], attrs: Mapping[str, ob
 def _canonical(op_type: str, name: str, value: object, default: object) -> object:
     kind = default if isinstance(default, type) else default.__class__
     try:
-        if kind is bool and isinstance(value, (bool, np.bool_)):
+        if kind is bool and isinstance(value, (bool, np.bool_, int, float, np.number)):
             return bool(value)
         if kind is int and not isinstance(value, (bool, str)):
             return value.__index__()  # type: ignore[attr-defined]

@@ -13,6 +13,14 @@ from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.shapes import agree
 
 
+def check_ranks(x: tuple[int, ...], y: tuple[int, ...], axis: int) -> None:
+    """Raise ShapeError unless Y's rank can be spread over X's; declared sizes may be placeholders."""
+    if not all(map(agree, x, y)) or len(x) != len(y):
+        start, run = _place(x, y, axis)
+        if start < 0 or start + len(run) > len(x):
+            raise ShapeError(f"Y {y} does not fit X {x} at axis {axis}: it has too many dimensions")
+
+
 def check(x: tuple[int, ...], y: tuple[int, ...], axis: int) -> None:
     """Raise ShapeError unless Y can be spread over X."""
     start, run = _place(x, y, axis)

@@ -9,19 +9,19 @@ import numpy as np
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.registry import Spec, operator
-from paddle.ops.base.shapes import same
-from paddle.ops.math.broadcast import aligned, check
+from paddle.ops.math.broadcast import aligned, check_ranks
 
 _BOOL = np.dtype("bool")
 
 
 def _infer_compare(x: Spec, y: Spec, *, axis: int) -> Spec:
-    check(x.shape, y.shape, axis)
+    check_ranks(x.shape, y.shape, axis)
     return x._replace(dtype=_BOOL)
 
 
 def _infer_logical(x: Spec, y: Spec) -> Spec:
-    return x._replace(shape=same(x.shape, y.shape, "X and Y"), dtype=_BOOL)
+    check_ranks(x.shape, y.shape, -1)
+    return x._replace(dtype=_BOOL)
 
 
 def _infer_not(x: Spec) -> Spec:
@@ -37,7 +37,7 @@ def _comparing(name: str) -> Callable[..., Array]:
 
 def _combining(name: str) -> Callable[..., Array]:
     def combine(x: Array, y: Array) -> Array:
-        return getattr(array_module(x), name)(x, y)
+        return getattr(array_module(x), name)(x, aligned(x, y, -1))
 
     return combine
 

@@ -10,13 +10,13 @@ from paddle.backend import Array, array_module
 from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.registry import NO_SLOTS, Spec, gradient, operator
 from paddle.ops.base.selected_rows import SelectedRows
-from paddle.ops.math.broadcast import aligned, check, summed_like
+from paddle.ops.math.broadcast import aligned, check_ranks, summed_like
 
 _ATTRS = {"axis": -1}
 
 
 def _infer(x: Spec, y: Spec, *, axis: int) -> Spec:
-    check(x.shape, y.shape, axis)
+    check_ranks(x.shape, y.shape, axis)
     if x.dtype != y.dtype:
         raise ShapeError(f"X is {x.dtype}, Y is {y.dtype}: cast one of them")
     return x._replace(lod_level=x.lod_level or y.lod_level)
@@ -136,7 +136,7 @@ def _chosen(
 
 
 def _infer_whole(x: Spec, y: Spec, *, axis: int) -> Spec:
-    check(x.shape, y.shape, axis)
+    check_ranks(x.shape, y.shape, axis)
     if x.dtype != y.dtype:
         raise ShapeError(f"X is {x.dtype}, Y is {y.dtype}: cast one of them")
     return x

@@ -50,14 +50,15 @@ def sequence_pad_grad(x: Any, dout: Array) -> Array:
 
 
 def _infer_unpad(x: Spec, length: Spec) -> Spec:
-    return Spec((-1, *x.shape[2:]), x.dtype, 1)
+    return Spec((-1, *(x.shape[2:] or (1,))), x.dtype, 1)
 
 
 @operator("sequence_unpad", "X Length -> Out+", infer=_infer_unpad)
 def sequence_unpad(x: Array, length: Array) -> LoDArray:
-    """Out = the first Length[i] of the steps X[i], for each i; one level of LoD."""
+    """Out = the first Length[i] of the steps X[i], for each i; one level of LoD. Steps of one number become (n, 1)."""
     offsets = _offsets(x, length)
-    return LoDArray(x[at(owners(offsets), x), at(positions(offsets), x)], (offsets,))
+    rows = x[at(owners(offsets), x), at(positions(offsets), x)]
+    return LoDArray(rows.reshape(len(rows), *(x.shape[2:] or (1,))), (offsets,))
 
 
 @gradient("sequence_unpad", "X Length Out@GRAD -> X@GRAD")
@@ -65,7 +66,7 @@ def sequence_unpad_grad(x: Array, length: Array, dout: Array) -> Array:
     """Put the gradients into the box, zeros elsewhere."""
     offsets = _offsets(x, length)
     dx: Array = array_module(x).zeros_like(x)
-    dx[at(owners(offsets), x), at(positions(offsets), x)] = dout
+    dx[at(owners(offsets), x), at(positions(offsets), x)] = dout.reshape(-1, *x.shape[2:])
     return dx
 
 

@@ -87,13 +87,13 @@ def _infer_reshape2(x: Spec, given: Spec | None, parts: list[Spec], *, shape: Sh
     return _infer_reshape(x, given, parts, shape=shape), _xshape_spec(x)
 
 
-@operator("reshape", "X Shape? ShapeTensor*? -> Out", attrs={"shape": tuple}, infer=_infer_reshape)
+@operator("reshape", "X Shape? ShapeTensor*? -> Out", attrs={"shape": ()}, infer=_infer_reshape)
 def reshape(x: Array, given: Array | None, parts: list[Array], *, shape: Shape) -> Array:
     """Return X in the shape that `_reshaped` gives."""
     return x.reshape(_reshaped(x.shape, decided(given, parts, shape)))
 
 
-@operator("reshape2", "X Shape? ShapeTensor*? -> Out XShape~", attrs={"shape": tuple}, infer=_infer_reshape2)
+@operator("reshape2", "X Shape? ShapeTensor*? -> Out XShape~", attrs={"shape": ()}, infer=_infer_reshape2)
 def reshape2(x: Array, given: Array | None, parts: list[Array], *, shape: Shape) -> tuple[Array, Array]:
     """Return what `reshape` does, and XShape."""
     return reshape(x, given, parts, shape=shape), _xshape(x)

@@ -17,16 +17,17 @@ from paddle.errors import PserverError
 from paddle.pserver.client.exchange import Exchange, Network
 from paddle.pserver.client.links import Links
 from paddle.pserver.wire.keys import WireKeys
-from paddle.pserver.wire.message import Message
+from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.named_values import (
     Ids,
     Value,
     from_sections,
+    names_of,
     names_section,
     to_sections,
 )
 from paddle.pserver.wire.value_parts import Gathering, parcels, wish
-from paddle.pserver.wire.verbs import Fetch, Lookup, Save, Step
+from paddle.pserver.wire.verbs import Begin, Fetch, Lookup, Ok, Save, Step
 
 _log = logging.getLogger(__name__)
 
@@ -118,23 +119,39 @@ class ProgramClient:
             ConfigError: a gradient cannot travel.
         """
         servers = sorted({*gradients, *wanted})
-        messages = {index: parcels(gradients.get(index, {}), self._parcel_bytes) for index in servers}
-        for turn in range(max((len(each) for each in messages.values()), default=0) - 1):
-            self._exchange.run(
-                {
-                    index: Message(Step(is_last=False), sections=tuple(each[turn]))
-                    for index, each in messages.items()
-                    if turn < len(each) - 1
-                }
-            )
+        last = self._all_but_last(Step(is_last=False), {index: gradients.get(index, {}) for index in servers})
         found = {index: Gathering(wanted.get(index, ())) for index in servers}
         replies = self._exchange.run(
             {
-                index: Message(Step(), sections=(wish(found[index].missing), *each[-1]))
-                for index, each in messages.items()
+                index: Message(Step(), sections=(wish(found[index].missing), *sections))
+                for index, sections in last.items()
             }
         )
         return self._gathered(found, replies)
+
+    def begin(self, values: Mapping[int, Named]) -> tuple[int, dict[int, dict[str, str]]]:
+        """Give first values, which servers take of trainer 0 before its first step alone; wait for trainer 0's.
+
+        Args:
+            values: server -> values by name; every server must be named.
+
+        Returns:
+            The newest version of the servers, and the fingerprints of what trainer 0 gave: server -> name ->
+            fingerprint.
+
+        Raises:
+            PserverLost: a server is gone.
+            PserverError: a server refused, or gave up waiting for trainer 0.
+        """
+        last = self._all_but_last(Begin(is_last=False), values)
+        replies = self._exchange.run(
+            {index: Message(Begin(), sections=tuple(sections)) for index, sections in last.items()}
+        )
+        given = {
+            index: dict(line.split(" ", 1)[::-1] for line in names_of(reply.sections))
+            for index, reply in replies.items()
+        }
+        return max(reply.expect(Ok).version for reply in replies.values()), given
 
     def fetch(self, wanted: Mapping[int, Sequence[str]]) -> dict[int, dict[str, Value]]:
         """Return variables as they are, whatever other trainers do: server -> names."""
@@ -173,6 +190,19 @@ class ProgramClient:
         elif not self._closed:
             self._closed = True
             self._exchange.close()
+
+    def _all_but_last(self, record: Step | Begin, values: Mapping[int, Named]) -> dict[int, list[Section]]:
+        """Send what does not fit into a last message; return the sections of that for each server."""
+        messages = {index: parcels(named, self._parcel_bytes) for index, named in values.items()}
+        for turn in range(max((len(each) for each in messages.values()), default=0) - 1):
+            self._exchange.run(
+                {
+                    index: Message(record, sections=tuple(each[turn]))
+                    for index, each in messages.items()
+                    if turn < len(each) - 1
+                }
+            )
+        return {index: each[-1] for index, each in messages.items()}
 
     def _gathered(
         self, found: Mapping[int, Gathering], replies: Mapping[int, Message]

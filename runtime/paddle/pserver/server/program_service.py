@@ -26,18 +26,21 @@ from paddle.pserver.wire.message import MAX_FRAME_BYTES, Message, Section, error
 from paddle.pserver.wire.named_values import (
     Rows,
     Value,
+    fingerprint,
     from_sections,
     names_of,
+    names_section,
     to_sections,
     value_bytes,
 )
 from paddle.pserver.wire.shared_memory import SharedArray
 from paddle.pserver.wire.value_parts import Arriving, pack, wishes_of
-from paddle.pserver.wire.verbs import Ok, Step, Verb
+from paddle.pserver.wire.verbs import Begin, Ok, Step, Verb
 
 _log = logging.getLogger(__name__)
 
 _Wish = tuple[str, int]
+_GIVER = 0  # the trainer whose first values count
 
 
 class ProgramService:
@@ -67,9 +70,13 @@ class ProgramService:
         self._desk, self._program, self._is_sync, self._on_over = desk, program, is_sync, on_over
         self._sent: dict[int, Arriving] = {}
         self._wishes: dict[int, Sequence[_Wish]] = {}  # of the newest answer with values
+        self._given: dict[str, str] | None = None  # what trainer 0 began with: name -> fingerprint
+        self._first = Arriving()
+        self._begins: Barrier[None] = Barrier(desk.options.num_trainers)
         self._all_sent: Barrier[Sequence[_Wish]] = Barrier(desk.options.num_trainers)
         self._handlers: dict[Verb, Callable[[int, Message], None]] = {
             Verb.STEP: self._on_step,
+            Verb.BEGIN: self._on_begin,
             Verb.FETCH: self._on_fetch,
             Verb.LOOKUP: self._on_lookup,
             Verb.SAVE: self._on_save,
@@ -81,7 +88,9 @@ class ProgramService:
     @property
     def is_quiet(self) -> bool:
         """Whether nobody waits for others; what trainers are in the middle of is kept: see `sent`."""
-        return not self._all_sent.arrived
+        return not (
+            self._all_sent.arrived or self._begins.arrived or self._first.values or self._first.unfinished
+        )
 
     @property
     def shared_slabs(self) -> list[SharedArray]:
@@ -122,11 +131,16 @@ class ProgramService:
         """See `Service.forget`."""
         self._sent.pop(trainer, None)
         self._all_sent.withdraw(trainer)
+        self._begins.withdraw(trainer)
+        if trainer == _GIVER:
+            self._first = Arriving()
 
     def leave(self, trainer: int) -> None:
         """Go on without a trainer that left; what it sent counts if it was all of a step."""
         if self._all_sent.get(trainer) is None:
             self._sent.pop(trainer, None)
+        if trainer == _GIVER and self._given is None:
+            self._begin_with({})
         self._advance()
         if len(self._desk.left) == self._desk.options.num_trainers:
             self._on_over()
@@ -135,7 +149,10 @@ class ProgramService:
         """See `Service.waiting`."""
         barrier = self._all_sent
         missing = barrier.missing(self._desk.left)
-        return [Waiting("for gradients", barrier, missing)] if barrier.arrived else []
+        waiting = [Waiting("for gradients", barrier, missing)] if barrier.arrived else []
+        if self._begins.arrived:
+            waiting.append(Waiting("for the first values of trainer 0", self._begins, [_GIVER]))
+        return waiting
 
     def push_counts(self) -> tuple[PushCount, ...]:
         """See `Service.push_counts`: every gradient is applied."""
@@ -147,11 +164,11 @@ class ProgramService:
 
     def facts(self) -> dict[str, Any]:
         """See `Service.facts`."""
-        return {"version": self.version, "wishes": sorted(self._wishes.items())}
+        return {"version": self.version, "wishes": sorted(self._wishes.items()), "given": self._given}
 
     def go_on(self, facts: Mapping[str, Any]) -> None:
         """Go on where another process was, whose values the program has taken up."""
-        self.version = facts["version"]
+        self.version, self._given = facts["version"], facts.get("given")
         self._wishes = {
             trainer: [(name, start) for name, start in wanted] for trainer, wanted in facts["wishes"]
         }
@@ -206,6 +223,31 @@ class ProgramService:
             return
         self.version += 1
         self._answer_values(trainer, wanted, {} if self._is_sync else None)
+
+    def _on_begin(self, trainer: int, message: Message) -> None:
+        if trainer == _GIVER and self._given is None:
+            self._first.take(message.sections, self._program.check_first)
+            if message.expect(Begin).is_last:
+                self._begin_with(self._first.values)
+        if not message.expect(Begin).is_last:
+            self._desk.answer(trainer, Message(Ok(self.version)))
+            return
+        self._begins.arrive(trainer, None)
+        self._answer_beginners()
+
+    def _begin_with(self, values: Mapping[str, Value]) -> None:
+        for name, value in values.items():
+            self._program.begin_with(name, value)
+        self._given = {name: fingerprint(value) for name, value in values.items()}
+        self._first = Arriving()
+        self._answer_beginners()
+
+    def _answer_beginners(self) -> None:
+        if self._given is None and _GIVER not in self._desk.left:
+            return
+        names = names_section(f"{digest} {name}" for name, digest in (self._given or {}).items())
+        for trainer, _ in self._begins.take():
+            self._desk.answer(trainer, Message(Ok(self.version), sections=(names,)))
 
     def _advance(self) -> None:
         """Compute a step if everybody's gradients are there."""

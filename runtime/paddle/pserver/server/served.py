@@ -33,6 +33,16 @@ class Served(Protocol):
             PserverError: it has no such gradient, or one of another shape, dtype or kind.
         """
 
+    def check_first(self, name: str, value: Value) -> None:
+        """Refuse a first value of a variable, from trainer 0.
+
+        Raises:
+            PserverError: the program has no such variable, or one of another shape, dtype or kind.
+        """
+
+    def begin_with(self, name: str, value: Value) -> None:
+        """Replace the value of a variable by one that `check_first` let pass."""
+
     def is_agreed(self, names: Collection[str]) -> bool:
         """Return whether all trainers send the same under these names, as the rest of a synchronous step.
 

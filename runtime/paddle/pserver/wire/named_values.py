@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -90,6 +91,14 @@ def from_sections(sections: Iterable[Section]) -> dict[str, Value]:
     if numbers:
         raise WireError(f"variable {min(numbers)!r}: row numbers without rows")
     return values
+
+
+def fingerprint(value: Value) -> str:
+    """Return a digest of a value's contents; equal values of one variable have equal ones."""
+    digest = hashlib.blake2b(digest_size=16)
+    for each in (value.ids, value.values) if isinstance(value, Rows) else (value,):
+        digest.update(np.ascontiguousarray(each).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def names_section(names: Iterable[str]) -> Section:

@@ -56,6 +56,7 @@ class Verb(IntEnum):
     DESCRIBE = 20
     VIEW = 21
     OPEN_STREAM = 22
+    BEGIN = 23
     OK = 64
     ERROR = 65
     WAITING = 66
@@ -173,6 +174,12 @@ class Step(NamedTuple):
     is_last: bool = True
 
 
+class Begin(NamedTuple):
+    """Gives what trainer 0 set before its first step; asks which values it gave. `is_last`: nothing follows."""
+
+    is_last: bool = True
+
+
 class Fetch(NamedTuple):
     """Asks for variables of a program."""
 
@@ -259,7 +266,7 @@ class Invited(NamedTuple):
 
 Record: TypeAlias = (
     Ping | Hello | Configure | SetValues | Ready | StartPass | FinishPass | PushPull | Pull | PullTable | PullRows
-    | Status | Leave | Chunk | Attach | Step | Fetch | Lookup | Save | Describe | View | OpenStream
+    | Status | Leave | Chunk | Attach | Step | Begin | Fetch | Lookup | Save | Describe | View | OpenStream
     | Ok | Error | Waits | StateLost | Repeat | Values | Configured | Invited
 )  # fmt: skip
 
@@ -280,6 +287,7 @@ LAYOUTS: Mapping[Verb, tuple[type[Record], str]] = {
     Verb.CHUNK: (Chunk, "Q"),
     Verb.ATTACH: (Attach, "Q"),
     Verb.STEP: (Step, "?"),
+    Verb.BEGIN: (Begin, "?"),
     Verb.FETCH: (Fetch, ""),
     Verb.LOOKUP: (Lookup, ""),
     Verb.SAVE: (Save, ""),

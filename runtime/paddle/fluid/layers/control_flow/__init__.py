@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers that steer: loops, branches, steps of sequences, arrays, comparisons; part of the floor of `layers`."""
 
+from paddle.fluid.absent import answering
 from paddle.fluid.layers.control_flow import arrays, blocks, comparisons, printing, rank_tables, rnn
 from paddle.fluid.layers.control_flow.arrays import *  # noqa: F403
 from paddle.fluid.layers.control_flow.blocks import *  # noqa: F403
@@ -17,3 +18,5 @@ __all__ = [
     *rank_tables.__all__,
     *rnn.__all__,
 ]
+
+__getattr__ = answering(__name__, "paddle.fluid.layers")

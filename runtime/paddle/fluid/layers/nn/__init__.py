@@ -6,6 +6,7 @@ in `layers`, since mypy follows no star through two lists.
 No module may be called like a layer.
 """
 
+from paddle.fluid.absent import answering
 from paddle.fluid.layers.nn import (
     activations,
     arithmetic,
@@ -56,3 +57,5 @@ __all__ = [
     *shaping.__all__,
     *structured_losses.__all__,
 ]
+
+__getattr__ = answering(__name__, "paddle.fluid.layers", "paddle.fluid.initializer", "paddle.fluid.framework")

@@ -33,7 +33,7 @@ def batch_norm(
     """Return act(scale (x − mean)/√(variance + ε) + bias), a mean and a variance a channel.
 
     The moving mean and variance are parameters that are not trained: each trainer keeps its own.
-    `in_place` and `fuse_with_relu` have no meaning.
+    `in_place` and `fuse_with_relu` have no meaning: the original fused in MKL-DNN kernels alone.
     """
     helper = LayerHelper("batch_norm", name, param_attr=param_attr, bias_attr=bias_attr, act=act)
     size = (input.shape[1 if data_layout == "NCHW" else -1],)

@@ -29,7 +29,7 @@ def _reduction(op_type: str) -> _Reduction:
         keep_dim: bool = False,
         name: str | None = None,
     ) -> Variable:
-        dims = [0] if dim is None else [dim] if isinstance(dim, int) else list(dim)
+        dims = [0] if dim is None else list(dim) if isinstance(dim, (list, tuple)) else [dim]
         attrs = {"dim": dims, "keep_dim": keep_dim, "reduce_all": dim is None}
         return LayerHelper(op_type, name).apply(op_type, {"X": input}, attrs, dtype=input.dtype)
 

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of Fluid 1.5 that this runtime does not have, what to use instead, and how a wrong name is answered."""
+
+from __future__ import annotations
+
+import difflib
+import dis
+import sys
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from paddle.errors import MissingNameError
+
+_DETECTION = """
+    anchor_generator bipartite_match box_clip box_coder box_decoder_and_assign collect_fpn_proposals deformable_conv
+    deformable_roi_pooling density_prior_box detection_map detection_output distribute_fpn_proposals
+    generate_mask_labels generate_proposal_labels generate_proposals iou_similarity multi_box_head multiclass_nms
+    polygon_box_transform prior_box psroi_pool retinanet_detection_output retinanet_target_assign roi_align
+    roi_perspective_transform rpn_target_assign sigmoid_focal_loss ssd_loss target_assign yolo_box yolov3_loss
+    DetectionMAP
+"""
+_RARE = """
+    add_position_encoding affine_grid continuous_value_model fsp_matrix grid_sampler mean_iou similarity_focus
+    spectral_norm temporal_shift tree_conv
+"""
+
+ABSENT: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(_DETECTION.split(), "there are no operators of object detection"),
+        **dict.fromkeys(_RARE.split(), "write it with other layers"),
+        "adaptive_pool3d": "use pool3d",
+        "data_norm": "use batch_norm",
+        "load": "use fluid.io.load_vars",
+        "lstm": "use dynamic_lstm, or StaticRNN with lstm_unit",
+        "npair_loss": "use matmul, softmax_with_cross_entropy(soft_label=True) and reduce_mean",
+        "pad_constant_like": "use pad",
+        "py_func": "fetch the value, compute it in Python, and feed the result in the next run",
+        "random_crop": "use paddle.dataset.image.random_crop in the reader",
+        "teacher_student_sigmoid_loss": "use sigmoid_cross_entropy_with_logits",
+        "tensor_array_to_tensor": "use array_to_lod_tensor, or concat of the array's values",
+        "batch": "use paddle.batch",
+        "shuffle": "use paddle.reader.shuffle",
+        "open_files": "use fluid.io.PyReader with a Python reader",
+        "open_recordio_file": "use fluid.io.PyReader with a Python reader",
+        "random_data_generator": "use fluid.io.PyReader with a Python reader",
+        "Preprocessor": "use paddle.reader.map_readers",
+        "DGCMomentumOptimizer": "use MomentumOptimizer",
+        "PipelineOptimizer": "use another optimizer, with data parallelism",
+        "DataFeedDesc": "use fluid.io.PyReader",
+        "DatasetFactory": "use fluid.io.PyReader",
+        "AsyncExecutor": "use Executor, with sync_mode=False in transpile",
+        "recordio_writer": "use a reader of your own",
+        "contrib": "its parts have no counterpart here; nets and layers have the common ones",
+        "dygraph": "programs are built before they run: use fluid.layers",
+        "incubate": "use DistributeTranspiler",
+        "communicator": "use DistributeTranspiler with sync_mode=False",
+        "get_opti_var_name_list": "its variables are the persistable ones of the program",
+        "with_inference_optimize": "run the program that load_inference_model returns",
+        "train_from_dataset": "use run with fluid.io.PyReader",
+        "infer_from_dataset": "use run with fluid.io.PyReader",
+    }
+)
+"""Name, without its module -> what to do without it."""
+
+
+def answering(module: str, *also: str) -> Callable[[str], Any]:
+    """Return a `__getattr__` for a module: finds what another one has, else says what the original had.
+
+    Args:
+        module: name of the module.
+        also: names of modules whose names are found here as well, as they were in the original.
+    """
+
+    def find(name: str) -> Any:
+        for other in also if not name.startswith("__") else ():
+            found = vars(sys.modules[other]) if other in sys.modules else {}
+            if name in found:
+                return found[name]
+        message = _message(module, name)
+        caller = sys._getframe(1)
+        code = caller.f_code.co_code
+        is_import = 0 <= caller.f_lasti < len(code) and code[caller.f_lasti] == _IMPORT_FROM
+        # An AttributeError would become an ImportError of Python's own words.
+        raise ImportError(message) if is_import else MissingNameError(message)
+
+    return find
+
+
+_IMPORT_FROM = dis.opmap["IMPORT_FROM"]
+
+
+def _message(module: str, name: str) -> str:
+    if name in ABSENT:
+        return f"not available: {module}.{name} of Fluid 1.5; {ABSENT[name]}"
+    known = [each for each in vars(sys.modules[module]) if not each.startswith("_")]
+    close = difflib.get_close_matches(name, [*known, *ABSENT], n=1)
+    hint = f": did you mean {close[0]!r}?" if close else ""
+    return f"{module} has no name {name!r}{hint}"

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`program.desc`, `block.desc`, `op.desc`, `var.desc`: the same parts as methods, as the original's core had them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from paddle.fluid.program.var_type import VarType
+
+if TYPE_CHECKING:
+    from paddle.fluid.program.block import Block
+    from paddle.fluid.program.operator import Operator
+    from paddle.fluid.program.program import Program
+    from paddle.fluid.program.variable import Variable
+
+
+class ProgramDesc:
+    """A program."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    def serialize_to_string(self) -> bytes:
+        """Return the program as the original's ProgramDesc."""
+        return self._program.serialize_to_string()
+
+    def num_blocks(self) -> int:
+        """Return how many blocks it has."""
+        return self._program.num_blocks
+
+    def block(self, index: int) -> BlockDesc:
+        """Return one block."""
+        return BlockDesc(self._program.block(index))
+
+
+class BlockDesc:
+    """A block; `parent` is -1 for block 0."""
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+        self.id, self.parent = block.idx, block.parent_idx
+
+    def op_size(self) -> int:
+        """Return how many operators it has."""
+        return len(self._block.ops)
+
+    def op(self, index: int) -> OpDesc:
+        """Return one operator."""
+        return OpDesc(self._block.ops[index])  # type: ignore[arg-type]
+
+    def var(self, name: str | bytes) -> VarDesc:
+        """Return one variable."""
+        return VarDesc(self._block.var(name.decode() if isinstance(name, bytes) else name))
+
+    def has_var(self, name: str | bytes) -> bool:
+        """Return whether it has the variable."""
+        return self._block.has_var(name.decode() if isinstance(name, bytes) else name)
+
+    def all_vars(self) -> list[VarDesc]:
+        """Return all variables."""
+        return [VarDesc(each) for each in self._block.vars.values()]  # type: ignore[arg-type]
+
+
+class OpDesc:
+    """An operator; changes are made to the operator itself."""
+
+    def __init__(self, op: Operator) -> None:
+        self._op = op
+        self.input, self.output, self.attr, self.has_attr = op.input, op.output, op.attr, op.has_attr
+        self.set_attr = self._set_attr = op._set_attr
+        self.remove_attr, self._rename_input, self._rename_output = (
+            op._remove_attr,
+            op._rename_input,
+            op._rename_output,
+        )
+
+    def type(self) -> str:
+        """Return its type."""
+        return self._op.type
+
+    def input_names(self) -> list[str]:
+        """Return its input slots."""
+        return list(self._op.inputs)
+
+    def output_names(self) -> list[str]:
+        """Return its output slots."""
+        return list(self._op.outputs)
+
+    def input_arg_names(self) -> list[str]:
+        """Return the variables it reads."""
+        return list(self._op.input_names)
+
+    def output_arg_names(self) -> list[str]:
+        """Return the variables it writes."""
+        return list(self._op.output_names)
+
+    def attr_names(self) -> list[str]:
+        """Return the names of its attributes."""
+        return self._op.attr_names
+
+
+class VarDesc:
+    """A variable; changes are made to the variable itself."""
+
+    def __init__(self, variable: Variable) -> None:
+        self._variable = variable
+
+    def name(self) -> str:
+        """Return its name."""
+        return self._variable.name
+
+    def shape(self) -> list[int]:
+        """Return its sizes."""
+        return list(self._variable.shape)
+
+    def dtype(self) -> VarType:
+        """Return the number of its dtype."""
+        return VarType.of(self._variable.dtype)
+
+    def type(self) -> VarType:
+        """Return what it is."""
+        return self._variable.type
+
+    def persistable(self) -> bool:
+        """Return whether it lives from run to run."""
+        return self._variable.persistable
+
+    def lod_level(self) -> int:
+        """Return the depth of its sequences."""
+        return self._variable.lod_level
+
+    def set_shape(self, shape: Sequence[int]) -> None:
+        """Set its sizes."""
+        self._changed(shape=tuple(int(size) for size in shape))
+
+    def set_dtype(self, dtype: VarType) -> None:
+        """Set its dtype."""
+        self._changed(dtype=VarType.of(dtype).numpy)
+
+    def set_type(self, type: VarType) -> None:
+        """Set what it is."""
+        self._changed(type=VarType(type))
+
+    def set_persistable(self, persistable: bool) -> None:
+        """Set whether it lives from run to run."""
+        self._changed(persistable=bool(persistable))
+
+    def set_lod_level(self, lod_level: int) -> None:
+        """Set the depth of its sequences."""
+        self._changed(lod_level=int(lod_level))
+
+    def _changed(self, **fields: object) -> None:
+        for name, value in fields.items():
+            setattr(self._variable, name, value)
+        self._variable.block.program.touch()

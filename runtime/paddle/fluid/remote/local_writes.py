@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a trainer sets of the variables that servers keep, after its startup program and before its first step.
+
+Servers take the values of trainer 0: what it loaded, set or computed. What is set later stays on the trainer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import to_host
+from paddle.fluid.errors import RunError
+from paddle.fluid.run.scope import Scope
+from paddle.ops.base.lod import plain
+from paddle.ops.base.selected_rows import SelectedRows
+from paddle.pserver.wire.named_values import Rows, Value, fingerprint
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Where a server keeps a variable, or a slice of it.
+
+    Attributes:
+        endpoint: the server.
+        name: on the server.
+        offset: first element of the slice.
+        shape: of the slice; of the whole variable where every server has all of it.
+    """
+
+    endpoint: str
+    name: str
+    offset: int
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ServedVariables:
+    """The variables of a program that servers keep.
+
+    Attributes:
+        parts: name on the trainer -> where it lies.
+        table: the distributed embedding, whose row i is on server i mod servers.
+        endpoints: of all servers.
+    """
+
+    parts: Mapping[str, Sequence[Part]]
+    table: str | None
+    endpoints: Sequence[str]
+
+    @property
+    def names(self) -> list[str]:
+        """Names on the trainer."""
+        return [*self.parts, *([] if self.table is None else [self.table])]
+
+    def cut(self, name: str, value: Any) -> dict[tuple[str, str], Value]:
+        """Return a value as its servers keep it: (endpoint, name there) -> value.
+
+        Raises:
+            RunError: it has another number of elements.
+        """
+        if name == self.table:
+            return self._rows(name, value)
+        flat = np.ascontiguousarray(to_host(plain(value))).reshape(-1)
+        parts = self.parts[name]
+        found = {}
+        for part in parts:
+            size = int(np.prod(part.shape))
+            if part.offset + size > flat.size:
+                raise RunError(
+                    f"{name!r} was set to {flat.size} elements, which is fewer than the servers keep"
+                )
+            found[part.endpoint, part.name] = flat[part.offset : part.offset + size].reshape(part.shape)
+        return found
+
+    def joined(self, name: str, found: Mapping[str, Mapping[str, Any]]) -> Any:
+        """Return a variable of what servers gave: endpoint -> name there -> value."""
+        by_offset = {part.offset: found[part.endpoint][part.name] for part in self.parts[name]}
+        parts = [to_host(by_offset[offset]) for offset in sorted(by_offset)]
+        return parts[0].copy() if len(parts) == 1 else np.concatenate(parts)
+
+    def _rows(self, name: str, value: Any) -> dict[tuple[str, str], Value]:
+        if isinstance(value, SelectedRows):
+            ids, rows, height = to_host(value.rows), to_host(value.values), value.height
+        else:
+            rows = np.asarray(to_host(plain(value)))
+            ids, height = np.arange(len(rows)), len(rows)
+        owner = ids.astype(np.int64).view(np.uint64) % np.uint64(len(self.endpoints))
+        return {
+            (endpoint, name): Rows(
+                np.ascontiguousarray(ids[owner == at]), np.ascontiguousarray(rows[owner == at]), height
+            )
+            for at, endpoint in enumerate(self.endpoints)
+        }
+
+
+class LocalWrites:
+    """Finds variables that were set on this trainer."""
+
+    def __init__(self, served: ServedVariables) -> None:
+        self.served = served
+        self._first: dict[str, str] = {}
+        self._seen: dict[str, Any] = {}
+        self._warned: set[str] = set()
+
+    def note_first(self, scope: Scope) -> None:
+        """Note what a startup program left."""
+        self._first = {name: _digest(scope.get(name)) for name in self._held(scope)}
+
+    def changed(self, scope: Scope) -> list[str]:
+        """Return the variables that are no longer what the startup program left."""
+        return [name for name in self._held(scope) if self._first.get(name) != _digest(scope.get(name))]
+
+    def note_step(self, scope: Scope) -> None:
+        """Note what a step left."""
+        self._seen = {name: scope.get(name) for name in self._held(scope)}
+
+    def warn_of_late(self, scope: Scope) -> None:
+        """Warn, one time for each variable, of those that were replaced since the last step."""
+        for name, value in self._seen.items():
+            if scope.get(name) is not value and name not in self._warned:
+                self._warned.add(name)
+                _log.warning(
+                    "%r was set on this trainer after training began: the parameter servers keep their own value, and "
+                    "the next step brings it back. Set it before the first step.",
+                    name,
+                )
+
+    def _held(self, scope: Scope) -> Iterable[str]:
+        return (name for name in self.served.names if scope.has(name))
+
+
+def _digest(value: Any) -> str:
+    if isinstance(value, SelectedRows):
+        return fingerprint(Rows(to_host(value.rows), to_host(value.values), value.height))
+    array = np.asarray(to_host(plain(value)))
+    return f"{array.shape} {array.dtype} {fingerprint(array)}"

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The FLAGS_ variables of the environment: which of them count here, and a warning about the others."""
+
+from __future__ import annotations
+
+import logging
+import os
+from functools import cache
+
+from paddle.errors import FlagError
+from paddle.flags import parse_bool
+
+_log = logging.getLogger(__name__)
+
+CHECK_NAN_INF = "FLAGS_check_nan_inf"
+_HONOURED = frozenset({CHECK_NAN_INF, "FLAGS_rpc_deadline", "FLAGS_selected_gpus"})
+
+
+def checks_finite() -> bool:
+    """Return whether every operator's results must be finite.
+
+    Raises:
+        FlagError: FLAGS_check_nan_inf cannot be read.
+    """
+    warn_of_others()
+    text = os.environ.get(CHECK_NAN_INF, "").strip()
+    try:
+        return parse_bool(text or "0")
+    except ValueError as error:
+        raise FlagError(f"environment variable {CHECK_NAN_INF}: {error}") from None
+
+
+@cache
+def warn_of_others() -> None:
+    """Name the variables without effect, one time in a process."""
+    others = sorted(name for name in os.environ if name.startswith("FLAGS_") and name not in _HONOURED)
+    if others:
+        _log.warning("without effect in this runtime: %s", ", ".join(others))

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""multiprocess_reader: several readers, each in a process of its own, whose samples arrive as they get ready."""
+
+from __future__ import annotations
+
+import multiprocessing
+import multiprocessing.connection
+import pickle
+import traceback
+from collections.abc import Iterator, Sequence
+from multiprocessing.connection import Connection
+from typing import Any, TypeVar
+
+from paddle.errors import ConfigError, PaddleError
+from paddle.reader.ahead import marked
+from paddle.reader.decorator import Reader
+
+T = TypeVar("T")
+
+_SAMPLE, _END, _FAILED = range(3)
+_STOP_S = 5.0
+
+
+def multiprocess_reader(
+    readers: Sequence[Reader[T]], use_pipe: bool = True, queue_size: int = 1000
+) -> Reader[T]:
+    """Gives the samples of several readers, each of which runs in a process of its own; the order is not fixed.
+
+    Processes are forked when iteration starts and are gone when it ends, also when the consumer stops early.
+
+    Args:
+        readers: each gives a part of the samples.
+        use_pipe: has no meaning: samples come through pipes.
+        queue_size: has no meaning: a pipe holds what the system says.
+
+    Raises:
+        ConfigError: at once, when there are no readers.
+        PaddleError: in the consumer, when a reader failed or its process ended; the message has its traceback.
+    """
+    if not readers:
+        raise ConfigError("multiprocess_reader: expected at least one reader")
+
+    def read() -> Iterator[T]:
+        context = multiprocessing.get_context("fork")
+        running: dict[Connection[Any, Any], Any] = {}
+        try:
+            for reader in readers:
+                ours, theirs = context.Pipe(duplex=False)
+                process = context.Process(target=_send, args=(reader, theirs), daemon=True)
+                process.start()
+                theirs.close()
+                running[ours] = process
+            yield from _received(running)
+        finally:
+            for pipe, process in running.items():
+                pipe.close()
+                process.kill()
+                process.join(_STOP_S)
+
+    return marked(read)
+
+
+def _received(running: dict[Connection[Any, Any], Any]) -> Iterator[Any]:
+    waiting = set(running)
+    while waiting:
+        for pipe in multiprocessing.connection.wait(list(waiting)):
+            assert isinstance(pipe, Connection)
+            try:
+                kind, content = pipe.recv()
+            except EOFError:
+                running[pipe].join(_STOP_S)
+                raise PaddleError(
+                    f"multiprocess_reader: a reader's process ended early, with exit code {running[pipe].exitcode}"
+                ) from None
+            if kind == _SAMPLE:
+                yield content
+            elif kind == _END:
+                waiting.discard(pipe)
+            else:
+                raise PaddleError(f"multiprocess_reader: a reader failed:\n{content}")
+
+
+def _send(reader: Reader[Any], pipe: Connection[Any, Any]) -> None:
+    try:
+        for sample in reader():
+            pipe.send((_SAMPLE, sample))
+        pipe.send((_END, None))
+    except (BrokenPipeError, KeyboardInterrupt):
+        pass
+    except (Exception, pickle.PicklingError):  # noqa: BLE001 - raised where samples are read
+        pipe.send((_FAILED, traceback.format_exc()))

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Readers as scripts use them: what is queued, what has not started, sizes that came of a division, empty passes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paddle
+import paddle.fluid as fluid
+from paddle.errors import PaddleError
+from paddle.fluid.errors import RunError
+
+
+def samples() -> Iterator[tuple[np.ndarray, int]]:
+    for at in range(20):
+        yield np.full(3, at, "float32"), at
+
+
+def read_in_a_program(capacity: int = 4) -> tuple[Any, fluid.framework.Variable]:
+    reader = fluid.layers.py_reader(capacity, [[-1, 3], [-1, 1]], ["float32", "int64"])
+    x, _ = fluid.layers.read_file(reader)
+    return reader, fluid.layers.mean(x)
+
+
+def test_a_reader_says_how_many_batches_are_queued() -> None:
+    reader, mean = read_in_a_program()
+    reader.decorate_paddle_reader(paddle.batch(samples, 2))
+    assert reader.queue.size() == 0
+    reader.start()
+    until = time.monotonic() + 30
+    while reader.queue.size() < 4 and time.monotonic() < until:
+        os.sched_yield()
+    assert reader.queue.size() == 4
+    fluid.Executor(fluid.CPUPlace()).run(fetch_list=[mean])
+    reader.reset()
+    assert reader.queue.size() == 0
+
+
+def test_a_run_without_start_says_that_the_reader_has_not_started() -> None:
+    reader, mean = read_in_a_program()
+    reader.decorate_paddle_reader(paddle.batch(samples, 2))
+    exe = fluid.Executor(fluid.CPUPlace())
+    with pytest.raises(RunError, match=rf"reader '{reader.name}': .* has not started: call its start\(\)"):
+        exe.run(fetch_list=[mean])
+    reader.start()
+    reader.reset()
+    with pytest.raises(PaddleError, match=r"has not started: call its start\(\)"):
+        exe.run(fetch_list=[mean])
+
+
+@pytest.mark.parametrize("size", [8.0, 16 / 2, 25 / 3, np.int64(8)])
+def test_a_size_that_came_of_a_division_makes_batches(size: float) -> None:
+    assert [len(each) for each in paddle.batch(samples, size)()] == [8, 8, 4]  # type: ignore[arg-type]
+    x, y = fluid.layers.data("x", [3]), fluid.layers.data("y", [1], dtype="int64")
+    reader = fluid.io.PyReader([x, y], capacity=8 / 2)  # type: ignore[arg-type]
+    reader.decorate_sample_generator(samples, batch_size=size, drop_last=False)  # type: ignore[arg-type]
+    assert [np.array(feed["x"]).shape[0] for feed in reader()] == [8, 8, 4]
+    assert sorted(y for _, y in paddle.reader.shuffle(samples, 10 / 2)()) == list(range(20))  # type: ignore[arg-type]
+
+
+def drop_all() -> None:
+    assert list(paddle.batch(samples, 32, drop_last=True)()) == []
+
+
+def nothing_to_read() -> None:
+    assert list(paddle.batch(lambda: iter(()), 4)()) == []
+
+
+def fewer_minibatches_than_places() -> None:
+    feeder = fluid.DataFeeder([fluid.layers.data("x", [3]), fluid.layers.data("y", [1], dtype="int64")])
+    assert list(feeder.decorate_reader(paddle.batch(samples, 10), multi_devices=True, num_places=8)()) == []
+
+
+def a_pass_of_a_program_without_a_batch() -> None:
+    reader, mean = read_in_a_program()
+    reader.decorate_tensor_provider(lambda: iter(()))
+    reader.start()
+    with pytest.raises(fluid.core.EOFException):
+        fluid.Executor(fluid.CPUPlace()).run(fetch_list=[mean])
+    reader.reset()
+
+
+@pytest.mark.parametrize(
+    "empty",
+    [drop_all, nothing_to_read, fewer_minibatches_than_places, a_pass_of_a_program_without_a_batch],
+)
+def test_a_pass_that_trains_on_nothing_is_warned_of(empty: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        empty()
+    assert "nothing" in caplog.text
+
+
+def test_readers_in_processes_give_all_their_samples() -> None:
+    def part(number: int) -> Any:
+        return lambda: iter([(number, os.getpid()) for _ in range(3)])
+
+    found = list(paddle.reader.multiprocess_reader([part(at) for at in range(3)])())
+    assert sorted(number for number, _ in found) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert len({pid for _, pid in found} | {os.getpid()}) == 4
+
+
+def test_a_reader_that_fails_in_its_process_fails_where_it_is_read() -> None:
+    def failing() -> Iterator[int]:
+        yield 1
+        raise ValueError("no such line")
+
+    with pytest.raises(PaddleError, match="ValueError: no such line"):
+        list(paddle.reader.multiprocess_reader([failing])())
+
+
+def test_a_reader_s_process_that_ends_early_is_told() -> None:
+    def ending() -> Iterator[int]:
+        yield 1
+        os._exit(3)
+
+    with pytest.raises(PaddleError, match="ended early, with exit code 3"):
+        list(paddle.reader.multiprocess_reader([ending])())
+
+
+def test_who_stops_early_leaves_no_process() -> None:
+    def endless() -> Iterator[int]:
+        while True:
+            yield os.getpid()
+
+    reader = iter(paddle.reader.multiprocess_reader([endless])())
+    pid = next(reader)
+    reader.close()  # type: ignore[attr-defined]
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
