@@ -8,7 +8,6 @@ pickles; they are read as data (`reader.pickled`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray

@@ -70,9 +70,8 @@ class _Type:
         self.dtype = np.dtype(name)
 
     def build(self, state: tuple[Any, ...]) -> None:
-        order = _text(state[1])
-        if order in ("<", ">"):
-            self.dtype = self.dtype.newbyteorder(order)
+        if _text(state[1]) == ">":
+            self.dtype = self.dtype.newbyteorder(">")
 
 
 def _text(value: str | bytes) -> str:
@@ -225,6 +224,11 @@ class _Machine:
             raise PickleRefused("samples have no dictionaries with keys other than text and numbers")
         target.update(zip(items[::2], items[1::2], strict=True))
 
+    def dictionary(self) -> None:
+        items = self.above_mark()
+        self.push({})
+        self.set_items(items)
+
     def name(self, text: str) -> None:
         known = _NAMES.get(text)
         if known is None:
@@ -262,7 +266,7 @@ class _Machine:
         text = self.line()
         if len(text) < 2 or text[:1] != text[-1:] or text[:1] not in (b"'", b'"'):
             raise PickleRefused(f"damaged pickle: {text!r:.40} is not a quoted string")
-        self.old_string(codecs.escape_decode(text[1:-1])[0])  # type: ignore[attr-defined]
+        self.old_string(codecs.escape_decode(text[1:-1])[0])
 
     def integer(self) -> None:
         text = self.line()
@@ -283,7 +287,7 @@ _OPERATIONS: Mapping[bytes, Callable[[_Machine], None]] = {
     b"\x95": lambda m: m.number("<Q") and None,
     b"(": lambda m: m.marks.append(len(m.stack)),
     b"0": lambda m: m.stack.pop() and None,
-    b"1": lambda m: m.above_mark() and None,
+    b"1": lambda m: m.above_mark().clear(),
     b"2": lambda m: m.push(m.stack[-1]),
     b"N": lambda m: m.push(None),
     b"\x88": lambda m: m.push(True),
@@ -320,7 +324,7 @@ _OPERATIONS: Mapping[bytes, Callable[[_Machine], None]] = {
     b"}": lambda m: m.push({}),
     b"t": lambda m: m.push(tuple(m.above_mark())),
     b"l": lambda m: m.push(m.above_mark()),
-    b"d": lambda m: (m.push({}), m.set_items(items))[1] if (items := m.above_mark()) else m.push({}),
+    b"d": _Machine.dictionary,
     b"\x85": lambda m: m.pack(1),
     b"\x86": lambda m: m.pack(2),
     b"\x87": lambda m: m.pack(3),

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, NamedTuple, Self
+from typing import BinaryIO, NamedTuple, Self
 
 from paddle.errors import PaddleError
 from paddle.reader import snappy
@@ -37,8 +37,8 @@ class Compressor(enum.IntEnum):
 class Layout(enum.Enum):
     """The order of a header's fields behind the magic number."""
 
-    V2 = ("checksum", "compressor", "size", "count")
-    FLUID = ("count", "checksum", "compressor", "size")
+    V2 = ("checksum", "compressor", "size", "records")
+    FLUID = ("records", "checksum", "compressor", "size")
 
 
 class RecordFileError(PaddleError, ValueError):
@@ -54,7 +54,7 @@ class RecordFileError(PaddleError, ValueError):
 
 
 class _Header(NamedTuple):
-    count: int
+    records: int
     checksum: int
     compressor: int
     size: int
@@ -181,20 +181,20 @@ def _unpacked(path: str | PathLike[str], at: int, header: _Header, payload: byte
 
 def _split(path: str | PathLike[str], at: int, header: _Header, plain: bytes) -> Iterator[bytes]:
     begin = 0
-    for number in range(header.count):
+    for number in range(header.records):
         end = begin + _LENGTH.size
         size = _LENGTH.unpack_from(plain, begin)[0] if end <= len(plain) else 0
         if end + size > len(plain):
             raise RecordFileError(
                 path,
-                f"the chunk at byte {at} is damaged: record {number} of {header.count} leaves its {len(plain)} bytes",
+                f"the chunk at byte {at} is damaged: record {number} of {header.records} leaves its {len(plain)} bytes",
             )
         yield plain[end : end + size]
         begin = end + size
     if begin != len(plain):
         raise RecordFileError(
             path,
-            f"the chunk at byte {at} is damaged: {len(plain) - begin} bytes follow its {header.count} records",
+            f"the chunk at byte {at} is damaged: {len(plain) - begin} bytes follow its {header.records} records",
         )
 
 
@@ -218,7 +218,7 @@ _COMPRESS: Mapping[Compressor, Callable[[bytes], bytes]] = {
     Compressor.Snappy: snappy.compress,
     Compressor.Gzip: _gzip,
 }
-_DECOMPRESS: Mapping[Compressor, Callable[[bytes], Any]] = {
+_DECOMPRESS: Mapping[Compressor, Callable[[bytes], bytes]] = {
     Compressor.NoCompress: lambda payload: payload,
     Compressor.Snappy: lambda payload: snappy.decompress(payload, MAX_CHUNK),
     Compressor.Gzip: _gunzip,

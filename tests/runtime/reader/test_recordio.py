@@ -93,8 +93,8 @@ def test_a_changed_byte_is_noticed(tmp_path_factory: pytest.TempPathFactory, at:
 def test_any_block_is_decompressed_or_refused(data: bytes) -> None:
     with contextlib.suppress(snappy.SnappyError):
         assert len(snappy.decompress_block(data, 1 << 16)) <= 1 << 16
-    with pytest.raises(snappy.SnappyError):
-        snappy.decompress(data, 1 << 16)
+    with contextlib.suppress(snappy.SnappyError):
+        assert snappy.decompress(b"\xff\x06\0\0sNaPpY" + data, 1 << 16) == b""
 
 
 @given(st.lists(st.sampled_from([b"a", b"bc", b"def", b"\0" * 70, b"words "])).map(b"".join) | st.binary())
