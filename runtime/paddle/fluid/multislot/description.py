@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,8 @@ from paddle.fluid.multislot.slots import Slot, SlotType
 _TOKEN = re.compile(
     r"""\s+|\#[^\n]*|(?P<name>\w+)|(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|(?P<sign>[-:{}<>;,\[\]])"""
 )
+_ESCAPED = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{1,2})|(.))", re.DOTALL)
+_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _BOOLS = {
     "true": True,
     "True": True,
@@ -126,7 +127,7 @@ class _Text(str):
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    return '"' + "".join(_ESCAPES.get(char, char) for char in text) + '"'
 
 
 class _Parser:
@@ -201,7 +202,10 @@ class _Parser:
                 )
             kind, token = match.lastgroup, match.group()
             if kind is not None:
-                yield line, kind, _unquoted(token) if kind == "text" else token
+                try:
+                    yield line, kind, _unquoted(token) if kind == "text" else token
+                except UnicodeDecodeError as error:
+                    raise ModelFileError(f"{self._what}, line {line}: {token:.40} is not UTF-8") from error
             line += token.count("\n")
             at = match.end()
         while True:
@@ -214,6 +218,12 @@ class _Parser:
 
 
 def _unquoted(text: str) -> str:
-    return re.sub(
-        r"\\(.)", lambda found: {"n": "\n", "t": "\t", "r": "\r"}.get(found[1], found[1]), text[1:-1]
-    )
+    """Return what a text in quotes says; bytes of UTF-8 may be octal or hexadecimal there."""
+    return _ESCAPED.sub(_escaped, text[1:-1].encode()).decode()
+
+
+def _escaped(found: re.Match[bytes]) -> bytes:
+    octal, hexadecimal, char = found.groups()
+    if char is None:
+        return bytes((int(octal, 8) & 0xFF if octal else int(hexadecimal, 16),))
+    return {b"n": b"\n", b"t": b"\t", b"r": b"\r"}.get(char, char)

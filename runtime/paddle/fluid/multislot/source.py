@@ -63,8 +63,8 @@ class Pipe:
             PipeError: a command failed; lines before it were given.
         """
         source = path if self.command == PLAIN else f"{path}, output of {self.command!r}"
+        rest, line = b"", 1
         with self._opened(path) as stream:
-            rest, line = b"", 1
             while data := stream.read(BLOCK_BYTES):
                 end = data.rfind(b"\n") + 1
                 if not end:
@@ -74,8 +74,9 @@ class Pipe:
                 rest = data[end:]
                 yield Block(text, source, line)
                 line += text.count(b"\n")
-            if rest:
-                yield Block(rest, source, line)
+        # Not before its command is known to have ended well: half a line may be what a failed one left.
+        if rest:
+            yield Block(rest, source, line)
 
     @contextmanager
     def _opened(self, path: str) -> Iterator[BinaryIO]:
