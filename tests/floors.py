@@ -73,7 +73,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "errors absent",
         "program",
         "run clip initializer regularizer",
-        "files param_attr backward",
+        "files multislot incubate param_attr backward",
         "remote layer_helper data_feeder",
         "parallel executor reader",
         "layers optimizer transpiler compiler",
@@ -116,6 +116,7 @@ UPWARD: Mapping[tuple[str, str], str] = {
 """(module that imports, module imported), dotted -> why this one import may go up, across, or round in a circle."""
 
 SIZES: Mapping[str, str] = {
+    "runtime/paddle/fluid/incubate": "of what the original has under that name, generators of data alone are here",
     "runtime/paddle/pserver/reader": "who looks from outside is looked for under that name, and is no trainer's side",
     "runtime/paddle/ops/metric": "there are no more metrics; they are looked for under that name",
     "runtime/paddle/optim/schedule": "v2's formulas and Fluid's, which are looked for under that name",

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from paddle.dataset.download import data_home, download, md5file
-from paddle.dataset.records import cluster_files_reader, split
+from paddle.dataset.records import cluster_files_reader, convert, split
 
-__all__ = ["DATA_HOME", "cluster_files_reader", "download", "md5file", "split"]  # noqa: F822  see __getattr__
+__all__ = ["DATA_HOME", "cluster_files_reader", "convert", "download", "md5file", "split"]  # noqa: F822  see __getattr__
 
 
 def __getattr__(name: str) -> str:

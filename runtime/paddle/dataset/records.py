@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Samples in numbered files, so that every trainer of a job can read its own.
 
-The files hold JSON (the original pickled them, and unpickling runs what a file says): numbers, strings, None,
-lists, tuples, bytes and numpy arrays come back as they were, numpy scalars as arrays without dimensions.
+The files hold pickles, as the original's, but nothing is unpickled: they are written and read as data, and samples
+hold what `reader.pickled` names. Files of JSON, as earlier versions wrote them, are read too.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ import numpy as np
 
 from paddle.dataset.errors import DatasetError
 from paddle.errors import ConfigError
+from paddle.reader import pickled, pickling
 from paddle.reader.decorator import Reader
 from paddle.reader.minibatch import batch
+from paddle.reader.recordio import Writer
 
 Dumper = Callable[[list[Any], BinaryIO], object]
 Loader = Callable[[BinaryIO], list[Any]]
@@ -35,15 +37,19 @@ def dump(samples: list[Any], file: BinaryIO) -> None:
     Raises:
         TypeError: a sample holds something else than the module says.
     """
-    file.write(json.dumps(_packed(samples), allow_nan=True).encode())
+    try:
+        file.write(pickling.dumps(samples))
+    except TypeError as error:
+        raise TypeError(f"split: {error}; give a dumper of your own") from error
 
 
 def load(file: BinaryIO) -> list[Any]:
     """Reads what `dump` wrote; the default loader of `cluster_files_reader`."""
     try:
-        samples = _unpacked(json.loads(file.read()))
+        raw = file.read()
+        samples = _unpacked(json.loads(raw)) if raw.startswith(b"[") else pickled.loads(raw)
         if not isinstance(samples, list):
-            raise TypeError(f"expected a list of samples, got {samples!r:.80}")
+            raise TypeError(f"expected a list of samples, got {type(samples).__name__}")
     except (ValueError, KeyError, TypeError, SyntaxError, RecursionError) as error:
         raise DatasetError(
             file.name, f"dataset: {file.name} was not written by common.split: {error}"
@@ -52,7 +58,7 @@ def load(file: BinaryIO) -> list[Any]:
 
 
 def split(
-    reader: Reader[Any], line_count: int, suffix: str = "%05d.json", dumper: Dumper = dump
+    reader: Reader[Any], line_count: int, suffix: str = "%05d.pickle", dumper: Dumper = dump
 ) -> list[str]:
     """Writes the samples of a reader to files of `line_count` samples each, the last one with what is left.
 
@@ -108,6 +114,30 @@ def cluster_files_reader(
     return read
 
 
+def convert(output_path: str, reader: Reader[Any], line_count: int, name_prefix: str) -> list[str]:
+    """Writes the samples of a reader to recordio files `<output_path>/<name_prefix>-00000` and so on, as v2 did.
+
+    `reader.creator.recordio` reads them.
+
+    Args:
+        output_path: folder; it is made.
+        reader: what to write.
+        line_count: samples per file.
+        name_prefix: of the files' names.
+
+    Returns:
+        The paths of the files; each appeared by rename when it was complete.
+    """
+    os.makedirs(output_path, exist_ok=True)
+    paths = []
+    for number, samples in enumerate(batch(reader, line_count)()):
+        paths.append(os.path.join(output_path, f"{name_prefix}-{number:05d}"))
+        with Writer(paths[-1]) as writer:
+            for sample in samples:
+                writer.write(pickling.dumps(sample))
+    return paths
+
+
 def _numbered(suffix: str, number: int) -> str:
     try:
         return suffix % number
@@ -115,23 +145,6 @@ def _numbered(suffix: str, number: int) -> str:
         raise ConfigError(
             f"split: suffix must have one number in it, such as %05d, got {suffix!r}"
         ) from error
-
-
-def _packed(value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, list):
-        return [_packed(item) for item in value]
-    if isinstance(value, tuple):
-        return {"tuple": [_packed(item) for item in value]}
-    if isinstance(value, bytes):
-        return {"bytes": base64.b64encode(value).decode()}
-    if isinstance(value, np.ndarray | np.generic) and not value.dtype.hasobject:
-        data = base64.b64encode(value.tobytes()).decode()
-        return {"array": data, "dtype": value.dtype.str, "shape": value.shape}
-    raise TypeError(
-        f"split: cannot write a sample with {type(value).__name__} in it; give a dumper of your own"
-    )
 
 
 def _unpacked(value: Any) -> Any:

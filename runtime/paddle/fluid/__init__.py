@@ -6,9 +6,11 @@ from paddle.fluid import (
     backward,
     clip,
     core,
+    dataset,
     evaluator,
     executor,
     framework,
+    incubate,
     initializer,
     install_check,
     io,
@@ -22,9 +24,12 @@ from paddle.fluid import (
     transpiler,
 )
 from paddle.fluid.absent import answering
+from paddle.fluid.async_executor import AsyncExecutor
 from paddle.fluid.backward import gradients
 from paddle.fluid.compiler import BuildStrategy, CompiledProgram, ExecutionStrategy
+from paddle.fluid.data_feed_desc import DataFeedDesc
 from paddle.fluid.data_feeder import DataFeeder
+from paddle.fluid.dataset import DatasetFactory
 from paddle.fluid.executor import Executor
 from paddle.fluid.layers.io import sized_data as data
 from paddle.fluid.lod_tensor import create_lod_tensor, create_random_int_lodtensor
@@ -53,13 +58,16 @@ from paddle.ops.base.selected_rows import SelectedRows
 Tensor = LoDTensor
 
 __all__ = [
+    "AsyncExecutor",
     "BuildStrategy",
     "CPUPlace",
     "CUDAPinnedPlace",
     "CUDAPlace",
     "CompiledProgram",
+    "DataFeedDesc",
     "DataFeeder",
     "DataLoader",
+    "DatasetFactory",
     "DistributeTranspiler",
     "DistributeTranspilerConfig",
     "ExecutionStrategy",
@@ -84,6 +92,7 @@ __all__ = [
     "cuda_pinned_places",
     "cuda_places",
     "data",
+    "dataset",
     "default_main_program",
     "default_startup_program",
     "evaluator",
@@ -91,6 +100,7 @@ __all__ = [
     "framework",
     "global_scope",
     "gradients",
+    "incubate",
     "initializer",
     "install_check",
     "io",

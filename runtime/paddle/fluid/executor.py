@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from paddle import graph
 from paddle.backend import to_host
 from paddle.fluid.errors import FluidTypeError, RunError
+from paddle.fluid.multislot.passes import printing, run_pass
+from paddle.fluid.multislot.samples import Samples
 from paddle.fluid.program.defaults import default_main_program
+from paddle.fluid.program.operator import OpRole
 from paddle.fluid.program.program import Program
 from paddle.fluid.remote.serving import serve, serving_operator
 from paddle.fluid.remote.switchboard import Switchboard
@@ -27,6 +30,9 @@ from paddle.ops.base.selected_rows import SelectedRows
 __all__ = ["Executor", "global_scope", "scope_guard"]
 
 
+_TRAINING = OpRole.BACKWARD | OpRole.OPTIMIZE | OpRole.RPC | OpRole.DIST | OpRole.LR_SCHED
+
+
 @runtime_checkable
 class Compiled(Protocol):
     """A program with a way of its own to be run, such as over several devices."""
@@ -35,6 +41,13 @@ class Compiled(Protocol):
         self, executor: Executor, feed: Any, fetch_list: Sequence[Name], scope: Scope, return_numpy: bool
     ) -> list[Any]:
         """Run once; see `Executor.run`."""
+
+
+class Batches(Protocol):
+    """A dataset, as `fluid.DatasetFactory` makes it."""
+
+    def batches(self, threads: int = 0) -> Iterator[Samples]:
+        """Yield the batches of a pass, read by so many threads; 0: as many as the dataset says."""
 
 
 class Executor:
@@ -113,6 +126,59 @@ class Executor:
         with self.remote.connected(program, scope), readers_named(block):
             return self._core.run(program, values, fetch_list, scope, step)
 
+    def train_from_dataset(
+        self,
+        program: Program | Compiled | None = None,
+        dataset: Batches | None = None,
+        scope: Scope | None = None,
+        thread: int = 0,
+        debug: bool = False,
+        fetch_list: Sequence[Name] | Name | None = None,
+        fetch_info: Sequence[str] | str | None = None,
+        print_period: int = 100,
+    ) -> None:
+        """Run a program for each batch of a dataset, and print what is fetched.
+
+        One thread trains, another makes batches ahead, and `thread` of them read and parse files.
+
+        Args:
+            program: None is the default main program; a trainer's transpiled program talks to its servers.
+            dataset: of `fluid.DatasetFactory`.
+            scope: where persistable variables live; None is the global scope.
+            thread: threads that read and parse; 0: as the dataset's `set_thread` says.
+            debug: print batches, samples and seconds at the end.
+            fetch_list: what is printed of every `print_period`-th batch, from the first.
+            fetch_info: what it is called there, one text each; None: the variables' names.
+            print_period: batches from one line to the next.
+
+        Raises:
+            FluidTypeError: the dataset is missing.
+        """
+        if dataset is None:
+            raise FluidTypeError("train_from_dataset: expected a dataset of fluid.DatasetFactory, got None")
+
+        def step(feed: Mapping[str, Any], fetches: Sequence[Name]) -> list[Any]:
+            return self.run(program, feed, fetches, scope=scope, return_numpy=False)
+
+        run_pass(step, dataset.batches(thread), printing(fetch_list, fetch_info, print_period, debug))
+
+    def infer_from_dataset(
+        self,
+        program: Program | Compiled | None = None,
+        dataset: Batches | None = None,
+        scope: Scope | None = None,
+        thread: int = 0,
+        debug: bool = False,
+        fetch_list: Sequence[Name] | Name | None = None,
+        fetch_info: Sequence[str] | str | None = None,
+        print_period: int = 100,
+    ) -> None:
+        """Do as `train_from_dataset` without what trains: backward pass, updates, messages to servers."""
+        target = default_main_program() if program is None else program
+        if isinstance(target, Program):
+            target = _without_training(target)
+        self.train_from_dataset(target, dataset, scope, thread, debug, fetch_list, fetch_info, print_period)
+
     def close(self) -> None:
         """Make the executor unusable, and leave the parameter servers: they no longer wait for this trainer."""
         self._closed = True
@@ -140,6 +206,14 @@ def _listed(fetch_list: Sequence[Name] | None) -> list[Name]:
         if not isinstance(each, (str, graph.Variable)):
             raise FluidTypeError(f"fetch_list: expected variables or names, got {each!r}")
     return list(fetch_list)
+
+
+def _without_training(program: Program) -> Program:
+    copy = program.clone()
+    block = copy.global_block()
+    block.ops = [op for op in block.ops if not int(op.attrs.get("op_role", 0)) & _TRAINING]  # type: ignore[call-overload]
+    copy.touch()
+    return copy
 
 
 def _one_feed(feed: Any) -> Mapping[str, Any]:

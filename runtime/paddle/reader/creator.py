@@ -3,16 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import glob
+import os
+from collections.abc import Iterator, Sequence
 from os import PathLike
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from paddle.env import JobEnvironment
 from paddle.errors import ConfigError
+from paddle.reader import pickled
 from paddle.reader.ahead import marked
 from paddle.reader.decorator import Reader
+from paddle.reader.parallel import buffered
+from paddle.reader.recordio import RecordFileError, read_records
 
 __all__ = ["cloud_reader", "np_array", "recordio", "text_file"]
 
@@ -42,19 +48,68 @@ def text_file(path: str | PathLike[str]) -> Reader[str]:
     return marked(read)
 
 
-def recordio(paths: str | list[str], buf_size: int = 100) -> NoReturn:
-    """Not available: says what to use instead."""
-    raise NotImplementedError(
-        f"reader.creator.recordio({paths!r}): recordio files hold pickled records and cannot be read yet; "
-        f"use text files and reader.creator.text_file, or dataset.common.split and cluster_files_reader"
-    )
+def recordio(paths: str | Sequence[str], buf_size: int = 100) -> Reader[Any]:
+    """Gives the samples in recordio files, which are pickled; they are read as data, see `reader.pickled`.
+
+    Args:
+        paths: patterns, in a list or separated by commas; files come in the order of their names.
+        buf_size: samples read ahead.
+
+    Raises:
+        ConfigError: while reading, when no file matches a pattern.
+        RecordFileError: while reading, for a file that is damaged, and a record that is no sample.
+    """
+    return buffered(lambda: _samples(_matching(paths)), buf_size)
 
 
 def cloud_reader(
-    paths: str | list[str], etcd_endpoints: str, timeout_sec: int = 5, buf_size: int = 64
-) -> NoReturn:
-    """Not available: says what to use instead."""
-    raise NotImplementedError(
-        f"reader.creator.cloud_reader({paths!r}): reading through a master process is not available yet; "
-        f"give every trainer its own files, see dataset.common.cluster_files_reader"
-    )
+    paths: str | Sequence[str], etcd_endpoints: str, timeout_sec: int = 5, buf_size: int = 64
+) -> Reader[Any]:
+    """Gives this trainer's share of the samples in recordio files: file i belongs to trainer i % trainers.
+
+    The original asked a master for chunks of them; there is none, so files are shared out by rank, and
+    `etcd_endpoints` and `timeout_sec` have no meaning. Over all trainers a pass has each sample one time.
+
+    Args:
+        paths: as for `recordio`; at least one file for each trainer.
+        etcd_endpoints: has no meaning.
+        timeout_sec: has no meaning.
+        buf_size: samples read ahead.
+
+    Raises:
+        ConfigError: while reading, when there are fewer files than trainers.
+    """
+
+    def read() -> Iterator[Any]:
+        job = JobEnvironment.read()
+        rank, trainers = job.trainer_id or 0, job.num_trainers or 1
+        files = _matching(paths)
+        if len(files) < trainers:
+            raise ConfigError(
+                f"cloud_reader({paths!r}): {len(files)} files for {trainers} trainers. There is no master that "
+                f"shares out chunks of a file: write at least one file for each trainer, see dataset.common.convert"
+            )
+        yield from _samples(files[rank::trainers])
+
+    return buffered(read, buf_size)
+
+
+def _matching(paths: str | Sequence[str]) -> list[str]:
+    patterns = paths.split(",") if isinstance(paths, str) else [str(path) for path in paths]
+    found = []
+    for pattern in patterns:
+        matches = sorted(glob.glob(pattern))
+        if not matches:
+            raise ConfigError(f"recordio: no file matches {os.path.abspath(pattern)}")
+        found += matches
+    return found
+
+
+def _samples(files: Sequence[str]) -> Iterator[Any]:
+    for path in files:
+        for number, record in enumerate(read_records(path)):
+            try:
+                sample = pickled.loads(record)
+            except pickled.PickleRefused as error:
+                raise RecordFileError(path, f"record {number} is no pickled sample: {error}") from error
+            yield sample

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import pickle
 import struct
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,16 +20,20 @@ from paddle.dataset.common import cluster_files_reader, split
 
 
 def write(tmp_path: Path, samples: list[Any], line_count: int) -> list[str]:
-    return split(lambda: iter(samples), line_count, suffix=str(tmp_path / "part-%05d.json"))
+    return split(lambda: iter(samples), line_count, suffix=str(tmp_path / "part-%05d.pickle"))
 
 
 def read(tmp_path: Path, count: int = 1, trainer: int = 0) -> list[Any]:
-    return list(cluster_files_reader(str(tmp_path / "part-*.json"), count, trainer)())
+    return list(cluster_files_reader(str(tmp_path / "part-*.pickle"), count, trainer)())
 
 
 def test_every_file_has_the_asked_number_of_samples_and_the_last_what_is_left(tmp_path: Path) -> None:
     paths = write(tmp_path, list(range(10)), 4)
-    assert [Path(path).name for path in paths] == ["part-00000.json", "part-00001.json", "part-00002.json"]
+    assert [Path(path).name for path in paths] == [
+        "part-00000.pickle",
+        "part-00001.pickle",
+        "part-00002.pickle",
+    ]
     assert [read_one(path) for path in paths] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
@@ -53,8 +58,8 @@ def test_samples_come_back_with_their_types(tmp_path: Path) -> None:
     np.testing.assert_array_equal(back[0], sample[0])
     assert back[1:6] == sample[1:6]
     assert type(back[1][1]) is tuple
-    assert back[6].dtype == np.int64
-    assert int(back[6]) == 7
+    assert type(back[6]) is np.int64
+    assert back[6] == 7
 
 
 plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
@@ -104,15 +109,28 @@ def test_own_dumpers_and_loaders_get_the_samples_and_a_binary_file(tmp_path: Pat
     assert list(cluster_files_reader(str(tmp_path / "*.bin"), 1, 0, loader)()) == [5, 6, 7]
 
 
-def test_pieces_are_plain_json(tmp_path: Path) -> None:
-    (path,) = write(tmp_path, [1, "a"], 5)
-    assert json.loads(Path(path).read_text()) == [1, "a"]
+def test_pieces_are_the_pickles_that_the_original_wrote_and_read(tmp_path: Path) -> None:
+    samples = [(1, "a", [2.5], b"\xff"), (-(1 << 40), "", [], b"")]
+    (path,) = write(tmp_path, samples, 5)
+    with open(path, "rb") as file:
+        assert pickle.Unpickler(file).load() == samples
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        (tmp_path / "old").write_bytes(pickle.dumps(samples, protocol))
+        assert read_one(str(tmp_path / "old")) == samples
+
+
+def test_pieces_of_json_that_an_earlier_version_wrote_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "part-00000.json"
+    path.write_text(
+        json.dumps([{"tuple": [1, {"bytes": "AP8="}, {"array": "AAA=", "dtype": "<i2", "shape": [1]}]}])
+    )
+    assert read_one(str(path)) == [(1, b"\x00\xff", np.zeros(1, "int16"))]
 
 
 def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="suffix must have one number in it"):
-        split(lambda: iter([1]), 1, suffix="piece.json")
+        split(lambda: iter([1]), 1, suffix="piece.pickle")
     with pytest.raises(ValueError, match="trainer_id must be from 0 to 1, got 2"):
         cluster_files_reader("x-*", 2, 2)
-    with pytest.raises(DatasetError, match=r"no file matches .*part-\*\.json"):
+    with pytest.raises(DatasetError, match=r"no file matches .*part-\*\.pickle"):
         read(tmp_path)

@@ -43,13 +43,6 @@ def test_text_file_can_be_read_again(tmp_path: Path) -> None:
     assert list(read()) == list(read()) == ["1", "2"]
 
 
-def test_readers_that_are_not_available_say_what_to_use_instead() -> None:
-    with pytest.raises(NotImplementedError, match="text_file"):
-        creator.recordio("a-00000")
-    with pytest.raises(NotImplementedError, match="cluster_files_reader"):
-        creator.cloud_reader("a-*", "http://etcd:2379")
-
-
 def test_a_pipe_gives_the_lines_of_a_command(tmp_path: Path) -> None:
     path = tmp_path / "two words.txt"
     path.write_text("a\n\nb \u00e9\nlast", encoding="utf-8")

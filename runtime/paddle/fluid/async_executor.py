@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""AsyncExecutor of Fluid 1.2 to 1.4: passes over files of MultiSlot text."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import to_host
+from paddle.fluid.data_feed_desc import DataFeedDesc
+from paddle.fluid.errors import FluidError, FluidTypeError
+from paddle.fluid.executor import Executor
+from paddle.fluid.multislot.loading import Source, load
+from paddle.fluid.multislot.passes import Printing, printing, run_pass, text
+from paddle.fluid.multislot.samples import batches
+from paddle.fluid.multislot.slots import check_variables
+from paddle.fluid.multislot.source import Pipe
+from paddle.fluid.program.defaults import default_main_program, default_startup_program
+from paddle.fluid.program.program import Program
+from paddle.fluid.run.places import CPUPlace
+from paddle.graph.block import Name
+from paddle.ops.base.lod import plain
+
+__all__ = ["AsyncExecutor"]
+
+
+class AsyncExecutor:
+    """Runs programs over files. `thread_num` threads read and parse them; one trains, so updates are not raced for."""
+
+    def __init__(self, place: CPUPlace | None = None, run_mode: str = "") -> None:
+        """Prepare.
+
+        Raises:
+            FluidTypeError: the place is not a CPU.
+        """
+        if place is not None and not isinstance(place, CPUPlace):
+            raise FluidTypeError(f"AsyncExecutor: expected a CPUPlace, got {place!r}")
+        self._executor = Executor(place or CPUPlace())
+
+    def run_startup_program(self, program: Program | None = None) -> None:
+        """Run a startup program; None is the default one."""
+        self._executor.run(default_startup_program() if program is None else program)
+
+    def run(
+        self,
+        program: Program | None,
+        data_feed: DataFeedDesc,
+        filelist: str | Sequence[str],
+        thread_num: int,
+        fetch: Name | Sequence[Name] | None,
+        mode: str | bool = "",
+        debug: bool = False,
+    ) -> None:
+        """Run a program for each batch of files, and print the mean of what is fetched at the end.
+
+        Args:
+            program: None is the default main program.
+            data_feed: what a line of the files is, and how large batches are.
+            filelist: files, or one.
+            thread_num: threads that read and parse.
+            fetch: variables or names.
+            mode: has no meaning; a boolean is `debug`, as in 1.2.
+            debug: print what is fetched of each batch.
+
+        Raises:
+            FluidError: a slot that is used has no variable; or data_feed or filelist are missing.
+        """
+        if not isinstance(data_feed, DataFeedDesc):
+            raise FluidTypeError(f"AsyncExecutor.run: data_feed: expected a DataFeedDesc, got {data_feed!r}")
+        if not filelist:
+            raise FluidError("AsyncExecutor.run: filelist: expected at least one file")
+        files = (filelist,) if isinstance(filelist, str) else tuple(map(str, filelist))
+        target = default_main_program() if program is None else program
+        slots = check_variables(data_feed.proto_desc.slots, target.global_block())
+        if not any(slot.is_used for slot in slots):
+            raise FluidError(
+                "AsyncExecutor.run: no slot is used: call set_use_slots of the DataFeedDesc first"
+            )
+        source = Source(files, slots, Pipe(data_feed.proto_desc.pipe_command), int(thread_num))
+        told = printing(fetch, None, 1, debug or mode is True)
+        sums: list[Any] = [0.0] * len(told.fetches)
+        steps = 0
+
+        def step(feed: Any, fetches: Sequence[Name]) -> Sequence[Any]:
+            nonlocal steps
+            values = self._executor.run(target, feed, told.fetches, return_numpy=False)
+            steps += 1
+            for at, value in enumerate(values):
+                sums[at] = sums[at] + np.mean(to_host(plain(value.value())))
+            return values
+
+        shown = told if told.totals else Printing((), (), 1)
+        run_pass(step, batches(load(source), data_feed.proto_desc.batch_size), shown)
+        if steps and told.fetches:
+            means = ", ".join(
+                f"{label}: {text(total / steps)}" for label, total in zip(told.labels, sums, strict=True)
+            )
+            sys.stdout.write(f"mean of {steps} batches: {means}\n")
+            sys.stdout.flush()

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Datasets: files of MultiSlot text for `Executor.train_from_dataset`, streamed or held in memory."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddle.fluid.errors import FluidError, FluidTypeError, RunError
+from paddle.fluid.multislot.description import Description
+from paddle.fluid.multislot.loading import Source, load
+from paddle.fluid.multislot.samples import Samples, batches, joined
+from paddle.fluid.multislot.slots import slot_of
+from paddle.fluid.multislot.source import Pipe
+from paddle.fluid.program.variable import Variable
+
+__all__ = ["DatasetFactory", "InMemoryDataset", "QueueDataset"]
+
+
+class DatasetFactory:
+    """Makes datasets by the names of their classes."""
+
+    def create_dataset(self, datafeed_class: str = "QueueDataset") -> QueueDataset | InMemoryDataset:
+        """Return an empty dataset: a QueueDataset or an InMemoryDataset.
+
+        Raises:
+            FluidError: there is no such class.
+        """
+        found = _CLASSES.get(datafeed_class)
+        if found is None:
+            raise FluidError(f"create_dataset: expected one of {', '.join(_CLASSES)}, got {datafeed_class!r}")
+        return found()
+
+
+class DatasetBase:
+    """What both kinds are told: files, slots, a pipe command, threads and the size of a batch.
+
+    Attributes:
+        thread_num: threads that read and parse files; a dataset of one thread keeps their order.
+    """
+
+    feed_name = ""
+
+    def __init__(self) -> None:
+        self.thread_num = 1
+        self._description = Description(self.feed_name)
+        self._files: tuple[str, ...] = ()
+        self._hdfs = ("", "")
+
+    def set_use_var(self, var_list: Sequence[Variable]) -> None:
+        """Say which variables the slots of a line fill, in the order of the line.
+
+        Those with a LoD level get sequences, others arrays of as many values a sample as they have.
+
+        Raises:
+            FluidError: one is neither int64 nor float32, or comes twice.
+        """
+        slots = []
+        for variable in var_list:
+            if not isinstance(variable, Variable):
+                raise FluidTypeError(f"set_use_var: expected variables, got {variable!r}")
+            slots.append(slot_of(variable))
+        names = [slot.name for slot in slots]
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise FluidError(f"set_use_var: {', '.join(sorted(twice))} comes twice")
+        self._description.slots = slots
+
+    def set_pipe_command(self, pipe_command: str) -> None:
+        """Say what each file goes through: a command for a shell that reads a file and writes MultiSlot text."""
+        self._description.pipe_command = pipe_command
+
+    def set_batch_size(self, batch_size: int) -> None:
+        """Set the number of samples in a batch; the last one may have fewer."""
+        size = int(batch_size)
+        if size < 1:
+            raise FluidError(f"set_batch_size: expected at least 1, got {batch_size!r}")
+        self._description.batch_size = size
+
+    def set_thread(self, thread_num: int) -> None:
+        """Set the number of threads that read and parse files, at most one a file."""
+        self.thread_num = max(1, int(thread_num))
+
+    def set_filelist(self, filelist: Sequence[str]) -> None:
+        """Set the files of a pass."""
+        if isinstance(filelist, str):
+            raise FluidTypeError(f"set_filelist: expected a list of files, got the text {filelist!r}")
+        self._files = tuple(map(str, filelist))
+
+    def set_hdfs_config(self, fs_name: str, fs_ugi: str) -> None:
+        """Set the file system, and `user,password`, of files whose paths begin with hdfs: or afs:."""
+        self._hdfs = (fs_name, fs_ugi)
+
+    def desc(self) -> str:
+        """Return the description as the text of a DataFeedDesc."""
+        return str(self._description)
+
+    def batches(self, threads: int = 0) -> Iterator[Samples]:
+        """Yield the batches of a pass.
+
+        Args:
+            threads: that read; 0: as `set_thread` says.
+        """
+        return batches(self._samples(threads), self._description.batch_size)
+
+    def _samples(self, threads: int = 0) -> Iterator[Samples]:
+        if not self._description.slots:
+            raise RunError("the dataset has no slots: call set_use_var first")
+        if not self._files:
+            raise RunError("the dataset has no files: call set_filelist first")
+        pipe = Pipe(self._description.pipe_command, self._hdfs)
+        return load(Source(self._files, tuple(self._description.slots), pipe, threads or self.thread_num))
+
+
+class QueueDataset(DatasetBase):
+    """Reads its files anew in each pass, as training goes on."""
+
+    feed_name = "MultiSlotDataFeed"
+
+    def local_shuffle(self) -> None:
+        """Not possible: samples are not held.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError("a QueueDataset cannot be shuffled: use an InMemoryDataset")
+
+    def global_shuffle(self, fleet: Any = None) -> None:
+        """Not possible; see `local_shuffle`."""
+        self.local_shuffle()
+
+
+class InMemoryDataset(DatasetBase):
+    """Holds its samples in memory, where they can be shuffled.
+
+    `random.seed(n)` of Python makes the order of a shuffle repeatable.
+    """
+
+    feed_name = "MultiSlotInMemoryDataFeed"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: Samples | None = None
+        self._order: NDArray[np.int64] | None = None
+
+    def set_queue_num(self, queue_num: int) -> None:
+        """Do nothing: one thread makes batches."""
+
+    def set_fleet_send_batch_size(self, fleet_send_batch_size: int = 1024) -> None:
+        """Do nothing: samples are not sent."""
+
+    def load_into_memory(self) -> None:
+        """Read all files; what was held before is released."""
+        self.release_memory()
+        parts = list(self._samples())
+        if not parts:
+            raise RunError(f"the files have no samples: {', '.join(self._files[:5])}")
+        self._held = joined(parts)
+
+    def preload_into_memory(self, thread_num: int | None = None) -> None:
+        """Read all files, as `load_into_memory` does, and return when they are read."""
+        if thread_num is not None:
+            self.set_thread(thread_num)
+        self.load_into_memory()
+
+    def wait_preload_done(self) -> None:
+        """Do nothing: `preload_into_memory` has waited."""
+
+    def local_shuffle(self) -> None:
+        """Put the samples of this process into random order."""
+        order = np.arange(self._loaded().count)
+        np.random.default_rng(random.getrandbits(64)).shuffle(order)
+        self._order = order
+
+    def global_shuffle(self, fleet: Any = None, thread_num: int = 12) -> None:
+        """Shuffle the samples of all trainers; without a fleet, or with a fleet of one, those of this process.
+
+        Raises:
+            RunError: the fleet has several trainers: samples are not exchanged between them.
+        """
+        trainers = 1 if fleet is None else int(fleet.worker_num())
+        if trainers > 1:
+            raise RunError(
+                f"global_shuffle: samples are not exchanged between {trainers} trainers. Give every trainer other "
+                "files in each pass (set_filelist), and call local_shuffle"
+            )
+        self.local_shuffle()
+
+    def release_memory(self) -> None:
+        """Forget the samples."""
+        self._held = self._order = None
+
+    def get_memory_data_size(self, fleet: Any = None) -> int:
+        """Return the number of samples of this process; 0 if none were loaded."""
+        return 0 if self._held is None else self._held.count
+
+    def get_shuffle_data_size(self, fleet: Any = None) -> int:
+        """Return the number of samples that were shuffled."""
+        return 0 if self._order is None else len(self._order)
+
+    def batches(self, threads: int = 0) -> Iterator[Samples]:
+        """Yield the batches of a pass over what is held."""
+        held, order, size = self._loaded(), self._order, self._description.batch_size
+        for start in range(0, held.count, size):
+            if order is None:
+                yield held.part(start, start + size)
+            else:
+                yield held.take(order[start : start + size])
+
+    def _loaded(self) -> Samples:
+        if self._held is None:
+            raise RunError("the dataset holds no samples: call load_into_memory first")
+        return self._held
+
+
+_CLASSES: Mapping[str, type[QueueDataset | InMemoryDataset]] = {
+    "QueueDataset": QueueDataset,
+    "InMemoryDataset": InMemoryDataset,
+}

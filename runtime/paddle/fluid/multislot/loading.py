@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files read and parsed by threads: thread p of n takes files p, p + n, ...
+
+Samples of one thread come in the order of its files. Blocks of several threads alternate, so that the same files and
+the same number of threads always give the same order.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from paddle.fluid.multislot.samples import Samples
+from paddle.fluid.multislot.slots import Slot
+from paddle.fluid.multislot.source import Pipe
+from paddle.fluid.multislot.text import parse
+from paddle.reader.channel import Channel, pump, running
+
+_AHEAD = 4  # blocks of a thread
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Source:
+    """What to read, and how.
+
+    Attributes:
+        files: paths.
+        slots: of a line.
+        pipe: what files go through.
+        threads: that read and parse, at most one a file.
+    """
+
+    files: tuple[str, ...]
+    slots: tuple[Slot, ...]
+    pipe: Pipe
+    threads: int = 1
+
+
+def load(source: Source) -> Iterator[Samples]:
+    """Yield the samples of all files, many at a time.
+
+    Raises:
+        OSError: a file cannot be read.
+        PipeError: a pipe command failed.
+        DataLineError: a line is damaged.
+    """
+    count = max(1, min(source.threads, len(source.files)))
+    shares = [source.files[at::count] for at in range(count)]
+    if count == 1:
+        yield from _parsed(source, source.files)
+        return
+    channels: list[Channel[Samples]] = [Channel(_AHEAD) for _ in shares]
+    jobs = [
+        partial(pump, partial(_parsed, source, share), channel)
+        for share, channel in zip(shares, channels, strict=True)
+    ]
+    with running(jobs, channels):
+        alternating = [iter(channel) for channel in channels]
+        while alternating:
+            for each in list(alternating):
+                block = next(each, None)
+                if block is None:
+                    alternating.remove(each)
+                else:
+                    yield block
+
+
+def _parsed(source: Source, files: Sequence[str]) -> Iterator[Samples]:
+    for path in files:
+        warned = False
+        for block in source.pipe.blocks(path):
+            found = parse(block, source.slots)
+            if found.longer_line is not None and not warned:
+                warned = True
+                logger.warning(
+                    "%s, line %d: there are more values than its %d slots have; they are ignored, here and in other "
+                    "lines of the file",
+                    block.source,
+                    found.longer_line,
+                    len(source.slots),
+                )
+            if found.samples.count:
+                yield found.samples

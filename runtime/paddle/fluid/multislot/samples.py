@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samples in columns: the values of each slot one after the other, and where those of each sample begin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddle.fluid.errors import FluidError
+from paddle.fluid.multislot.slots import Slot
+from paddle.ops.base.lod import LoDArray, ends_of
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Column:
+    """The values of one slot. Arrays may be views; nobody changes them.
+
+    Attributes:
+        values: (all values,) int64 or float32.
+        offsets: (samples + 1,) int64 from 0: sample i has values[offsets[i]:offsets[i + 1]].
+    """
+
+    values: NDArray[Any]
+    offsets: NDArray[np.int64]
+
+    def part(self, start: int, end: int) -> Self:
+        """Return the samples from `start` to before `end`, as views."""
+        offsets = self.offsets[start : end + 1]
+        return type(self)(self.values[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+    def take(self, rows: NDArray[np.int64]) -> Self:
+        """Return the samples of these numbers, in their order."""
+        starts = self.offsets[rows]
+        ends = ends_of(self.offsets[rows + 1] - starts)
+        places = np.repeat(starts - ends[:-1], np.diff(ends)) + np.arange(ends[-1])
+        return type(self)(self.values[places], ends)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Samples:
+    """A column for each of the slots that are used.
+
+    Attributes:
+        slots: those that are used.
+        columns: one each.
+        count: of samples.
+    """
+
+    slots: tuple[Slot, ...]
+    columns: tuple[Column, ...]
+    count: int
+
+    def part(self, start: int, end: int) -> Samples:
+        """Return the samples from `start` to before `end`, as views."""
+        end = min(end, self.count)
+        return Samples(self.slots, tuple(column.part(start, end) for column in self.columns), end - start)
+
+    def take(self, rows: NDArray[np.int64]) -> Samples:
+        """Return the samples of these numbers, in their order."""
+        return Samples(self.slots, tuple(column.take(rows) for column in self.columns), len(rows))
+
+    def feed(self) -> dict[str, Any]:
+        """Return name -> array of a dense slot, (samples, ...), or `LoDArray` of sequences, (values, 1).
+
+        Raises:
+            FluidError: a dense slot has other numbers of values from sample to sample.
+        """
+        return {
+            slot.name: self._dense(slot, column)
+            if slot.is_dense
+            else LoDArray(column.values[:, None], (column.offsets,))
+            for slot, column in zip(self.slots, self.columns, strict=True)
+        }
+
+    def _dense(self, slot: Slot, column: Column) -> NDArray[Any]:
+        lengths = np.diff(column.offsets)
+        if (lengths != lengths[0]).any():
+            raise FluidError(
+                f"slot {slot.name!r} is dense, but samples of one batch have from {lengths.min()} to "
+                f"{lengths.max()} values: declare its variable with lod_level=1 for sequences"
+            )
+        try:
+            return column.values.reshape(self.count, *slot.shape)
+        except ValueError as error:
+            raise FluidError(
+                f"slot {slot.name!r}: {lengths[0]} values a sample do not fit its variable's shape {slot.shape}"
+            ) from error
+
+
+def joined(parts: Sequence[Samples]) -> Samples:
+    """Return all samples of several parts, at least one, of the same slots."""
+    if len(parts) == 1:
+        return parts[0]
+    columns = [
+        Column(
+            np.concatenate([column.values for column in same]),
+            ends_of(np.concatenate([np.diff(column.offsets) for column in same])),
+        )
+        for same in zip(*(part.columns for part in parts), strict=True)
+    ]
+    return Samples(parts[0].slots, tuple(columns), sum(part.count for part in parts))
+
+
+def batches(parts: Iterable[Samples], size: int) -> Iterator[Samples]:
+    """Yield batches of `size` samples; the last has what is left over."""
+    waiting: list[Samples] = []
+    count = 0
+    for part in parts:
+        waiting.append(part)
+        count += part.count
+        if count < size:
+            continue
+        whole = joined(waiting)
+        full = count - count % size
+        for start in range(0, full, size):
+            yield whole.part(start, start + size)
+        count -= full
+        waiting = [whole.part(full, whole.count)] if count else []
+    if count:
+        yield joined(waiting)

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of MultiSlot text, as they are or as a command makes them of others, in blocks of whole lines.
+
+A pipe command gets a file on its standard input and is run by a shell, as its user wrote it: `python reader.py | sort`.
+Its `python` is the interpreter of this process. Files that end in .gz are unpacked before; those of hdfs: and afs: are
+read by the `hadoop` command. Every command must exit with 0, or reading ends in an error.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import IO, BinaryIO
+
+from paddle.fluid.errors import RunError
+from paddle.fluid.multislot.text import Block
+
+PLAIN = "cat"
+BLOCK_BYTES = 1 << 20
+_TAIL = 2000
+_EXIT_S = 10.0
+
+
+class PipeError(RunError):
+    """A command that data came from failed.
+
+    Attributes:
+        path: the file that it was given.
+        status: its exit status; negative: the signal that killed it.
+        errors: the end of what it wrote to its standard error.
+    """
+
+    def __init__(self, path: str, command: str, status: int, errors: str) -> None:
+        ended = f"was killed by signal {-status}" if status < 0 else f"exited with {status}"
+        shown = errors.strip() or "it wrote nothing to its standard error"
+        super().__init__(f"{path}: the pipe command {command!r} {ended}: {shown}")
+        self.path, self.status, self.errors = path, status, errors
+
+
+@dataclass(frozen=True)
+class Pipe:
+    """How files are opened.
+
+    Attributes:
+        command: what each goes through; `cat`: nothing.
+        hdfs: name and user of the file system of hdfs: and afs: paths, or empty.
+    """
+
+    command: str = PLAIN
+    hdfs: tuple[str, str] = ("", "")
+
+    def blocks(self, path: str) -> Iterator[Block]:
+        """Yield the lines of a file.
+
+        Raises:
+            OSError: it cannot be opened.
+            PipeError: a command failed; lines before it were given.
+        """
+        source = path if self.command == PLAIN else f"{path}, output of {self.command!r}"
+        rest, line = b"", 1
+        with self._opened(path) as stream:
+            while data := stream.read(BLOCK_BYTES):
+                end = data.rfind(b"\n") + 1
+                if not end:
+                    rest += data
+                    continue
+                text = rest + data[:end]
+                rest = data[end:]
+                yield Block(text, source, line)
+                line += text.count(b"\n")
+        # Not before its command is known to have ended well: half a line may be what a failed one left.
+        if rest:
+            yield Block(rest, source, line)
+
+    @contextmanager
+    def _opened(self, path: str) -> Iterator[BinaryIO]:
+        with ExitStack() as stack:
+            stream: IO[bytes]
+            unpacking = self._unpacking(path)
+            if unpacking:
+                stream = stack.enter_context(_output(path, unpacking, None))
+            else:
+                stream = stack.enter_context(open(path, "rb"))
+            if self.command != PLAIN:
+                stream = stack.enter_context(_output(path, _shell(self.command), stream))
+            yield stream  # type: ignore[misc]
+
+    def _unpacking(self, path: str) -> list[str]:
+        if path.startswith(("hdfs:", "afs:")):
+            name, user = self.hdfs
+            options = [f"-Dfs.default.name={name}", f"-Dhadoop.job.ugi={user}"] if name else []
+            return ["hadoop", "fs", *options, "-text", path]
+        return ["gzip", "-dc", path] if path.endswith(".gz") else []
+
+
+def _shell(command: str) -> list[str]:
+    """Return the arguments that run a command; where there is bash, each part of a pipeline must exit with 0."""
+    bash = shutil.which("bash")
+    return [bash, "-o", "pipefail", "-c", command] if bash else ["/bin/sh", "-c", command]
+
+
+@contextmanager
+def _output(path: str, argv: Sequence[str], source: IO[bytes] | None) -> Iterator[IO[bytes]]:
+    environ = {
+        **os.environ,
+        "PATH": os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")]),
+    }
+    with tempfile.TemporaryFile() as errors:
+        try:
+            process = subprocess.Popen(
+                argv,
+                stdin=source if source is not None else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environ,
+            )
+        except OSError as error:
+            raise PipeError(path, argv[-1], 127, f"{argv[0]}: {error.strerror}") from error
+        command = argv[-1] if "-c" in argv else " ".join(argv)
+        whole = False
+        try:
+            assert process.stdout is not None
+            with process.stdout as stream:
+                yield stream
+                whole = not stream.read(1)
+            status = process.wait()
+        finally:
+            # A reader that stops early leaves a command that may never notice.
+            if process.poll() is None:
+                process.kill()
+                process.wait(_EXIT_S)
+        size = errors.seek(0, os.SEEK_END)
+        errors.seek(max(0, size - _TAIL))
+        said = errors.read().decode(errors="replace")
+        if status and whole:
+            raise PipeError(path, command, status, said)
+        sys.stderr.write(said)

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""recordio files: records in chunks, each with a checksum and a compressor.
+
+A chunk is a header of five uint32, little endian, and its records, compressed as one: uint32 length | bytes, each.
+The header is magic | checksum | compressor | size | records in files of v2 and its Go tools, and magic | records |
+checksum | compressor | size in those of Fluid. The checksum, a CRC-32 of the compressed records, tells them apart.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, NamedTuple, Self
+
+from paddle.errors import PaddleError
+from paddle.reader import snappy
+
+MAGIC = 0x01020304
+MAX_CHUNK = 1 << 30
+CHUNK_BYTES = 32 << 20
+_FIELDS, _LENGTH = struct.Struct("<5I"), struct.Struct("<I")
+
+
+class Compressor(enum.IntEnum):
+    """How the records of a chunk are compressed."""
+
+    NoCompress = 0
+    Snappy = 1
+    Gzip = 2
+
+
+class Layout(enum.Enum):
+    """The order of a header's fields behind the magic number."""
+
+    V2 = ("checksum", "compressor", "size", "records")
+    FLUID = ("records", "checksum", "compressor", "size")
+
+
+class RecordFileError(PaddleError, ValueError):
+    """A recordio file is damaged, or is none.
+
+    Attributes:
+        path: of the file.
+    """
+
+    def __init__(self, path: str | PathLike[str], message: str) -> None:
+        super().__init__(f"{path}: {message}")
+        self.path = Path(path)
+
+
+class _Header(NamedTuple):
+    records: int
+    checksum: int
+    compressor: int
+    size: int
+
+
+def read_records(path: str | PathLike[str]) -> Iterator[bytes]:
+    """Yield the records of a file, one chunk in memory at a time.
+
+    Raises:
+        RecordFileError: at the first chunk that is damaged or cut short; records before it were given.
+    """
+    with open(path, "rb") as file:
+        left, at = file.seek(0, 2), 0
+        file.seek(0)
+        while at < left:
+            header, payload = _chunk(file, path, at, left)
+            yield from _split(path, at, header, _unpacked(path, at, header, payload))
+            at += _FIELDS.size + header.size
+
+
+class Writer:
+    """Writes a file, which appears under its name when it is closed. Not thread-safe.
+
+    As a context manager it is closed at the end, and discarded if an error ends it.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        compressor: Compressor = Compressor.Snappy,
+        max_num_records: int = 0,
+        layout: Layout = Layout.V2,
+    ) -> None:
+        """Begin a file.
+
+        Args:
+            path: of the file.
+            compressor: of its chunks.
+            max_num_records: records of a chunk, at most; 0: as many as fit 32 MiB.
+            layout: of its headers.
+        """
+        self._path, self._part = Path(path), Path(f"{path}.part")
+        self._compressor, self._most, self._layout = Compressor(compressor), max_num_records, layout
+        self._records: list[bytes] = []
+        self._bytes = 0
+        self._file = self._part.open("wb")
+
+    def write(self, record: bytes) -> None:
+        """Append a record."""
+        if self._records and self._bytes + len(record) > CHUNK_BYTES:
+            self._flush()
+        self._records.append(record)
+        self._bytes += len(record)
+        if len(self._records) == self._most:
+            self._flush()
+
+    def close(self) -> None:
+        """Write what is left and give the file its name; does nothing the second time."""
+        if self._file.closed:
+            return
+        self._flush()
+        self._file.close()
+        self._part.replace(self._path)
+
+    def discard(self) -> None:
+        """End without a file."""
+        self._file.close()
+        self._part.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+    def _flush(self) -> None:
+        if not self._records:
+            return
+        plain = b"".join(part for each in self._records for part in (_LENGTH.pack(len(each)), each))
+        payload = _COMPRESS[self._compressor](plain)
+        header = _Header(len(self._records), zlib.crc32(payload), self._compressor, len(payload))
+        fields = [getattr(header, name) for name in self._layout.value]
+        self._file.write(_FIELDS.pack(MAGIC, *fields) + payload)
+        self._records, self._bytes = [], 0
+
+
+def _chunk(file: BinaryIO, path: str | PathLike[str], at: int, end: int) -> tuple[_Header, bytes]:
+    raw = file.read(_FIELDS.size)
+    if len(raw) < _FIELDS.size:
+        raise RecordFileError(path, f"it is cut short: the chunk at byte {at} ends inside its header")
+    magic, *fields = _FIELDS.unpack(raw)
+    if magic != MAGIC:
+        raise RecordFileError(
+            path, f"no recordio chunk begins at byte {at}: expected {MAGIC:#010x}, got {magic:#010x}"
+        )
+    begin, cut = at + _FIELDS.size, False
+    for layout in Layout:
+        header = _Header(**dict(zip(layout.value, fields, strict=True)))
+        if header.compressor not in Compressor.__members__.values():
+            continue
+        if header.size > end - begin:
+            cut = True
+            continue
+        file.seek(begin)
+        payload = file.read(header.size)
+        if zlib.crc32(payload) == header.checksum:
+            return header, payload
+    if cut:
+        raise RecordFileError(path, f"it is cut short or damaged: the chunk at byte {at} is not all there")
+    raise RecordFileError(path, f"the chunk at byte {at} is damaged: its checksum is wrong")
+
+
+def _unpacked(path: str | PathLike[str], at: int, header: _Header, payload: bytes) -> bytes:
+    try:
+        return _DECOMPRESS[Compressor(header.compressor)](payload)
+    except (snappy.SnappyError, zlib.error, ValueError) as error:
+        raise RecordFileError(path, f"the chunk at byte {at} cannot be decompressed: {error}") from error
+
+
+def _split(path: str | PathLike[str], at: int, header: _Header, plain: bytes) -> Iterator[bytes]:
+    begin = 0
+    for number in range(header.records):
+        end = begin + _LENGTH.size
+        size = _LENGTH.unpack_from(plain, begin)[0] if end <= len(plain) else 0
+        if end + size > len(plain):
+            raise RecordFileError(
+                path,
+                f"the chunk at byte {at} is damaged: record {number} of {header.records} leaves its {len(plain)} bytes",
+            )
+        yield plain[end : end + size]
+        begin = end + size
+    if begin != len(plain):
+        raise RecordFileError(
+            path,
+            f"the chunk at byte {at} is damaged: {len(plain) - begin} bytes follow its {header.records} records",
+        )
+
+
+def _gunzip(payload: bytes) -> bytes:
+    reader = zlib.decompressobj(wbits=31)
+    plain = reader.decompress(payload, MAX_CHUNK)
+    if reader.unconsumed_tail:
+        raise ValueError(f"it holds more than {MAX_CHUNK} bytes")
+    if not reader.eof:
+        raise ValueError("its gzip data ends too early")
+    return plain
+
+
+def _gzip(plain: bytes) -> bytes:
+    writer = zlib.compressobj(wbits=31)
+    return writer.compress(plain) + writer.flush()
+
+
+_COMPRESS: Mapping[Compressor, Callable[[bytes], bytes]] = {
+    Compressor.NoCompress: lambda plain: plain,
+    Compressor.Snappy: snappy.compress,
+    Compressor.Gzip: _gzip,
+}
+_DECOMPRESS: Mapping[Compressor, Callable[[bytes], bytes]] = {
+    Compressor.NoCompress: lambda payload: payload,
+    Compressor.Snappy: lambda payload: snappy.decompress(payload, MAX_CHUNK),
+    Compressor.Gzip: _gunzip,
+}
