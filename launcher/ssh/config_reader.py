@@ -18,7 +18,6 @@ Options = dict[str, list[str]]
 
 SEVERAL = ("identityfile", "certificatefile")  # each line adds one
 LISTS = ("userknownhostsfile", "globalknownhostsfile")
-_RAW = ("proxycommand", "proxyjump")  # the rest of the line; the first of the two counts
 _TIMES = ("connecttimeout", "serveraliveinterval")
 _CRITERION = re.compile(
     r"(all)(?=\s|$)|(host|originalhost|user|localuser)(?:\s*=\s*|\s+)([^\s\"'#]+)", re.IGNORECASE
@@ -73,8 +72,14 @@ class _Reader:
         if name in SEVERAL:
             given = self.options.setdefault(name, [])
             given += [value for value in values if value not in given]
-        elif not any(one in self.options for one in (_RAW if name in _RAW else (name,))):
+        elif name not in self.options and not self._is_excluded(name):
             self.options[name] = values
+
+    def _is_excluded(self, name: str) -> bool:
+        """Whether the other way to a proxy was named first; `ProxyJump none` excludes no ProxyCommand."""
+        if name == "proxycommand":
+            return self.options.get("proxyjump", ["none"]) != ["none"]
+        return name == "proxyjump" and "proxycommand" in self.options
 
     def _is_of_host(self, line: Line) -> bool:
         patterns = line.words()
