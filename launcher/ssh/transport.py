@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import paramiko
+from paramiko.common import cMSG_CHANNEL_REQUEST
 from paramiko.packet import Packetizer
 
 QUIET_S = 15.0  # after so long without a byte a connection asks whether there is still somebody
@@ -109,6 +110,16 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
         quiet_s = min(alive_s or QUIET_S, QUIET_S)
         self.sock.settimeout(quiet_s)
         self.set_keepalive(int(quiet_s))
+
+    def kill(self, channel: paramiko.Channel) -> None:
+        """Ask the server to kill the command of a channel; one may refuse, as OpenSSH does for root's."""
+        request = paramiko.Message()
+        request.add_byte(cMSG_CHANNEL_REQUEST)
+        request.add_int(channel.remote_chanid)
+        request.add_string("signal")
+        request.add_boolean(False)
+        request.add_string("KILL")
+        self._send_user_message(request)
 
     def _parse_kex_init(self, m: paramiko.Message) -> None:
         """Name what the server offers where the library supports none of it."""
