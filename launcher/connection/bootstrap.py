@@ -12,6 +12,7 @@ import base64
 import hashlib
 import importlib.util
 import marshal
+import re
 import secrets
 import sys
 import threading
@@ -51,6 +52,9 @@ RECONNECT = (
 )
 LOADER = "agent.bootstrap"
 NONCE_BYTES = 16
+SHORTEST_RUN = 24  # letters and digits of the agent's code: so many are nothing else
+REPEATED = "[the agent's code]"
+_RUN = re.compile(f"[A-Za-z0-9+/=]{{{SHORTEST_RUN},}}")
 _packing = threading.Lock()
 _packed_agents: dict[Path, PackedAgent] = {}
 _MARSHAL = 2  # a form that every Python 3 reads
@@ -100,6 +104,17 @@ class Bootstrap:
             tail=2 * NONCE_BYTES + 1,
             loader=LOADER,
         )
+
+    def without_code(self, text: str) -> str:
+        """A text of the node without the agent's code, which a shell may repeat that took it for its commands."""
+        return _RUN.sub(lambda run: REPEATED if self._is_ours(run[0]) else run[0], text)
+
+    def is_repeated_in(self, text: str) -> bool:
+        """Whether a text of the node has some of the agent's code."""
+        return any(map(self._is_ours, _RUN.findall(text)))
+
+    def _is_ours(self, run: str) -> bool:
+        return run[:SHORTEST_RUN].encode() in self.first_bytes
 
 
 def agent_bootstrap(agent_dir: Path = AGENT_DIR) -> Bootstrap:

@@ -13,13 +13,14 @@ carries the conversation on, and nothing of it is lost or comes twice.
 from __future__ import annotations
 
 import queue
+import re
 import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from launcher.connection.carrier import Carrier, Stream
+from launcher.connection.carrier import TAKEN_FOR_COMMANDS, Carrier, Stream
 from launcher.connection.event_queue import is_full
 from launcher.connection.protocol import Decoder, Fields, FrameError
 from launcher.connection.reactor import Reactor
@@ -27,6 +28,8 @@ from launcher.connection.reconnect import ReconnectKey
 from launcher.connection.replay import ACK_EACH
 from launcher.connection.send_queue import Frame, SendQueue
 from launcher.text.wrapping import visible
+
+_NO_SHELL = re.compile(r"account is (?:currently )?not available|\bnologin\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -200,7 +203,10 @@ class Link:
             if carrier is not self._carrier:
                 return
             self.read_at = time.monotonic()
-            for kind, fields, body in self._decoder.feed(data):
+            messages = self._decoder.feed(data)
+            if not self._decoder.started and carrier.stream.bootstrap.is_repeated_in(self._decoder.noise):
+                raise FrameError(TAKEN_FOR_COMMANDS)
+            for kind, fields, body in messages:
                 if not self._has_greeted:
                     self._has_greeted = True
                     self._outgoing.greeted(fields.get("magic"))
@@ -239,11 +245,10 @@ class Link:
         if self._closed and not reason:
             reason = "the link was closed"
         if not (self._decoder.started or self._closed):
-            reason = reason or "no node agent started"
-            if self._decoder.noise:
-                reason += f"; the login said {self._decoder.noise!r}"
-            if ": " not in ended:  # nothing on its standard error tells why
-                reason += "; see what ~/.bashrc does there without a terminal (exit, exec, a wait for input)"
+            code = carrier.stream.bootstrap
+            ended = code.without_code(ended)
+            reason = unstarted(reason, code.without_code(self._decoder.noise), ended)
+            ended = ended.replace("the node agent ended", "the login ended")
         self._lose(_on_one_line("; ".join(part for part in (reason, ended) if part)))
 
     def _lose(self, reason: str) -> None:
@@ -267,6 +272,29 @@ class Link:
         carrier = self._carrier
         if carrier is not None:
             carrier.write_soon()
+
+
+def unstarted(fault: str, said: str, ended: str) -> str:
+    """Why no agent started, and where to look.
+
+    Args:
+        said: the output of the login.
+        ended: the end of its stream.
+    """
+    reason = fault or "no node agent started"
+    reason += f"; the login said {said!r}" if said else ""
+    if _NO_SHELL.search(f"{said} {ended}"):
+        return f"{reason}; the user's login shell lets nobody in: log in as another user, or change it (usermod -s)"
+    if "with status" in ended and said:
+        return (
+            f"{reason}; another program ran: see ForceCommand in sshd_config, command= in ~/.ssh/authorized_keys, "
+            "the user's login shell, and ~/.bashrc"
+        )
+    if ": " in ended and not fault:  # its standard error says why
+        return reason
+    return (
+        f"{reason}; see what ~/.bashrc does there without a terminal (exit, exec, a wait for input, a stop)"
+    )
 
 
 def _on_one_line(told: str) -> str:

@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from launcher.ssh.route import Hop
+from launcher.ssh.host_config import HostConfig
 from launcher.ssh.transport import QuietTransport
 
-Hops = tuple[Hop, ...]
+Hops = tuple[HostConfig, ...]
 
 
 class _Shared:

@@ -3,7 +3,7 @@
 
 A key that differs from a known one is refused, whatever the options. A new one is refused or, if the user asked
 for it, appended; no line is ever changed or removed. The files are read as OpenSSH reads them: hashed names,
-patterns, several keys per host, @revoked. Certificates (@cert-authority) are not used.
+patterns, several keys per host, @revoked. Certificates (@cert-authority) cannot be checked, which the error says.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 import paramiko
 from paramiko.hostkeys import HostKeys
 
-SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
 REVOKED = "@revoked"
+AUTHORITY = "@cert-authority"
 
 _appending = threading.Lock()
 
@@ -35,6 +35,14 @@ class HostKeyError(Exception):
 
 class UnknownHostKeyError(HostKeyError):
     """known_hosts has no key for the host."""
+
+
+class CertifiedHostError(HostKeyError):
+    """known_hosts has no key for the host, but an authority that certifies it."""
+
+    def __init__(self, name: str, key: paramiko.PKey, line: KnownLine) -> None:
+        super().__init__(name, key)
+        self.line = line
 
 
 class ChangedHostKeyError(HostKeyError):
@@ -92,7 +100,7 @@ class KnownHosts:
     """What known_hosts files say; each is read once, and again when it changed. Any thread may ask.
 
     Args:
-        accept_new: append keys of hosts that none of the files names to the first file.
+        accept_new: append keys of hosts that none of the files names to the user's first file.
     """
 
     def __init__(self, accept_new: bool) -> None:
@@ -104,17 +112,20 @@ class KnownHosts:
         """Types of the keys that are known of a host: a server has to show one of these."""
         return [line.key_type for line in self._about(paths, name) if not line.marker]
 
-    def check(self, paths: Sequence[Path], name: str, key: paramiko.PKey) -> None:
+    def check(
+        self, paths: Sequence[Path], name: str, key: paramiko.PKey, system: Sequence[Path] = ()
+    ) -> None:
         """Judge the key that a host presented.
 
         Args:
-            paths: files to read; a missing one counts as empty.
+            paths: the user's files; a missing one counts as empty.
+            system: more files, where no key is added.
 
         Raises:
             HostKeyError: it is not accepted.
             OSError: a file cannot be read or written.
         """
-        lines = self._about(paths, name)
+        lines = self._about((*paths, *system), name)
         same = [line for line in lines if line.key == key.get_base64()]
         known = [line for line in lines if not line.marker]
         for line in same:
@@ -125,8 +136,12 @@ class KnownHosts:
         if known:
             raise ChangedHostKeyError(name, key, known)
         if not self._accept_new:
+            for line in lines:
+                if line.marker == AUTHORITY:
+                    raise CertifiedHostError(name, key, line)
             raise UnknownHostKeyError(name, key)
-        _append(paths[0], f"{name} {key.get_name()} {key.get_base64()}\n")
+        for path in paths[:1]:
+            _append(path, f"{name} {key.get_name()} {key.get_base64()}\n")
 
     def _about(self, paths: Sequence[Path], name: str) -> list[KnownLine]:
         found = []

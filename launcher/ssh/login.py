@@ -9,36 +9,38 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
+import signal
 import socket
 import subprocess
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+import fabric
 import paramiko
-from paramiko.ssh_exception import PasswordRequiredException, SSHException
+from paramiko.ssh_exception import SSHException
 
 from launcher.config.hosts import Host
 from launcher.config.settings import SshSettings
 from launcher.connection.bootstrap import Bootstrap, agent_bootstrap, reconnect_bootstrap
 from launcher.connection.shell import agent_command
 from launcher.errors import ConnectError
+from launcher.ssh.host_config import HostConfig
 from launcher.ssh.jump_hosts import Jumps
 from launcher.ssh.known_hosts import HostKeyError, KnownHosts, known_name
 from launcher.ssh.login_errors import BROKEN, Attempt, explain, is_worth_another_try
 from launcher.ssh.reasons import check_keys
 from launcher.ssh.resolver import open_tcp
 from launcher.ssh.retry import TurnedAwayError, patiently
-from launcher.ssh.route import Hop, Routes
+from launcher.ssh.route import Routes
 from launcher.ssh.stream import SshStream
-from launcher.ssh.transport import QuietTransport
+from launcher.ssh.transport import GREETING, QuietTransport
+from launcher.ssh.user_keys import KeyRing
 
 STEPS_OF_A_LOGIN = 4  # name, TCP, handshake, authentication
 WINDOW = 1 << 20  # bytes of a node that may wait here unread; as much a round trip is the most that comes
 REAP_S = 1.0  # for a ProxyCommand to end
+_NOTHING_OF_ITS_OWN = fabric.Config(ssh_config=paramiko.SSHConfig(), lazy=True)  # all values are given
 
 
 class FabricLogins:
@@ -46,9 +48,7 @@ class FabricLogins:
 
     def __init__(self, options: SshSettings) -> None:
         self._options = options
-        self._routes = Routes(
-            options.config, options.known_hosts, options.identity_files, options.jump, dict(options.host_keys)
-        )
+        self._routes = Routes(options)
         self._keys = KeyRing()
         self._known = KnownHosts(options.accept_new_host_keys)
         self._jumps = Jumps(STEPS_OF_A_LOGIN * options.connect_timeout_s)
@@ -86,7 +86,7 @@ class FabricLogins:
         *jumps, last = self.hops(host)
         return (*(hop.text for hop in jumps), *[last.proxy_command] * bool(last.proxy_command), last.text)
 
-    def hops(self, host: Host) -> tuple[Hop, ...]:
+    def hops(self, host: Host) -> tuple[HostConfig, ...]:
         """The logins to make on the way to a node, the last one there.
 
         Raises:
@@ -94,18 +94,20 @@ class FabricLogins:
         """
         check_keys(self._options, host)
         try:
-            return tuple(self._routes.to(host))
-        except (OSError, ValueError, SSHException) as error:
-            raise ConnectError(host.text, f"the ssh config {self._options.config}: {error}.") from error
+            return self._routes.to(host)
+        except (OSError, ValueError) as error:
+            raise ConnectError(host.text, f"the ssh config cannot be used: {error}.") from error
 
-    def _log_in(self, host: Host, hops: tuple[Hop, ...], python: str, bootstrap: Bootstrap) -> SshStream:
+    def _log_in(
+        self, host: Host, hops: tuple[HostConfig, ...], python: str, bootstrap: Bootstrap
+    ) -> SshStream:
         with contextlib.ExitStack() as opened:
             transport = self._open(host, hops, opened, is_jump=False)
-            opened.callback(_close, hops[-1])
+            opened.callback(transport.close)
             return self._start(host, transport, python, bootstrap, opened.pop_all().close)
 
     def _open(
-        self, host: Host, hops: tuple[Hop, ...], opened: contextlib.ExitStack, is_jump: bool
+        self, host: Host, hops: tuple[HostConfig, ...], opened: contextlib.ExitStack, is_jump: bool
     ) -> QuietTransport:
         """An authenticated connection to the last of some hops, over a shared one to the hop before it.
 
@@ -117,7 +119,8 @@ class FabricLogins:
             jump, release = self._shared_jump(host, hops[:-1])
             opened.callback(release)
         hop = hops[-1]
-        attempt = Attempt(host.text, hop, is_jump, self._options.connect_timeout_s)
+        via = hops[-2] if jump is not None else None
+        attempt = Attempt(host.text, hop, via, is_jump, self._timeout_s(hop))
         try:
             return self._authenticated(hop, jump)
         except (OSError, EOFError, ValueError, SSHException, HostKeyError) as error:
@@ -128,7 +131,9 @@ class FabricLogins:
                 raise TurnedAwayError(explained) from error
             raise explained from error
 
-    def _shared_jump(self, host: Host, hops: tuple[Hop, ...]) -> tuple[QuietTransport, Callable[[], None]]:
+    def _shared_jump(
+        self, host: Host, hops: tuple[HostConfig, ...]
+    ) -> tuple[QuietTransport, Callable[[], None]]:
         try:
             return self._jumps.use(hops, partial(self._open_jump, host, hops))
         except ConnectError as error:  # it names the node that tried first
@@ -138,30 +143,42 @@ class FabricLogins:
         except TimeoutError as error:  # the one who logs in there for all takes too long
             raise ConnectError(host.text, f"no login to its jump host {hops[-1].host} in time") from error
 
-    def _open_jump(self, host: Host, hops: tuple[Hop, ...]) -> QuietTransport:
+    def _open_jump(self, host: Host, hops: tuple[HostConfig, ...]) -> QuietTransport:
         with contextlib.ExitStack() as opened:
             transport = self._open(host, hops, opened, is_jump=True)
             transport.let_go = opened.pop_all().close
         return transport
 
-    def _authenticated(self, hop: Hop, jump: QuietTransport | None) -> QuietTransport:
-        timeout_s = self._options.connect_timeout_s
-        connection = hop.connection
-        types = self._known.key_types(hop.known_hosts, known_name(hop.host, hop.port))
-        connection.client.set_missing_host_key_policy(_HostKeys(self._known, hop))
-        connection.gateway = None  # the way there is a socket of ours, over a jump host that others share
-        connection.connect_timeout = None  # the one that follows counts, in parts of a second too
-        connection.connect_kwargs = {
-            "sock": _socket(hop, jump, timeout_s),
-            "transport_factory": lambda sock, **_: QuietTransport(sock, types, timeout_s),
-            "auth_strategy": _UserKeys(self._keys, hop),
-            "timeout": timeout_s,
-        }
+    def _timeout_s(self, hop: HostConfig) -> float:
+        """Of each step of a login: CONNECT_TIMEOUT_S of conf.py precedes ConnectTimeout of the ssh config."""
+        ours = self._options.connect_timeout_s
+        is_default = ours == SshSettings.connect_timeout_s
+        return hop.connect_timeout_s if hop.connect_timeout_s and is_default else ours
+
+    def _authenticated(self, hop: HostConfig, jump: QuietTransport | None) -> QuietTransport:
+        timeout_s = self._timeout_s(hop)
+        name = hop.key_alias or known_name(hop.host, hop.port)
+        types = self._known.key_types((*hop.known_hosts, *hop.global_known_hosts), name)
+        connection = fabric.Connection(
+            hop.host,
+            user=hop.user,
+            port=hop.port,
+            config=_NOTHING_OF_ITS_OWN,
+            gateway=False,  # the way there is a socket of ours, over a jump host that others share
+            connect_kwargs={
+                "sock": _socket(hop, jump, timeout_s),
+                "transport_factory": lambda sock, **_: QuietTransport(sock, types, timeout_s),
+                "auth_strategy": _UserKeys(self._keys, hop),
+                "timeout": timeout_s,
+            },
+        )
+        connection.client.set_missing_host_key_policy(_HostKeys(self._known, hop, name))
         try:
             connection.open()
-            connection.transport.be_quiet()
+            connection.transport.be_quiet(hop.alive_s)
         except BaseException:
-            _close(hop)
+            with contextlib.suppress(*BROKEN):
+                connection.client.close()
             raise
         transport: QuietTransport = connection.transport
         return transport
@@ -189,104 +206,42 @@ class FabricLogins:
 class _HostKeys(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
     """Judges the key that a hop presents; fabric's connection itself is given no keys, so all come here."""
 
-    def __init__(self, known: KnownHosts, hop: Hop) -> None:
+    def __init__(self, known: KnownHosts, hop: HostConfig, name: str) -> None:
         self._known = known
         self._hop = hop
+        self._name = name
 
     def missing_host_key(self, client: object, hostname: str, key: paramiko.PKey) -> None:
         """Raise HostKeyError where the key is not accepted."""
-        self._known.check(self._hop.known_hosts, hostname, key)
+        self._known.check(self._hop.known_hosts, self._name, key, self._hop.global_known_hosts)
 
 
 class _UserKeys:
-    """Offers the user's keys, and those of the agent, until one is taken: the strategy of fabric's connection."""
+    """The strategy of fabric's connection: the keys of one hop."""
 
-    def __init__(self, keys: KeyRing, hop: Hop) -> None:
+    def __init__(self, keys: KeyRing, hop: HostConfig) -> None:
         self._keys = keys
         self._hop = hop
 
     def authenticate(self, transport: paramiko.Transport) -> None:
-        """Raise what the last key was refused with where none is taken."""
-        refused = SSHException("No authentication methods available")
-        for key in self._all_keys():
-            if isinstance(key, SSHException):
-                refused = key
-                continue
-            try:
-                if not transport.auth_publickey(self._hop.user, key):
-                    return
-                refused = SSHException("the key alone is not enough")
-            except SSHException as error:
-                refused = error
-            if not transport.is_active():  # too many keys for this server
-                break
-        raise refused
-
-    def _all_keys(self) -> Iterator[paramiko.PKey | SSHException]:
-        yield from self._keys.keys(self._hop.keys)
-        if os.environ.get("SSH_AUTH_SOCK"):
-            agent = paramiko.Agent()
-            try:
-                yield from agent.get_keys()
-            finally:
-                agent.close()
+        """Raise the reason why the last key was refused where none is accepted."""
+        self._keys.authenticate(transport, self._hop)
 
 
-def _socket(hop: Hop, jump: QuietTransport | None, timeout_s: float) -> Any:
+def _socket(hop: HostConfig, jump: QuietTransport | None, timeout_s: float) -> Any:
     """What the SSH connection runs over: TCP, a channel of the jump host before it, or a ProxyCommand."""
     if hop.proxy_command:
         return ProxySocket(hop.proxy_command)
     if jump is not None:
         return jump.open_channel("direct-tcpip", (hop.host, hop.port), ("", 0), timeout=timeout_s)
-    return open_tcp(hop.host, hop.port, timeout_s)
-
-
-def _close(hop: Hop) -> None:
-    # the client's, for fabric's own does nothing with a connection that broke; nobody is there then to say goodbye to
-    with contextlib.suppress(*BROKEN):
-        hop.connection.client.close()
-
-
-class KeyRing:
-    """The user's private keys, each file read once, however many nodes it opens; any thread may ask."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loaded: dict[Path, paramiko.PKey | SSHException] = {}
-
-    def keys(self, paths: Sequence[Path]) -> Iterator[paramiko.PKey | SSHException]:
-        """The key of each file, with its certificate if one lies beside it, or why there is none."""
-        for path in paths:
-            with self._lock:  # an RSA key takes long to check: once, not once for each thread that waits
-                if path not in self._loaded:
-                    self._loaded[path] = _load(path)
-            yield self._loaded[path]
-
-
-def _load(path: Path) -> paramiko.PKey | SSHException:
-    try:
-        return paramiko.PKey.from_path(path)
-    except TypeError:  # what the crypto library raises for want of a passphrase
-        return PasswordRequiredException("Private key file is encrypted")
-    except (ValueError, OSError, paramiko.UnknownKeyType) as error:
-        if path.suffix == ".pub":
-            return SSHException(
-                f"{path} is the public half of a key; name the private one, {path.with_suffix('')}"
-            )
-        why = error.strerror if isinstance(error, OSError) else f"as `ssh-keygen -yf {path}` shows"
-        return SSHException(
-            f"{path} is no private key that can be used, {why}; name another one: IdentityFile in your ssh config, "
-            "SSH_IDENTITY_FILES or HOST_SETTINGS in conf.py"
-        )
-    except SSHException as error:
-        return error
+    return open_tcp(hop.host, hop.port, timeout_s, GREETING)
 
 
 class ProxySocket(socket.socket):
     """A ProxyCommand as a plain socket: our end of a pair; the other end is the command's standard input and output.
 
     Args:
-        command: split into words as a shell would; no shell runs it.
+        command: for the user's shell, as `ssh` has it.
 
     Raises:
         OSError: it cannot be started.
@@ -295,8 +250,7 @@ class ProxySocket(socket.socket):
     def __init__(self, command: str) -> None:
         ours, theirs = socket.socketpair()
         super().__init__(fileno=ours.detach())
-        words = shlex.split(command)
-        argv = words[1:] if words[:1] == ["exec"] else words
+        argv = [os.environ.get("SHELL") or "/bin/sh", "-c", f"exec {command}"]
         try:
             with theirs:
                 end = theirs.fileno()
@@ -310,11 +264,9 @@ class ProxySocket(socket.socket):
     def close(self) -> None:
         """End the command and forget it."""
         super().close()
-        if self._process.poll() is None:
-            self._process.terminate()
-        try:
-            self._process.wait(REAP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self._process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, number)
             with contextlib.suppress(subprocess.TimeoutExpired):  # it hangs in the kernel
                 self._process.wait(REAP_S)

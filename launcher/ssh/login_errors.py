@@ -11,24 +11,27 @@ from dataclasses import dataclass
 from paramiko.ssh_exception import (
     AuthenticationException,
     ChannelException,
-    ConfigParseError,
     PasswordRequiredException,
     SSHException,
 )
 
 from launcher.errors import ConnectError
 from launcher.ssh import reasons
+from launcher.ssh.host_config import HostConfig
 from launcher.ssh.known_hosts import (
+    CertifiedHostError,
     ChangedHostKeyError,
     RevokedHostKeyError,
     UnknownHostKeyError,
     fingerprint,
 )
 from launcher.ssh.reasons import Reason, where
-from launcher.ssh.resolver import NameTimeoutError
-from launcher.ssh.route import Hop
+from launcher.ssh.resolver import NameTimeoutError, SilentError
+from launcher.ssh.transport import NothingInCommonError
 
 BROKEN = (OSError, EOFError, SSHException)  # what the library raises on a connection that is gone
+
+PROHIBITED = 1  # the code of a channel that the server's configuration forbids
 
 _NO_BANNER = ("banner", "EOF in transport thread", "No existing session")
 
@@ -40,12 +43,14 @@ class Attempt:
     Attributes:
         node: the node as the user wrote it.
         hop: the login, a jump host's or the node's own.
+        via: the jump host before it, or None.
         is_jump: whether the hop is a jump host on the way.
         timeout_s: of each step.
     """
 
     node: str
-    hop: Hop
+    hop: HostConfig
+    via: HostConfig | None
     is_jump: bool
     timeout_s: float
 
@@ -77,6 +82,10 @@ def _reason(error: Exception, attempt: Attempt) -> Reason:
         return reasons.revoked_key(fingerprint(error.key), f"at {error.line.where}")
     if isinstance(error, ChangedHostKeyError):
         return _changed_key(error)
+    if isinstance(error, CertifiedHostError):
+        return reasons.certified(fingerprint(error.key), error.line.where)
+    if isinstance(error, NothingInCommonError):
+        return reasons.nothing_in_common(where(attempt.hop), error.kind, error.offered)
     if isinstance(error, PasswordRequiredException):
         return _refused(attempt, "a private key is encrypted", reasons.ADD_TO_AGENT)
     if isinstance(error, AuthenticationException):
@@ -88,15 +97,17 @@ def _reason(error: Exception, attempt: Attempt) -> Reason:
         )
     if isinstance(error, socket.gaierror):
         return reasons.unresolved(attempt.hop.host, str(error.strerror))
+    if isinstance(error, ChannelException) and error.code == PROHIBITED and attempt.via is not None:
+        return reasons.no_forwarding(attempt.via.text, error.text)
     if isinstance(error, ChannelException):
         return reasons.out_of_reach(where(attempt.hop), error.text)
-    if isinstance(error, ConfigParseError):
-        return Reason(f"the ssh config cannot be read: {error}.")
     return _network(error, attempt)
 
 
 def _network(error: Exception, attempt: Attempt) -> Reason:
     target = where(attempt.hop)
+    if isinstance(error, SilentError):
+        return reasons.no_ssh(target, attempt.timeout_s, "no answer")
     if isinstance(error, TimeoutError):
         return reasons.no_answer(target, attempt.timeout_s)
     if isinstance(error, ConnectionRefusedError):
@@ -124,6 +135,6 @@ def _changed_key(error: ChangedHostKeyError) -> Reason:
 
 def _refused(attempt: Attempt, why: str, hint: str = "") -> Reason:
     keys = [str(path) for path in attempt.hop.keys]
-    if os.environ.get("SSH_AUTH_SOCK"):
+    if attempt.hop.agent:
         keys.append("those of your ssh agent")
-    return reasons.refused(attempt.hop, why, keys, hint)
+    return reasons.refused(attempt.hop, "; ".join((why, *attempt.hop.missing_keys)), keys, hint)

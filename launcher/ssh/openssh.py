@@ -7,26 +7,22 @@ the words of `launcher.ssh.reasons`, as those of the library are.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import subprocess
 import threading
-from collections.abc import Iterator
 from functools import partial
 
 from launcher.config.hosts import Host, parse_host
 from launcher.config.settings import SshSettings
 from launcher.connection.bootstrap import Bootstrap, agent_bootstrap, reconnect_bootstrap
 from launcher.connection.shell import agent_command
-from launcher.errors import ConnectError
 from launcher.ssh import openssh_options as options
+from launcher.ssh.config_reader import Options
+from launcher.ssh.openssh_query import ask, not_started, readable
 from launcher.ssh.openssh_stream import OpenSshStream
-from launcher.ssh.openssh_words import FailedLogin, explain, not_looked_up
+from launcher.ssh.openssh_words import FailedLogin, explain
 from launcher.ssh.reasons import check_keys
 from launcher.ssh.retry import TurnedAwayError, patiently
 
 STEPS_OF_A_LOGIN = 4  # name, TCP, handshake, authentication
-ASK_S = 20.0  # for `ssh -G`, which runs what `Match exec` names
 
 
 class OpenSshLogins:
@@ -76,40 +72,31 @@ class OpenSshLogins:
         """
         check_keys(self._settings, host)
         found = self._options_of(host)
-        command, jumps = found.get("proxycommand", "none"), found.get("proxyjump", "none")
+        (command,), (jumps,) = found.get("proxycommand", ["none"]), found.get("proxyjump", ["none"])
         via = [] if command == "none" else [command]
         for jump in [] if jumps == "none" else jumps.split(","):
-            via.append(options.login_of(self._options_of(parse_host(jump), host)))
-        return (*via, options.login_of(found))
+            via.append(_login_of(self._options_of(parse_host(jump), host)))
+        return (*via, _login_of(found))
 
-    def _options_of(self, host: Host, node: Host | None = None) -> dict[str, str]:
-        with _readable(self._config) as config:
-            # a jump host goes its own way there: conf.py's way is to the node
+    def _options_of(self, host: Host, node: Host | None = None) -> Options:
+        with readable(self._config) as config:
+            # a jump host has its own route: conf.py's is to the node
             settings = self._settings
-            argv = options.argv(settings, config, host, jump=settings.jump if node is None else "")
-            try:
-                done = subprocess.run(
-                    [argv[0], "-G", *argv[1:]], stdin=subprocess.DEVNULL, capture_output=True, timeout=ASK_S
-                )
-            except (OSError, subprocess.TimeoutExpired) as error:
-                raise _not_started(node or host, error) from error
-        found = options.printed_options(done.stdout.decode("utf-8", "replace"))
-        if done.returncode or "hostname" not in found:
-            raise not_looked_up((node or host).text, done.stderr)
-        return found
+            words = options.argv(settings, config, host, jump=settings.jump if node is None else "")
+            return ask(words[1:], (node or host).text)
 
     def _log_in(self, host: Host, python: str, config_text: str, bootstrap: Bootstrap) -> OpenSshStream:
         check_keys(self._settings, host)
         limit_s = STEPS_OF_A_LOGIN * self._settings.connect_timeout_s
         attempt = FailedLogin(host.text, self._settings.connect_timeout_s)
-        with _readable(config_text) as config:
+        with readable(config_text) as config:
             argv = options.argv(
                 self._settings, config, host, agent_command(bootstrap, python), jump=self._settings.jump
             )
             try:
                 stream = OpenSshStream(argv, bootstrap)
             except OSError as error:
-                raise _not_started(host, error) from error
+                raise not_started(host.text, error) from error
             try:
                 if self._wait_for(stream, limit_s):
                     return stream
@@ -136,30 +123,6 @@ class OpenSshLogins:
                 self._under_way.discard(stream)
 
 
-@contextlib.contextmanager
-def _readable(text: str) -> Iterator[str]:
-    """The path of a file with this text, which is gone with us: `ssh` reads it before the login is over."""
-    fd = os.memfd_create("ssh_config")
-    try:
-        os.write(fd, text.encode())
-        yield f"/proc/{os.getpid()}/fd/{fd}"
-    finally:
-        os.close(fd)
-
-
-def _not_started(host: Host, error: OSError | subprocess.TimeoutExpired) -> ConnectError:
-    if isinstance(error, FileNotFoundError):
-        return ConnectError(
-            host.text,
-            'conf.py says SSH_CLIENT = "openssh", and PATH has no program `ssh`.',
-            "Install OpenSSH's client (openssh-client), or leave SSH_CLIENT out.",
-        )
-    if isinstance(error, subprocess.TimeoutExpired):
-        return ConnectError(
-            host.text,
-            f"`ssh -G`, which tells what the ssh config says, did not end within {ASK_S:g} s.",
-            "See `Match exec` in your ssh config.",
-        )
-    return ConnectError(
-        host.text, f"ssh cannot be run: {error}.", "See `command -v ssh`: the first in PATH is taken."
-    )
+def _login_of(found: Options) -> str:
+    """Who logs in where."""
+    return f"{found['user'][0]}@{found['hostname'][0]}:{found['port'][0]}"

@@ -8,16 +8,16 @@ of jump hosts too; it includes the user's. For each option the first value count
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from launcher.config.hosts import Host, parse_host
 from launcher.config.settings import SshSettings
+from launcher.ssh.config_lines import SYSTEM_CONFIG
+from launcher.ssh.host_config import DEFAULT_KEYS
 
 PROGRAM = "ssh"
 USER_KNOWN_HOSTS = "~/.ssh/known_hosts"
-SYSTEM_CONFIG = "/etc/ssh/ssh_config"
-DEFAULT_KEYS = ("id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk")  # in the order of ssh
 
 # A server that is silent for so long has gone; then `ssh` ends, even where nobody is left to end it.
 ALIVE_S = 10
@@ -51,9 +51,7 @@ def _lines(settings: SshSettings, is_fresh: bool) -> Iterator[str]:
         yield f"UserKnownHostsFile {_quoted(settings.known_hosts)}"
     for path in settings.identity_files:
         yield f"IdentityFile {_quoted(path)}"
-    for name in (settings.config.absolute(), SYSTEM_CONFIG):  # a relative one would be sought in ~/.ssh
-        yield f'Include "{name}"'
-        yield "Host *"  # whatever section the file ended with
+    yield from included(settings.config)
     if settings.identity_files or settings.host_keys:  # named ones would else be tried in the place of these
         for name in DEFAULT_KEYS:
             if (path := Path.home() / ".ssh" / name).is_file():
@@ -69,19 +67,23 @@ def argv(settings: SshSettings, config: str, host: Host, *command: str, jump: st
         jump: jump hosts for it, as SSH_JUMP has them, or empty: what the ssh config says.
     """
     words = [PROGRAM, "-F", config, *_SESSION]
-    for option in (*_ALONE, *_jump_option(jump, host)):
+    for option in (*_ALONE, *jump_option(jump, host)):
         words += ["-o", option]
     own = dict(settings.host_keys).get(host.describe())
     if own is not None:
         words += ["-i", str(own).replace("%", "%%")]
-    if host.user:
-        words += ["-l", host.user]
-    if host.port:
-        words += ["-p", str(host.port)]
-    return [*words, "--", host.name, *command]
+    return [*words, *destination(host), *command]
 
 
-def _jump_option(jump: str, host: Host) -> Iterator[str]:
+def destination(host: Host) -> list[str]:
+    """Arguments that say who logs in where."""
+    words = ["-l", host.user] if host.user else []
+    words += ["-p", str(host.port)] if host.port else []
+    return [*words, "--", host.name]
+
+
+def jump_option(jump: str, host: Host) -> Iterator[str]:
+    """The option that has SSH_JUMP in the place of the configuration's jump hosts, if there is one."""
     if not jump:
         return
     before = []
@@ -93,19 +95,11 @@ def _jump_option(jump: str, host: Host) -> Iterator[str]:
     yield f"ProxyJump={','.join(before) or 'none'}"
 
 
-def login_of(found: Mapping[str, str]) -> str:
-    """Who is logged in where, of what `ssh -G` printed."""
-    name = found.get("hostname", "")
-    return f"{found.get('user', '')}@{name}:{found.get('port', '')}"
-
-
-def printed_options(text: str) -> dict[str, str]:
-    """What `ssh -G` printed: option in lower case -> its first value."""
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        name, _, value = line.partition(" ")
-        found.setdefault(name, value)
-    return found
+def included(config: Path) -> Iterator[str]:
+    """Lines that read the user's configuration and the system's as `ssh` does without `-F`."""
+    for name in (config.absolute(), SYSTEM_CONFIG):  # a relative one would be sought in ~/.ssh
+        yield f'Include "{name}"'
+        yield "Host *"  # whatever section the file ended with
 
 
 def _quoted(path: Path) -> str:

@@ -18,6 +18,8 @@ import time
 from collections.abc import Sequence
 
 from launcher.connection.bootstrap import Bootstrap
+from launcher.connection.carrier import TAKEN_FOR_COMMANDS
+from launcher.connection.protocol import FrameError
 from launcher.ssh.openssh_words import Words
 
 TURN_S = 0.05  # what a write waits for a node that takes nothing
@@ -103,8 +105,14 @@ class OpenSshStream:
         return False
 
     def read(self, limit: int) -> bytes | None:
-        """Up to `limit` bytes of what is there, b"" at the end of the stream, None when there is nothing now."""
+        """Up to `limit` bytes of what is there, b"" at the end of the stream, None when there is nothing now.
+
+        Raises:
+            FrameError: a shell took the agent's code for its commands.
+        """
         self._hear()
+        if self.bootstrap.is_repeated_in(self.words.others):
+            raise FrameError(TAKEN_FOR_COMMANDS)
         try:
             return self._socket.recv(limit, socket.MSG_DONTWAIT)
         except BlockingIOError:

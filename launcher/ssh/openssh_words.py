@@ -189,7 +189,14 @@ def not_looked_up(node: str, said: bytes) -> ConnectError:
     """Why `ssh -G` does not tell what the configuration says about a node."""
     words = Words()
     words.feed(said + b"\n")
-    return explain(words, FailedLogin(node, 0.0))[0]
+    if not words.own:
+        return explain(words, FailedLogin(node, 0.0))[0]
+    own = [line.rstrip(".") for line in words.own]
+    placed = next((line for line in own if re.search(r" line [0-9]+\b", line)), own[0])
+    what = visible(placed if placed == own[0] else f"{placed} ({own[0]})")
+    return ConnectError(
+        node, f"the ssh config cannot be read: {what}.", "Correct it; `ssh -G HOST` reads it."
+    )
 
 
 Found = re.Match[str]
@@ -269,7 +276,9 @@ def _out_of_reach(words: Words, attempt: FailedLogin, found: Found) -> Reason:
             f"{_place(words, attempt)} let us in and opens no session: {found[1]}.",
             "See MaxSessions of sshd there.",
         )
-    words.proxy_ended = False  # the jump host is not to blame
+    words.proxy_ended = False  # the jump host is not to blame, or is named
+    if "prohibited" in found[1]:
+        return reasons.no_forwarding(f"{words.server.user}@{where(words.server)}", found[1])
     return reasons.out_of_reach(words.target or attempt.node, found[1])
 
 

@@ -11,6 +11,7 @@ from launcher.config.settings import SshSettings
 from launcher.errors import ConnectError
 
 ADD_TO_AGENT = "Add it to your ssh agent: ssh-add KEY."
+OPENSSH = 'SSH_CLIENT = "openssh" in conf.py works there'
 
 
 class Reason(NamedTuple):
@@ -48,6 +49,14 @@ def unknown_key(login: Login, key: str) -> Reason:
         f"its host key is not in known_hosts: {key}.",
         "Compare it with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the machine itself; then accept "
         f"it with `ssh {port}{login.user}@{login.host} true`, or all new ones with --accept_new_host_keys.",
+    )
+
+
+def certified(key: str, place: str) -> Reason:
+    """known_hosts has an authority for the host, and no key."""
+    return Reason(
+        f"its host key {key} is certified by the authority at {place}, which the default client cannot check.",
+        f"{OPENSSH}: your own `ssh` checks host certificates. Or add the key itself to known_hosts.",
     )
 
 
@@ -90,6 +99,23 @@ def out_of_reach(target: str, why: str) -> Reason:
     return Reason(
         f"the jump host before it cannot reach {target}: {why}.",
         "Check that the node is up and sshd listens there.",
+    )
+
+
+def no_forwarding(target: str, why: str) -> Reason:
+    """A jump host can be logged in to, and does not forward connections to nodes."""
+    return Reason(
+        f"its jump host {target} does not forward connections: {why}.",
+        "See AllowTcpForwarding, PermitOpen and DisableForwarding of sshd there, and its authorized_keys "
+        "(restrict, no-port-forwarding).",
+    )
+
+
+def nothing_in_common(target: str, kind: str, offered: Iterable[str]) -> Reason:
+    """The server offers only algorithms that the default client does not support."""
+    return Reason(
+        f"{target} offers only {kind} that the default client does not support: {', '.join(offered)}.",
+        f"{OPENSSH}: your own `ssh` logs in.",
     )
 
 

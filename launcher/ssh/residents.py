@@ -29,7 +29,7 @@ from launcher.config.settings import SshSettings
 from launcher.connection.bootstrap import Bootstrap, packed_agent
 from launcher.connection.tls_stream import TlsStream
 from launcher.plan.plan import Node, Plan
-from launcher.ssh.config_text import read_ssh_config
+from launcher.ssh import config_lines
 from launcher.system import file_cache, job_certificate
 from launcher.system.digests import DIGEST_SIZE, MEMORIES
 from launcher.system.job_certificate import Certificate
@@ -242,7 +242,7 @@ def _context(record: _Record, certificate: bytes) -> ssl.SSLContext:
 def _way(ssh: SshSettings, state: Path) -> str:
     """What a login goes by, as a digest: settings, ssh config, user, and the agent that it would start."""
     agent = packed_agent(folder=state / MEMORIES).digest
-    about = (repr(ssh), read_ssh_config(ssh.config), os.environ.get("USER"), agent)
+    about = (repr(ssh), config_lines.digest(ssh.config), os.environ.get("USER"), agent)
     return _digest(repr(about).encode("utf-8", "surrogateescape"))
 
 

@@ -1,39 +1,131 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host names to addresses, within a time limit: the system's resolver knows none."""
+"""Host names to addresses, and addresses to connections, within a time limit."""
 
 from __future__ import annotations
 
+import errno
+import itertools
+import os
 import queue
+import select
 import socket
 import threading
 import time
+
+TRIES = 4  # connections to one server that says nothing, the first of them at once
 
 
 class NameTimeoutError(TimeoutError):
     """The resolver did not answer in time."""
 
 
-def open_tcp(host: str, port: int, timeout_s: float) -> socket.socket:
-    """A connection to the first address of a host that takes one.
+class SilentError(TimeoutError):
+    """A server accepted the connection and said nothing in time."""
 
-    Args:
-        timeout_s: for the resolver, and again for each address.
+
+def open_tcp(host: str, port: int, timeout_s: float, greeting: bytes) -> socket.socket:
+    """A connection to a server that has answered a greeting; blocks for about `timeout_s`.
+
+    While nothing answers, another connection is begun beside the ones that wait: one may be lost with its packets.
 
     Raises:
         NameTimeoutError: the resolver did not answer.
-        OSError: what the last address said.
+        SilentError: a connection was accepted, and no answer came over it.
+        OSError: the reason why the last address failed.
     """
-    refused: OSError | None = None
-    for address in addresses(host, timeout_s):
-        try:
-            connection = socket.create_connection((address, port), timeout_s)
-        except OSError as error:
-            refused = error
-            continue
+    deadline = time.monotonic() + timeout_s
+    found = addresses(host, timeout_s)
+    first, more = iter(found), itertools.islice(itertools.cycle(found), TRIES - 1)
+    with _Race(port, greeting) as race:
+        while True:
+            address = next(first, None) or (next(more, None) if race.is_on else None)
+            until = min(deadline, time.monotonic() + timeout_s / TRIES) if address else deadline
+            if address:
+                race.begin(address)
+            elif not race.is_on:
+                raise race.error
+            won = race.wait(until)
+            if won is not None:
+                return won
+            if time.monotonic() >= deadline:
+                raise race.late() if race.is_on else race.error
+
+
+class _Race:
+    """Connections that wait for an answer; the first one that has it is kept."""
+
+    def __init__(self, port: int, greeting: bytes) -> None:
+        self.error: OSError = OSError("the host has no address")
+        self._port = port
+        self._greeting = greeting
+        self._waiting: dict[int, socket.socket] = {}
+        self._poll = select.poll()
+        self._was_accepted = False
+
+    def __enter__(self) -> _Race:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for connection in self._waiting.values():
+            connection.close()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether a connection waits."""
+        return bool(self._waiting)
+
+    def late(self) -> OSError:
+        """The error where time is over."""
+        return SilentError() if self._was_accepted else TimeoutError("timed out")
+
+    def begin(self, address: str) -> None:
+        """Begin to connect."""
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        connection = socket.socket(family, socket.SOCK_STREAM)
+        connection.setblocking(False)
         # a frame must not wait for the acknowledgement of the one before
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return connection
-    raise refused or OSError(f"{host} has no address")
+        code = connection.connect_ex(_with_zone(address, self._port))
+        if code not in (0, errno.EINPROGRESS):
+            connection.close()
+            self.error = OSError(code, os.strerror(code))
+            return
+        self._waiting[connection.fileno()] = connection
+        self._poll.register(connection, select.POLLOUT)
+
+    def wait(self, until: float) -> socket.socket | None:
+        """The connection that has an answer; None where all have failed, or at a time of the monotonic clock."""
+        while self._waiting and (left_s := until - time.monotonic()) > 0:
+            for fd, _ in self._poll.poll(left_s * 1000):
+                connection = self._waiting[fd]
+                try:
+                    if self._step(connection):
+                        del self._waiting[fd]
+                        return connection
+                except OSError as error:
+                    self.error = error
+                    self._poll.unregister(fd)
+                    self._waiting.pop(fd).close()
+        return None
+
+    def _step(self, connection: socket.socket) -> bool:
+        """Go on with a connection; whether there is an answer."""
+        try:
+            if connection.recv(1, socket.MSG_PEEK):
+                return True
+        except BlockingIOError:
+            connection.send(self._greeting)
+            self._was_accepted = True
+            self._poll.modify(connection, select.POLLIN)
+            return False
+        raise ConnectionResetError(errno.ECONNRESET, "closed before the server said anything")
+
+
+def _with_zone(address: str, port: int) -> tuple[str, int] | tuple[str, int, int, int]:
+    name, _, zone = address.partition("%")
+    if not zone:
+        return address, port
+    return name, port, 0, int(zone) if zone.isdigit() else socket.if_nametoindex(zone)
 
 
 def addresses(host: str, timeout_s: float) -> list[str]:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from launcher.connection.bootstrap import Bootstrap
+from launcher.connection.carrier import TAKEN_FOR_COMMANDS
+from launcher.connection.protocol import FrameError, marker
 from launcher.ssh.login_errors import BROKEN
 
 TURN_S = 0.05  # what a write waits for a node that takes nothing
@@ -34,6 +36,9 @@ class SshStream:
         self._channel = channel
         self._closing = threading.Event()
         self._stderr = b""
+        self._marker = marker(bootstrap.nonce)
+        self._first = b""
+        self._has_begun = False
         self._unacknowledged = 0
         channel.settimeout(TURN_S)
         self._fd: int = channel.fileno()
@@ -56,6 +61,7 @@ class SshStream:
 
         Raises:
             OSError: the node cannot be told to go on sending.
+            FrameError: a shell took the agent's code for its commands.
         """
         try:
             return self._read(limit)
@@ -65,6 +71,8 @@ class SshStream:
     def _read(self, limit: int) -> bytes | None:
         may_block = self.may_block()  # as whoever calls was told
         self._read_stderr(PIECE)
+        if not self._has_begun and self.bootstrap.is_repeated_in(self._stderr.decode("ascii", "replace")):
+            raise FrameError(TAKEN_FOR_COMMANDS)
         if not self._channel.recv_ready():
             # bytes that came before the end came before this look
             is_over = self._channel.eof_received or self._channel.closed
@@ -75,6 +83,10 @@ class SshStream:
             return None
         data = bytes(self._channel.recv(min(limit, room)))
         self._count(len(data))
+        if not self._has_begun:
+            self._first += data
+            self._has_begun = self._marker in self._first
+            self._first = self._first[-len(self._marker) :]
         return data
 
     def write(self, data: bytes) -> int:
@@ -95,6 +107,9 @@ class SshStream:
     def close(self) -> None:
         """End the connection; the agent then stops everything and goes."""
         self._closing.set()
+        if not self._has_begun:  # a login script that waits or has stopped itself would stay
+            with contextlib.suppress(*BROKEN):
+                self._channel.get_transport().kill(self._channel)
         self._close_connection()  # not the channel: that would take away the descriptor somebody still watches
 
     def end(self) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import paramiko
+from paramiko.common import cMSG_CHANNEL_REQUEST
 from paramiko.packet import Packetizer
 
 QUIET_S = 15.0  # after so long without a byte a connection asks whether there is still somebody
@@ -28,6 +29,9 @@ KEX = ("curve25519-sha256", "curve25519-sha256@libssh.org")
 # An RSA key signs in more than one way; the first way, with SHA-1, is no longer accepted.
 SIGNATURES = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 
+VERSION = f"SSH-2.0-paramiko_{paramiko.__version__}"
+GREETING = f"{VERSION}\r\n".encode()
+
 _stack_size = threading.Lock()
 
 # the library's threads would else print their tracebacks on the terminal; and each line costs, shown or not
@@ -35,11 +39,37 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 
 
+class NothingInCommonError(paramiko.SSHException):  # type: ignore[misc]
+    """The server offers only algorithms that the library does not support.
+
+    Attributes:
+        kind: of algorithm, in the plural.
+        offered: their names.
+    """
+
+    def __init__(self, kind: str, offered: Sequence[str]) -> None:
+        super().__init__(f"none of the server's {kind} is supported")
+        self.kind = kind
+        self.offered = tuple(name for name in offered if not name.startswith(("ext-info-", "kex-strict-")))
+
+
 class _Packets(Packetizer):  # type: ignore[misc]
-    """Packets without a timer thread for each handshake."""
+    """Packets without a timer thread for each handshake.
+
+    Attributes:
+        is_greeted: whether the server has our greeting.
+    """
+
+    is_greeted = False
 
     def start_handshake(self, timeout: float) -> None:
         """Nothing: `Transport.start_client` has a deadline."""
+
+    def write_all(self, out: bytes) -> None:
+        """Write all but a greeting that was sent when the connection was made."""
+        if out == GREETING and self.is_greeted:
+            return
+        super().write_all(out)
 
 
 class QuietTransport(paramiko.Transport):  # type: ignore[misc]
@@ -57,6 +87,8 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
     def __init__(self, sock: Any, key_types: Sequence[str], timeout_s: float) -> None:
         super().__init__(sock, packetizer_class=_Packets)
         self.let_go: Callable[[], None] = _nothing
+        self.local_version = VERSION
+        self.packetizer.is_greeted = type(sock) is socket.socket  # as `open_tcp` gives it
         self.banner_timeout = self.auth_timeout = self.channel_timeout = timeout_s
         security = self.get_security_options()
         security.ciphers = _first(CIPHERS, security.ciphers)
@@ -73,10 +105,36 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
             finally:
                 threading.stack_size(before)
 
-    def be_quiet(self) -> None:
-        """The login is over: wake only for bytes, or after QUIET_S to ask for some."""
-        self.sock.settimeout(QUIET_S)
-        self.set_keepalive(int(QUIET_S))
+    def be_quiet(self, alive_s: float) -> None:
+        """The login is over: wake only for bytes, or to ask for some after `alive_s`, if that is less than QUIET_S."""
+        quiet_s = min(alive_s or QUIET_S, QUIET_S)
+        self.sock.settimeout(quiet_s)
+        self.set_keepalive(int(quiet_s))
+
+    def kill(self, channel: paramiko.Channel) -> None:
+        """Ask the server to kill the command of a channel; one may refuse, as OpenSSH does for root's."""
+        request = paramiko.Message()
+        request.add_byte(cMSG_CHANNEL_REQUEST)
+        request.add_int(channel.remote_chanid)
+        request.add_string("signal")
+        request.add_boolean(False)
+        request.add_string("KILL")
+        self._send_user_message(request)
+
+    def _parse_kex_init(self, m: paramiko.Message) -> None:
+        """Name what the server offers where the library supports none of it."""
+        offer = paramiko.Message(m.asbytes())
+        offer.packet.seek(m.packet.tell())
+        offered = self._really_parse_kex_init(offer)
+        for kind, name, known in (
+            ("key exchanges", "kex_algo_list", self.preferred_kex),
+            ("host key types", "server_key_algo_list", self.preferred_keys),
+            ("ciphers", "server_encrypt_algo_list", self.preferred_ciphers),
+            ("MACs", "server_mac_algo_list", self.preferred_macs),
+        ):
+            if not set(known) & set(offered[name]):
+                raise NothingInCommonError(kind, offered[name])
+        super()._parse_kex_init(m)
 
     def close(self) -> None:
         """End the connection and its thread; what was sent still arrives."""

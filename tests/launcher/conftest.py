@@ -30,8 +30,8 @@ def make_server(tmp_path: Path) -> Iterator[Callable[..., LoginServer]]:
         pytest.skip(reason)
     servers: list[LoginServer] = []
 
-    def make(extra: str = "", address: str = "127.0.0.1") -> LoginServer:
-        servers.append(LoginServer(tmp_path / f"sshd-{len(servers)}", extra, address))
+    def make(extra: str = "", address: str = "127.0.0.1", account: str = "") -> LoginServer:
+        servers.append(LoginServer(tmp_path / f"sshd-{len(servers)}", extra, address, account))
         return servers[-1].start()
 
     yield make

@@ -63,17 +63,22 @@ def free_port(address: str = "127.0.0.1") -> int:
 
 @dataclass
 class LoginServer:
-    """One sshd. `client_key` may log in as the user who runs the tests."""
+    """One sshd. `client_key` may log in as the user who runs the tests.
+
+    Attributes:
+        account: a line of passwd that sshd is to see in the place of that user's, or empty; needs root.
+    """
 
     folder: Path
     extra: str = ""
     address: str = "127.0.0.1"
+    account: str = ""
     port: int = 0
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
     def user(self) -> str:
-        return getpass.getuser()
+        return self.account.partition(":")[0] or getpass.getuser()
 
     @property
     def client_key(self) -> Path:
@@ -102,12 +107,21 @@ class LoginServer:
             CONFIG.format(folder=self.folder, address=address, port=self.port, extra=self.extra)
         )
         assert SSHD is not None
-        self.process = subprocess.Popen([SSHD, "-D", "-e", "-f", str(config)], stderr=subprocess.PIPE)
+        argv = [SSHD, "-D", "-e", "-f", str(config)]
+        if self.account:
+            others = [line for line in Path("/etc/passwd").read_text().splitlines() if not self._is_own(line)]
+            (self.folder / "passwd").write_text("\n".join([self.account, *others]) + "\n")
+            script = 'mount --bind "$1" /etc/passwd && shift && exec "$@"'
+            argv = ["unshare", "--mount", "sh", "-c", script, "sh", str(self.folder / "passwd"), *argv]
+        self.process = subprocess.Popen(argv, stderr=subprocess.PIPE)
         assert self.process.stderr is not None
         while b"Server listening" not in (line := self.process.stderr.readline()):
             assert line, "sshd ended"
         os.set_blocking(self.process.stderr.fileno(), False)
         return self
+
+    def _is_own(self, line: str) -> bool:
+        return line.partition(":")[0] == self.user
 
     def stop(self) -> None:
         if self.process is not None:

@@ -94,6 +94,7 @@ def test_a_proxy_command_leads_to_a_node(client: Client, server: LoginServer, tm
     assert hello(client.connect(url(server), identity_files=(server.client_key,)))["user"] == server.user
 
 
+@BOTH
 def test_an_alias_of_an_included_file_is_followed(client: Client, server: LoginServer) -> None:
     client.knows(server)
     (client.folder / "more").mkdir()
@@ -101,8 +102,17 @@ def test_an_alias_of_an_included_file_is_followed(client: Client, server: LoginS
         f"Host worker\n  HostName 127.0.0.1\n  Port {server.port}\n"
         f"  User {server.user}\n  IdentityFile {server.client_key}\n"
     )
-    client.config.write_text("Include more/*\nServerAliveInterval 7\nHost other\n  Port 1\n")
+    client.config.write_text(f"Include {client.folder}/more/*\nServerAliveInterval 7\nHost other\n  Port 1\n")
     client.get_in("worker")
+
+
+def test_an_include_that_ssh_searches_elsewhere_is_refused(client: Client) -> None:
+    """`ssh -F FILE` searches relative names in ~/.ssh; the aliases of the file would be missing without a word."""
+    (client.folder / "more").write_text("Host worker\n  Port 1\n")
+    client.config.write_text("\nInclude more\n")
+    error = client.error("worker")
+    assert f"{client.config} line 2: Include more is searched in " in error.reason
+    assert "write an absolute path" in error.reason
 
 
 def test_each_host_is_offered_its_own_identity_only(

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lines of ssh configuration files: keywords, words, quotes, comments and Include, in OpenSSH's syntax."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import pwd
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
+MAX_DEPTH = 16  # as OpenSSH's
+
+# Options that the default client takes from the configuration.
+_TAKEN = """\
+hostname user port proxyjump proxycommand identityfile identitiesonly identityagent certificatefile
+userknownhostsfile globalknownhostsfile hostkeyalias connecttimeout serveraliveinterval"""
+TAKEN = frozenset(_TAKEN.split())
+# Options that make no difference to it.
+_WITHOUT_EFFECT = """\
+addkeystoagent addressfamily batchmode bindaddress bindinterface casignaturealgorithms
+challengeresponseauthentication channeltimeout checkhostip ciphers clearallforwardings compression
+connectionattempts controlmaster controlpath controlpersist dynamicforward enableescapecommandline
+enablesshkeysign escapechar exitonforwardfailure fingerprinthash forkafterauthentication forwardagent
+forwardx11 forwardx11timeout forwardx11trusted gatewayports gssapiauthentication gssapiclientidentity
+gssapidelegatecredentials gssapikexalgorithms gssapikeyexchange gssapirenewalforcesrekey
+gssapiserveridentity gssapitrustdns hashknownhosts hostbasedacceptedalgorithms hostbasedauthentication
+hostkeyalgorithms ipqos kbdinteractiveauthentication kbdinteractivedevices kexalgorithms localcommand
+localforward loglevel logverbose macs nohostauthenticationforlocalhost numberofpasswordprompts
+obscurekeystroketiming passwordauthentication permitlocalcommand permitremoteopen pkcs11provider
+preferredauthentications pubkeyacceptedalgorithms pubkeyacceptedkeytypes pubkeyauthentication rekeylimit
+remotecommand remoteforward requesttty requiredrsasize revokedhostkeys rsaminsize securitykeyprovider
+sendenv serveralivecountmax sessiontype setenv stdinnull streamlocalbindmask streamlocalbindunlink
+stricthostkeychecking syslogfacility tag tcpkeepalive tunnel tunneldevice updatehostkeys verifyhostkeydns
+visualhostkey xauthlocation"""
+WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT.split())
+_KEYWORD = re.compile(r"([A-Za-z0-9]+)(?:[ \t]*=[ \t]*|[ \t]+|$)(.*)")
+
+
+class ConfigError(ValueError):
+    """A line of a configuration file cannot be used."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a file.
+
+    Attributes:
+        keyword: in lower case.
+        rest: what follows it, unparsed.
+    """
+
+    path: Path
+    number: int
+    keyword: str
+    rest: str
+
+    def error(self, what: str) -> ConfigError:
+        """An error that names the line."""
+        return ConfigError(f"{self.path} line {self.number}: {what}")
+
+    def words(self) -> list[str]:
+        """The arguments, without quotes and the comment behind them.
+
+        Raises:
+            ConfigError: a quote is not closed.
+        """
+        words: list[str] = []
+        word, quote, at = "", "", 0
+        is_open = False
+        while at < len(self.rest):
+            character = self.rest[at]
+            escapes = self.rest[at + 1 : at + 2]
+            if character == "\\" and escapes and (escapes in "'\"\\" or (escapes == " " and not quote)):
+                word, is_open, at = word + escapes, True, at + 1
+            elif quote or character in "'\"":
+                word += "" if character == quote or not quote else character
+                is_open, quote = True, (quote if quote and character != quote else "" if quote else character)
+            elif character in " \t":
+                words += [word] * is_open
+                word, is_open = "", False
+            elif character == "#" and not is_open:
+                break
+            else:
+                word, is_open = word + character, True
+            at += 1
+        if quote:
+            raise self.error("a quote is not closed")
+        return [*words, *[word] * is_open]
+
+
+@dataclass(frozen=True)
+class ConfigFile:
+    """A file that `ssh` reads by itself.
+
+    Attributes:
+        folder: where relative names in an Include are searched, in included files too.
+    """
+
+    path: Path
+    folder: Path
+
+    def included(self, line: Line) -> list[Path]:
+        """The files that an Include names.
+
+        Raises:
+            ConfigError: its names have variables, or are searched in another folder than its author expects.
+        """
+        found: list[Path] = []
+        for word in line.words():
+            if "%" in word or "$" in word:
+                raise line.error(f"Include {word}: variables are not supported without `ssh`")
+            name = f"{home()}{word[1:]}" if word == "~" or word.startswith("~/") else os.path.expanduser(word)
+            names = sorted(glob.glob(os.path.join(self.folder, name)))
+            if not names and glob.glob(os.path.join(self.path.parent, name)):
+                raise line.error(f"Include {word} is searched in {self.folder}; write an absolute path")
+            found += map(Path, names)
+        return found
+
+
+def home() -> Path:
+    """The user's home directory as `ssh` has it, which does not read $HOME."""
+    try:
+        return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        return Path.home()
+
+
+def is_own(config: Path) -> bool:
+    """Whether SSH_CONFIG names what `ssh` reads by itself."""
+    return config == Path("~/.ssh/config").expanduser()
+
+
+def files(config: Path) -> tuple[ConfigFile, ...]:
+    """The user's configuration and the system's, in the order of their precedence."""
+    user = home() / ".ssh" / "config" if is_own(config) else config.absolute()
+    return ConfigFile(user, home() / ".ssh"), ConfigFile(SYSTEM_CONFIG, SYSTEM_CONFIG.parent)
+
+
+def lines(path: Path) -> list[Line]:
+    """The lines of one file; none where it does not exist.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return []
+    found = []
+    for number, content in enumerate(text.split("\n"), 1):
+        content = content.strip(" \t\r\f")
+        if content and not content.startswith("#"):
+            parts = _KEYWORD.fullmatch(content)
+            keyword, rest = (parts[1].lower(), parts[2]) if parts else (content, "")
+            found.append(Line(path, number, keyword, rest))
+    return found
+
+
+def all_lines(config: Path) -> list[Line]:
+    """The lines of all files, whatever section they stand in.
+
+    Raises:
+        OSError: a file cannot be read.
+        ConfigError: an Include cannot be followed.
+    """
+    return [line for file in files(config) for line in _with_included(file, file.path, 0)]
+
+
+def _with_included(file: ConfigFile, path: Path, depth: int) -> Iterator[Line]:
+    for line in lines(path):
+        yield line
+        if line.keyword == "include":
+            if depth == MAX_DEPTH:
+                raise line.error("files include each other without end")
+            for included in file.included(line):
+                yield from _with_included(file, included, depth + 1)
+
+
+def has_effect(given: Sequence[Line]) -> bool:
+    """Whether any line may make a difference to a login of the default client."""
+    return any(line.keyword not in WITHOUT_EFFECT | {"host", "match", "include"} for line in given)
+
+
+def digest(config: Path) -> str:
+    """A digest of the content of all files.
+
+    Raises:
+        OSError, ConfigError: as `all_lines`.
+    """
+    return hashlib.blake2b(repr(all_lines(config)).encode("utf-8", "surrogateescape")).hexdigest()

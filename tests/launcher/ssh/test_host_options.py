@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of the ssh configuration that a login obeys, and what the default client names where it cannot."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from launcher.config.hosts import parse_host
+from launcher.config.options import SshClient
+from launcher.config.settings import SshSettings
+from launcher.ssh.login import FabricLogins
+from tests.launcher.login_server import LoginServer, free_port, make_key, public_key
+from tests.launcher.logins import BOTH, Client, url
+
+Make = Callable[..., LoginServer]
+
+
+def certify(authority: Path, *options: str, key: Path) -> Path:
+    """Sign a key; returns the certificate."""
+    argv = ["ssh-keygen", "-q", "-s", str(authority), "-I", "test", *options, f"{key}.pub"]
+    subprocess.run(argv, check=True, capture_output=True, timeout=30)
+    return key.with_name(f"{key.name}-cert.pub")
+
+
+@contextmanager
+def agent_with(path: Path, *keys: Path) -> Iterator[None]:
+    """An ssh agent at a socket."""
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(path)], stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 10
+        while not path.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        env = {"SSH_AUTH_SOCK": str(path)}
+        subprocess.run(["/usr/bin/ssh-add", "-q", *map(str, keys)], env=env, check=True, capture_output=True)
+        yield
+    finally:
+        agent.terminate()
+        agent.wait()
+
+
+def host(server: LoginServer, *lines: str, name: str = "node") -> str:
+    """A section for a server."""
+    own = (f"HostName {server.address}", f"Port {server.port} # the lab's", f"User {server.user}", *lines)
+    return f"Host {name}\n" + "".join(f"  {line}\n" for line in own)
+
+
+@BOTH
+def test_a_host_key_alias_is_the_name_in_known_hosts(client: Client, server: LoginServer) -> None:
+    client.known_hosts.write_text(f"compute.42 {' '.join(server.known_line.split()[1:])}\n")
+    client.config.write_text(host(server, "HostKeyAlias compute.42", f"IdentityFile {server.client_key}"))
+    client.get_in("node")
+
+
+@BOTH
+def test_known_hosts_files_of_the_configuration_count(client: Client, server: LoginServer) -> None:
+    folder = client.folder / "with blank"
+    folder.mkdir()
+    (folder / "second").write_text(server.known_line)
+    files = f'"{folder}/first" "{folder}/second"'
+    client.config.write_text(host(server, f"UserKnownHostsFile {files}", f"IdentityFile={server.client_key}"))
+    client.known_hosts = Path("~/.ssh/known_hosts").expanduser()  # the default: conf.py says nothing
+    client.get_in("node")
+
+
+@BOTH
+def test_a_certificate_of_the_user_lets_in(client: Client, server: LoginServer, tmp_path: Path) -> None:
+    authority, key = make_key(tmp_path / "authority"), make_key(tmp_path / "mine")
+    certificate = certify(authority, "-n", server.user, key=key).rename(tmp_path / "elsewhere")
+    (server.folder / "authorized_keys").write_text(f"cert-authority {public_key(authority)}\n")
+    client.knows(server)
+    client.config.write_text(host(server, f"IdentityFile {key}"))
+    assert "auth refused" in client.error("node").reason
+    client.config.write_text(host(server, f"IdentityFile {key}", f"CertificateFile {certificate}"))
+    client.get_in("node")
+
+
+@BOTH
+def test_a_key_is_offered_alone_where_its_certificate_is_refused(
+    client: Client, server: LoginServer, tmp_path: Path
+) -> None:
+    certify(make_key(tmp_path / "authority"), "-n", "somebody", key=server.client_key)
+    client.knows(server)
+    client.get_in(url(server), identity_files=(server.client_key,))
+
+
+@BOTH
+def test_the_agent_of_the_configuration_is_asked(client: Client, server: LoginServer, tmp_path: Path) -> None:
+    client.knows(server)
+    with agent_with(tmp_path / "agent", server.client_key):
+        client.config.write_text(host(server, "IdentityFile none", f'IdentityAgent "{tmp_path}/agent"'))
+        client.get_in("node")
+        client.config.write_text(host(server, "IdentityFile none"))
+        assert "auth refused" in client.error("node").reason
+
+
+@BOTH
+def test_no_agent_is_asked_where_the_configuration_says_none(
+    client: Client, server: LoginServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.knows(server)
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+    with agent_with(tmp_path / "agent", server.client_key):
+        client.config.write_text(host(server, "IdentityFile none"))
+        client.get_in("node")
+        client.config.write_text(host(server, "IdentityFile none", "IdentityAgent none"))
+        assert "auth refused" in client.error("node").reason
+
+
+@BOTH
+def test_the_key_that_a_public_file_names_is_the_only_one_of_the_agent(
+    client: Client, make_server: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = make_server("MaxAuthTries 1")
+    client.knows(server)
+    others = [make_key(tmp_path / f"other{number}") for number in range(3)]
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+    client.config.write_text(host(server, f"IdentityFile {server.client_key}.pub", "IdentitiesOnly yes"))
+    with agent_with(tmp_path / "agent", *others, server.client_key):
+        client.get_in("node")
+
+
+@BOTH
+def test_no_proxy_command_precedes_the_jump_host_of_a_wildcard(client: Client, server: LoginServer) -> None:
+    client.knows(server)
+    client.config.write_text(
+        host(server, "ProxyCommand none", f"IdentityFile {server.client_key}")
+        + f"Host *\n  ProxyJump u@127.0.0.1:{free_port()}\n"
+    )
+    client.get_in("node")
+
+
+@BOTH
+def test_a_match_by_user_sees_the_user_of_hosts(client: Client, server: LoginServer) -> None:
+    client.knows(server)
+    client.config.write_text(
+        f"Match final all\n  GSSAPIAuthentication yes\nMatch originalhost=node user {server.user}\n"
+        f"  HostName 127.0.0.1\n  Port {server.port}\n  IdentityFile {server.client_key}\n"
+    )
+    client.get_in(f"{server.user}@node")
+    assert "is not resolved" in client.error("nobody-of-ours@node").reason
+
+
+def test_a_key_that_is_missing_is_named_with_its_line(
+    client: Client, server: LoginServer, tmp_path: Path
+) -> None:
+    client.knows(server)
+    client.config.write_text(host(server, f"IdentityFile {tmp_path}/%r-key"))
+    reason = client.error("node").reason
+    line = len(client.config.read_text().splitlines())
+    missing = f"{tmp_path}/{server.user}-key does not exist (IdentityFile, {client.config} line {line})"
+    assert missing in reason
+
+
+@pytest.mark.parametrize(
+    ("option", "kind", "name"),
+    [
+        ("Ciphers chacha20-poly1305@openssh.com", "ciphers", "chacha20-poly1305@openssh.com"),
+        ("MACs umac-128-etm@openssh.com", "MACs", "umac-128-etm@openssh.com"),
+        (
+            "KexAlgorithms sntrup761x25519-sha512@openssh.com",
+            "key exchanges",
+            "sntrup761x25519-sha512@openssh.com",
+        ),
+    ],
+)
+def test_algorithms_that_only_the_server_has_are_named(
+    client: Client, make_server: Make, option: str, kind: str, name: str
+) -> None:
+    server = make_server(option)
+    client.knows(server)
+    error = client.error(url(server), identity_files=(server.client_key,))
+    assert (
+        f"127.0.0.1:{server.port} offers only {kind} that the default client does not support: {name}."
+        in error.reason
+    )
+    assert 'SSH_CLIENT = "openssh"' in error.hint
+    client.kind = SshClient.OPENSSH
+    client.get_in(url(server), identity_files=(server.client_key,))
+
+
+def test_a_host_certificate_needs_openssh_which_the_error_names(
+    client: Client, make_server: Make, tmp_path: Path
+) -> None:
+    authority, host_key = make_key(tmp_path / "authority"), make_key(tmp_path / "host")
+    certificate = certify(authority, "-h", "-n", "127.0.0.1", key=host_key)
+    server = make_server(f"HostKey {host_key}\nHostCertificate {certificate}")
+    client.known_hosts.write_text(f"# the lab's\n@cert-authority [127.0.0.1]:* {public_key(authority)}\n")
+    error = client.error(url(server), identity_files=(server.client_key,))
+    assert f"is certified by the authority at {client.known_hosts}:2" in error.reason
+    assert 'SSH_CLIENT = "openssh"' in error.hint
+    client.kind = SshClient.OPENSSH
+    client.get_in(url(server), identity_files=(server.client_key,))
+
+
+@BOTH
+def test_a_jump_host_that_forwards_nothing_is_the_same_cause_for_all_nodes(
+    client: Client, make_server: Make
+) -> None:
+    jump = make_server("AllowTcpForwarding no")
+    client.knows(jump)
+    errors = [
+        client.error(f"u@{name}", identity_files=(jump.client_key,), jump=url(jump))
+        for name in ("10.9.9.1", "10.9.9.2:2222")
+    ]
+    assert f"its jump host {url(jump)} does not forward connections: " in errors[0].reason
+    assert "AllowTcpForwarding" in errors[0].hint
+    assert (errors[0].reason, errors[0].hint) == (errors[1].reason, errors[1].hint)
+
+
+def test_a_mistake_in_an_included_file_is_named_there(client: Client) -> None:
+    more = client.folder / "50-redhat.conf"
+    more.write_text("# of the distribution\nMatch nothing known\n  Port 1\n")
+    client.config.write_text(f"Include {more}\n")
+    assert f"{more} line 2: Bad Match condition" in client.error("node").reason
+
+
+def test_jump_hosts_that_lead_to_each_other_are_refused(client: Client) -> None:
+    client.config.write_text("Host a\n  ProxyJump b\nHost b\n  ProxyJump a\n")
+    assert "jump hosts lead to each other without end" in client.error("a").reason
+
+
+def test_where_nothing_is_configured_no_ssh_is_started(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "ssh"
+    program.write_text(f'#!/bin/sh\necho "$@" >>{tmp_path}/asked\necho OpenSSH_9.2p1\necho hostname h\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    logins = FabricLogins(SshSettings(config=client.config, known_hosts=client.known_hosts))
+    client.config.write_text("Host *\n  SendEnv LANG LC_*\n  HashKnownHosts yes\n")
+    assert logins.way(parse_host("ada@node-a:2222")) == ("ada@node-a:2222",)
+    assert not (tmp_path / "asked").exists()
+    client.config.write_text("Host *\n  Port 22\n")
+    FabricLogins(SshSettings(config=client.config, known_hosts=client.known_hosts)).way(parse_host("node-a"))
+    assert "-G" in (tmp_path / "asked").read_text()
