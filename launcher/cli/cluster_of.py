@@ -65,4 +65,9 @@ def nodes_to_ask(
         conf=given.values.get("--conf"), hosts=tuple(hosts.split(",")) if hosts else None, hostfile=hostfile
     )
     resolved = settings.resolve(chosen, environ)
-    return node_jobs.nodes_of(resolved), job_record.login_of(resolved), str(resolved.conf), given.job
+    return (
+        node_jobs.nodes_of(resolved),
+        job_record.login_of(resolved),
+        str(resolved.conf or resolved.sources.hosts),
+        given.job,
+    )

@@ -19,6 +19,7 @@ from launcher.config.flags import INIT_FLAGS, LAUNCHER_FLAGS, PSERVER_FLAGS
 from launcher.config.options import (
     EXPECTED,
     OPTIONS,
+    OWN_HOSTS,
     UNNAMED,
     EngineKind,
     Mode,
@@ -36,10 +37,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LONG = {option.name: option for option in OPTIONS}
 _SHORT = {option.short: option for option in OPTIONS if option.short}
 _KNOWN_FLAGS = INIT_FLAGS | PSERVER_FLAGS
-_OWN_HOSTS: Mapping[str, str] = {
-    EngineKind.SLURM: "--engine=slurm, which has those of its allocation,",
-    EngineKind.KUBERNETES: "--engine=kubernetes, which has as many pods as --nnodes or K8S_NODES says,",
-}
 _ESCAPE = " (If it is an option of your script, write it after a lone --.)"
 _WORD_ESCAPE = " (If it is an argument of your script, write it after a lone --.)"
 _SCRIPTS = (".py", ".sh")
@@ -64,6 +61,7 @@ class Arguments:
         hostfile: --hostfile, or None.
         include, exclude: words of --include and --exclude.
         nnodes: --nnodes, or None: all.
+        mode_is_explicit: --mode was given.
         nproc_per_node: --nproc_per_node, or None.
         env, env_files: --env and --env_file in their order, not yet read.
         min_trainers: --min_trainers, or None: every trainer is needed.
@@ -82,6 +80,7 @@ class Arguments:
     nnodes: int | None = None
     entry: str = DEFAULT_ENTRY
     mode: Mode = Mode.V2
+    mode_is_explicit: bool = False
     wire: Wire | None = None
     nproc_per_node: int | None = None
     env: tuple[str, ...] = ()
@@ -141,6 +140,7 @@ def parse(argv: Sequence[str]) -> Arguments:
         nnodes=_count(last, "nnodes", None, least=1),
         entry=last.get("entry", DEFAULT_ENTRY),
         mode=mode,
+        mode_is_explicit="mode" in given,
         wire=Wire(wire) if wire else None,
         nproc_per_node=_count(last, "nproc_per_node", None, least=1),
         env=tuple(_utf8(text) for text in given.get("env", ())),
@@ -217,7 +217,7 @@ def _check_job_options(given: dict[str, list[str]], loose: str) -> None:
             f"--{choice} chooses among hosts, and --engine=kubernetes has as many pods as --nnodes says"
         )
     sources = [f"--{name}" for name in ("hosts", "hostfile") if name in given]
-    sources.append(_OWN_HOSTS.get(engine, ""))
+    sources.append(OWN_HOSTS.get(engine, ""))
     if sum(map(bool, sources)) > 1:
         raise UsageError(
             f"{' and '.join(filter(None, sources))} each say which hosts there are; give one of them"

@@ -129,6 +129,7 @@ class JobSettings:
     """What runs, and what it runs with.
 
     Attributes:
+        mode_is_explicit: --mode was given.
         package: directory to dispatch, or None; then `workspace` is a directory that nodes already have:
             absolute, beginning with ~, or relative to each node's root directory.
         entry: what trainers run.
@@ -146,6 +147,7 @@ class JobSettings:
     """
 
     mode: Mode
+    mode_is_explicit: bool
     package: Path | None
     workspace: str | None
     entry: Entry
@@ -188,7 +190,7 @@ class Settings:
     """Everything that was configured, typed.
 
     Attributes:
-        conf: the conf.py that was read, absolute.
+        conf: the conf.py that was read, absolute, or None: the options say which hosts there are.
         json: the screen is for a program.
         state: where jobs keep their state on this machine.
     """
@@ -203,7 +205,7 @@ class Settings:
     detach: bool
     json: bool
     dry_run: bool
-    conf: Path
+    conf: Path | None
     sources: Sources
     state: StatePlaces
 
@@ -326,7 +328,7 @@ def _settle(
         detach=arguments.detach,
         json=arguments.json,
         dry_run=arguments.dry_run,
-        conf=conf_files(arguments, environ)[0].absolute(),
+        conf=next((file.absolute() for file in conf_files(arguments, environ)), None),
         sources=Sources(
             hosts=listed.source,
             total=listed.total,
@@ -379,6 +381,7 @@ def _job(arguments: Arguments, environ: Mapping[str, str], read: Mapping[str, An
     for_all, for_hosts = read_variables(arguments, environ, read["HOSTS"][0].is_local, own)
     return JobSettings(
         mode=arguments.mode,
+        mode_is_explicit=arguments.mode_is_explicit,
         package=Path(arguments.package) if arguments.package else None,
         workspace=arguments.workspace,
         entry=read_entry(arguments.entry),

@@ -190,3 +190,20 @@ def test_slurm_without_an_allocation_says_how_to_get_one() -> None:
 def test_hosts_are_said_once(given: list[str]) -> None:
     with pytest.raises(UsageError, match="each say which hosts there are; give one of them"):
         arguments.parse(["-p", "ws", *given])
+
+
+@pytest.mark.parametrize("argv", [["--hosts=x,y"], ["--hostfile=machines"]])
+def test_hosts_of_the_command_line_need_no_conf(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("launcher.config.conf_place.CONF_FILE", tmp_path / "conf.py")
+    Path("machines").write_text("x\ny\n")
+    got = resolve(arguments.parse(["-p", "ws", *argv]), {})
+    assert [host.name for host in got.cluster.hosts] == ["x", "y"]
+    assert (got.conf, got.cluster.root_dir) == (None, "~/.paddle-cluster")
+    assert told_hosts(build(got, "JOB")) == (
+        f"2 nodes of {got.sources.hosts}, all else of the defaults (no conf.py)"
+    )
+    with pytest.raises(ConfError, match=r"conf.py: no such file; .* or give --hosts=HOST"):
+        resolve(arguments.parse(["-p", "ws"]), {})
