@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from launcher.config.conf_file import CONF_NAMES
 from launcher.config.flags import INIT_FLAGS, LAUNCHER_FLAGS, PSERVER_FLAGS
+from launcher.config.hosts import HostError, listed
 from launcher.config.options import (
     EXPECTED,
     OPTIONS,
@@ -132,11 +133,11 @@ def parse(argv: Sequence[str]) -> Arguments:
         package=last.get("job_dispatch_package"),
         workspace=last.get("job_workspace"),
         conf=last.get("conf"),
-        hosts=tuple(last["hosts"].split(",")) if "hosts" in last else None,
+        hosts=host_list("hosts", last["hosts"]) if "hosts" in last else None,
         engine=EngineKind(last.get("engine", EngineKind.SSH)),
         hostfile=last.get("hostfile"),
-        include=_split(last.get("include", "")),
-        exclude=_split(last.get("exclude", "")),
+        include=host_list("include", last.get("include", "")),
+        exclude=host_list("exclude", last.get("exclude", "")),
         nnodes=_count(last, "nnodes", None, least=1),
         entry=last.get("entry", DEFAULT_ENTRY),
         mode=mode,
@@ -276,6 +277,18 @@ def _saving(given: Mapping[str, str]) -> Saving:
 
 def _split(text: str) -> tuple[str, ...]:
     return tuple(part for part in text.split(",") if part)
+
+
+def host_list(option: str, text: str) -> tuple[str, ...]:
+    """Split the value of an option into its hosts, with ranges expanded.
+
+    Raises:
+        UsageError: a range is wrong.
+    """
+    try:
+        return listed(text) if text else ()
+    except HostError as error:
+        raise UsageError(f"--{option}: {error}") from error
 
 
 def _read_flags(run: Sequence[str]) -> Iterator[Flag]:

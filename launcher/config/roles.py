@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from launcher.config.arguments import Arguments
-from launcher.config.host_sources import HostList, chosen
-from launcher.config.hosts import LOCAL, Host
+from launcher.config.hosts import LOCAL, Host, count_question
 from launcher.config.layers import Layers
 from launcher.config.options import Mode
-from launcher.config.selection import node_of
+from launcher.config.selection import HostList, node_of
 from launcher.config.values import ValueMismatchError, mismatch
+from launcher.errors import ConfError
+from launcher.text.sizes import counted
 
 MOST_A_MACHINE = 4096  # trainers
 MAX_LOCAL = 250  # each has an address of its own, 127.0.0.2 and on
@@ -23,6 +24,9 @@ def named(layers: Layers, hosts: tuple[Host, ...]) -> HostList:
     """Those of HOSTS, or of --hosts."""
     origin = layers.origins["HOSTS"]
     if origin == "--hosts":
+        if question := next(filter(None, map(count_question, hosts)), ""):
+            layers.add(origin, question)
+            layers.raise_any()
         return HostList(hosts, (origin,) * len(hosts), origin)
     lines = tuple(layers.conf.where("HOSTS", index) for index in range(len(hosts)))
     return HostList(hosts, lines, layers.conf.file("HOSTS"))
@@ -64,6 +68,43 @@ def choose(
             )
     read["own"] = {numbers[node_id]: own for node_id, own in read["own"].items() if node_id in numbers}
     return listed.of(ids)
+
+
+def chosen(arguments: Arguments, hosts: Sequence[Host]) -> tuple[int, ...]:
+    """The ids of the hosts that take part: --include, less --exclude, and of these the first --nnodes.
+
+    Raises:
+        ConfError: a word names no host, nothing is left, or there are not so many.
+    """
+    included = _named("include", arguments.include, hosts) or set(range(len(hosts)))
+    left = sorted(included - _named("exclude", arguments.exclude, hosts))
+    if not left:
+        raise ConfError(
+            "--exclude",
+            f"expected at least one host to be left of {counted(len(included), 'host')}, got none",
+        )
+    if arguments.nnodes is None:
+        return tuple(left)
+    if arguments.nnodes > len(left):
+        raise ConfError(
+            "--nnodes", f"expected at most {len(left)}, as many hosts as there are, got {arguments.nnodes}"
+        )
+    return tuple(left[: arguments.nnodes])
+
+
+def _named(option: str, words: Sequence[str], hosts: Sequence[Host]) -> set[int]:
+    found = set()
+    for word in words:
+        try:
+            found.add(node_of(int(word) if word.isdecimal() and len(word) < 8 else word, hosts))
+        except ValueMismatchError as error:
+            name, _, slots = word.rpartition(":")
+            hint = ""
+            if any(name in (host.text, host.name) for host in hosts) and slots.isdecimal():
+                hint = f"; slots are not chosen here: give {name} the variable CUDA_VISIBLE_DEVICES in HOST_SETTINGS"
+            said = f"{word!r} is not in HOSTS{hint}" if hint else str(error)
+            raise ConfError(f"--{option}", said) from None
+    return found
 
 
 def select_nodes(references: Sequence[str | int] | None, hosts: Sequence[Host]) -> tuple[int, ...]:

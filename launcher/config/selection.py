@@ -1,15 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes as users name them: by an entry of HOSTS, by a host's name, or by the index."""
+"""The hosts that a source names, and which of them are meant: by an entry, by a host's name, or by the index."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from launcher.config.hosts import Host
 from launcher.config.spelling import nearest
 from launcher.config.values import ValueMismatchError, mismatch
 
 _SHOWN = 5
+
+
+@dataclass(frozen=True)
+class HostList:
+    """Hosts, and who says so.
+
+    Attributes:
+        lines: where each is named.
+        source: the file or option that names them.
+        slots: trainers by node id, where that is said.
+        all_hosts: how many there are with those that were left out; 0: none was.
+        ignored: what else the source says of hosts, which has no meaning here.
+    """
+
+    hosts: tuple[Host, ...]
+    lines: tuple[str, ...]
+    source: str
+    slots: Mapping[int, int] = field(default_factory=dict)
+    all_hosts: int = 0
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> int:
+        """How many the source names."""
+        return self.all_hosts or len(self.hosts)
+
+    def of(self, ids: Sequence[int]) -> HostList:
+        """Some of them, numbered anew."""
+        if len(ids) == len(self.hosts):
+            return self
+        return HostList(
+            tuple(self.hosts[one] for one in ids),
+            tuple(self.lines[one] for one in ids),
+            self.source,
+            {new: self.slots[one] for new, one in enumerate(ids) if one in self.slots},
+            self.total,
+            self.ignored,
+        )
 
 
 def node_of(reference: str | int, hosts: Sequence[Host]) -> int:

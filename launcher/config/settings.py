@@ -20,11 +20,12 @@ from launcher.config.conf_place import conf_files
 from launcher.config.entry import Entry
 from launcher.config.entry import read as read_entry
 from launcher.config.host_settings import HostSettings
-from launcher.config.host_sources import HostList, hosts_elsewhere, waits_for_nodes
+from launcher.config.host_sources import hosts_elsewhere, waits_for_nodes
 from launcher.config.hosts import Host
 from launcher.config.layers import Layers
 from launcher.config.options import EngineKind, Mode, Saving, SshClient, Wire
 from launcher.config.roles import check_cluster, choose, named, roles_of
+from launcher.config.selection import HostList
 from launcher.config.variables import Variables
 from launcher.config.variables import files as variable_files
 from launcher.config.variables import read as read_variables
@@ -259,7 +260,8 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
     layers.raise_any()
     listed = choose(layers, arguments, elsewhere, read, roles)
     read["HOSTS"] = listed.hosts
-    read["slots"] = listed.slots if _slots_count(arguments) else {}
+    counts = arguments.mode is Mode.COLLECTIVE and arguments.nproc_per_node is None
+    read["slots"] = listed.slots if counts else {}
     one = arguments.nproc_per_node or 1
     trainers = sum(read["slots"].get(node_id, one) for node_id in roles["TRAINERS"])
     if arguments.min_trainers is not None and arguments.min_trainers > trainers:
@@ -283,11 +285,6 @@ def _wrong_resume(arguments: Arguments) -> str:
     if resume not in ("latest", "auto") and not resume[0].isdecimal():
         return f"expected latest, auto, or the batch of a checkpoint, got {resume!r}"
     return ""
-
-
-def _slots_count(arguments: Arguments) -> bool:
-    """Whether slots of a hostfile say how many trainers a host has."""
-    return arguments.mode is Mode.COLLECTIVE and arguments.nproc_per_node is None
 
 
 def _pods(arguments: Arguments, conf: ConfFile, read: Mapping[str, Any]) -> HostList:
@@ -347,6 +344,8 @@ def _remarks(layers: Layers, arguments: Arguments, listed: HostList) -> Iterator
         yield f"slots of {listed.source} do not count, since --nproc_per_node is given"
     elif listed.slots and arguments.mode is not Mode.COLLECTIVE:
         yield f"slots of {listed.source} count with --mode=collective alone: a host has one trainer"
+    if listed.ignored:
+        yield f"{listed.source}: ignored: {', '.join(listed.ignored)}"
     named, period = (arguments.flag(f"checkpoint_{name}") for name in ("dir", "period"))
     if arguments.mode is Mode.V2 and named and (period or "0") == "0":
         yield "--checkpoint_dir without --checkpoint_period=BATCHES: no checkpoint is written"

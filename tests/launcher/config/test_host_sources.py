@@ -10,7 +10,8 @@ import pytest
 
 from launcher.config import arguments
 from launcher.config.conf_file import read_files
-from launcher.config.host_sources import allocated, read_hostfile
+from launcher.config.host_sources import allocated
+from launcher.config.hostfile import read_hostfile
 from launcher.config.settings import resolve
 from launcher.errors import ConfError, UsageError
 from launcher.plan.plan import build
