@@ -309,7 +309,7 @@ def _read_flags(run: Sequence[str]) -> Iterator[Flag]:
                 position += 1
         if name in LAUNCHER_FLAGS:
             raise UsageError(
-                f"--{name} follows from HOSTS, PSERVERS and TRAINERS in conf.py and cannot be given; "
+                f"--{name} follows from the nodes, PSERVERS and TRAINERS and cannot be given; "
                 f"if it is an option of your script, write it after a lone --"
             )
         yield Flag(name, value)

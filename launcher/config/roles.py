@@ -29,10 +29,12 @@ def named(layers: Layers, hosts: tuple[Host, ...]) -> HostList:
             layers.raise_any()
         return HostList(hosts, (origin,) * len(hosts), origin)
     lines = tuple(layers.conf.where("HOSTS", index) for index in range(len(hosts)))
-    return HostList(hosts, lines, layers.conf.file("HOSTS"))
+    return HostList(hosts, lines, layers.conf.file("HOSTS"), is_conf=True)
 
 
-def roles_of(layers: Layers, arguments: Arguments, read: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def roles_of(
+    layers: Layers, arguments: Arguments, listed: HostList, read: Mapping[str, Any]
+) -> dict[str, tuple[int, ...]]:
     """Node ids of PSERVERS and of TRAINERS; what is wrong is a problem."""
     roles = {}
     for name in ("PSERVERS", "TRAINERS"):
@@ -44,7 +46,7 @@ def roles_of(layers: Layers, arguments: Arguments, read: Mapping[str, Any]) -> d
             )
             continue
         try:
-            roles[name] = select_nodes(read[name], read["HOSTS"])
+            roles[name] = select_nodes(read[name], listed)
         except ValueMismatchError as error:
             layers.report(name, error)
     return roles
@@ -58,7 +60,7 @@ def choose(
     roles: dict[str, tuple[int, ...]],
 ) -> HostList:
     """The hosts that take part, numbered anew; `read` and `roles` speak of these from now on."""
-    ids = chosen(arguments, listed.hosts)
+    ids = chosen(arguments, listed)
     numbers = {node_id: number for number, node_id in enumerate(ids)}
     for name, nodes in roles.items():
         roles[name] = tuple(numbers[node_id] for node_id in nodes if node_id in numbers)
@@ -70,14 +72,14 @@ def choose(
     return listed.of(ids)
 
 
-def chosen(arguments: Arguments, hosts: Sequence[Host]) -> tuple[int, ...]:
+def chosen(arguments: Arguments, listed: HostList) -> tuple[int, ...]:
     """The ids of the hosts that take part: --include, less --exclude, and of these the first --nnodes.
 
     Raises:
         ConfError: a word names no host, nothing is left, or there are not so many.
     """
-    included = _named("include", arguments.include, hosts) or set(range(len(hosts)))
-    left = sorted(included - _named("exclude", arguments.exclude, hosts))
+    included = _named("include", arguments.include, listed) or set(range(len(listed.hosts)))
+    left = sorted(included - _named("exclude", arguments.exclude, listed))
     if not left:
         raise ConfError(
             "--exclude",
@@ -92,35 +94,37 @@ def chosen(arguments: Arguments, hosts: Sequence[Host]) -> tuple[int, ...]:
     return tuple(left[: arguments.nnodes])
 
 
-def _named(option: str, words: Sequence[str], hosts: Sequence[Host]) -> set[int]:
-    found = set()
+def _named(option: str, words: Sequence[str], listed: HostList) -> set[int]:
+    found, hosts = set(), listed.hosts
     for word in words:
         try:
-            found.add(node_of(int(word) if word.isdecimal() and len(word) < 8 else word, hosts))
+            found.add(
+                node_of(int(word) if word.isdecimal() and len(word) < 8 else word, hosts, listed.called)
+            )
         except ValueMismatchError as error:
             name, _, slots = word.rpartition(":")
             hint = ""
             if any(name in (host.text, host.name) for host in hosts) and slots.isdecimal():
                 hint = f"; slots are not chosen here: give {name} the variable CUDA_VISIBLE_DEVICES in HOST_SETTINGS"
-            said = f"{word!r} is not in HOSTS{hint}" if hint else str(error)
+            said = f"{word!r} is not in {listed.called}{hint}" if hint else str(error)
             raise ConfError(f"--{option}", said) from None
     return found
 
 
-def select_nodes(references: Sequence[str | int] | None, hosts: Sequence[Host]) -> tuple[int, ...]:
+def select_nodes(references: Sequence[str | int] | None, listed: HostList) -> tuple[int, ...]:
     """Node ids of PSERVERS or TRAINERS, ascending; all nodes where the name was not assigned.
 
     Raises:
         ValueMismatchError: a reference names no node, several, or one that another reference names too.
     """
     if references is None:
-        return tuple(range(len(hosts)))
+        return tuple(range(len(listed.hosts)))
     if not references:
         raise mismatch("at least one node, or no assignment at all for every node", [])
     selected: list[int] = []
     for index, reference in enumerate(references):
         try:
-            node_id = node_of(reference, hosts)
+            node_id = node_of(reference, listed.hosts, listed.called)
             if node_id in selected:
                 raise ValueMismatchError(f"{reference!r} is node {node_id}, which is listed before")
         except ValueMismatchError as error:

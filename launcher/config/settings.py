@@ -246,17 +246,18 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
         elsewhere = _pods(arguments, conf, read) if not is_named_here else named(layers, read["HOSTS"])
     read["HOSTS"] = elsewhere.hosts
     others_are_known = not is_named_here or arguments.hosts is not None
-    roles = roles_of(layers, arguments, read)
+    roles = roles_of(layers, arguments, elsewhere, read)
     try:
         read["own"] = host_settings.of_nodes(
-            read["HOST_SETTINGS"], elsewhere.hosts, partial(conf.where, "HOST_SETTINGS"), others_are_known
+            read["HOST_SETTINGS"], elsewhere, partial(conf.where, "HOST_SETTINGS"), others_are_known
         )
     except values.ValueMismatchError as error:
         layers.report("HOST_SETTINGS", error)
     for name, message in check_cluster(elsewhere, read, arguments):
-        elsewhere_said = "--hosts" if arguments.hosts else arguments.hostfile
-        place = (name == "HOSTS" and elsewhere_said) or conf.where(name)
-        layers.add(place, f"{name}: {message}")
+        is_elsewhere = name == "HOSTS" and not elsewhere.is_conf
+        layers.add(
+            *((elsewhere.source, message) if is_elsewhere else (conf.where(name), f"{name}: {message}"))
+        )
     layers.raise_any()
     listed = choose(layers, arguments, elsewhere, read, roles)
     read["HOSTS"] = listed.hosts

@@ -79,7 +79,7 @@ def test_slots_are_trainers_in_collective_mode_and_are_told_elsewhere(
 
 def test_what_is_wrong_with_hosts_of_a_hostfile_is_told_there(configured: Resolve, tmp_path: Path) -> None:
     (tmp_path / "machines").write_text("local\nb\n")
-    with pytest.raises(ConfError, match=r"^machines: HOSTS: 'local' and other machines cannot be mixed"):
+    with pytest.raises(ConfError, match=r"^machines: 'local' and other machines cannot be mixed"):
         configured(HOSTS, "-p", "ws", "--hostfile=machines")
 
 
