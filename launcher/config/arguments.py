@@ -94,6 +94,7 @@ class Arguments:
     saving: Saving = UNNAMED
     dry_run: bool = False
     bootstrap: bool = False
+    keep_links: bool = False
     accept_new_host_keys: bool = False
     allow_mismatch: bool = False
     help: bool = False
@@ -154,6 +155,7 @@ def parse(argv: Sequence[str]) -> Arguments:
         saving=_saving(last),
         dry_run="dry_run" in given,
         bootstrap="bootstrap" in given,
+        keep_links="keep_links" in given,
         accept_new_host_keys="accept_new_host_keys" in given,
         allow_mismatch="allow_mismatch" in given,
         passthrough=tuple(_utf8(token) for token in [token for run in rest for token in run] + list(after)),

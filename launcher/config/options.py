@@ -90,6 +90,7 @@ OPTIONS = (
     Option("shard_dirs", "DIR[,DIR]"),
     Option("keep_as", "NAME"),
     Option("collect", "PATTERN[,PATTERN]"),
+    Option("keep_links"),
     Option("wire", "WIRE", choices=tuple(Wire)),
     Option("bootstrap"),
     Option("accept_new_host_keys"),

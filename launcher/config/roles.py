@@ -166,6 +166,18 @@ def check_cluster(
         )
 
 
+def wrong_resume(arguments: Arguments) -> str:
+    """What is wrong with --resume, which pservers would say one by one, or nothing."""
+    resume = arguments.flag("resume")
+    if arguments.mode is not Mode.V2 or not resume:
+        return ""
+    if not arguments.flag("checkpoint_dir"):
+        return "needs --checkpoint_dir=DIR, where the checkpoints are that the job goes on from"
+    if resume not in ("latest", "auto") and not resume[0].isdecimal():
+        return f"expected latest, auto, or the batch of a checkpoint, got {resume!r}"
+    return ""
+
+
 def _host_problems(hosts: Sequence[Host]) -> Iterator[str]:
     local = sum(host.is_local for host in hosts)
     if 0 < local < len(hosts):

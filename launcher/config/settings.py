@@ -24,7 +24,7 @@ from launcher.config.host_sources import hosts_elsewhere, waits_for_nodes
 from launcher.config.hosts import Host
 from launcher.config.layers import Layers
 from launcher.config.options import EngineKind, Mode, Saving, SshClient, Wire
-from launcher.config.roles import check_cluster, choose, named, roles_of
+from launcher.config.roles import check_cluster, choose, named, roles_of, wrong_resume
 from launcher.config.selection import HostList
 from launcher.config.variables import Variables
 from launcher.config.variables import files as variable_files
@@ -145,6 +145,7 @@ class JobSettings:
         min_trainers: how many trainers must remain when nodes are lost; None: all.
         allow_mismatch: nodes may differ in what their Python is and has, and in the code that they have.
         bootstrap: nodes get the packages that the job imports.
+        keep_links: links to absolute paths are sent as they are.
     """
 
     mode: Mode
@@ -165,6 +166,7 @@ class JobSettings:
     min_trainers: int | None
     allow_mismatch: bool
     bootstrap: bool
+    keep_links: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,22 +272,10 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
             "--min_trainers",
             f"expected at most {trainers}, as many trainers as the job has, got {arguments.min_trainers}",
         )
-    if problem := _wrong_resume(arguments):
+    if problem := wrong_resume(arguments):
         layers.add("--resume", problem)
     layers.raise_any()
     return _settle(layers, arguments, environ, listed, read, roles)
-
-
-def _wrong_resume(arguments: Arguments) -> str:
-    """What is wrong with --resume, which pservers would say one by one, or nothing."""
-    resume = arguments.flag("resume")
-    if arguments.mode is not Mode.V2 or not resume:
-        return ""
-    if not arguments.flag("checkpoint_dir"):
-        return "needs --checkpoint_dir=DIR, where the checkpoints are that the job goes on from"
-    if resume not in ("latest", "auto") and not resume[0].isdecimal():
-        return f"expected latest, auto, or the batch of a checkpoint, got {resume!r}"
-    return ""
 
 
 def _pods(arguments: Arguments, conf: ConfFile, read: Mapping[str, Any]) -> HostList:
@@ -398,4 +388,5 @@ def _job(arguments: Arguments, environ: Mapping[str, str], read: Mapping[str, An
         min_trainers=arguments.min_trainers,
         allow_mismatch=arguments.allow_mismatch,
         bootstrap=arguments.bootstrap or read["BOOTSTRAP"],
+        keep_links=arguments.keep_links,
     )
