@@ -30,7 +30,7 @@ _LOGIN = {
 }  # with the names before 2.0
 
 
-class Line(NamedTuple):
+class _Line(NamedTuple):
     """One line with something in it; `words` are (name, value), the value None where there is no `=`."""
 
     where: str
@@ -68,7 +68,7 @@ def read_hostfile(path: Path) -> HostList:
     return found
 
 
-def _read(path: Path, lines: list[str], comments: str = "#") -> Iterator[Line]:
+def _read(path: Path, lines: list[str], comments: str = "#") -> Iterator[_Line]:
     for number, line in enumerate(lines, 1):
         bare = re.split(rf"(?:^|(?<=\s))[{comments}]" if comments != "#" else "#", line, maxsplit=1)[
             0
@@ -77,10 +77,10 @@ def _read(path: Path, lines: list[str], comments: str = "#") -> Iterator[Line]:
             words = tuple(
                 (name, value.strip("\"'") if equals else None) for name, equals, value in _ITEM.findall(bare)
             )
-            yield Line(f"{path}:{number}", words)
+            yield _Line(f"{path}:{number}", words)
 
 
-def _hosts(line: Line) -> Iterator[str]:
+def _hosts(line: _Line) -> Iterator[str]:
     """The hosts that a line begins with."""
     name, value = line.words[0]
     if value is not None:
@@ -101,7 +101,7 @@ def _parsed(text: str, where: str) -> Host:
     return host
 
 
-def _slots(path: Path, lines: Iterator[Line]) -> HostList:
+def _slots(path: Path, lines: Iterator[_Line]) -> HostList:
     """A file of `host slots=N` lines."""
     found: dict[str, tuple[Host, str]] = {}
     slots: dict[str, int] = {}
