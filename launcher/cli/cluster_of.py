@@ -62,7 +62,14 @@ def nodes_to_ask(
     if hosts and hostfile:
         raise UsageError("--hosts and --hostfile each say which hosts there are; give one of them")
     chosen = Arguments(
-        conf=given.values.get("--conf"), hosts=tuple(hosts.split(",")) if hosts else None, hostfile=hostfile
+        conf=given.values.get("--conf"),
+        hosts=arguments.host_list("hosts", hosts) if hosts else None,
+        hostfile=hostfile,
     )
     resolved = settings.resolve(chosen, environ)
-    return node_jobs.nodes_of(resolved), job_record.login_of(resolved), str(resolved.conf), given.job
+    return (
+        node_jobs.nodes_of(resolved),
+        job_record.login_of(resolved),
+        str(resolved.conf or resolved.sources.hosts),
+        given.job,
+    )

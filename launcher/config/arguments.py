@@ -16,9 +16,11 @@ from typing import NamedTuple
 
 from launcher.config.conf_file import CONF_NAMES
 from launcher.config.flags import INIT_FLAGS, LAUNCHER_FLAGS, PSERVER_FLAGS
+from launcher.config.hosts import HostError, listed
 from launcher.config.options import (
     EXPECTED,
     OPTIONS,
+    OWN_HOSTS,
     UNNAMED,
     EngineKind,
     Mode,
@@ -36,10 +38,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LONG = {option.name: option for option in OPTIONS}
 _SHORT = {option.short: option for option in OPTIONS if option.short}
 _KNOWN_FLAGS = INIT_FLAGS | PSERVER_FLAGS
-_OWN_HOSTS: Mapping[str, str] = {
-    EngineKind.SLURM: "--engine=slurm, which has those of its allocation,",
-    EngineKind.KUBERNETES: "--engine=kubernetes, which has as many pods as --nnodes or K8S_NODES says,",
-}
 _ESCAPE = " (If it is an option of your script, write it after a lone --.)"
 _WORD_ESCAPE = " (If it is an argument of your script, write it after a lone --.)"
 _SCRIPTS = (".py", ".sh")
@@ -64,6 +62,7 @@ class Arguments:
         hostfile: --hostfile, or None.
         include, exclude: words of --include and --exclude.
         nnodes: --nnodes, or None: all.
+        mode_is_explicit: --mode was given.
         nproc_per_node: --nproc_per_node, or None.
         env, env_files: --env and --env_file in their order, not yet read.
         min_trainers: --min_trainers, or None: every trainer is needed.
@@ -82,6 +81,7 @@ class Arguments:
     nnodes: int | None = None
     entry: str = DEFAULT_ENTRY
     mode: Mode = Mode.V2
+    mode_is_explicit: bool = False
     wire: Wire | None = None
     nproc_per_node: int | None = None
     env: tuple[str, ...] = ()
@@ -94,6 +94,7 @@ class Arguments:
     saving: Saving = UNNAMED
     dry_run: bool = False
     bootstrap: bool = False
+    keep_links: bool = False
     accept_new_host_keys: bool = False
     allow_mismatch: bool = False
     help: bool = False
@@ -133,14 +134,15 @@ def parse(argv: Sequence[str]) -> Arguments:
         package=last.get("job_dispatch_package"),
         workspace=last.get("job_workspace"),
         conf=last.get("conf"),
-        hosts=tuple(last["hosts"].split(",")) if "hosts" in last else None,
+        hosts=host_list("hosts", last["hosts"]) if "hosts" in last else None,
         engine=EngineKind(last.get("engine", EngineKind.SSH)),
         hostfile=last.get("hostfile"),
-        include=_split(last.get("include", "")),
-        exclude=_split(last.get("exclude", "")),
+        include=host_list("include", last.get("include", "")),
+        exclude=host_list("exclude", last.get("exclude", "")),
         nnodes=_count(last, "nnodes", None, least=1),
         entry=last.get("entry", DEFAULT_ENTRY),
         mode=mode,
+        mode_is_explicit="mode" in given,
         wire=Wire(wire) if wire else None,
         nproc_per_node=_count(last, "nproc_per_node", None, least=1),
         env=tuple(_utf8(text) for text in given.get("env", ())),
@@ -153,6 +155,7 @@ def parse(argv: Sequence[str]) -> Arguments:
         saving=_saving(last),
         dry_run="dry_run" in given,
         bootstrap="bootstrap" in given,
+        keep_links="keep_links" in given,
         accept_new_host_keys="accept_new_host_keys" in given,
         allow_mismatch="allow_mismatch" in given,
         passthrough=tuple(_utf8(token) for token in [token for run in rest for token in run] + list(after)),
@@ -217,7 +220,7 @@ def _check_job_options(given: dict[str, list[str]], loose: str) -> None:
             f"--{choice} chooses among hosts, and --engine=kubernetes has as many pods as --nnodes says"
         )
     sources = [f"--{name}" for name in ("hosts", "hostfile") if name in given]
-    sources.append(_OWN_HOSTS.get(engine, ""))
+    sources.append(OWN_HOSTS.get(engine, ""))
     if sum(map(bool, sources)) > 1:
         raise UsageError(
             f"{' and '.join(filter(None, sources))} each say which hosts there are; give one of them"
@@ -278,6 +281,18 @@ def _split(text: str) -> tuple[str, ...]:
     return tuple(part for part in text.split(",") if part)
 
 
+def host_list(option: str, text: str) -> tuple[str, ...]:
+    """Split the value of an option into its hosts, with ranges expanded.
+
+    Raises:
+        UsageError: a range is wrong.
+    """
+    try:
+        return listed(text) if text else ()
+    except HostError as error:
+        raise UsageError(f"--{option}: {error}") from error
+
+
 def _read_flags(run: Sequence[str]) -> Iterator[Flag]:
     """Flags among adjacent tokens; after a bare flag, a token that does not begin with `--` is its value."""
     position = 0
@@ -296,7 +311,7 @@ def _read_flags(run: Sequence[str]) -> Iterator[Flag]:
                 position += 1
         if name in LAUNCHER_FLAGS:
             raise UsageError(
-                f"--{name} follows from HOSTS, PSERVERS and TRAINERS in conf.py and cannot be given; "
+                f"--{name} follows from the nodes, PSERVERS and TRAINERS and cannot be given; "
                 f"if it is an option of your script, write it after a lone --"
             )
         yield Flag(name, value)

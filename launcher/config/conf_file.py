@@ -87,11 +87,13 @@ class ConfFile:
 
 
 def read_files(paths: Sequence[Path]) -> ConfFile:
-    """Reads files of which a later one goes before an earlier one, name by name.
+    """Reads files of which a later one goes before an earlier one, name by name; no file assigns no name.
 
     Raises:
         ConfError: one cannot be read, parsed or run; the message holds the line.
     """
+    if not paths:
+        return ConfFile(CONF_NAME, {}, (), {}, {})
     first, *others = map(read_conf, paths)
     return functools.reduce(ConfFile.under, others, first)
 
@@ -125,8 +127,8 @@ def _source(path: Path, shown: str) -> bytes:
     except FileNotFoundError:
         raise ConfError(
             shown,
-            "no such file; write one with HOSTS in it, or name another with --conf=FILE "
-            f"(`{COMMAND} init DIR` writes one for this machine)",
+            "no such file; write one with HOSTS in it, name another with --conf=FILE, or give "
+            f"--hosts=HOST[,HOST] (`{COMMAND} init DIR` writes one for this machine)",
         ) from None
     except OSError as error:
         raise ConfError(shown, f"cannot be read: {error.strerror}") from error

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from launcher.config.arguments import Arguments
 from launcher.config.conf_file import CONF_NAME
+from launcher.config.options import OWN_HOSTS
 from launcher.system.installation import CONF_FILE, IS_CHECKOUT
 
 CONF_VARIABLE = "PADDLE_CLUSTER_CONF"
@@ -16,19 +17,23 @@ TOML_NAME = "cluster.toml"
 
 
 def conf_files(arguments: Arguments, environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """The files that count; a later one goes before an earlier one.
+    """Return the files that count; a later one has precedence over an earlier one.
 
     --conf or the variable names one, which counts alone. Without them they are those of the checkout. Where the
-    launcher is installed they lie in the current directory, or else beside the package.
+    launcher is installed they lie beside the workspace that is sent, or else in the current directory.
+
+    Returns:
+        None at all where there is no such file and the options say which hosts there are.
     """
     given = arguments.conf or environ.get(CONF_VARIABLE)
     if given:
         return (Path(given),)
     folders = [CONF_FILE.parent if IS_CHECKOUT else Path()]
     if not IS_CHECKOUT and arguments.package is not None:
-        folders.append(Path(os.path.abspath(arguments.package)).parent)
+        folders.insert(0, Path(os.path.abspath(arguments.package)).parent)
     for folder in folders:
         found = tuple(path for name in (CONF_NAME, TOML_NAME) if (path := folder / name).is_file())
         if found:
             return found
-    return (folders[0] / CONF_NAME,)
+    has_hosts = arguments.hosts or arguments.hostfile or arguments.engine in OWN_HOSTS
+    return () if has_hosts else (folders[-1] / CONF_NAME,)

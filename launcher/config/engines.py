@@ -21,6 +21,7 @@ class EngineSettings:
     Attributes:
         resident_s: how long an agent that was logged in to waits for the next job; 0: not at all.
         ports: of this machine, for nodes to call; empty: any.
+        address: of this machine, for nodes to call; empty: all that it has.
         slurm_options: of salloc and sbatch.
         slurm_queue_timeout_s: from asking Slurm for nodes until they are there.
         slurm_job: the job id of the allocation that this process runs in, or empty.
@@ -29,6 +30,7 @@ class EngineSettings:
 
     resident_s: float
     ports: range
+    address: str
     slurm_options: tuple[str, ...]
     slurm_queue_timeout_s: float
     slurm_job: str
@@ -40,6 +42,7 @@ def settings_of(read: Mapping[str, Any], environ: Mapping[str, str], waits_for_n
     return EngineSettings(
         resident_s=read["RESIDENT_S"],
         ports=read["ENGINE_PORT"],
+        address=read["ENGINE_ADDRESS"],
         slurm_options=tuple(read["SLURM_OPTIONS"]),
         slurm_queue_timeout_s=read["SLURM_QUEUE_TIMEOUT_S"],
         slurm_job=environ.get("SLURM_JOB_ID", ""),
@@ -75,6 +78,7 @@ def slurm_option(value: object) -> str:
 NAMES: Mapping[str, tuple[object, Callable[[object], Any]]] = {
     "RESIDENT_S": (0, values.seconds(0, 86400.0)),
     "ENGINE_PORT": (0, ports),
+    "ENGINE_ADDRESS": ("", values.own_address),
     "SLURM_OPTIONS": ([], values.list_of(slurm_option, "options of salloc, such as ['--partition=gpu']")),
     "SLURM_QUEUE_TIMEOUT_S": (86400, values.seconds(1, 365 * 86400.0)),
 }

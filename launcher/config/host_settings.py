@@ -11,7 +11,7 @@ from typing import Any
 
 from launcher.config import env_file, values
 from launcher.config.hosts import Host
-from launcher.config.selection import node_of
+from launcher.config.selection import HostList, node_of
 from launcher.config.spelling import nearest
 from launcher.config.values import ValueMismatchError, mismatch, show
 
@@ -87,7 +87,7 @@ def _read_one(settings: object) -> HostSettings:
 
 
 def of_nodes(
-    given: Given, hosts: Sequence[Host], where: Callable[[int], str], others_are_known: bool
+    given: Given, listed: HostList, where: Callable[[int], str], others_are_known: bool
 ) -> dict[int, HostSettings]:
     """What is said of hosts, by node id.
 
@@ -100,15 +100,16 @@ def of_nodes(
         ValueMismatchError: an entry names no host, several, or one that another entry names too.
     """
     found: dict[int, HostSettings] = {}
+    hosts = listed.hosts
     for index, (reference, settings) in enumerate(given):
         try:
             if others_are_known and isinstance(reference, int):
                 raise ValueMismatchError(
-                    "a number counts the entries of HOSTS, and other hosts are given; name the host"
+                    "a number counts the entries of this file's HOSTS, and other hosts are given; name the host"
                 )
             if others_are_known and not _is_among(reference, hosts):
                 continue
-            node_id = node_of(reference, hosts)
+            node_id = node_of(reference, hosts, listed.called)
             if node_id in found:
                 raise ValueMismatchError(f"it is node {node_id}, which is listed before")
             if settings.key is not None and hosts[node_id].is_local:
@@ -126,7 +127,7 @@ def keys(hosts: Sequence[Host], own: Mapping[int, HostSettings]) -> tuple[tuple[
 
 def _is_among(reference: str | int, hosts: Sequence[Host]) -> bool:
     try:
-        node_of(reference, hosts)
+        node_of(reference, hosts, "")
     except ValueMismatchError:
         return any(reference in (host.text, host.name) for host in hosts)  # of several: an error
     return True

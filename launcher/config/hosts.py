@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The grammar of one host: `[user@]host[:port]`, `[user@][v6]:port`, an ssh_config alias, or `local`.
+"""The grammar of one host: `[user@]host[:port]`, `[user@][v6]:port`, an ssh_config alias, or `local`; and of lists.
 
 A text that parses holds nothing a shell or an option parser could act on. Names are not looked up here.
 """
@@ -12,11 +12,18 @@ from dataclasses import dataclass
 
 LOCAL = "local"
 MAX_TEXT = 253
+MOST = 100_000  # hosts that a range stands for
+COUNTS = frozenset(range(1, 65)) - {
+    22
+}  # ports on which no sshd listens: processes, as Horovod and MPICH write them
 
 _SHELL_CHARACTERS = frozenset(";$`'\"\\|&<>(){}*?!#~^=,")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}")
 _NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]*)(\.[A-Za-z0-9_][A-Za-z0-9_-]*)*\.?")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
+_COMMA = re.compile(r",(?![^\[]*\])")
+_NUMBERS = re.compile(r"([0-9]{1,9})(?:[-:]([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?")
+_LETTERS = re.compile(r"([a-z])[-:]([a-z])|([A-Z])[-:]([A-Z])")
 _ZONE = re.compile(r"[A-Za-z0-9_.-]{1,15}")
 
 
@@ -75,6 +82,62 @@ def parse_host(text: str) -> Host:
             "for a machine of that name write its full DNS name or its address"
         )
     return Host(text, user if at else None, name, port, is_local=False)
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """Split a list of hosts at its commas and expand ranges.
+
+    `node[01-03,7]` (Slurm, pdsh), `node[01:03]` and `rack-[a:c]` (Ansible) are ranges; brackets around anything else
+    stay, as around an IPv6 address.
+
+    Raises:
+        HostError: a range runs backwards or has too many hosts.
+    """
+    return tuple(host for part in _COMMA.split(text) for host in _expanded(part))
+
+
+def _expanded(text: str) -> list[str]:
+    before, opened, rest = text.partition("[")
+    inside, closed, after = rest.partition("]")
+    if not opened or not closed:
+        return [text]
+    items = [_items(item) for item in inside.split(",")]
+    tails = _expanded(after)
+    if not all(items):
+        return [f"{before}[{inside}]{tail}" for tail in tails]
+    if sum(map(len, items)) * len(tails) > MOST:
+        raise HostError(f"{text!r:.80} is more than {MOST} hosts")
+    return [f"{before}{item}{tail}" for found in items for item in found for tail in tails]
+
+
+def _items(item: str) -> list[str]:
+    """What one part of a range stands for; nothing where it is none."""
+    letters = _LETTERS.fullmatch(item)
+    numbers = _NUMBERS.fullmatch(item)
+    if letters:
+        first, last = filter(None, letters.groups())
+        found = [chr(code) for code in range(ord(first), ord(last) + 1)]
+    elif numbers:
+        first, last, step = numbers[1], numbers[2] or numbers[1], int(numbers[3] or 1)
+        if int(last) - int(first) >= MOST * step:
+            raise HostError(f"[{item}] is more than {MOST} hosts")
+        found = [f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1, step)]
+    else:
+        return []
+    if not found:
+        raise HostError(f"the range [{item}] runs backwards")
+    return found
+
+
+def count_question(host: Host) -> str:
+    """Ask whether the port of a host is meant to be a count, or return nothing."""
+    if host.port not in COUNTS:
+        return ""
+    return (
+        f"`:{host.port}` in {host.text!r} is a port here; for {host.port} processes on each host give "
+        f"--nproc_per_node={host.port}, for as many on this host alone a hostfile with `{host.name} slots={host.port}` "
+        "(a port below 65 goes into your ssh config)"
+    )
 
 
 def _refuse_dangerous(text: str) -> None:

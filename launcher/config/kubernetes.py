@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.config import values
-from launcher.config.hosts import Host, HostError, parse_host
+from launcher.config.hosts import Host, parse_host
 from launcher.errors import ConfError
 
 MOST_NODES = 100_000
@@ -71,9 +71,7 @@ def pods(count: int, given_hosts: str, image: str, where: str) -> tuple[Host, ..
             "take HOSTS out, or give another file with --conf=FILE",
         )
     if not count:
-        raise ConfError(
-            where, "how many pods? Give --nnodes=N, or K8S_NODES in conf.py; HOSTS has no meaning there"
-        )
+        raise ConfError(where, "how many pods? Give --nnodes=N, or K8S_NODES in conf.py")
     if not image:
         raise ConfError(
             where,
@@ -158,19 +156,6 @@ def kubeconfig(value: object) -> Path | None:
     return None if value == "" else values.local_file(value)
 
 
-def address(value: object) -> str:
-    """An IP address or name of this machine, or nothing."""
-    if value == "":
-        return ""
-    try:
-        host = parse_host(value) if isinstance(value, str) else None
-    except HostError:
-        host = None
-    if host is None or host.user or host.port or host.is_local:
-        raise values.mismatch("an address of this machine such as '10.1.9.7', or ''", value)
-    return host.name
-
-
 NAMES: Mapping[str, tuple[object, Callable[[object], Any]]] = {
     "K8S_NODES": (0, values.integer(0, MOST_NODES)),
     "K8S_IMAGE": ("", word),
@@ -185,7 +170,7 @@ NAMES: Mapping[str, tuple[object, Callable[[object], Any]]] = {
     "K8S_SERVICE_ACCOUNT": ("", word),
     "K8S_USER": (0, values.integer(0, _LARGEST_USER)),
     "K8S_POD": ({}, pod),
-    "K8S_ADDRESS": ("", address),
+    "K8S_ADDRESS": ("", values.own_address),
     "K8S_START_TIMEOUT_S": (600, values.seconds(1, 7 * 86400.0)),
 }
 """Name of conf.py -> its default, and what reads it."""

@@ -40,6 +40,13 @@ class EngineKind(StrEnum):
     KUBERNETES = "kubernetes"
 
 
+OWN_HOSTS: Mapping[str, str] = {
+    EngineKind.SLURM: "--engine=slurm, which has those of its allocation,",
+    EngineKind.KUBERNETES: "--engine=kubernetes, which has as many pods as --nnodes or K8S_NODES says,",
+}
+"""Engines that know their nodes themselves, and which ones."""
+
+
 class Option(NamedTuple):
     """One option of the launcher itself; without a metavar it is a switch, with `repeats` it may come again."""
 
@@ -83,6 +90,7 @@ OPTIONS = (
     Option("shard_dirs", "DIR[,DIR]"),
     Option("keep_as", "NAME"),
     Option("collect", "PATTERN[,PATTERN]"),
+    Option("keep_links"),
     Option("wire", "WIRE", choices=tuple(Wire)),
     Option("bootstrap"),
     Option("accept_new_host_keys"),

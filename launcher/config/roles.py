@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from launcher.config.arguments import Arguments
-from launcher.config.host_sources import HostList, chosen
-from launcher.config.hosts import LOCAL, Host
+from launcher.config.hosts import LOCAL, Host, count_question
 from launcher.config.layers import Layers
 from launcher.config.options import Mode
-from launcher.config.selection import node_of
+from launcher.config.selection import HostList, node_of
 from launcher.config.values import ValueMismatchError, mismatch
+from launcher.errors import ConfError
+from launcher.text.sizes import counted
 
 MOST_A_MACHINE = 4096  # trainers
 MAX_LOCAL = 250  # each has an address of its own, 127.0.0.2 and on
@@ -23,12 +24,17 @@ def named(layers: Layers, hosts: tuple[Host, ...]) -> HostList:
     """Those of HOSTS, or of --hosts."""
     origin = layers.origins["HOSTS"]
     if origin == "--hosts":
+        if question := next(filter(None, map(count_question, hosts)), ""):
+            layers.add(origin, question)
+            layers.raise_any()
         return HostList(hosts, (origin,) * len(hosts), origin)
     lines = tuple(layers.conf.where("HOSTS", index) for index in range(len(hosts)))
-    return HostList(hosts, lines, layers.conf.file("HOSTS"))
+    return HostList(hosts, lines, layers.conf.file("HOSTS"), is_conf=True)
 
 
-def roles_of(layers: Layers, arguments: Arguments, read: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def roles_of(
+    layers: Layers, arguments: Arguments, listed: HostList, read: Mapping[str, Any]
+) -> dict[str, tuple[int, ...]]:
     """Node ids of PSERVERS and of TRAINERS; what is wrong is a problem."""
     roles = {}
     for name in ("PSERVERS", "TRAINERS"):
@@ -40,7 +46,7 @@ def roles_of(layers: Layers, arguments: Arguments, read: Mapping[str, Any]) -> d
             )
             continue
         try:
-            roles[name] = select_nodes(read[name], read["HOSTS"])
+            roles[name] = select_nodes(read[name], listed)
         except ValueMismatchError as error:
             layers.report(name, error)
     return roles
@@ -54,7 +60,7 @@ def choose(
     roles: dict[str, tuple[int, ...]],
 ) -> HostList:
     """The hosts that take part, numbered anew; `read` and `roles` speak of these from now on."""
-    ids = chosen(arguments, listed.hosts)
+    ids = chosen(arguments, listed)
     numbers = {node_id: number for number, node_id in enumerate(ids)}
     for name, nodes in roles.items():
         roles[name] = tuple(numbers[node_id] for node_id in nodes if node_id in numbers)
@@ -66,20 +72,59 @@ def choose(
     return listed.of(ids)
 
 
-def select_nodes(references: Sequence[str | int] | None, hosts: Sequence[Host]) -> tuple[int, ...]:
+def chosen(arguments: Arguments, listed: HostList) -> tuple[int, ...]:
+    """The ids of the hosts that take part: --include, less --exclude, and of these the first --nnodes.
+
+    Raises:
+        ConfError: a word names no host, nothing is left, or there are not so many.
+    """
+    included = _named("include", arguments.include, listed) or set(range(len(listed.hosts)))
+    left = sorted(included - _named("exclude", arguments.exclude, listed))
+    if not left:
+        raise ConfError(
+            "--exclude",
+            f"expected at least one host to be left of {counted(len(included), 'host')}, got none",
+        )
+    if arguments.nnodes is None:
+        return tuple(left)
+    if arguments.nnodes > len(left):
+        raise ConfError(
+            "--nnodes", f"expected at most {len(left)}, as many hosts as there are, got {arguments.nnodes}"
+        )
+    return tuple(left[: arguments.nnodes])
+
+
+def _named(option: str, words: Sequence[str], listed: HostList) -> set[int]:
+    found, hosts = set(), listed.hosts
+    for word in words:
+        try:
+            found.add(
+                node_of(int(word) if word.isdecimal() and len(word) < 8 else word, hosts, listed.called)
+            )
+        except ValueMismatchError as error:
+            name, _, slots = word.rpartition(":")
+            hint = ""
+            if any(name in (host.text, host.name) for host in hosts) and slots.isdecimal():
+                hint = f"; slots are not chosen here: give {name} the variable CUDA_VISIBLE_DEVICES in HOST_SETTINGS"
+            said = f"{word!r} is not in {listed.called}{hint}" if hint else str(error)
+            raise ConfError(f"--{option}", said) from None
+    return found
+
+
+def select_nodes(references: Sequence[str | int] | None, listed: HostList) -> tuple[int, ...]:
     """Node ids of PSERVERS or TRAINERS, ascending; all nodes where the name was not assigned.
 
     Raises:
         ValueMismatchError: a reference names no node, several, or one that another reference names too.
     """
     if references is None:
-        return tuple(range(len(hosts)))
+        return tuple(range(len(listed.hosts)))
     if not references:
         raise mismatch("at least one node, or no assignment at all for every node", [])
     selected: list[int] = []
     for index, reference in enumerate(references):
         try:
-            node_id = node_of(reference, hosts)
+            node_id = node_of(reference, listed.hosts, listed.called)
             if node_id in selected:
                 raise ValueMismatchError(f"{reference!r} is node {node_id}, which is listed before")
         except ValueMismatchError as error:
@@ -119,6 +164,18 @@ def check_cluster(
             f"{len(hosts)} local nodes would all work in {arguments.workspace}; "
             "give a path below each node's own directory, such as --job_workspace=JOB20260101120000-abcdef",
         )
+
+
+def wrong_resume(arguments: Arguments) -> str:
+    """What is wrong with --resume, which pservers would say one by one, or nothing."""
+    resume = arguments.flag("resume")
+    if arguments.mode is not Mode.V2 or not resume:
+        return ""
+    if not arguments.flag("checkpoint_dir"):
+        return "needs --checkpoint_dir=DIR, where the checkpoints are that the job goes on from"
+    if resume not in ("latest", "auto") and not resume[0].isdecimal():
+        return f"expected latest, auto, or the batch of a checkpoint, got {resume!r}"
+    return ""
 
 
 def _host_problems(hosts: Sequence[Host]) -> Iterator[str]:

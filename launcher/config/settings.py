@@ -20,11 +20,12 @@ from launcher.config.conf_place import conf_files
 from launcher.config.entry import Entry
 from launcher.config.entry import read as read_entry
 from launcher.config.host_settings import HostSettings
-from launcher.config.host_sources import HostList, hosts_elsewhere, waits_for_nodes
+from launcher.config.host_sources import hosts_elsewhere, waits_for_nodes
 from launcher.config.hosts import Host
 from launcher.config.layers import Layers
 from launcher.config.options import EngineKind, Mode, Saving, SshClient, Wire
-from launcher.config.roles import check_cluster, choose, named, roles_of
+from launcher.config.roles import check_cluster, choose, named, roles_of, wrong_resume
+from launcher.config.selection import HostList
 from launcher.config.variables import Variables
 from launcher.config.variables import files as variable_files
 from launcher.config.variables import read as read_variables
@@ -129,6 +130,7 @@ class JobSettings:
     """What runs, and what it runs with.
 
     Attributes:
+        mode_is_explicit: --mode was given.
         package: directory to dispatch, or None; then `workspace` is a directory that nodes already have:
             absolute, beginning with ~, or relative to each node's root directory.
         entry: what trainers run.
@@ -143,9 +145,11 @@ class JobSettings:
         min_trainers: how many trainers must remain when nodes are lost; None: all.
         allow_mismatch: nodes may differ in what their Python is and has, and in the code that they have.
         bootstrap: nodes get the packages that the job imports.
+        keep_links: links to absolute paths are sent as they are.
     """
 
     mode: Mode
+    mode_is_explicit: bool
     package: Path | None
     workspace: str | None
     entry: Entry
@@ -162,6 +166,7 @@ class JobSettings:
     min_trainers: int | None
     allow_mismatch: bool
     bootstrap: bool
+    keep_links: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +193,7 @@ class Settings:
     """Everything that was configured, typed.
 
     Attributes:
-        conf: the conf.py that was read, absolute.
+        conf: the conf.py that was read, absolute, or None: the options say which hosts there are.
         json: the screen is for a program.
         state: where jobs keep their state on this machine.
     """
@@ -203,7 +208,7 @@ class Settings:
     detach: bool
     json: bool
     dry_run: bool
-    conf: Path
+    conf: Path | None
     sources: Sources
     state: StatePlaces
 
@@ -243,21 +248,23 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
         elsewhere = _pods(arguments, conf, read) if not is_named_here else named(layers, read["HOSTS"])
     read["HOSTS"] = elsewhere.hosts
     others_are_known = not is_named_here or arguments.hosts is not None
-    roles = roles_of(layers, arguments, read)
+    roles = roles_of(layers, arguments, elsewhere, read)
     try:
         read["own"] = host_settings.of_nodes(
-            read["HOST_SETTINGS"], elsewhere.hosts, partial(conf.where, "HOST_SETTINGS"), others_are_known
+            read["HOST_SETTINGS"], elsewhere, partial(conf.where, "HOST_SETTINGS"), others_are_known
         )
     except values.ValueMismatchError as error:
         layers.report("HOST_SETTINGS", error)
     for name, message in check_cluster(elsewhere, read, arguments):
-        elsewhere_said = "--hosts" if arguments.hosts else arguments.hostfile
-        place = (name == "HOSTS" and elsewhere_said) or conf.where(name)
-        layers.add(place, f"{name}: {message}")
+        is_elsewhere = name == "HOSTS" and not elsewhere.is_conf
+        layers.add(
+            *((elsewhere.source, message) if is_elsewhere else (conf.where(name), f"{name}: {message}"))
+        )
     layers.raise_any()
     listed = choose(layers, arguments, elsewhere, read, roles)
     read["HOSTS"] = listed.hosts
-    read["slots"] = listed.slots if _slots_count(arguments) else {}
+    counts = arguments.mode is Mode.COLLECTIVE and arguments.nproc_per_node is None
+    read["slots"] = listed.slots if counts else {}
     one = arguments.nproc_per_node or 1
     trainers = sum(read["slots"].get(node_id, one) for node_id in roles["TRAINERS"])
     if arguments.min_trainers is not None and arguments.min_trainers > trainers:
@@ -265,27 +272,10 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
             "--min_trainers",
             f"expected at most {trainers}, as many trainers as the job has, got {arguments.min_trainers}",
         )
-    if problem := _wrong_resume(arguments):
+    if problem := wrong_resume(arguments):
         layers.add("--resume", problem)
     layers.raise_any()
     return _settle(layers, arguments, environ, listed, read, roles)
-
-
-def _wrong_resume(arguments: Arguments) -> str:
-    """What is wrong with --resume, which pservers would say one by one, or nothing."""
-    resume = arguments.flag("resume")
-    if arguments.mode is not Mode.V2 or not resume:
-        return ""
-    if not arguments.flag("checkpoint_dir"):
-        return "needs --checkpoint_dir=DIR, where the checkpoints are that the job goes on from"
-    if resume not in ("latest", "auto") and not resume[0].isdecimal():
-        return f"expected latest, auto, or the batch of a checkpoint, got {resume!r}"
-    return ""
-
-
-def _slots_count(arguments: Arguments) -> bool:
-    """Whether slots of a hostfile say how many trainers a host has."""
-    return arguments.mode is Mode.COLLECTIVE and arguments.nproc_per_node is None
 
 
 def _pods(arguments: Arguments, conf: ConfFile, read: Mapping[str, Any]) -> HostList:
@@ -326,7 +316,7 @@ def _settle(
         detach=arguments.detach,
         json=arguments.json,
         dry_run=arguments.dry_run,
-        conf=conf_files(arguments, environ)[0].absolute(),
+        conf=next((file.absolute() for file in conf_files(arguments, environ)), None),
         sources=Sources(
             hosts=listed.source,
             total=listed.total,
@@ -345,6 +335,8 @@ def _remarks(layers: Layers, arguments: Arguments, listed: HostList) -> Iterator
         yield f"slots of {listed.source} do not count, since --nproc_per_node is given"
     elif listed.slots and arguments.mode is not Mode.COLLECTIVE:
         yield f"slots of {listed.source} count with --mode=collective alone: a host has one trainer"
+    if listed.ignored:
+        yield f"{listed.source}: ignored: {', '.join(listed.ignored)}"
     named, period = (arguments.flag(f"checkpoint_{name}") for name in ("dir", "period"))
     if arguments.mode is Mode.V2 and named and (period or "0") == "0":
         yield "--checkpoint_dir without --checkpoint_period=BATCHES: no checkpoint is written"
@@ -379,6 +371,7 @@ def _job(arguments: Arguments, environ: Mapping[str, str], read: Mapping[str, An
     for_all, for_hosts = read_variables(arguments, environ, read["HOSTS"][0].is_local, own)
     return JobSettings(
         mode=arguments.mode,
+        mode_is_explicit=arguments.mode_is_explicit,
         package=Path(arguments.package) if arguments.package else None,
         workspace=arguments.workspace,
         entry=read_entry(arguments.entry),
@@ -395,4 +388,5 @@ def _job(arguments: Arguments, environ: Mapping[str, str], read: Mapping[str, An
         min_trainers=arguments.min_trainers,
         allow_mismatch=arguments.allow_mismatch,
         bootstrap=arguments.bootstrap or read["BOOTSTRAP"],
+        keep_links=arguments.keep_links,
     )

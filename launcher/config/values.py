@@ -187,6 +187,19 @@ def host(value: object) -> Host:
         raise ValueMismatchError(f"{show(value)} is no host: {error}") from error
 
 
+def own_address(value: object) -> str:
+    """An IP address or name of this machine, or nothing."""
+    if value == "":
+        return ""
+    try:
+        host = parse_host(value) if isinstance(value, str) else None
+    except HostError:
+        host = None
+    if host is None or host.user or host.port or host.is_local:
+        raise mismatch("an address of this machine such as '10.1.9.7', or ''", value)
+    return host.name
+
+
 def node_reference(value: object) -> str | int:
     """A node of HOSTS: its text there, or its 0-based index."""
     if isinstance(value, bool) or not isinstance(value, str | int):

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from launcher.config import entry as entries
+from launcher.config import foreign
 from launcher.config.entry import Entry
 from launcher.config.settings import Settings
 from launcher.errors import UsageError, WorkspaceError
@@ -28,6 +29,7 @@ def check_workspace(settings: Settings) -> None:
     for directory in settings.job.shard_dirs:
         _check_relative("--shard_dirs", directory)
     _check_config(settings)
+    foreign.check(settings)
     if settings.job.package is not None:
         _check_package(settings.job.package, settings.job.entry, settings.job.shard_dirs)
     elif settings.job.workspace is not None:

@@ -102,7 +102,7 @@ def of_plan(plan: Plan, collected: Path) -> JobRecord:
         user=user_name(),
         launcher=process_id.own(),
         cwd=os.getcwd(),
-        conf=str(settings.conf),
+        conf=str(settings.conf or ""),
         source=str(settings.job.package or settings.job.workspace or ""),
         mode=str(settings.job.mode),
         detached=settings.detach,

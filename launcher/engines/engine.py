@@ -49,19 +49,21 @@ def engine_of(plan: Plan) -> Engine:
     settings = plan.settings
     names = tuple(host.name for host in settings.cluster.hosts)
     porters: Porters
+    address = settings.engines.address
     if settings.cluster.engine is EngineKind.KUBERNETES:
         if not is_installed():
             raise UsageError(
                 f"--engine=kubernetes needs Kubernetes' client for Python, which is not here: {INSTALL}"
             )
         porters = KubernetesJob(plan)
+        address = settings.kubernetes.address or address
     elif settings.engines.waits_for_nodes:
         raise UsageError(
             "this needs an allocation of Slurm, and here is none (SLURM_JOB_NODELIST is not set); begin with "
             f"`salloc --nodes={len(names)}`"
         )
     else:
-        porters = ToolProcess(tool_of(settings.cluster), names)
+        porters = ToolProcess(tool_of(settings.cluster, address), names)
     return Engine(
         porters,
         names,
@@ -69,6 +71,7 @@ def engine_of(plan: Plan) -> Engine:
         again_s=settings.ssh.connect_timeout_s,
         pythons=tuple(dict.fromkeys(node.python for node in plan.nodes)),
         ports=settings.engines.ports,
+        address=address,
     )
 
 
@@ -81,6 +84,7 @@ class Engine:
         again_s: how long a new connection to a node that was there may take.
         pythons: the job's interpreters, for nodes without python3.
         ports: that porters may call; empty: any.
+        address: of this machine, where porters are to call; empty: all that it has.
     """
 
     def __init__(
@@ -91,6 +95,7 @@ class Engine:
         again_s: float,
         pythons: Sequence[str],
         ports: range = range(0),
+        address: str = "",
     ) -> None:
         self._porters = porters
         self._names = tuple(names)
@@ -98,6 +103,7 @@ class Engine:
         self._again_s = again_s
         self._pythons = tuple(pythons)
         self._ports = ports
+        self._address = address
         self._lock = threading.RLock()
         self._waiting: dict[int, threading.Condition] = {}  # by node: who waits for its porter
         self._idle: dict[int, TlsStream] = {}
@@ -164,10 +170,10 @@ class Engine:
 
     def _missing(self, node_id: int) -> ConnectError:
         name = self._names[node_id]
-        if self._fault or self._closed:
-            return ConnectError(name, f"{self._fault or f'{self._porters.name} was ended'}.")
         if node_id in self._lost:
             return ConnectError(name, f"{self._lost[node_id]}.")
+        if self._fault or self._closed:
+            return ConnectError(name, f"{self._fault or f'{self._porters.name} was ended'}.")
         within = f" within {self._porters.start_s:.0f} s"
         what = "has not called" + (" again" if node_id in self._seen else within)
         says = self._porters.words()
@@ -175,9 +181,13 @@ class Engine:
             name,
             f"what {self._porters.name} should have started there {what}"
             + (f"; it says: {says}" if says else "."),
-            f"Its node must reach this machine by TCP, on port {shown_ports(self._ports)}."
-            if self._ports
-            else "Its node must reach this machine by TCP, on any port; ENGINE_PORT in conf.py can set one.",
+            "The node must reach this machine by TCP, on "
+            + (
+                f"port {shown_ports(self._ports)}"
+                if self._ports
+                else "any port (ENGINE_PORT in conf.py sets one)"
+            )
+            + (f" of {self._address}." if self._address else "; ENGINE_ADDRESS in conf.py sets the address."),
         )
 
     def _begin(self) -> None:
@@ -186,7 +196,7 @@ class Engine:
             return
         self._start_by = time.monotonic() + self._porters.start_s
         try:
-            self._rendezvous = Rendezvous(self._came, self._ports)
+            self._rendezvous = Rendezvous(self._came, self._ports, self._address)
             self._porters.start(self._invite, self._ended)
         except OSError as error:
             among = f" among {shown_ports(self._ports)} (ENGINE_PORT)" if self._ports else ""

@@ -99,7 +99,7 @@ class KubernetesJob:
             ApiError: one of them cannot be made.
         """
         settings = self._plan.settings.kubernetes
-        porter = invite([settings.address or api.host], [RANK])
+        porter = invite([api.host], [RANK])
         job, secret, service = render(self._plan, porter)
         self._may_be_there = True
         made = self._create(api, "jobs", job)

@@ -19,13 +19,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from launcher.connection.tls_stream import TlsStream
+from launcher.engines.addresses import own_addresses
 from launcher.system import job_certificate
 
 GREET_S = 10.0
 AT_ONCE = 64
 BACKLOG = 1024
 WORD_BYTES = 32
-LOOKED_UP, LOOK_UP_S = 16, 3.0
 REFUSED_S = 5.0  # so long nobody has listened here: then a porter takes the launcher for gone
 
 Came = Callable[[int, str, TlsStream], None]
@@ -37,13 +37,15 @@ class Rendezvous:
     Args:
         came: gets rank, host name and stream of each porter's connection; on any thread.
         ports: the first free one of these is taken; empty: any.
+        address: the only one at which this machine is to be called; empty: all that it has.
 
     Raises:
         OSError: there is no port to listen on.
     """
 
-    def __init__(self, came: Came, ports: range = range(0)) -> None:
+    def __init__(self, came: Came, ports: range = range(0), address: str = "") -> None:
         self._came = came
+        self._address = address
         self._certificate = job_certificate.make()
         self._word = secrets.token_hex(WORD_BYTES)
         self._context = _server_context(self._certificate)
@@ -56,13 +58,13 @@ class Rendezvous:
         """What a porter is given; secret.
 
         Args:
-            hosts: names of the nodes: the launcher's addresses as they see it.
+            hosts: names or addresses of the nodes: the launcher's addresses are in the order of the routes there.
             ranks: variables that may hold a porter's rank, the first of them first.
             patience_s: how long a porter goes on calling a launcher that does not answer.
         """
         port = self._listener.getsockname()[1]
         return {
-            "addresses": [(address, port) for address in own_addresses(hosts)],
+            "addresses": [(address, port) for address in own_addresses(hosts, self._address)],
             "certificate": self._certificate.certificate,
             "word": self._word,
             "ranks": list(ranks),
@@ -104,35 +106,6 @@ class Rendezvous:
             self._came(rank, host[:255], stream)
         finally:
             self._room.release()
-
-
-def routed_addresses(hosts: Sequence[str]) -> list[str]:
-    """Addresses of this machine by the routes to hosts, as far as these are known here; nothing is sent to them.
-
-    Of many hosts some are looked up: their networks are few, and a name server that is asked for thousands of names at
-    once stops answering.
-    """
-    found: dict[str, None] = {}
-    enough = time.monotonic() + LOOK_UP_S
-    for host in hosts[:: max(1, len(hosts) // LOOKED_UP)]:
-        if time.monotonic() >= enough:
-            break
-        with contextlib.suppress(OSError):
-            for family, _, _, _, address in socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM):
-                with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-                    probe.connect(address)
-                    found[probe.getsockname()[0].partition("%")[0]] = None
-    return list(found)
-
-
-def own_addresses(hosts: Sequence[str]) -> list[str]:
-    """Addresses of this machine as the hosts may see it."""
-    found = routed_addresses(hosts)
-    if not found:
-        with contextlib.suppress(OSError):
-            known = socket.getaddrinfo(socket.gethostname(), 9, type=socket.SOCK_DGRAM)
-            found = list(dict.fromkeys(str(address[0]) for *_, address in known))
-    return found or ["127.0.0.1"]
 
 
 def _first_free(ports: range) -> socket.socket:

@@ -123,6 +123,9 @@ class _Waiting:
                         f"Slurm has given no nodes within {timeout_s:.0f} s (SLURM_QUEUE_TIMEOUT_S); "
                         f"it says: {self._look() or self._words()}"
                     )
+                never = self.job and time.monotonic() >= look_at and why_never(self.job)
+                if never:
+                    raise PreflightError(f"Slurm would never start this job: {never}")
                 if time.monotonic() >= look_at:
                     pause_s = min(LOOK_MOST_S, 1.5 * pause_s)
                     look_at = time.monotonic() + pause_s
@@ -185,6 +188,23 @@ def _give_back(process: subprocess.Popen[bytes], waiting: _Waiting) -> None:
                 stream.close()
         if waiting.job and process.returncode != 0:
             asked("scancel", waiting.job)
+
+
+def why_never(job: str) -> str:
+    """Why a job that waits will wait for ever: it asks for more than its partition has; or nothing."""
+    reason, _, rest = asked("squeue", "-h", "-j", job, "-o", "%r|%P|%D|%l").partition("|")
+    partition, _, rest = rest.partition("|")
+    count, _, time_limit = rest.partition("|")
+    if reason in ("PartitionNodeLimit", "PartitionConfig"):
+        total, _, sizes = asked("sinfo", "-h", "-p", partition, "-o", "%D|%s").partition("|")
+        least, _, most = sizes.partition("-")
+        limits = [int(text) for text in (total, most or least) if text.isdecimal()]
+        if limits and int(count) > min(limits):
+            return f"partition {partition} has {total} nodes, {sizes} per job, and --nnodes={count} asks for more"
+    if reason == "PartitionTimeLimit":
+        most = asked("sinfo", "-h", "-p", partition, "-o", "%l")
+        return f"its time limit is {time_limit}, and partition {partition} allows {most} (--time in SLURM_OPTIONS)"
+    return ""
 
 
 def asked(*argv: str) -> str:

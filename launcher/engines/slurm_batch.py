@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from launcher.config.options import Mode
 from launcher.config.settings import Settings
-from launcher.engines.slurm_allocation import asked
+from launcher.engines.slurm_allocation import asked, why_never
 from launcher.errors import PreflightError, UsageError
 from launcher.text.wrapping import visible
 
@@ -136,6 +136,10 @@ def submit(made: Batch) -> str:
     if done.returncode or not re.fullmatch("[0-9]+", job):
         words = visible(" | ".join((done.stderr or done.stdout).splitlines()))
         raise PreflightError(f"Slurm does not take the job: {words}")
+    never = why_never(job)
+    if never:
+        asked("scancel", job)
+        raise PreflightError(f"Slurm would never start this job: {never}")
     state = asked("squeue", "-h", "-j", job, "-o", "%T: %r")
     output = OUTPUT.replace("%j", job)
     return (

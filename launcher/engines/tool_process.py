@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -21,6 +22,8 @@ TERM_S = 3.0  # then, after SIGTERM
 KEPT = 2000  # characters of what the tool says
 SHOWN = 400
 READ_SIZE = 1 << 16
+# A porter's last line on its standard error.
+UNREACHED = re.compile(r"paddle: rank ([0-9]{1,7}) could not reach the launcher at (.{1,1000})\r?\n")
 
 
 class ToolProcess:
@@ -40,10 +43,11 @@ class ToolProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._listening: threading.Thread | None = None
         self._said = ""
+        self._unreached: set[int] = set()
 
     def start(self, invite: Invite, ended: PortersEnded) -> None:
         """Start the tool; its end is told."""
-        porter = invite(self.hosts, self._tool.ranks)
+        porter = invite(self._tool.routes or self.hosts, self._tool.ranks)
         try:
             self._process = subprocess.Popen(
                 [*self._argv(), *porter.argv],
@@ -70,16 +74,29 @@ class ToolProcess:
         return [str(file) if word == HOSTS else word for word in self._tool.argv]
 
     def _listen(self, ended: PortersEnded) -> None:
-        """Keep the last words of the tool until it ends."""
+        """Keep the last words of the tool until it ends; nodes that cannot reach this machine are told at once."""
         assert self._process is not None
         assert self._process.stdout is not None
         with self._process.stdout as stdout:
             while data := os.read(stdout.fileno(), READ_SIZE):
-                self._said = (self._said + data.decode("utf-8", "replace"))[-KEPT:]
+                self._said += data.decode("utf-8", "replace")
+                for rank, tried in UNREACHED.findall(self._said):
+                    self._cannot_reach(int(rank), tried, ended)
+                self._said = self._said[-KEPT:]
         code = self._process.wait()
         how = f"was ended by signal {-code}" if code < 0 else f"ended with status {code}"
         says = self.words()
         ended(f"{self.name} {how}" + (f": {says}" if says else ""))
+
+    def _cannot_reach(self, rank: int, tried: str, ended: PortersEnded) -> None:
+        if rank not in self._unreached and rank < len(self.hosts):
+            self._unreached.add(rank)
+            host = self.hosts[rank]
+            ended(
+                f"node {host} could not reach this machine at {visible(tried)}; set ENGINE_ADDRESS in conf.py to an "
+                f"address of this machine that {host} reaches",
+                rank,
+            )
 
     def words(self) -> str:
         """The last lines that the tool said, on one line."""

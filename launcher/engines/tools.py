@@ -7,17 +7,19 @@ import os
 import re
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from launcher.config.hosts import Host
 from launcher.config.options import EngineKind
 from launcher.config.settings import ClusterSettings
+from launcher.engines.addresses import own_addresses, sampled
 from launcher.engines.porters import CODE, GIVEN
-from launcher.engines.rendezvous import routed_addresses
+from launcher.engines.slurm_allocation import asked
 from launcher.errors import UsageError
 
 HOSTS = "@hosts"
 ANSWER_S = 10.0
+_NODE_ADDR = re.compile(r"\bNodeAddr=(\S+)")
 _HYDRA = re.compile("HYDRA|Intel")
 
 
@@ -30,16 +32,21 @@ class Tool:
         argv: everything before the program's own argv; the variables `GIVEN` and `CODE` must reach the program.
         ranks: variables in which it tells a process its rank, which is the node's place in the list of hosts.
         hosts: content of the file that the word HOSTS in argv stands for.
+        routes: addresses of nodes as the cluster has them, where it does not go by their names.
     """
 
     name: str
     argv: tuple[str, ...]
     ranks: tuple[str, ...]
     hosts: str = ""
+    routes: tuple[str, ...] = ()
 
 
-def tool_of(cluster: ClusterSettings) -> Tool:
+def tool_of(cluster: ClusterSettings, address: str = "") -> Tool:
     """The tool of a cluster.
+
+    Args:
+        address: of this machine, where nodes are to call; empty: by the routes to them.
 
     Raises:
         UsageError: a host has a form that the tool does not know.
@@ -52,10 +59,10 @@ def tool_of(cluster: ClusterSettings) -> Tool:
                 "expected host names (a port belongs into ~/.ssh/config)"
             )
     if cluster.engine is EngineKind.SLURM:
-        return srun([host.name for host in cluster.hosts])
+        names = [host.name for host in cluster.hosts]
+        return replace(srun(names), routes=node_addresses(names))
     if _HYDRA.search(_version_of_mpirun()):
-        here = next(iter(routed_addresses([host.name for host in cluster.hosts])), "")
-        return hydra(cluster.hosts, here)
+        return hydra(cluster.hosts, own_addresses([host.name for host in cluster.hosts], address)[0])
     return mpirun([host.describe() for host in cluster.hosts])
 
 
@@ -86,12 +93,18 @@ def hydra(hosts: Sequence[Host], here: str) -> Tool:
     """MPICH's mpirun, and what is made of it: Intel MPI, MVAPICH.
 
     Args:
-        here: this machine as hosts see it, whom they call; empty: by its name.
+        here: an address of this machine, which the hosts call.
     """
     argv = (
         *("mpirun", "-rmk", "user", "-launcher", "ssh", "-f", HOSTS, "-n", str(len(hosts)), "-ppn", "1"),
-        *(("-localhost", here) if here else ()),
-        *("-wdir", "/", "-genvlist", f"{GIVEN},{CODE}"),  # hosts have no directory of ours
+        *(
+            "-localhost",
+            here,
+            "-wdir",
+            "/",
+            "-genvlist",
+            f"{GIVEN},{CODE}",
+        ),  # hosts have no directory of ours
     )
     file = "".join(f"{host.name}:1" + (f" user={host.user}" if host.user else "") + "\n" for host in hosts)
     return Tool("mpirun", argv, ("PMI_RANK",), file)
@@ -106,3 +119,9 @@ def srun(hosts: Sequence[str]) -> Tool:
         *("--unbuffered", "--kill-on-bad-exit=0", "--no-kill", "--quit-on-interrupt", "--job-name=paddle"),
     )
     return Tool("srun", argv, ("SLURM_PROCID",))
+
+
+def node_addresses(hosts: Sequence[str]) -> tuple[str, ...]:
+    """Slurm's NodeAddr of nodes, of many some: names of nodes need not resolve anywhere."""
+    told = asked("scontrol", "--oneliner", "show", "node", ",".join(sampled(hosts)))
+    return tuple(_NODE_ADDR.findall(told))

@@ -57,6 +57,7 @@ class TreeEntry:
         path: relative to the top, with slashes.
         mode: permission bits; setuid, setgid and sticky never travel.
         size, digest, source, content: of a regular file; source is where it can be read, if it is not the content.
+        changed_ns: when a regular file was modified, where that is to be kept.
         target: of a symlink.
         is_dir: whether it is a directory.
     """
@@ -67,6 +68,7 @@ class TreeEntry:
     digest: str = ""
     source: str = ""
     content: bytes | None = None
+    changed_ns: int | None = None
     target: str = ""
     is_dir: bool = False
 
@@ -74,13 +76,14 @@ class TreeEntry:
         """The bytes of a regular file, to read; OSError where they cannot be read."""
         return io.BytesIO(self.content) if self.content is not None else open(self.source, "rb", buffering=0)
 
-    def manifest_item(self) -> list[str | int]:
+    def manifest_item(self) -> list[str | int | bool]:
         """The entry as the agent reads it."""
-        if self.target:
-            return [self.path, "l", self.target]
+        if self.target:  # an absolute one is kept, and does not count as a way out
+            return [self.path, "l", self.target, *([True] if self.target.startswith("/") else [])]
         if self.is_dir:
             return [self.path, "d", self.mode]
-        return [self.path, "f", self.mode, self.size, self.digest]
+        times = [] if self.changed_ns is None else [max(0, self.changed_ns)]
+        return [self.path, "f", self.mode, self.size, self.digest, *times]
 
 
 class LeftOut(NamedTuple):
@@ -150,17 +153,20 @@ class Package:
             yield f"[{','.join(items)}]".encode()
 
 
-def workspace_package(root: Path, withheld: Collection[str] = (), digests: Digests | None = None) -> Package:
+def workspace_package(
+    root: Path, withheld: Collection[str] = (), digests: Digests | None = None, keep_links: bool = False
+) -> Package:
     """Walk and hash the user's workspace.
 
     Args:
         withheld: files that do not travel, relative to `root`.
         digests: remembers files that have not changed; without it every file is read.
+        keep_links: links to absolute paths travel as they are.
 
     Raises:
         WorkspaceError: something in it cannot travel; names it.
     """
-    return _package(root, _read_ignored(root), _SHADOWS, withheld, digests)
+    return _package(root, _read_ignored(root), _SHADOWS, withheld, digests, keep_links)
 
 
 def survey(root: Path, withheld: Collection[str], left_out: list[LeftOut]) -> Iterator[tuple[str, int]]:
@@ -186,7 +192,8 @@ def runtime_package(root: Path, digests: Digests | None = None) -> Package:
     while above := {folder.rpartition("/")[0] for folder in folders} - folders:
         folders |= above
     kept = wanted | folders
-    return Package(tuple(entry for entry in package.entries if entry.path in kept))
+    # without times: the same code is the same tree, whenever it was checked out
+    return Package(tuple(replace(entry, changed_ns=None) for entry in package.entries if entry.path in kept))
 
 
 def shard(package: Package, shard_dirs: Iterable[str], ranks: Collection[int], trainers: int) -> Package:
@@ -228,6 +235,7 @@ def _package(
     shadows: Iterable[str],
     withheld: Collection[str] = (),
     digests: Digests | None = None,
+    keep_links: bool = False,
 ) -> Package:
     problems: list[str] = []
     entries: dict[str, TreeEntry] = {}
@@ -248,10 +256,15 @@ def _package(
         if isinstance(result, OSError):
             problems.append(f"{path} cannot be read: {result.strerror}")
         else:
-            entries[path] = replace(entries[path], digest=result.digest, size=result.size)
+            entries[path] = replace(
+                entries[path],
+                digest=result.digest,
+                size=result.size,
+                changed_ns=files[path].st_mtime_ns,
+            )
     links = {path: entry.target for path, entry in entries.items() if entry.target}
     for path in links:
-        problem = link_problem(path, links, entries)
+        problem = link_problem(path, links, entries, keep_links)
         if problem:
             problems.append(f"{path} is a link {problem}")
     if problems:
@@ -310,13 +323,14 @@ def _entry(
     return None
 
 
-def link_problem(link: str, links: Mapping[str, str], tree: Container[str]) -> str:
+def link_problem(link: str, links: Mapping[str, str], tree: Container[str], keep_links: bool = False) -> str:
     """What is wrong with a link, or nothing; judged on the tree alone, as it will be on a node.
 
     Args:
         link: its path in the tree.
         links: path -> target of every link of the tree.
         tree: paths of everything in the tree.
+        keep_links: absolute targets may lie anywhere on the node.
     """
     target = links[link]
     followed = 0
@@ -338,7 +352,9 @@ def link_problem(link: str, links: Mapping[str, str], tree: Container[str]) -> s
         if path in links:
             followed += 1
             if links[path].startswith("/"):
-                return f"to {target!r}, an absolute path"
+                return (
+                    "" if keep_links else f"to {target!r}, an absolute path (--keep_links sends it as it is)"
+                )
             if followed > _MAX_LINKS:
                 return f"to {target!r}, which leads in a circle"
             at.pop()

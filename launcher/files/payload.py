@@ -48,11 +48,7 @@ class Payload:
         package = plan.settings.job.package
         runtime = runtime_package(RUNTIME_DIR, _digests(RUNTIME_DIR, plan))
         self._runtime = bundle(runtime, plan.settings.state.jobs / MEMORIES)
-        self._workspace = (
-            None
-            if package is None
-            else _checked(workspace_package(package, _withheld(plan), _digests(package, plan)), plan)
-        )
+        self._workspace = None if package is None else _checked(_workspace(package, plan), plan)
 
     def describe(self) -> str:
         """What travels, for the screen."""
@@ -199,6 +195,10 @@ class Delivery:
 def _below(node: Node) -> str:
     """The job directory relative to ROOT_DIR; nodes that share ROOT_DIR have one each."""
     return node.job_dir.removeprefix(node.root_dir.rstrip("/") + "/")
+
+
+def _workspace(root: Path, plan: Plan) -> Package:
+    return workspace_package(root, _withheld(plan), _digests(root, plan), plan.settings.job.keep_links)
 
 
 def _digests(root: Path, plan: Plan) -> Digests:

@@ -18,6 +18,8 @@ def document(examined: Examined, took_s: float) -> str:
     verdict = examined.verdict
     found = {
         "ok": not verdict.problems,
+        "mode": examined.mode,
+        "fits_collective": not verdict.problems or examined.fits_any_script,
         "took_s": round(took_s, 3),
         "addresses": examined.choice.why,
         "nodes": [_node(reply, verdict.found) for reply in examined.replies],

@@ -65,7 +65,7 @@ def lines(examined: Examined, took_s: float, width: int) -> list[str]:
     for title, found in (("remark", verdict.remarks), ("PROBLEM", verdict.problems)):
         for text in found:
             said += wrapped(f"{title}: {text}", width)
-    said.append(_last(verdict.problems, verdict.remarks))
+    said += wrapped(_last(examined), width)
     return said
 
 
@@ -141,8 +141,11 @@ def _slowest(answered: Sequence[Reply]) -> str:
     return f"slowest checks: {said[0]}{where}, {', '.join(said[1:])}"
 
 
-def _last(problems: Sequence[str], remarks: Sequence[str]) -> str:
+def _last(examined: Examined) -> str:
+    problems, remarks = examined.verdict.problems, examined.verdict.remarks
+    job = f"a job with --mode={examined.mode}"
     if problems:
-        return f"{counted(len(problems), 'problem')}: a job would not start (exit 3)"
+        fits = "; one with --mode=collective would" if examined.fits_any_script else ""
+        return f"{counted(len(problems), 'problem')}: {job} would not start (exit 3){fits}"
     noted = f", {counted(len(remarks), 'remark')}" if remarks else ""
-    return f"ready for a job{noted} (exit 0)"
+    return f"ready for {job}{noted} (exit 0)"

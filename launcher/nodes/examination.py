@@ -8,9 +8,10 @@ in the same breath in which it is greeted, and all nodes try their ways together
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from launcher.config.options import Mode
 from launcher.nodes import preflight, reachability
 from launcher.nodes.checks.machines import shared_folders
 from launcher.nodes.checks.reply import Demands, Reply
@@ -29,11 +30,18 @@ EACH_S = 0.05  # of this machine for a node: a login, its answers
 
 @dataclass(frozen=True)
 class Examined:
-    """What came of it: the answers, the verdict on them, and the addresses."""
+    """What came of it: the answers, the verdict on them, and the addresses.
+
+    Attributes:
+        mode: of the jobs that the verdict is about.
+        fits_any_script: a job with --mode=collective would start, whatever the verdict.
+    """
 
     replies: tuple[Reply, ...]
     verdict: PreflightVerdict
     choice: Choice
+    mode: Mode = Mode.V2
+    fits_any_script: bool = False
 
 
 class Examination:
@@ -77,7 +85,11 @@ class Examination:
         choice = self._take_addresses()
         self._set_folders_apart()
         replies = tuple(self._replies())
-        return Examined(replies, preflight.judge(replies, self._demands(choice)), choice)
+        demands = self._demands(choice)
+        verdict = preflight.judge(replies, demands)
+        any_script = replace(demands, modules=(), bootstrap=False)
+        fits = bool(verdict.problems) and not preflight.judge(replies, any_script).problems
+        return Examined(replies, verdict, choice, self._plan.mode, fits)
 
     def _patience_s(self) -> float:
         """How long nodes may take to answer, with what this machine itself takes for thousands of them."""

@@ -65,7 +65,8 @@ def opening(plan: Plan) -> str:
 
 def told_hosts(plan: Plan) -> str:
     """Where the hosts and all else come from."""
-    sources, conf = plan.settings.sources, shown_path(plan.settings.conf)
+    sources, file = plan.settings.sources, plan.settings.conf
+    conf = shown_path(file) if file is not None else "the defaults (no conf.py)"
     some = f"{len(plan.nodes)} of the " if sources.total > len(plan.nodes) else ""
     rest = "" if conf == sources.hosts else f", all else of {conf}"
     remarks = [*sources.remarks, *_unused_resident(plan)]

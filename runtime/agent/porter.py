@@ -6,6 +6,7 @@ launcher's next request; a child of the porter carries each that has got one. Al
 """
 
 import base64
+import errno
 import json
 import os
 import select
@@ -17,6 +18,8 @@ import time
 
 GIVEN = "_PADDLE_PORTER"
 CALL_S = 5.0
+NEXT_S = 0.3  # before the next address is tried beside one that has not answered
+REFUSED = os.strerror(errno.ECONNREFUSED)
 AGAIN_S = 0.3
 MOST_LINE = 1 << 17
 ROOM = 1 << 20  # bytes that wait for one side before the other one is not read any more
@@ -34,11 +37,17 @@ def main() -> int:
     context.check_hostname = False  # the certificate itself is the one that is trusted
     context.load_verify_locations(cadata=given["certificate"])
     alive, held = os.pipe()  # `alive` ends when this process does
+    was_reached = False
     while True:
-        connection = call(given["addresses"], context, given["patience_s"], given["refused_s"])
+        faults: "dict[str, str]" = {}
+        connection = call(given["addresses"], context, given["patience_s"], given["refused_s"], faults)
         if connection is None:
-            sys.stderr.write("paddle: the launcher is gone\n")
+            tried = ", ".join("%s (%s)" % fault for fault in faults.items())
+            what = "rank %s could not reach the launcher at %s" % (rank, tried)
+            sys.stderr.write("paddle: %s\n" % ("the launcher is gone" if was_reached else what))
             return ALONE
+        was_reached = True
+        given["addresses"] = [connection.getpeername()[:2]]  # the others lead nowhere, or elsewhere
         try:
             connection.sendall(json.dumps(word).encode() + b"\n")
             connection.settimeout(None)  # keepalive finds out when nobody is there any more
@@ -68,27 +77,94 @@ def reap() -> bool:
 
 
 def call(
-    addresses: "list[tuple[str, int]]", context: ssl.SSLContext, patience_s: float, refused_s: float
+    addresses: "list[tuple[str, int]]",
+    context: ssl.SSLContext,
+    patience_s: float,
+    refused_s: float,
+    faults: "dict[str, str]",
 ) -> "ssl.SSLSocket | None":
-    """Connect to the first address that answers; None when all refuse, or nobody has answered, for long."""
-    begun = heard = time.monotonic()  # `heard`: when somebody did something else than refuse
+    """Connect to the first address that answers; None when all refuse, or nobody has answered, for long.
+
+    `faults` gets by address why it could not be reached.
+    """
+    first = heard = time.monotonic()  # `heard`: when somebody did something else than refuse
     while True:
-        refused = 0
-        for host, port in addresses:
-            try:
-                raw = socket.create_connection((host, port), CALL_S)
-                keep_alive(raw)
-                return context.wrap_socket(raw)
-            except ConnectionRefusedError:
-                refused += 1
-            except (OSError, ssl.SSLError):
-                continue
+        connection = connect(addresses, context, faults)
+        if connection is not None:
+            return connection
         now = time.monotonic()
-        if refused < len(addresses):
+        if any(why != REFUSED for why in faults.values()):
             heard = now
-        if now - heard >= refused_s or now - begun >= patience_s:
+        if now - heard >= refused_s or now - first >= patience_s:
             return None
         time.sleep(AGAIN_S)
+
+
+def connect(
+    addresses: "list[tuple[str, int]]", context: ssl.SSLContext, faults: "dict[str, str]"
+) -> "ssl.SSLSocket | None":
+    """Try all addresses, each a moment after the one before it; the first launcher that proves itself counts."""
+    todo = list(addresses)
+    waiting: "dict[int, tuple[socket.socket, str]]" = {}
+    poll = select.poll()
+    deadline = time.monotonic() + CALL_S
+    try:
+        while todo or waiting:
+            if todo:
+                host, port = todo.pop(0)
+                shown = ("[%s]:%d" if ":" in host else "%s:%d") % (host, port)
+                faults[shown] = "no answer"
+                try:
+                    raw = begun(host, port)
+                except OSError as error:
+                    faults[shown] = error.strerror or str(error)
+                    continue
+                waiting[raw.fileno()] = raw, shown
+                poll.register(raw, select.POLLOUT)
+            limit_s = min(NEXT_S, deadline - time.monotonic()) if todo else deadline - time.monotonic()
+            for fd, _ in poll.poll(max(0.0, limit_s) * 1000):
+                raw, shown = waiting.pop(fd)
+                poll.unregister(fd)
+                connection = greeted(raw, context, shown, faults)
+                if connection is not None:
+                    return connection
+            if time.monotonic() >= deadline:
+                break
+    finally:
+        for raw, _ in waiting.values():
+            raw.close()
+    return None
+
+
+def begun(host: str, port: int) -> socket.socket:
+    """A socket whose connection is on its way."""
+    family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    raw = socket.socket(family, kind)
+    raw.setblocking(False)
+    code = raw.connect_ex(address)
+    if code not in (0, errno.EINPROGRESS):
+        raw.close()
+        raise OSError(code, os.strerror(code))
+    return raw
+
+
+def greeted(
+    raw: socket.socket, context: ssl.SSLContext, shown: str, faults: "dict[str, str]"
+) -> "ssl.SSLSocket | None":
+    """The launcher's connection, if it is there and is the launcher's."""
+    try:
+        code = raw.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            raise OSError(code, os.strerror(code))
+        raw.settimeout(CALL_S)
+        keep_alive(raw)
+        return context.wrap_socket(raw)
+    except ssl.SSLError:
+        faults[shown] = "another program answers"
+    except OSError as error:
+        faults[shown] = error.strerror or str(error)
+    raw.close()
+    return None
 
 
 def keep_alive(raw: socket.socket) -> None:

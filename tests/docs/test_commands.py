@@ -43,12 +43,15 @@ _PATH = re.compile(
 _MADE = re.compile(
     r"/(?:log|output)(?:/|$)|workspace_template/[\w.-]*\.(?:txt|pickle)"
 )  # what jobs leave there
-_NOT_OURS = frozenset(  # options of pip, docker, mpirun and Slurm, where pages tell of them
+_NOT_OURS = frozenset(  # options of pip, docker and other launchers, where pages tell of them
     {
         "build",
         "build-arg",
         "hash",
         "map-by",
+        *("node_rank", "machine_rank", "master_addr", "master_port", "rdzv_endpoint", "local_rank", "export"),
+        *("num_gpus", "num_nodes", "num_machines", "num_processes", "host", "elastic_training", "min_np"),
+        *("output_filename", "redirects", "wdir", "chdir", "print-config"),
         "no-requeue",
         "only-binary",
         "requeue",
@@ -89,9 +92,19 @@ def lines() -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
+@cache
+def cells() -> tuple[tuple[str, str], ...]:
+    """(page, command) of every cell of a table that is a command of ours, as in porting.md."""
+    return tuple(
+        (page.name, code)
+        for page in PAGES
+        for code in re.findall(r"\| `(python paddle\.py [^`]+)` \|", page.read_text(encoding="utf-8"))
+    )
+
+
 def launches() -> Iterator[Command]:
     """Every command of ours."""
-    for page, line in lines():
+    for page, line in (*lines(), *cells()):
         for part in re.split(r" && | \| ", line):
             match = _PROGRAM.match(part.strip())
             if match is None or is_form(part):
@@ -140,6 +153,29 @@ def test_it_can_be_given(command: Command, monkeypatch: pytest.MonkeyPatch, caps
         quiet = [word for word in words if word not in ("--detach", "--json", "--dry_run")]
         own = [word for word in quiet if not word.startswith(("--conf", "--hosts", "--env"))]
         assert main(["--dry_run", *own]) == 0
+
+
+PORTED = sorted({one for one in ALL if one.page == "porting.md"}, key=str)
+
+
+@pytest.mark.parametrize("command", PORTED, ids=str)
+def test_what_stands_for_a_command_of_another_launcher_is_a_whole_job(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ws/pkg").mkdir(parents=True)
+    (tmp_path / "ws/train.py").write_text("import paddle\n")
+    (tmp_path / "ws/pkg/train.py").touch()
+    (tmp_path / "ws/run.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "ws/run.sh").chmod(0o755)
+    (tmp_path / "machines").write_text("node-a slots=2\nnode-b slots=2\n")
+    (tmp_path / "conf.py").write_text("HOSTS = ['node-a', 'node-b']\n")
+    words = [word for word in command.words if word != "--detach"]
+    assert main(["--dry_run", "--conf=conf.py", *words]) == 0
+
+
+def test_porting_has_a_command_for_each_launcher() -> None:
+    assert len(PORTED) > 15
 
 
 def test_there_are_commands_on_most_pages() -> None:

@@ -114,7 +114,7 @@ def test_scripts_import_paddle_and_see_no_launcher(bin_dir: Path, tmp_path: Path
     assert run(bin_dir / "paddle", "version", cwd=tmp_path).startswith("PaddlePaddle ")
 
 
-def test_conf_py_here_counts_before_the_one_beside_the_workspace(
+def test_conf_py_beside_the_workspace_counts_before_the_one_here(
     paddle_cluster: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "demo/ws").mkdir(parents=True)
@@ -128,7 +128,8 @@ def test_conf_py_here_counts_before_the_one_beside_the_workspace(
     from_within = run(paddle_cluster, "-p", ".", "--dry_run", cwd=tmp_path / "demo/ws")
     assert f"1 node of {tmp_path / 'demo/conf.py'}" in from_within
     (tmp_path / "conf.py").write_text("HOSTS = ['here', 'there']\n")
-    assert "2 nodes of conf.py" in run(*job, cwd=tmp_path)
+    assert "1 node of demo/conf.py" in run(*job, cwd=tmp_path)
+    assert "2 nodes of conf.py" in run(paddle_cluster, "-j", "ws", "--dry_run", cwd=tmp_path)
 
 
 def test_what_is_told_names_the_command_that_was_called(paddle_cluster: Path, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     if "--json" in argv:
         found = {
             "hosts_of": resolved.sources.hosts,
-            "conf": str(resolved.conf),
+            "conf": None if resolved.conf is None else str(resolved.conf),
             "remarks": resolved.sources.remarks,
             "python_of": names["PYTHON"],
             "root_dir_of": names["ROOT_DIR"],

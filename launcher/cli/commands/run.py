@@ -25,7 +25,7 @@ from launcher.system.installation import argv as own_argv
 
 VERSION = "0.1.0"
 
-_CONF = "default: conf.py beside paddle.py" if IS_CHECKOUT else "default: ./conf.py, or the one beside DIR"
+_CONF = "default: conf.py beside paddle.py" if IS_CHECKOUT else "default: DIR/../conf.py, else ./conf.py"
 _HELP = f"""\
 Runs a script on all nodes of conf.py.
   -p, --job_dispatch_package=DIR  send DIR to every node and run it there

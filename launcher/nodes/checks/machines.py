@@ -16,7 +16,7 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
             yield Finding(reply.name, "", reply.error)
     twins = dict(_twins(replies))
     for name, first in twins.items():
-        yield Finding(name, "host", f"the same machine as {first}; list every machine once in HOSTS")
+        yield Finding(name, "host", f"the same machine as {first}; list every machine once")
     names = {reply.node_id: reply.name for reply in replies}
     for group in shared_folders(replies):
         members = [names[node_id] for node_id in group]

@@ -133,8 +133,10 @@ class Builder:
                 os.chmod(aside + "/" + path, entry.mode & self._kept)
 
     def _place(self, target: str, entry: File) -> Iterator[None]:
-        if not self._cache.lend(entry.digest, target, entry.mode & self._kept):
+        if not self._cache.lend(entry.digest, target, entry.mode & self._kept, entry.changed_ns):
             yield from self._copy(target, entry)
+            if entry.changed_ns:
+                os.utime(target, ns=(entry.changed_ns, entry.changed_ns))
 
     def _copy(self, target: str, entry: File) -> Iterator[None]:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -14,7 +14,7 @@ import os
 import re
 import signal
 import time
-from typing import Iterator, Set
+from typing import Iterator, Set, Union
 
 from agent.files import disk
 from agent.files.digests import SIZE, blake2b
@@ -78,8 +78,8 @@ class Cache:
             status = os.stat(path, follow_symlinks=False)
             if status.st_size != size or not self._verified.holds(digest, status):
                 return False
-            if status.st_mtime < time.time() - USED_S:
-                os.utime(path)
+            if last_use(status) < time.time() - USED_S:
+                _note_use(path, status)
                 settled = self._verified.is_settled(digest)
                 self._verified.note(digest, os.stat(path, follow_symlinks=False), settled)
         except OSError:
@@ -99,7 +99,7 @@ class Cache:
                     found.update(piece)
                     yield
                     piece = file.read(HASH_SIZE)
-                os.utime(file.fileno())
+                _note_use(file.fileno(), os.fstat(file.fileno()))
                 status = os.fstat(file.fileno())
         except OSError:
             found.update(b"unreadable")  # removed meanwhile, or on a bad block
@@ -113,7 +113,7 @@ class Cache:
         with contextlib.suppress(OSError):  # a cache that cannot be pruned serves as well
             for name in os.listdir(self._folder):
                 if len(name) == 1:
-                    for path in disk.older_than(self._folder + "/" + name, UNUSED_S):
+                    for path in disk.older_than(self._folder + "/" + name, UNUSED_S, last_use):
                         disk.remove(path)
                         self._verified.forget(os.path.basename(path))
                     yield
@@ -144,8 +144,10 @@ class Cache:
             os.close(fd)
         self.adopt(aside, digest)
 
-    def lend(self, digest: str, target: str, mode: int) -> bool:
+    def lend(self, digest: str, target: str, mode: int, changed_ns: int = 0) -> bool:
         """Give a file a second name, in a job's tree, instead of a copy there; False where that cannot be.
+
+        With `changed_ns` it gets this time of modification, unless that is in the future here.
 
         A job may write to its files, so no two jobs ever share one: a file that has a second name is copied for the
         next job, and one that was written to under its second name is found out before that, and sent anew.
@@ -168,7 +170,9 @@ class Cache:
         if status.st_mode & 0o777 != mode:
             os.chmod(target, mode)
         # a write within the same tick of the file system's clock must show
-        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns - LENT_NS))
+        now_ns = time.time_ns()
+        changed_ns = min(changed_ns or status.st_mtime_ns - LENT_NS, now_ns - LENT_NS)
+        os.utime(target, ns=(now_ns, changed_ns))
         self._verified.note(digest, os.stat(target, follow_symlinks=False))
         if status.st_size >= SETTLED_SIZE:
             self._lent.add(digest)
@@ -206,6 +210,15 @@ class Cache:
             self._folders.add(digest[:1])
         os.rename(aside, self.path(digest))
         self._verified.note(digest, os.stat(self.path(digest), follow_symlinks=False))
+
+
+def last_use(status: os.stat_result) -> float:
+    """When a file of the cache was used last: its time of modification may be that of a job's file."""
+    return max(status.st_atime, status.st_mtime)
+
+
+def _note_use(file: Union[str, int], status: os.stat_result) -> None:
+    os.utime(file, ns=(time.time_ns(), status.st_mtime_ns))
 
 
 def _unwritten(path: str) -> os.stat_result:

@@ -10,7 +10,7 @@ import os
 import stat
 import struct
 import time
-from typing import Iterator, List, Optional, Union
+from typing import Callable, Iterator, List, Optional, Union
 
 from agent.files import ownership
 
@@ -91,13 +91,18 @@ def own_parent(path: str) -> None:
         raise PermissionError(errno.EPERM, problem, path)
 
 
-def older_than(folder: str, age_s: float) -> List[str]:
-    """Paths in a directory that were not changed for so long; another agent may remove some meanwhile."""
+def older_than(
+    folder: str, age_s: float, last: Callable[[os.stat_result], float] = lambda status: status.st_mtime
+) -> List[str]:
+    """Paths in a directory that were not changed for so long, or whatever `last` takes of them.
+
+    Another agent may remove some meanwhile.
+    """
     oldest = time.time() - age_s
     found = []
     for name in os.listdir(folder):
         try:
-            if os.lstat(folder + "/" + name).st_mtime < oldest:
+            if last(os.lstat(folder + "/" + name)) < oldest:
                 found.append(folder + "/" + name)
         except FileNotFoundError:
             continue

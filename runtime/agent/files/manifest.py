@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a tree of files is to look like, checked before anything is written.
 
-An entry is a JSON list: [path, "d", mode], [path, "f", mode, size, digest] or [path, "l", target]. Paths and
-targets come from another machine and are not trusted: nothing may lie or lead outside the tree.
+An entry is a JSON list: [path, "d", mode], [path, "f", mode, size, digest], with a time of modification in ns behind
+them where it is to be kept, or [path, "l", target]. Paths and targets come from another machine and are not trusted:
+nothing may lie outside the tree, or lead there but for [path, "l", target, true], below which nothing lies.
 """
 
 from __future__ import annotations
@@ -24,17 +25,19 @@ class Folder(NamedTuple):
 
 
 class File(NamedTuple):
-    """A regular file; size in bytes."""
+    """A regular file; size in bytes, time of modification in ns, 0: any."""
 
     mode: int
     size: int
     digest: str
+    changed_ns: int = 0
 
 
 class Symlink(NamedTuple):
-    """A symbolic link."""
+    """A symbolic link; `leaves`: its absolute target is meant."""
 
     target: str
+    leaves: bool = False
 
 
 Entry = Union[Folder, File, Symlink]
@@ -99,10 +102,12 @@ def _entry(item: Any) -> "tuple[str, Entry]":
         raise ManifestError(str(error)) from error
     if kind == "d" and _is_count(item[2]):
         return path, Folder(item[2] & _PERMISSIONS)
-    if kind == "f" and len(item) == 5 and all(map(_is_count, item[2:4])) and is_digest(str(item[4])):
-        return path, File(item[2] & _PERMISSIONS, item[3], str(item[4]))
+    if kind == "f" and len(item) in (5, 6) and is_digest(str(item[4])):
+        numbers = [*item[2:4], *item[5:]]
+        if all(map(_is_count, numbers)):
+            return path, File(item[2] & _PERMISSIONS, item[3], str(item[4]), *item[5:])
     if kind == "l" and isinstance(item[2], str) and item[2] and "\0" not in item[2]:
-        return path, Symlink(item[2])
+        return path, Symlink(item[2], item[3:] == [True])
     raise ManifestError("%.200r is no manifest entry" % (item,))
 
 
@@ -128,6 +133,8 @@ def _follow(entries: Dict[str, Entry], link: str) -> None:
         entry = entries.get("/".join(at))
         if isinstance(entry, Symlink):
             links += 1
+            if entry.leaves and entry.target.startswith("/"):
+                return
             if entry.target.startswith("/") or links > _MAX_LINKS:
                 raise ManifestError("the link %r is absolute or never ends" % link)
             at.pop()

@@ -217,6 +217,21 @@ def test_a_file_server_that_is_gone_delays_nothing_else(
     oracle.check_clean()
 
 
+def test_hosts_are_judged_for_the_mode(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
+    job.conf["PYTHON"] = "/root/bare-python"
+    for host in cluster.hosts:  # without any package
+        host.path("/root/bare-python").write_text(f'#!/bin/sh\nexec {OTHER_PYTHON} -S "$@"\n')
+        host.path("/root/bare-python").chmod(0o755)
+    fits = r"a job with --mode=v2 would not start \(exit 3\); one with --mode=collective would$"
+    oracle.check(
+        doctor(job, env={"COLUMNS": "400"}), 3, r"modules: /root/bare-python cannot import zmq", fits
+    )
+    oracle.check(doctor(job, "--mode=collective"), 0, r"ready for a job with --mode=collective.*\(exit 0\)")
+    job.conf["PYTHON"] = "/root/no-python"
+    end = oracle.check(doctor(job, env={"COLUMNS": "400"}), 3, r"python: ")
+    assert "collective would" not in end.output
+
+
 def test_an_unknown_option_is_refused(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     oracle.check(doctor(job, "--jsn"), 2, r"'--jsn'")
 

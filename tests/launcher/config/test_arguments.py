@@ -32,6 +32,7 @@ def test_every_option_of_ours_is_read() -> None:
         hosts=("a", "u@b:22"),
         entry="a.py",
         mode=Mode.FLUID,
+        mode_is_explicit=True,
         wire=Wire.PLAIN,
         shard_dirs=("x", "y"),
         saving=Saving("r1", ("*.pt", "b")),

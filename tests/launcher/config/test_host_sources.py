@@ -10,7 +10,8 @@ import pytest
 
 from launcher.config import arguments
 from launcher.config.conf_file import read_files
-from launcher.config.host_sources import allocated, read_hostfile
+from launcher.config.host_sources import allocated
+from launcher.config.hostfile import read_hostfile
 from launcher.config.settings import resolve
 from launcher.errors import ConfError, UsageError
 from launcher.plan.plan import build
@@ -78,7 +79,7 @@ def test_slots_are_trainers_in_collective_mode_and_are_told_elsewhere(
 
 def test_what_is_wrong_with_hosts_of_a_hostfile_is_told_there(configured: Resolve, tmp_path: Path) -> None:
     (tmp_path / "machines").write_text("local\nb\n")
-    with pytest.raises(ConfError, match=r"^machines: HOSTS: 'local' and other machines cannot be mixed"):
+    with pytest.raises(ConfError, match=r"^machines: 'local' and other machines cannot be mixed"):
         configured(HOSTS, "-p", "ws", "--hostfile=machines")
 
 
@@ -190,3 +191,20 @@ def test_slurm_without_an_allocation_says_how_to_get_one() -> None:
 def test_hosts_are_said_once(given: list[str]) -> None:
     with pytest.raises(UsageError, match="each say which hosts there are; give one of them"):
         arguments.parse(["-p", "ws", *given])
+
+
+@pytest.mark.parametrize("argv", [["--hosts=x,y"], ["--hostfile=machines"]])
+def test_hosts_of_the_command_line_need_no_conf(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("launcher.config.conf_place.CONF_FILE", tmp_path / "conf.py")
+    Path("machines").write_text("x\ny\n")
+    got = resolve(arguments.parse(["-p", "ws", *argv]), {})
+    assert [host.name for host in got.cluster.hosts] == ["x", "y"]
+    assert (got.conf, got.cluster.root_dir) == (None, "~/.paddle-cluster")
+    assert told_hosts(build(got, "JOB")) == (
+        f"2 nodes of {got.sources.hosts}, all else of the defaults (no conf.py)"
+    )
+    with pytest.raises(ConfError, match=r"conf.py: no such file; .* or give --hosts=HOST"):
+        resolve(arguments.parse(["-p", "ws"]), {})

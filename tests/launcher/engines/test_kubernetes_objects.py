@@ -188,7 +188,7 @@ def test_what_conf_says_of_the_pod_is_merged_last_and_by_names(tmp_path: Path) -
         (["--nnodes=2"], {"K8S_LIMITS": {"cpu": "many"}}, "conf.py:2: K8S_LIMITS: expected an amount"),
         (["--nnodes=2"], {"K8S_POD": {"containers": []}}, "K8S_POD: expected a dictionary with 'spec'"),
         (["--nnodes=2"], {"K8S_QUEU": "a"}, "did you mean K8S_QUEUE?"),
-        (["--nnodes=2"], {"PSERVERS": ["pod-2"]}, "'pod-2' is not in HOSTS"),
+        (["--nnodes=2"], {"PSERVERS": ["pod-2"]}, "'pod-2' is not in the nodes of --engine=kubernetes"),
     ],
 )
 def test_what_cannot_be_is_told_before_anything_is_made(

@@ -16,7 +16,7 @@ import pytest
 
 from launcher.connection.bootstrap import agent_bootstrap
 from launcher.connection.tls_stream import PIECE, TlsStream
-from launcher.engines.rendezvous import AT_ONCE, Rendezvous, own_addresses
+from launcher.engines.rendezvous import AT_ONCE, Rendezvous
 from launcher.system import job_certificate
 
 Came = tuple[int, str, TlsStream]
@@ -133,11 +133,6 @@ def test_silent_strangers_hold_up_nobody(door: Door) -> None:
         door.raw()
     door.call()
     assert door.came.get(timeout=LATE_S)[0] == 1
-
-
-def test_the_launchers_address_is_the_one_that_hosts_see() -> None:
-    assert own_addresses(["127.0.0.1"]) == ["127.0.0.1"]
-    assert own_addresses(["no-such-host.invalid"])
 
 
 def test_of_a_range_of_ports_the_first_free_one_is_taken(door: Door) -> None:

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,33 @@ def test_a_workspace_arrives_byte_for_byte(make_node: Callable[..., Node], root:
     assert dispatch.state is DispatchState.DONE, dispatch.error
     assert dispatch.path == str(node.root / "JOB1")
     assert tree(node.root / "JOB1") == tree(root)
+
+
+def test_files_keep_the_time_when_they_were_modified(make_node: Callable[..., Node], root: Path) -> None:
+    node = greeted(make_node)
+    old, soon = 1_000_000_000_123_456_789, time.time_ns() + 3600 * 10**9
+    os.utime(root / "data/big", ns=(old, old))
+    os.utime(root / "train.py", ns=(old + 1, old + 1))
+    os.utime(root / "copy.py", ns=(soon, soon))
+    for dest in ("JOB1", "JOB2"):  # the second gets copies of what the first one was lent
+        dispatch = to_workspace(node, workspace_package(root), dest=dest)
+        assert (node.root / dest / "data/big").stat().st_mtime_ns == old
+        assert (node.root / dest / "train.py").stat().st_mtime_ns == old + 1
+    assert dispatch.bytes_sent == 0, "an old file is no file that nobody uses"
+    again = to_workspace(greeted(make_node, node.root), workspace_package(root), dest="JOB3")
+    assert again.bytes_sent == 0
+
+
+def test_a_link_to_an_absolute_path_arrives_where_it_is_meant(
+    make_node: Callable[..., Node], root: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "mounted").mkdir()
+    (tmp_path / "mounted/x").write_text("theirs")
+    (root / "mnt").symlink_to(tmp_path / "mounted")
+    node = greeted(make_node)
+    assert to_workspace(node, workspace_package(root, keep_links=True)).state is DispatchState.DONE
+    assert (node.root / "JOB1/mnt").readlink() == tmp_path / "mounted"
+    assert (node.root / "JOB1/mnt/x").read_text() == "theirs"
 
 
 def test_nodefile_and_collected_directories_are_there_from_the_start(

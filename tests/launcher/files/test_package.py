@@ -35,10 +35,11 @@ def manifest(package: Package) -> list[list[object]]:
     return [item for part in package.manifest_parts() for item in json.loads(part)]
 
 
-def test_a_file_is_described_by_mode_size_and_digest(root: Path) -> None:
+def test_a_file_is_described_by_mode_size_digest_and_time(root: Path) -> None:
     (root / "train.py").chmod(0o6755)
+    changed = (root / "train.py").stat().st_mtime_ns
     digest = hashlib.blake2b(b"print(1)\n", digest_size=32).hexdigest()
-    assert manifest(workspace_package(root)) == [["train.py", "f", 0o755, 9, digest]]
+    assert manifest(workspace_package(root)) == [["train.py", "f", 0o755, 9, digest, changed]]
 
 
 def test_directories_travel_even_when_they_are_empty(root: Path) -> None:
@@ -127,7 +128,7 @@ def test_everything_that_cannot_travel_is_refused_in_one_error(root: Path) -> No
         [
             "pipe is a named pipe",
             "socket is a socket",
-            "absolute is a link to '/etc/passwd', an absolute path",
+            "absolute is a link to '/etc/passwd', an absolute path (--keep_links sends it as it is)",
             "outside is a link to '../elsewhere', outside the workspace",
             "around is a link to '../ws/train.py', outside the workspace",
             "dangling is a link to 'nothing', where nothing travels",
@@ -137,6 +138,18 @@ def test_everything_that_cannot_travel_is_refused_in_one_error(root: Path) -> No
             "paddle.py hides the paddle package on the nodes; rename it",
         ]
     )
+
+
+def test_links_to_absolute_paths_are_sent_where_that_is_asked_for(root: Path) -> None:
+    (root / "data").symlink_to("/mnt/nfs/data")
+    (root / "part").symlink_to("data/part-0")
+    links = {
+        entry.path: entry.target for entry in workspace_package(root, keep_links=True).entries if entry.target
+    }
+    assert links == {"data": "/mnt/nfs/data", "part": "data/part-0"}
+    (root / "outside").symlink_to("../elsewhere")
+    with pytest.raises(WorkspaceError, match=r"outside is a link to '../elsewhere', outside the workspace$"):
+        workspace_package(root, keep_links=True)
 
 
 def test_a_package_named_paddle_is_refused(root: Path) -> None:

@@ -102,8 +102,8 @@ def test_a_difference_for_which_the_screen_is_too_narrow_is_told_below() -> None
 
 
 def test_the_last_line_says_how_a_job_would_fare() -> None:
-    assert report(node(0))[-1] == "ready for a job (exit 0)"
-    assert report(*fifty())[-1] == "2 problems: a job would not start (exit 3)"
+    assert report(node(0))[-1] == "ready for a job with --mode=v2 (exit 0)"
+    assert report(*fifty())[-1] == "2 problems: a job with --mode=v2 would not start (exit 3)"
 
 
 def test_what_a_node_says_cannot_act_on_the_terminal() -> None:

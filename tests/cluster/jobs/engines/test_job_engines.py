@@ -22,6 +22,7 @@ from tests.cluster.jobs.job import JobRunner, cut_off, files, learnt
 from tests.cluster.jobs.oracle import Oracle
 from tests.cluster.jobs.own_hosts import BESIDE_S, own_hosts
 from tests.cluster.launch import Launch
+from tests.cluster.own_names import names_of_debian
 from tests.cluster.slurm import PORT, Slurm, missing_slurm, slurm
 
 MOST = ("openmpi", "slurm")  # for what the others do alike
@@ -123,6 +124,34 @@ def a_job_learns_what_it_learns_over_ssh(name: str, cluster: Cluster, job: JobRu
         end = oracle.check(started.start(job), 0)
         assert learnt(end.output) == over_ssh
         assert files(job.workspace / "log") == logs
+
+
+@scenarios.each(*TOOLS)
+def a_job_runs_where_no_name_of_a_node_resolves(
+    name: str, cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    job.learn()
+    over_ssh = learnt(oracle.check(job.start(), 0).output)
+    with names_of_debian(cluster), engine(name, cluster, oracle) as started:
+        end = oracle.check(started.start(job), 0)
+        assert learnt(end.output) == over_ssh
+
+
+@scenarios.each(*MOST)
+def a_launcher_that_nodes_cannot_reach_is_named_with_what_to_set(
+    name: str, cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    with engine(name, cluster, oracle) as started:
+        job.conf |= {"ENGINE_ADDRESS": cluster["node-c"].address, "ENGINE_PORT": 7055}
+        launch = started.start(job)
+        where = rf"node node-a could not reach this machine at {cluster['node-c'].address}:7055 \(Connection refused\)"
+        oracle.check(launch, 3, f"{where}; set ENGINE_ADDRESS", within_s=60)
+        assert "HOSTS" not in launch.output
+        job.conf |= {"ENGINE_ADDRESS": cluster.gate_address}
+        launch = started.start(job, "--act=hold")
+        job.wait_until_holding(launch)
+        launch.interrupt()
+        oracle.check(launch, 130, within_s=20)
 
 
 @scenarios.each(*MOST)

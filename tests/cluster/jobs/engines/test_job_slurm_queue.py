@@ -72,6 +72,29 @@ def a_job_gets_its_nodes_from_the_queue_and_gives_them_back(
 
 
 @scenarios.add
+def a_job_that_asks_for_more_than_a_partition_has_ends_at_once(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    with slurm(cluster) as running:
+        oracle.allow("slurmd", PORT)
+        outside = dict(running.env)
+        for count, detached in ((9, ()), (9, ("--detach",))):
+            launch = job.start("--engine=slurm", f"--nnodes={count}", *detached, env=outside)
+            says = (
+                rf"Slurm would never start this job: partition all has 3 nodes, .* and --nnodes={count} asks"
+            )
+            oracle.check(launch, 3, says, within_s=30)
+            wait_until_free(running)
+        running.run("scontrol", "update", "PartitionName=all", "MaxNodes=2", "MaxTime=10")
+        oracle.check(job.start(*ASKS, env=outside), 3, r"3 nodes, 1-2 per job, and --nnodes=3 asks for more")
+        job.conf["SLURM_OPTIONS"] = ["--time=30"]
+        launch = job.start("--engine=slurm", "--nnodes=2", env=outside)
+        oracle.check(launch, 3, "its time limit is 30:00, and partition all allows 10:00")
+        assert "HOSTS" not in launch.output
+        wait_until_free(running)
+
+
+@scenarios.add
 def a_job_stops_before_its_time_is_over(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     with slurm(cluster) as running:
         oracle.allow("slurmd", PORT)

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recognizes jobs that are meant for another launcher or another mode, and names the command to give instead.
+
+A launcher such as torchrun, started once per node without the others' address, trains a separate model on each node and
+exits with 0. A script of PyTorch in the default mode gets parameter servers that it never talks to.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+from launcher.config import entry as entries
+from launcher.config.arguments import DEFAULT_ENTRY
+from launcher.config.entry import Entry
+from launcher.config.settings import Settings
+from launcher.errors import UsageError
+from launcher.system import bounded_file
+
+LAUNCHERS: Mapping[str, tuple[str, ...]] = {
+    "torchrun": ("torchrun", "-mtorch.distributed.run", "-mtorch.distributed.launch"),
+    "torchx": ("torchx", "-mtorchx.apps.main"),
+    "accelerate": ("accelerate", "accelerate-launch", "-maccelerate.commands"),
+    "deepspeed": ("deepspeed", "ds", "-mdeepspeed.launcher"),
+    "horovodrun": ("horovodrun", "-mhorovod.run", "-mhorovod.runner"),
+    "mpirun": ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "oshrun"),
+    "srun": ("srun", "sbatch"),
+    "composer": ("composer", "-mcomposer.cli"),
+    "colossalai": ("colossalai", "-mcolossalai.cli"),
+    "lightning": ("lightning", "fabric", "-mlightning.fabric.cli", "-mlightning_fabric.cli"),
+    "ray": ("ray", "-mray.scripts"),
+    "bagua": ("baguarun", "-mbagua.distributed"),
+    "paddle.distributed.launch": ("fleetrun", "-mpaddle.distributed"),
+}
+"""Launcher -> its entries: programs, and modules with all that is below them."""
+
+FRAMEWORKS = (
+    *("torch", "jax", "flax", "tensorflow", "keras", "xgboost", "lightgbm", "lightning", "pytorch_lightning"),
+    *("deepspeed", "accelerate", "horovod", "mxnet", "mindspore"),
+)
+_PER_NODE = ("nproc_per_node", "nproc", "num_gpus", "gpus", "devices", "ppn", "npernode")
+_IN_ALL = ("np", "n", "c", "num_processes", "num_proc")
+_IS_MODULE = ("-m", "--module")
+_TORCHRUN = re.compile(  # in a line of a shell script, and no variable among its options
+    r"^(?!\s*#).*(?:\btorchrun|\btorch\.distributed\.(?:run|launch))\s(?!.*\$.*\.py)", re.MULTILINE
+)
+_OTHER_NODES = re.compile(r"nnodes|rdzv|standalone|master|PET_")
+_OURS = "paddle"
+_MOST_FILES = 500
+_LIMIT = 1 << 20  # bytes of a source file
+
+
+def check(settings: Settings) -> None:
+    """Check that the job is not meant for another launcher or another mode.
+
+    Raises:
+        UsageError: it is; the message has the options to give.
+    """
+    launcher = _launcher(settings.job.entry, settings.job.package)
+    if settings.job.package is not None and settings.job.entry.is_program and settings.num_trainers > 1:
+        _check_script(settings.job.package / settings.job.entry.path)
+    if launcher:
+        _refuse_launcher(launcher, settings)
+    if not settings.job.mode_is_explicit and settings.job.package is not None:
+        framework = foreign_framework(settings.job.entry, settings.job.package)
+        if framework:
+            raise UsageError(
+                f"{settings.job.entry.text} imports {framework}, not paddle: did you mean --mode=collective? "
+                f"(--mode={settings.job.mode} starts it with parameter servers)"
+            )
+
+
+def _launcher(entry: Entry, package: Path | None) -> str:
+    """The launcher that an entry is, unless the workspace has a file of that name; or nothing."""
+    if package is not None and any((package / name).exists() for name in entries.files(entry, package)):
+        return ""
+    names = {entry.text, PurePosixPath(entry.path).name}
+    if entry.module:
+        names = {f"-m{entry.module}"[:end] for end in _dots(f"-m{entry.module}")}
+    return next((name for name, known in LAUNCHERS.items() if names & set(known)), "")
+
+
+def _check_script(file: Path) -> None:
+    try:
+        source = bounded_file.read(file, _LIMIT).decode("utf-8", "replace").replace("\\\n", " ")
+    except OSError:  # reported by what checks programs
+        return
+    if source.startswith("#!") and not _OTHER_NODES.search(source) and _TORCHRUN.search(source):
+        raise UsageError(
+            f"{file} starts torchrun on each node without --nnodes and --rdzv_endpoint, so that every node would train "
+            "a model of its own. Add them, or give --mode=collective --entry=train.py --nproc_per_node=N instead"
+        )
+
+
+def _dots(module: str) -> Iterator[int]:
+    yield from (found.start() for found in re.finditer(r"\.", module))
+    yield len(module)
+
+
+def _refuse_launcher(launcher: str, settings: Settings) -> None:
+    count = settings.num_trainers
+    if count == 1 and settings.job.entry.module:
+        return  # all processes are its own: one world
+    why = f"would train {count} separate models, one per process" if count > 1 else "is not in the workspace"
+    raise UsageError(
+        f"--entry={settings.job.entry.text}: {launcher} {why}; paddle.py itself starts the processes and sets RANK, "
+        f"WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Give {shlex.join(meant(settings))}"
+    )
+
+
+def meant(settings: Settings) -> list[str]:
+    """The options that start what another launcher was to start."""
+    given = [word for word in settings.job.passthrough if word != "--"]
+    found = (
+        (at, word) for at, word in enumerate(given) if word.endswith((".py", ".sh")) or word in _IS_MODULE
+    )
+    at, first = next(found, (len(given), ""))
+    is_module = first in _IS_MODULE
+    at += is_module
+    script = given[at] if at < len(given) else DEFAULT_ENTRY
+    count = _processes(given[:at], len(settings.cluster.trainers)) or settings.job.nproc_per_node
+    arguments = given[at + 1 :]
+    return [
+        "--mode=collective",
+        f"--entry={'-m' if is_module else ''}{script}",
+        *([f"--nproc_per_node={count}"] if count > 1 else []),
+        *(["--", *arguments] if arguments else []),
+    ]
+
+
+def _processes(given: Sequence[str], nodes: int) -> int:
+    """How many processes per node another launcher's options ask for; 0: they do not say."""
+    for word, following in itertools.zip_longest(given, given[1:], fillvalue=""):
+        name, equals, value = word.lstrip("-").partition("=")
+        value = value if equals else following
+        name = name.replace("-", "_")
+        if word.startswith("-") and value.isdecimal() and name in (*_PER_NODE, *_IN_ALL):
+            return int(value) if name in _PER_NODE else -(-int(value) // nodes)
+    return 0
+
+
+def foreign_framework(entry: Entry, package: Path) -> str:
+    """The framework that a script imports where neither it nor a module of the workspace that it imports has paddle.
+
+    Returns:
+        Its name, or nothing: there is none, or a source file cannot be read.
+    """
+    todo = [package / name for name in entries.files(entry, package)[:2] if name.endswith(".py")]
+    seen: set[Path] = set()
+    found = ""
+    while todo:
+        file = todo.pop()
+        if file in seen or not file.is_file():
+            continue
+        seen.add(file)
+        try:
+            source = bounded_file.read(file, _LIMIT)
+            tree = ast.parse(source)
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+            return ""
+        if _OURS.encode() in source or len(seen) > _MOST_FILES:
+            return ""
+        for name in _imported(tree, file.parent.relative_to(package).parts):
+            top = name.partition(".")[0]
+            if (package / top).is_dir() or (package / f"{top}.py").is_file():
+                todo += _files_of(package, name)
+            elif top in FRAMEWORKS:
+                found = found or top
+    return found
+
+
+def _imported(tree: ast.Module, folder: Sequence[str]) -> Iterator[str]:
+    """Dotted names of all that a module imports, relative ones from the top of the workspace."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = folder[: len(folder) - node.level + 1] if node.level else ()
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{module}.{alias.name}" if module else alias.name for alias in node.names)
+
+
+def _files_of(package: Path, name: str) -> Iterator[Path]:
+    """The files of the workspace that an import of this name may run."""
+    place = package
+    for part in name.split("."):
+        place = place / part
+        yield place.with_name(f"{part}.py")
+        yield place / "__init__.py"
