@@ -37,6 +37,7 @@ LAUNCHER_KINDS = frozenset(
         "end_job",
         "clean",
         "checkpoints",
+        "verify",
     )
 )
 AGENT_KINDS = frozenset(
@@ -75,6 +76,8 @@ AGENT_KINDS = frozenset(
         "job_ended",
         "cleaned",
         "checkpoints_found",
+        "verifying",
+        "verified",
         "resident",
     )
 )

@@ -67,8 +67,6 @@ class Watch:
         if not processes:
             return
         self._enter("pservers")
-        if told := self._starter.alignment():
-            self._note(told)
         records = self._starter.start(processes)
         timeout_s = self._settings.limits.ready_timeout_s
         self._loop.until(lambda: bool(self._roster.failures) or all(r.endpoints for r in records), timeout_s)

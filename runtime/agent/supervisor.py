@@ -113,6 +113,7 @@ class Supervisor:
             "end_job": self._desk.end_job,
             "clean": self._desk.clean,
             "checkpoints": self._desk.checkpoints,
+            "verify": self._desk.verify,
         }
 
     def run(self, received: bytes) -> bool:

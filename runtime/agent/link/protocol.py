@@ -36,6 +36,7 @@ LAUNCHER_KINDS = frozenset(
         "end_job",
         "clean",
         "checkpoints",
+        "verify",
     )
 )
 AGENT_KINDS = frozenset(
@@ -74,6 +75,8 @@ AGENT_KINDS = frozenset(
         "job_ended",
         "cleaned",
         "checkpoints_found",
+        "verifying",
+        "verified",
         "resident",
     )
 )
