@@ -27,7 +27,7 @@ _QUOTE = 160
 _BROKEN = re.compile(
     r"connection ?(was )?(reset|refused|aborted|closed|lost|broken?)|ConnectionError|broken ?pipe|timed? ?out|"
     r"did not answer|PserverLost|gave up waiting|no route to host|host unreachable|remote process exited|"
-    r"peer (was )?closed|socket closed|NCCL.*(remote|unhandled system) error|"
+    r"peer (was )?closed|socket closed|endpoint is not connected|NCCL.*(remote|unhandled system) error|"
     r"left before it gave the parameters their values|has left after \d+ operations|rank \d+ \(\S+\) is gone",
     re.IGNORECASE,
 )
@@ -200,7 +200,7 @@ def _why_echo(failure: Failure, cause: Failure, failed: Mapping[str, Sequence[Fa
         return _quoted(line)
     if failed and address[1] not in failed:
         return ""
-    owners = failed.get(address[1], ())
+    owners = [one for one in failed.get(address[1], ()) if one.kind is not FailureKind.CUT_OFF]
     owner = f" ({owners[0].name()})" if len(owners) == 1 else ""
     return f"connection to {address[0]}{owner} lost"
 
