@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections.abc import Collection
 
 from launcher.job.context import JobContext
 from launcher.nodes.failure import Failure, FailureKind
@@ -59,8 +60,11 @@ class PathWatch:
         } | {node_id for node_id, _ in self._broken}
         if waiting:
             self._asked_at = now
-        for node_id in waiting:
-            self._ask(self._roster.nodes[node_id])
+        # both directions: packets of full size may be lost in one alone
+        servers = set(self._plan.pserver_nodes) if waiting else set[int]()
+        for node_id in waiting | servers:
+            others = servers or set(self._plan.trainer_nodes) if node_id in waiting else set[int]()
+            self._ask(self._roster.nodes[node_id], others | (waiting if node_id in servers else set()))
 
     def failures(self) -> list[Failure]:
         """The ways that are broken now, between nodes that both answer us."""
@@ -78,9 +82,8 @@ class PathWatch:
             if not self._roster.nodes[peer].contact.is_silent
         ]
 
-    def _ask(self, record: NodeRecord) -> None:
+    def _ask(self, record: NodeRecord, others: Collection[int]) -> None:
         node_id = record.node.node_id
-        others = self._plan.pserver_nodes or self._plan.trainer_nodes
         # the next ones in a ring first
         peers = sorted(set(others) - {node_id}, key=lambda peer: (peer < node_id, peer))[:MOST_PEERS]
         asked = []
@@ -111,4 +114,4 @@ class PathWatch:
     def _tell(self, between: tuple[int, int]) -> None:
         way, name = self._broken[between], self._roster.nodes[between[0]].name
         peer = self._roster.nodes[between[1]].name
-        self._console.note(f"{name} cannot reach {peer} at {way.address}: {way.text}; its trainers wait")
+        self._console.note(f"{name} cannot reach {peer} at {way.address}: {way.text}; trainers wait")

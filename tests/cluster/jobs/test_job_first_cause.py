@@ -192,6 +192,28 @@ def a_path_that_begins_to_drop_large_packets_is_named_within_seconds_and_as_the_
         )
 
 
+@scenarios.each("ca", "ac")
+def a_path_that_drops_large_packets_of_a_pserver_job_is_the_cause_in_either_direction(
+    ways: str, cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    source, target = (cluster[f"node-{letter}"] for letter in ways)
+    job.conf |= {"HOSTS": ["root@node-a", "root@node-c"], "STEP_TIMEOUT_S": 20}
+    job.learn()
+    script = job.workspace / "train.py"
+    script.write_text(
+        script.read_text()
+        .replace("dense_vector(2)", "dense_vector(50_000)")
+        .replace("(x / 10, 1.0 - x / 10)", "(x / 10,) * 50_000")
+    )
+    launch = job.start("--passes=100000")
+    launch.wait_for_line("trainer 1 life 0: end of pass 1", 60)
+    with small_packets_only(source, cluster["node-b"], target):
+        cannot = f"{source.name} cannot reach root@{target.name} at .*: connections open, but packets of 1500"
+        launch.wait_for_line(f"^root@{cannot}", 2 * TOLD_S)
+        says = f"^FIRST ERROR: node root@{source.name}: it cannot reach root@{target.name} at .*1500 bytes"
+        oracle.check(launch, 5, says, within_s=90)
+
+
 @pytest.mark.parametrize("scenario", scenarios)
 def test_on_hosts_of_its_own(scenario: str, outcomes: Outcomes) -> None:
     outcomes.of(scenario)
