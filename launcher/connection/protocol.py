@@ -42,6 +42,7 @@ LAUNCHER_KINDS = frozenset(
         "end_job",
         "clean",
         "checkpoints",
+        "verify",
     )
 )
 AGENT_KINDS = frozenset(
@@ -81,6 +82,8 @@ AGENT_KINDS = frozenset(
         "job_ended",
         "cleaned",
         "checkpoints_found",
+        "verifying",
+        "verified",
         "resident",
     )
 )

@@ -8,12 +8,15 @@ words are an echo's, or are those of the cause: then it is one more of the same.
 
 When one process of a synchronous job hangs, all make no step, and any of them may be told first. Whose stacks show
 that it waits for its peers is an echo of one whose do not.
+
+A rank of a collective job that ends early with exit code 0 is no failure by itself. It is the cause where all that
+failed waited for it: their last words name its rank or its address, or they hung.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from launcher.nodes.failure import Failure, FailureKind
@@ -24,14 +27,16 @@ _QUOTE = 160
 _BROKEN = re.compile(
     r"connection ?(was )?(reset|refused|aborted|closed|lost|broken?)|ConnectionError|broken ?pipe|timed? ?out|"
     r"did not answer|PserverLost|gave up waiting|no route to host|host unreachable|remote process exited|"
-    r"peer (was )?closed|socket closed|NCCL.*(remote|unhandled system) error|"
-    r"left before it gave the parameters their values",
+    r"peer (was )?closed|socket closed|endpoint is not connected|NCCL.*(remote|unhandled system) error|"
+    r"left before it gave the parameters their values|has left after \d+ operations|rank \d+ \(\S+\) is gone",
     re.IGNORECASE,
 )
 _NO_SCRIPT = re.compile(r"(SyntaxError|IndentationError|TabError): ")
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")  # ranks, ports, addresses
 _MAIN_THREAD = re.compile(r"^Current thread 0x.*\n((?:  .*(?:\n|\Z))*)", re.MULTILINE)
 _PEERS = re.compile(r"/paddle/(pserver/(client|transports|reader)|collective)/|/torch/distributed/|/mpi4py/")
+_RANK = re.compile(r"\brank (\d+) (?:\(\S+\) )?(?:is gone|has left)")
+_TOGETHER_S = 1.0  # of news from different nodes
 _ADDRESS = re.compile(
     r"\[?((?:\d{1,3}\.){3}\d{1,3}|[0-9a-fA-F]*:[0-9a-fA-F:]+:[0-9a-fA-F]+)\]?(?::(\d{1,5}))?"
 )
@@ -77,7 +82,11 @@ def judge(failures: Sequence[Failure]) -> Verdict:
     """Tell the cause from what followed; failures as in `first_cause`."""
     cause = first_cause(failures)
     same, echoes, others, ended = [], [], [], []
-    failed = frozenset().union(*(f.addresses for f in failures if not f.late and not broken_line(f)))
+    failed: dict[str, list[Failure]] = {}
+    for failure in failures:
+        if not failure.late and not broken_line(failure):
+            for address in failure.addresses:
+                failed.setdefault(address, []).append(failure)
     for failure in failures:
         why = _why_echo(failure, cause, failed)
         if failure is cause:
@@ -101,6 +110,35 @@ def broken_line(failure: Failure) -> str:
         if _BROKEN.search(line[-_LINE_END:]):
             return line.strip()
     return ""
+
+
+def left_early(failures: Sequence[Failure], ended: Sequence[Failure]) -> list[Failure]:
+    """Ranks that all failures were waiting for when they ended, in order of their ends.
+
+    Args:
+        failures: at least one.
+        ended: trainers that ended with exit code 0, as failures of the kind LEFT.
+    """
+    early = [failure for failure in failures if not failure.late]
+    if not all(waits(failure) or broken_line(failure) for failure in early):
+        return []
+    last = min((failure.at for failure in early), default=0.0) + _TOGETHER_S
+    found = [one for one in ended if one.at <= last and any(_waited_for(failure, one) for failure in early)]
+    return sorted(found, key=lambda one: one.at)
+
+
+def _waited_for(failure: Failure, ended: Failure) -> bool:
+    line = broken_line(failure)
+    if not line:
+        return waits(failure)
+    rank, addresses = _RANK.search(line), {found[1] for found in _ADDRESS.finditer(line)}
+    if rank is not None:
+        return int(rank[1]) == ended.rank
+    if addresses:
+        return bool(addresses & ended.addresses)
+    return any(
+        _PEERS.search(text) for text in failure.tail
+    )  # a connection between ranks, and not to a database
 
 
 def waits_for_peers(stacks: str) -> bool:
@@ -139,14 +177,16 @@ def _rank(failure: Failure) -> int:
         return 2
     if failure.kind is FailureKind.HUNG:
         return 7 if waits(failure) else 5
+    if failure.kind is FailureKind.LEFT:
+        return 5
     return 6 if broken_line(failure) else 3
 
 
-def _why_echo(failure: Failure, cause: Failure, failed: frozenset[str]) -> str:
+def _why_echo(failure: Failure, cause: Failure, failed: Mapping[str, Sequence[Failure]]) -> str:
     """Why a failure followed from another, or nothing.
 
     Args:
-        failed: addresses of what failed for reasons of its own.
+        failed: what failed for reasons of its own, by address.
     """
     if cause.kind is FailureKind.NODE_LOST and failure.node_id == cause.node_id and failure.process:
         return "it ran on the lost node"
@@ -160,7 +200,9 @@ def _why_echo(failure: Failure, cause: Failure, failed: frozenset[str]) -> str:
         return _quoted(line)
     if failed and address[1] not in failed:
         return ""
-    return f"connection to {address[0]} lost"
+    owners = [one for one in failed.get(address[1], ()) if one.kind is not FailureKind.CUT_OFF]
+    owner = f" ({owners[0].name()})" if len(owners) == 1 else ""
+    return f"connection to {address[0]}{owner} lost"
 
 
 def _has_same_end(failure: Failure, cause: Failure) -> bool:

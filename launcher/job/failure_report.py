@@ -81,6 +81,11 @@ _REMEDIES = tuple(
             "`paddle.py clean` removes earlier jobs",
         ),
         (
+            r"packets of \d+ bytes do not arrive",
+            "let ICMP messages of the kind 'fragmentation needed' pass between the nodes, or give their interfaces the "
+            "smallest MTU of the path: ip link set DEVICE mtu BYTES",
+        ),
+        (
             r"^could not be started: .*Permission denied",
             "chmod +x it, or name a ROOT_DIR in conf.py that is not mounted noexec",
         ),

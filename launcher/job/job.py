@@ -22,7 +22,7 @@ from launcher.errors import ExitCode, LauncherError, PreflightError
 from launcher.files.collect import CollectLimits
 from launcher.files.collector_thread import CollectorThread
 from launcher.files.payload import Payload
-from launcher.job import failure_report
+from launcher.job import checkpoint_choice, failure_report
 from launcher.job.causes import Verdict, first_cause, judge
 from launcher.job.context import JobContext
 from launcher.job.failure_report import report
@@ -183,6 +183,7 @@ class Job:
             self._console.note(remark)
         if verdict.problems:
             raise PreflightError(_PREFLIGHT + "\n  ".join(verdict.problems))
+        checkpoint_choice.choose(self._plan, self._roster, self._loop, self._console, self._enter)
         if self._settings.job.bootstrap:
             self._enter("bootstrap")
             from launcher.job import environments  # brings packaging, which other jobs can do without

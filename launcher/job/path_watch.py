@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways between the nodes of a job while it runs: tried when a trainer makes no step, so that a broken one is named.
+"""Watches the paths between the nodes of a running job, so that a broken one is named.
 
-A node tries the ports that it tried in preflight. Nobody listens there any more: a refusal is an answer.
+A node tries its peers' listeners while one of its trainers reports no step: it waits for its peers, or it is a program
+that reports none. A refusal is an answer. A broken path is noted once its other end has been heard of since the try: a
+node that is lost is reported as such, and not by all others.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+from collections.abc import Collection
 
 from launcher.job.context import JobContext
 from launcher.nodes.failure import Failure, FailureKind
@@ -17,7 +20,8 @@ from launcher.nodes.process_record import ProcessState
 from launcher.plan.answers import Way
 
 WAIT_S = 5.0  # without a step
-AGAIN_S = 5.0
+AGAIN_S = 4.0
+A_SECOND = 50.0  # nodes that are asked per second, where there are many
 MOST_PEERS = 32
 MOST_TOLD = 8
 _REFUSED = os.strerror(errno.ECONNREFUSED)
@@ -33,6 +37,7 @@ class PathWatch:
         self._asked_at = 0.0
         self._asked: dict[int, tuple[Way, ...] | None] = {}  # node -> what it had answered before
         self._broken: dict[tuple[int, int], Way] = {}
+        self._untold: dict[tuple[int, int], float] = {}  # -> when it was tried
 
     def look(self) -> None:
         """Take the answers that came, and ask when it is time; called again and again."""
@@ -41,18 +46,25 @@ class PathWatch:
             if ways is not None and ways is not before:
                 del self._asked[node_id]
                 self._judge(self._roster.nodes[node_id], ways)
+        for between, tried_at in list(self._untold.items()):
+            if self._roster.nodes[between[1]].contact.heard_at > tried_at:
+                del self._untold[between]
+                self._tell(between)
         now = time.monotonic()
-        if now - self._asked_at < AGAIN_S:
+        if now - self._asked_at < max(AGAIN_S, len(self._roster.nodes) / A_SECOND):
             return
         waiting = {
             one.process.node_id
             for one in self._roster.trainers()
-            if one.state is ProcessState.RUNNING and 0 < one.stepped_at <= now - WAIT_S
+            if one.state is ProcessState.RUNNING and one.stepped_at <= now - WAIT_S
         } | {node_id for node_id, _ in self._broken}
         if waiting:
             self._asked_at = now
-        for node_id in waiting:
-            self._ask(self._roster.nodes[node_id])
+        # both directions: packets of full size may be lost in one alone
+        servers = set(self._plan.pserver_nodes) if waiting else set[int]()
+        for node_id in waiting | servers:
+            others = servers or set(self._plan.trainer_nodes) if node_id in waiting else set[int]()
+            self._ask(self._roster.nodes[node_id], others | (waiting if node_id in servers else set()))
 
     def failures(self) -> list[Failure]:
         """The ways that are broken now, between nodes that both answer us."""
@@ -70,9 +82,8 @@ class PathWatch:
             if not self._roster.nodes[peer].contact.is_silent
         ]
 
-    def _ask(self, record: NodeRecord) -> None:
+    def _ask(self, record: NodeRecord, others: Collection[int]) -> None:
         node_id = record.node.node_id
-        others = self._plan.pserver_nodes or self._plan.trainer_nodes
         # the next ones in a ring first
         peers = sorted(set(others) - {node_id}, key=lambda peer: (peer < node_id, peer))[:MOST_PEERS]
         asked = []
@@ -92,11 +103,15 @@ class PathWatch:
                 continue
             peer = self._roster.nodes[way.peer].name
             if way.ok or way.text == _REFUSED:
-                if self._broken.pop(between, None) is not None:
+                untold = self._untold.pop(between, None)
+                if self._broken.pop(between, None) is not None and untold is None:
                     self._console.note(f"{record.name} reaches {peer} again")
             elif between not in self._broken:
                 self._broken[between] = way
                 if len(self._broken) <= MOST_TOLD:
-                    self._console.note(
-                        f"{record.name} cannot reach {peer} at {way.address}: {way.text}; its trainers wait"
-                    )
+                    self._untold[between] = self._asked_at
+
+    def _tell(self, between: tuple[int, int]) -> None:
+        way, name = self._broken[between], self._roster.nodes[between[0]].name
+        peer = self._roster.nodes[between[1]].name
+        self._console.note(f"{name} cannot reach {peer} at {way.address}: {way.text}; trainers wait")

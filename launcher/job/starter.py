@@ -35,10 +35,6 @@ class Starter:
         """The pservers that the plan says."""
         return planning.pserver_processes(self._plan, self._addresses(), self._machines())
 
-    def alignment(self) -> str:
-        """What to tell of the checkpoint that pservers go on from, or nothing."""
-        return planning.aligned(self._plan, self._machines()).told
-
     def trainers(self, plan: Plan) -> tuple[Process, ...]:
         """The trainers that a plan says, this job's or one with fewer trainers."""
         endpoints = {

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from launcher.job.causes import broken_line, waits, waits_for_peers
+from launcher.config.options import Mode
+from launcher.job.causes import broken_line, left_early, waits, waits_for_peers
 from launcher.job.context import JobContext
 from launcher.job.path_watch import PathWatch
 from launcher.job.recovery import JobFailed, Recovery
@@ -67,8 +69,6 @@ class Watch:
         if not processes:
             return
         self._enter("pservers")
-        if told := self._starter.alignment():
-            self._note(told)
         records = self._starter.start(processes)
         timeout_s = self._settings.limits.ready_timeout_s
         self._loop.until(lambda: bool(self._roster.failures) or all(r.endpoints for r in records), timeout_s)
@@ -146,9 +146,24 @@ class Watch:
                 self._roster.fail_node(node, f"no word for {time.monotonic() - node.contact.heard_at:.0f} s")
         failures += self._stalls()
         failures += self._paths.failures()
+        failures += left_early(failures, self._ended())
         if any(failure.kind in _OF_A_HANG for failure in failures):
             self._ask_for_stacks()
             self._look_for_who_is_waited_for()
+
+    def _ended(self) -> list[Failure]:
+        """Ranks that ended with exit code 0 where all ranks are needed to the end."""
+        if self._settings.job.mode is not Mode.COLLECTIVE:
+            return []
+        what = "had ended with exit code 0 while others were waiting for it"
+        return [
+            replace(
+                self._roster.failure_of(record, what, FailureKind.LEFT, code=0, tail=record.last_lines),
+                at=record.left_at,
+            )
+            for record in self._roster.trainers()
+            if record.left_at
+        ]
 
     def _look_for_who_is_waited_for(self) -> None:
         """Where all that hang wait for their peers: who makes no step either and waits for nobody is the cause."""

@@ -13,11 +13,12 @@ from launcher.config.options import Mode
 from launcher.nodes import preflight
 from launcher.plan import machines
 from launcher.plan.answers import Answer, Way, read_probed, read_reached
+from launcher.plan.checkpoints import Part
 from launcher.plan.frameworks import INTERFACE_VARIABLES
 from launcher.plan.plan import Node, Plan
 from launcher.plan.pserver_state import checkpoint_dir, resumed_from
 from launcher.system.clock import NodeClock
-from launcher.text.fields import items, line, real, whole
+from launcher.text.fields import items, line, real, rows, whole
 
 _LAST_MOMENT = 253402300800.0  # the end of year 9999
 _SPARE_S = 2.0  # of PREFLIGHT_TIMEOUT_S, for the answer's way
@@ -79,6 +80,8 @@ class Introduction:
         ways: what came of its tries to reach other nodes.
         neighbours: ids of nodes whose marks lie in its ROOT_DIR.
         clock: how its clock compares with ours, kept up to date.
+        reading: bytes that it has read of a checkpoint, and bytes in all.
+        damaged: (path, problem) of the checkpoint's parts on it; None: it has not answered.
     """
 
     hostname: str = ""
@@ -86,6 +89,8 @@ class Introduction:
     ways: tuple[Way, ...] | None = None
     neighbours: tuple[int, ...] = ()
     clock: NodeClock = field(default_factory=NodeClock)
+    reading: tuple[int, int] = (0, 0)
+    damaged: tuple[tuple[str, str], ...] | None = None
 
     def hello(self, fields: Mapping[str, Any]) -> None:
         """Its agent's first frame."""
@@ -114,6 +119,24 @@ class Introduction:
             whole(node_id, "neighbours") for node_id in items(fields.get("neighbours") or [], "neighbours")
         )
         self.ways = read_reached(fields)
+
+    def asked_to_verify(self) -> None:
+        """It reads a checkpoint from now on."""
+        self.reading, self.damaged = (0, 0), None
+
+    def verifying(self, fields: Mapping[str, Any]) -> None:
+        """Its progress in reading a checkpoint."""
+        self.reading = whole(fields.get("bytes"), "bytes"), whole(fields.get("total"), "total")
+
+    def verified(self, fields: Mapping[str, Any]) -> None:
+        """It has read its share of a checkpoint."""
+        found = rows(fields.get("problems") or [], "problems", 2)
+        self.damaged = tuple((line(path, "problems"), line(problem, "problems")) for path, problem in found)
+
+    def take_parts(self, parts: tuple[Part, ...]) -> None:
+        """Of its parts of checkpoints that is known now."""
+        if self.answer is not None:
+            self.answer = replace(self.answer, parts=parts)
 
     def take_address(self, own: str, chosen: Mapping[int, str], plan: Plan) -> None:
         """The job's traffic goes there: of its busy ports and ways those count, and cores that are allowed.

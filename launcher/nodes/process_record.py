@@ -53,6 +53,8 @@ class ProcessRecord:
         stepped_at: monotonic time of its last step; 0 before it.
         queue: who waits on a pserver for whom, as it last told.
         usage: what its node last saw it use, while it runs.
+        left_at: when it ended by itself with exit code 0, in seconds since 1970; 0 before that.
+        last_lines: the end of its log then.
     """
 
     process: Process
@@ -70,6 +72,8 @@ class ProcessRecord:
     stepped_at: float = 0.0
     queue: Queue | None = None
     usage: ProcessUsage | None = None
+    left_at: float = 0.0
+    last_lines: tuple[str, ...] = ()
 
     def start(self) -> None:
         """It is there."""
@@ -122,6 +126,10 @@ class ProcessRecord:
     def exit(self) -> None:
         """It is gone, or will never be there."""
         self.state, self.stall, self.usage, self.queue = ProcessState.EXITED, None, None, None
+
+    def leave(self, last_lines: tuple[str, ...]) -> None:
+        """It ended by itself with exit code 0."""
+        self.left_at, self.last_lines = time.time(), last_lines
 
     def finish(self) -> None:
         """It ended well, and will not be started again."""

@@ -28,6 +28,13 @@ class Part(NamedTuple):
     nbytes: int
     written_at: float
     problem: str
+    identity: str = ""
+
+    @property
+    def path(self) -> str:
+        """Where it lies below its folder."""
+        job = f".{self.job}" if self.job else ""
+        return f"v{self.version:012d}{job}/part-{self.server}-of-{self.servers}"
 
     @property
     def name(self) -> str:
@@ -51,8 +58,11 @@ def read_parts(value: object) -> tuple[Part, ...]:
             whole(nbytes, "nbytes"),
             real(written_at, "written_at", least=0.0, most=_LAST_MOMENT),
             line(problem, "problem"),
+            line(identity, "identity"),
         )
-        for version, job, server, count, pass_id, nbytes, written_at, problem in rows(value or [], "parts", 8)
+        for version, job, server, count, pass_id, nbytes, written_at, problem, identity in rows(
+            value or [], "parts", 9
+        )
     )
 
 
@@ -164,38 +174,78 @@ class ResumeChoice:
 def choose(
     resume: str, found: Mapping[int, Sequence[Part]], nodes: Sequence[int], names: Mapping[int, str]
 ) -> ResumeChoice:
-    """Align `--resume=latest|auto` where the folder is each node's own and the newest checkpoint is not on all.
-
-    Where all nodes see the same, each server finds the newest whole one itself, checksums included.
+    """Align `--resume=latest|auto` where the newest checkpoint is not whole on all nodes.
 
     Args:
         names: of nodes, for people.
     """
     if resume not in ("latest", "auto"):
         return ResumeChoice()
-    seen = {frozenset((*part[:4], part.problem) for part in found.get(node, ())) for node in nodes}
-    if len(seen) <= 1:
-        return ResumeChoice()
     all_there = together(found, nodes)
-    best = next((one for one in all_there if one.is_whole), None)
-    if best is None:
-        newest = "; ".join(_lacking(one, names) for one in all_there[:_NEWEST_TOLD])
-        return ResumeChoice(told=f"--resume={resume}: no checkpoint is whole on all nodes: {newest}")
-    newer = all_there[: all_there.index(best)]
-    if not newer:
-        return ResumeChoice()
+    best = newest_whole(all_there)
+    if not all_there or best is all_there[0]:
+        return ResumeChoice()  # each server finds it
+    newer = all_there[: all_there.index(best)] if best is not None else all_there
     told = "; ".join(_lacking(one, names) for one in newer[:_NEWEST_TOLD])
+    if len(newer) > _NEWEST_TOLD:
+        told += f"; and {len(newer) - _NEWEST_TOLD} more"
+    if best is None:
+        return ResumeChoice(told=f"--resume={resume}: no checkpoint is whole on all nodes: {told}")
     return ResumeChoice(
         best.first.name,
-        f"--resume={resume}: {told}: the job goes on from batch {best.first.version}, the newest that all nodes have",
+        f"--resume={resume}: {told}: the job continues from batch {best.first.version}, the newest that is whole "
+        "on all nodes",
     )
+
+
+def newest_whole(made: Sequence[Checkpoint]) -> Checkpoint | None:
+    """The checkpoint to resume from, of those that `together` gives."""
+    return next((one for one in made if one.is_whole), None)
+
+
+def shares(one: Checkpoint) -> Mapping[int, tuple[Part, ...]]:
+    """Which parts each node verifies: every file one time, by one of the nodes that see it, evenly."""
+    seen: dict[tuple[int, str], list[int]] = {}
+    parts: dict[tuple[int, str], Part] = {}
+    for node, found in sorted(one.parts.items()):
+        for part in found:
+            key = (part.server, part.identity or str(node))
+            seen.setdefault(key, []).append(node)
+            parts[key] = part
+    work = dict.fromkeys(one.parts, 0)
+    given: dict[int, list[Part]] = {}
+    for key, part in sorted(parts.items(), key=lambda item: -item[1].nbytes):
+        node = min(seen[key], key=lambda candidate: (work[candidate], candidate))
+        work[node] += max(1, part.nbytes)
+        given.setdefault(node, []).append(part)
+    return {node: tuple(found) for node, found in given.items()}
+
+
+def marked(
+    found: Mapping[int, Sequence[Part]], node: int, damaged: Part, problem: str
+) -> dict[int, tuple[Part, ...]]:
+    """The parts of all nodes with what a node found wrong with one: it is wrong for all nodes that see this file."""
+
+    def judged(at: int, part: Part) -> Part:
+        is_same = part[:4] == damaged[:4] and (at == node or (part.identity == damaged.identity != ""))
+        return part._replace(problem=problem) if is_same else part
+
+    return {at: tuple(judged(at, part) for part in parts) for at, parts in found.items()}
+
+
+def unreadable(found: Mapping[int, Sequence[Part]], nodes: Sequence[int]) -> tuple[int, ...]:
+    """Nodes without a readable part of any checkpoint, where some node has parts: a server would begin anew there."""
+    if not any(found.get(node) for node in nodes):
+        return ()
+    return tuple(node for node in nodes if all(part.problem for part in found.get(node, ())))
 
 
 def _lacking(one: Checkpoint, names: Mapping[int, str]) -> str:
     """Why a checkpoint is not whole."""
     batch = f"batch {one.first.version}"
-    if one.problems:
-        return f"{batch} is damaged ({one.problems[0]})"
+    damaged = [node for node, parts in one.parts.items() if any(part.problem for part in parts)]
+    if damaged:
+        return f"{batch} is damaged on {_named(damaged, names)} ({one.problems[0]})"
     if one.without:
         return f"batch {one.first.version} is not on {_named(one.without, names)}"
     return f"{batch} lacks part {one.missing[0]} of {one.first.servers}"

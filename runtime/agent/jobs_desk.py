@@ -13,12 +13,13 @@ from typing import Any, Dict, Iterator, List, Optional
 from agent import registry
 from agent.ending import End
 from agent.files import disk, saved_files, shared_folders
-from agent.link.fields import job_id, seconds, text, text_or_none, whole
+from agent.link.fields import job_id, relative_path, seconds, text, text_or_none, texts, whole
 from agent.link.loop import Loop
 from agent.link.outbox import Outbox
 from agent.link.protocol import Fields
 from agent.node import checkpoints
 from agent.node.probe_child import ProbeChild
+from agent.node.verification import Verification
 from agent.processes import process_tree, residents
 from agent.processes.process_tree import Found
 from agent.registry import Cleanable, Registry
@@ -128,6 +129,17 @@ class JobsDesk:
 
         look = partial(checkpoints.look, folder, self._root())
         ProbeChild(self._loop, [("checkpoints", look)], LISTING_S, listed)
+
+    def verify(self, fields: Fields, _body: bytes) -> None:
+        """Carry out a `verify`: read parts of checkpoints beside the loop."""
+        folder = os.path.expanduser(text_or_none(fields, "folder") or "")
+        Verification(
+            self._loop,
+            os.path.join(self._root(), folder),
+            [relative_path(path) for path in texts(fields, "parts")],
+            lambda read, total: self._outbox.send("verifying", bytes=read, total=total),
+            lambda problems: self._outbox.send("verified", problems=sorted(problems.items())),
+        )
 
     def _cleaning(self, found: Cleanable, older_s: float, dry_run: bool) -> Iterator[None]:
         sizes = []

@@ -18,7 +18,7 @@ from agent.files.tailer import Tailer
 from agent.files.trees import Trees
 from agent.jobs_desk import JobsDesk
 from agent.link.door import Door
-from agent.link.fields import job_id, relative_path, seconds, text, texts, whole
+from agent.link.fields import job_id, names_and_texts, relative_path, seconds, text, texts, whole
 from agent.link.loop import Loop, Timer
 from agent.link.opening import frame_size
 from agent.link.outbox import MOST_PACE_S, PACE_S, Outbox
@@ -116,6 +116,7 @@ class Supervisor:
             "end_job": self._desk.end_job,
             "clean": self._desk.clean,
             "checkpoints": self._desk.checkpoints,
+            "verify": self._desk.verify,
         }
 
     def run(self, received: bytes) -> bool:
@@ -288,7 +289,7 @@ class Supervisor:
         if not self._job_dir:
             raise ValueError("commit comes first: there is no job directory to run in")
         if self._probe is not None:
-            self._probe.close()
+            self._probe.leave_to_job(names_and_texts(fields, "env").get("POD_IP", ""))
         log_path = self._job_dir + "/" + relative_path(text(fields, "log"))
         self._processes.start(self._desk.with_saved(fields), body, self._job_dir, log_path)
         self._desk.started(fields)
@@ -396,5 +397,5 @@ class Supervisor:
         if self._trees is None:
             raise ValueError("hello comes first")
         if self._probe is not None:
-            self._probe.close()  # every node has looked by now
+            self._probe.leave_to_job()
         return self._trees

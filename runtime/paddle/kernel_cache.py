@@ -19,7 +19,6 @@ import hashlib
 import logging
 import os
 import shutil
-import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,12 +28,13 @@ from llvmlite.binding import get_host_cpu_name  # type: ignore[import-untyped]
 from numba.core import config
 from numba.core.caching import UserProvidedCacheLocator
 
+from paddle import ownership
+
 _log = logging.getLogger(__name__)
 
 PACKAGE = Path(__file__).resolve().parent
 _PARTS = ("compiling.py", "kernel_cache.py", "ops", "optim", "pserver")
 _UNUSED_S = 30 * 24 * 3600.0
-_MAX_LINKS = 40
 _LOCK_S, _LOOK_S = 60.0, 0.05
 
 
@@ -72,7 +72,7 @@ def place() -> Path | None:
     for folder in folders():
         made = (folder / digest()).absolute()
         try:
-            problem = weakness(made) or _make(made)
+            problem = ownership.problem(str(made), may_be_roots=True) or _make(made)
         except OSError as error:
             problem = f"{made}: {error.strerror}"
         if not problem:
@@ -84,50 +84,6 @@ def place() -> Path | None:
         "; ".join(problems),
     )
     return None
-
-
-def weakness(path: Path) -> str:
-    """Return how others could have put files below an absolute path, empty if they could not.
-
-    What is not there yet is no weakness.
-
-    Raises:
-        OSError: a directory cannot be looked at.
-    """
-    at, todo, links = Path("/"), [*reversed(path.parts)], 0
-    while todo:
-        part = todo.pop()
-        at = at.parent if part == ".." else at / part  # `at` itself has no links any more
-        try:
-            status = at.lstat()
-        except FileNotFoundError:
-            return ""
-        if status.st_uid not in (0, os.geteuid()):
-            return f"{at} belongs to uid {status.st_uid}"
-        if stat.S_ISLNK(status.st_mode):
-            links += 1
-            if links > _MAX_LINKS:
-                return f"{path}: too many links"
-            todo += reversed(at.readlink().parts)
-            at = at.parent
-        elif not _is_closed(status) and (not todo or not status.st_mode & stat.S_ISVTX):
-            return f"{at} can be written by others"
-    return ""
-
-
-def _is_closed(status: os.stat_result) -> bool:
-    """Whether nobody but the owner can write, or the group of this user's own name alone."""
-    mode = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    if mode != stat.S_IWGRP or status.st_uid != os.geteuid() or status.st_gid != os.getegid():
-        return not mode
-    import grp  # few need to know
-    import pwd
-
-    try:
-        user, group = pwd.getpwuid(status.st_uid), grp.getgrgid(status.st_gid)
-    except KeyError:
-        return False
-    return group.gr_name == user.pw_name and not set(group.gr_mem) - {user.pw_name}
 
 
 def _make(made: Path) -> str:
@@ -142,7 +98,7 @@ def _make(made: Path) -> str:
                     shutil.rmtree(other, ignore_errors=True)
     for folder, _, names in os.walk(made):
         for name in ("", *names):
-            if (problem := weakness(Path(folder, name))) != "":
+            if (problem := ownership.problem(str(Path(folder, name)), may_be_roots=True)) != "":
                 return problem
     return ""
 

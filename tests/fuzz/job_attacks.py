@@ -30,6 +30,8 @@ PROC = {"proc": "trainer-1"}
 SAID: dict[str, dict[str, Any]] = {
     "hello": {"pid": 7, "hostname": "b", "clock": 1e9, "magic": "x"},
     "reached": {"results": [[0, True, "", "10.0.0.1", 0.1]], "neighbours": [0]},
+    "verifying": {"bytes": 1, "total": 2},
+    "verified": {"problems": [["v000000000001/part-0-of-1", "damaged"]]},
     "lacking": {"tree": "workspace", "digests": ["0" * 64], "offsets": {"0": 1}, "relayed": 1, "final": True},
     "relaying": {"address": "10.0.0.1", "port": 7, "problem": ""},
     "committed": {"tree": "workspace", "job_dir": "/job", "files": 1, "bytes": 1},

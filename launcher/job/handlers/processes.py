@@ -148,7 +148,9 @@ class ProcessHandlers:
         is_trainer = process.process.role is Role.TRAINER
         if process.ending:
             return
+        tail = lines(fields.get("tail"), "tail", _TAIL_LINES)
         if is_trainer and code == 0:
+            process.leave(tail)
             # in collective mode all are started again together, if one is
             if self._context.settings.job.mode is not Mode.COLLECTIVE:
                 process.finish()
@@ -162,7 +164,7 @@ class ProcessHandlers:
             process,
             how,
             FailureKind.EXIT,
-            tail=lines(fields.get("tail"), "tail", _TAIL_LINES),
+            tail=tail,
             code=code,
             signal=signal,
             late=self._context.stopping,

@@ -49,6 +49,8 @@ def handlers(
             "resident": nodes.resident,
             "probed": lambda record, event: record.said.probed(event.fields, context.plan),
             "reached": lambda record, event: record.said.reached(event.fields),
+            "verifying": lambda record, event: record.said.verifying(event.fields),
+            "verified": lambda record, event: record.said.verified(event.fields),
             "pong": lambda record, event: record.pong(event.fields),
             "lacking": dispatch.answered,
             "committed": dispatch.answered,

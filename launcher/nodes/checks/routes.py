@@ -9,7 +9,7 @@ from launcher.nodes.checks.reply import Demands, Reply
 from launcher.nodes.findings import NAMED, Finding
 from launcher.plan.answers import Way
 
-_NEXT = "see the firewalls between them, or name another network in PADDLE_NIC"
+_NEXT = "see the firewalls and MTUs between them, or name another network in PADDLE_NIC"
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:

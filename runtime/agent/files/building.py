@@ -85,7 +85,8 @@ class Builder:
     def _publish(self, final: str, fill: Callable[[str], Iterator[None]]) -> Iterator[None]:
         aside = "%s/%s.%s" % (self._folder, os.path.basename(final), os.urandom(8).hex())
         disk.own_parent(final)
-        os.mkdir(aside)
+        os.mkdir(aside, 0o700)
+        os.chmod(aside, 0o777 & self._kept)  # a default access list would have taken the place of the umask
         self._asides.add(aside)
         try:
             yield from fill(aside)

@@ -52,9 +52,15 @@ def own_folder(path: str) -> None:
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:
-        status = os.lstat(path)
-        mine = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-        if not mine or not ownership.closed_to_others(status):
+        fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            status = os.fstat(fd)
+            is_own = (
+                stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and ownership.is_closed(fd)
+            )
+        finally:
+            os.close(fd)
+        if not is_own:
             text = "is a link, not this user's, or others can write it: remove it, or set another ROOT_DIR"
             raise PermissionError(errno.EPERM, text, path) from None
         if stat.S_IMODE(status.st_mode) != 0o700:

@@ -41,6 +41,7 @@ LAUNCHER_KINDS = frozenset(
         "end_job",
         "clean",
         "checkpoints",
+        "verify",
     )
 )
 AGENT_KINDS = frozenset(
@@ -80,6 +81,8 @@ AGENT_KINDS = frozenset(
         "job_ended",
         "cleaned",
         "checkpoints_found",
+        "verifying",
+        "verified",
         "resident",
     )
 )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists the checkpoints that lie on this node: parts that pservers wrote, and the directories that scripts were given.
 
-Sizes are compared with what a manifest says, checksums are not: that reads every byte, and pservers do it when they
-begin with one. A listing changes nothing.
+Sizes are compared with what a manifest says; checksums take `verification`, which reads every byte. A listing changes
+nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import re
 import stat
 import zlib
-from typing import Any, Dict, List, NamedTuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from agent.files import saved_files
 
@@ -33,6 +33,7 @@ class Part(NamedTuple):
     Attributes:
         nbytes: of its own files; it may build upon earlier ones.
         problem: why it cannot be read, or nothing.
+        identity: of the manifest's file; nodes that see the same one share the folder.
     """
 
     version: int
@@ -43,6 +44,7 @@ class Part(NamedTuple):
     nbytes: int
     written_at: float
     problem: str
+    identity: str
 
 
 def look(folder: str, root_dir: str) -> Dict[str, List[Row]]:
@@ -63,6 +65,21 @@ def pserver_parts(folder: str) -> List[Part]:
     ]
 
 
+def files_of(folder: str, path: str) -> List[Tuple[str, int, Optional[int]]]:
+    """(path, bytes, CRC-32) of each file that a part consists of, earlier ones that it builds upon included.
+
+    Raises:
+        OSError, ValueError, KeyError, TypeError, AttributeError: its manifest is missing or damaged.
+    """
+    found = []
+    for file in _manifest(folder + "/" + path + "/" + _MANIFEST)["files"]:
+        name, crc = str(file["path"]), file["crc32"]
+        if name.startswith("/") or ".." in name.split("/"):
+            raise ValueError("%.80r is no file of a checkpoint" % name)
+        found.append((name, int(file["nbytes"]), None if crc is None else int(crc)))
+    return found
+
+
 def script_directories(root_dir: str) -> List[Row]:
     """[name, files, bytes, moment of the last change] of each directory that a script was given, and filled."""
     top = root_dir + "/" + saved_files.FOLDER
@@ -79,23 +96,25 @@ def _names(folder: str) -> List[str]:
 
 
 def _part(folder: str, path: str, version: Any, part: Any) -> Part:
-    pass_id, nbytes, written_at, problem = 0, 0, 0.0, ""
+    pass_id, nbytes, written_at, problem, identity = 0, 0, 0.0, "", ""
     try:
         written_at = os.stat(folder + "/" + path).st_mtime
+        manifest = os.lstat(folder + "/" + path + "/" + _MANIFEST)
+        identity = "%d.%d" % (manifest.st_ino, manifest.st_ctime_ns)
         body = _manifest(folder + "/" + path + "/" + _MANIFEST)
         pass_id = int(body["numbers"].get("", {}).get("pass_id", 0))
-        for file in body["files"]:
-            size = _size(folder, str(file["path"]))
-            if size != file["nbytes"]:
-                raise ValueError("%s: expected %s bytes, got %d" % (file["path"], file["nbytes"], size))
-            nbytes += size if os.path.dirname(str(file["path"])) == path else 0
+        for name, expected, _ in files_of(folder, path):
+            size = os.stat(folder + "/" + name, follow_symlinks=False).st_size
+            if size != expected:
+                raise ValueError("%s: expected %d bytes, got %d" % (name, expected, size))
+            nbytes += size if os.path.dirname(name) == path else 0
     except OSError as error:
         problem = "%s: %s" % (path, error.strerror)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         problem = "%s: %s" % (path, error)
     own, count = int(part.group(1)), int(part.group(2))
     job = version.group(2) or ""
-    return Part(int(version.group(1)), job, own, count, pass_id, nbytes, written_at, problem[:400])
+    return Part(int(version.group(1)), job, own, count, pass_id, nbytes, written_at, problem[:400], identity)
 
 
 def _manifest(path: str) -> Dict[str, Any]:
@@ -107,12 +126,6 @@ def _manifest(path: str) -> Dict[str, Any]:
     if not isinstance(body, dict):
         raise ValueError("the manifest cannot be read")
     return body
-
-
-def _size(folder: str, path: str) -> int:
-    if path.startswith("/") or ".." in path.split("/"):
-        raise ValueError("%.80r is no file of a checkpoint" % path)
-    return os.stat(folder + "/" + path, follow_symlinks=False).st_size
 
 
 def _measured(top: str, name: str) -> Row:

@@ -2,7 +2,8 @@
 """Looks at a node before a job changes anything there.
 
 Everything that may take time or hang runs at once, beside the loop, with a deadline of its own; the answer goes out
-when the last of it is in. Leaves nothing behind: a temporary file, and a mark in ROOT_DIR that `close` removes.
+when the last of it is in. Leaves nothing behind but a listener on the job's address, until `close`: other nodes try
+the path to this one while the job runs.
 """
 
 from __future__ import annotations
@@ -136,9 +137,18 @@ class Probe:
         except OSError:
             return []
 
+    def leave_to_job(self, address: str = "") -> None:
+        """Remove the mark, and listen on the job's address alone; every node has looked by now."""
+        if address:
+            self._listeners.keep(address)
+        self._unmark()
+
     def close(self) -> None:
         """Close the listeners and remove the mark."""
         self._listeners.close()
+        self._unmark()
+
+    def _unmark(self) -> None:
         if self._mark:
             storage.remove_mark(self._mark)
             self._mark = ""

@@ -14,7 +14,7 @@ import json
 import os
 import signal
 import time
-from typing import Any, Callable, List, Tuple
+from typing import Any, Callable, Iterator, List, Tuple
 
 from agent.link.loop import Loop, Timer
 
@@ -41,12 +41,7 @@ class ProbeChild:
         self._timeout_s = timeout_s
         self._done = done
         self._came = b""
-        self._fd, write = os.pipe()
-        self._pid = os.fork()
-        if self._pid == 0:
-            _work_and_leave(checks, write)
-        os.close(write)
-        os.set_blocking(self._fd, False)
+        self._pid, self._fd = begin(_said(work) for _, work in checks)
         loop.on_readable(self._fd, self._read)
         self._begun = time.monotonic()
         self._timers: List[Timer] = []
@@ -102,7 +97,28 @@ class ProbeChild:
         self._answered(None, "no answer within %g s" % self._timeout_s)
 
 
-def _work_and_leave(checks: List[Check], fd: int) -> None:
+def begin(answers: Iterator[Any]) -> Tuple[int, int]:
+    """Fork a child that writes each answer as a line of JSON, and return its pid and the pipe's end to read from.
+
+    The child runs the iterator, holds nothing else of this process open, and ends with it.
+    """
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _write_and_leave(answers, write)
+    os.close(write)
+    os.set_blocking(read, False)
+    return pid, read
+
+
+def _said(work: Callable[[], Any]) -> List[Any]:
+    try:
+        return [work(), ""]
+    except (OSError, ValueError) as error:
+        return [None, (isinstance(error, OSError) and error.strerror) or str(error)]
+
+
+def _write_and_leave(answers: Iterator[Any], fd: int) -> None:
     """The child's side of fork: never returns."""
     try:
         signal.set_wakeup_fd(-1)
@@ -114,12 +130,8 @@ def _work_and_leave(checks: List[Check], fd: int) -> None:
                     os.close(int(name))
                 except OSError:
                     continue  # the one that listed the folder
-        for _, work in checks:
-            try:
-                said = [work(), ""]
-            except (OSError, ValueError) as error:
-                said = [None, (isinstance(error, OSError) and error.strerror) or str(error)]
-            data = json.dumps(said).encode() + b"\n"
+        for answer in answers:
+            data = json.dumps(answer).encode() + b"\n"
             while data:
                 data = data[os.write(fd, data) :]
     finally:

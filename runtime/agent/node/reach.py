@@ -1,34 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways between nodes before a job: listeners that other nodes try, and tries of theirs.
+"""The paths between nodes, before a job and while it runs: listeners that other nodes try, and tries of theirs.
 
-One listener an address, since nothing here listens on all of them. A try is a TCP connection; all run at once, each
-is timed.
+One listener per address, since nothing listens on all of them. A try is a TCP connection, and FULL_BYTES on it: the
+peer's kernel acknowledges them only if packets of full size arrive. A path on which they vanish (a smaller MTU on the
+way, and no ICMP message about it) opens connections and then carries nothing. All tries run at once.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import socket
+import struct
+import termios
 import time
 from functools import partial
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Set, Tuple
 
 from agent.link.inet import family_of, usual
 from agent.link.loop import Loop
 
-REACH_S = 2.0
+REACH_S = 2.0  # until a connection is open
+FULL_S = 3.0  # then, until a packet of full size has arrived; several are sent again meanwhile
+FULL_BYTES = 16 << 10  # more than a packet of any usual network
 BACKLOG = 1024
+_MOST_CALLERS, _CALLER_S, _MOST_READ = 256, 10.0, 1 << 20
+_FIRST_LOOK_S, _LAST_LOOK_S = 0.001, 0.2
+_IP_MTU, _IPV6_MTU = 14, 24  # linux/in.h, linux/in6.h
 
 Way = Tuple[int, str, int]
 
 
 class Listeners:
-    """Accepts and closes whatever comes, until `close`."""
+    """Accepts connections and discards what comes, until `close`; of each at most _MOST_READ, for _CALLER_S."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._open: List[socket.socket] = []
+        self._callers: Set[_Caller] = set()
 
     def listen(self, addresses: List[str], problems: List[List[str]]) -> Dict[str, int]:
         """Listen on a free port of each address; the ports by address. One that cannot be had is a problem."""
@@ -49,25 +59,73 @@ class Listeners:
                 continue
             listener.setblocking(False)
             self._open.append(listener)
-            self._loop.on_readable(listener.fileno(), partial(_accept, listener))
+            self._loop.on_readable(listener.fileno(), partial(self._accept, listener))
             found[address] = int(listener.getsockname()[1])
         return found
 
+    def keep(self, address: str) -> None:
+        """Close those of other addresses; the job's is tried again while it runs."""
+        for listener in [one for one in self._open if usual(one.getsockname()[0]) != usual(address)]:
+            self._loop.on_readable(listener.fileno(), None)
+            listener.close()
+            self._open.remove(listener)
+
     def close(self) -> None:
         """Close all of them."""
+        for caller in list(self._callers):
+            caller.close()
         for listener in self._open:
             self._loop.on_readable(listener.fileno(), None)
             listener.close()
         self._open.clear()
 
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            connection = listener.accept()[0]
+        except OSError:
+            return  # the peer was content already
+        if len(self._callers) >= _MOST_CALLERS:
+            connection.close()
+            return
+        self._callers.add(_Caller(self._loop, connection, self._callers.discard))
+
+
+class _Caller:
+    """A connection of a peer, which closes it once its bytes were acknowledged."""
+
+    def __init__(self, loop: Loop, connection: socket.socket, left: "Callable[[_Caller], None]") -> None:
+        self._loop, self._connection, self._left = loop, connection, left
+        self._read = 0
+        connection.setblocking(False)
+        loop.on_readable(connection.fileno(), self._discard)
+        self._timer = loop.after(_CALLER_S, self.close)
+
+    def close(self) -> None:
+        """End it."""
+        self._timer.cancel()
+        self._loop.on_readable(self._connection.fileno(), None)
+        self._connection.close()
+        self._left(self)
+
+    def _discard(self) -> None:
+        try:
+            data = self._connection.recv(FULL_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self._read += len(data)
+        if not data or self._read > _MOST_READ:
+            self.close()
+
 
 class Reach:
-    """Tries a TCP connection to every peer at once.
+    """Tries a TCP connection to every peer at once, and packets of full size on it.
 
     Args:
         peers: [[node_id, address, port], ...]; a peer may be there with several addresses.
-        done: called once, after REACH_S at most, with [[node_id, ok, text, address, seconds], ...]: in the order of
-            the nodes, then of the addresses as they were given.
+        done: called once, after REACH_S and FULL_S at most, with [[node_id, ok, text, address, seconds], ...]: in
+            the order of the nodes, then of the addresses as they were given.
 
     Raises:
         ValueError: peers has another form.
@@ -79,6 +137,7 @@ class Reach:
         self._ways = sorted(dict.fromkeys(_ways(peers)), key=lambda way: way[0])
         self._results: Dict[Way, Tuple[bool, str, float]] = {}
         self._trying: Dict[Way, socket.socket] = {}
+        self._filling: Set[Way] = set()
         self._begun = time.monotonic()
         self._timer = loop.after(REACH_S, self._give_up)
         for way in self._ways:
@@ -105,8 +164,30 @@ class Reach:
         peer = self._trying.pop(way)
         self._loop.on_writable(peer.fileno(), None)
         code = peer.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        peer.close()
         self._note(way, code)
+        try:
+            sent = 0 if code else peer.send(bytes(FULL_BYTES))
+        except OSError:  # it was closed already, which is an answer too
+            sent = 0
+        if sent:
+            self._filling.add(way)
+            self._look(way, peer, sent, time.monotonic() + FULL_S, _FIRST_LOOK_S)
+        else:
+            peer.close()
+            self._finish()
+
+    def _look(self, way: Way, peer: socket.socket, sent: int, deadline: float, wait_s: float) -> None:
+        """Whether the peer has acknowledged any of the bytes: the first of them filled a packet."""
+        (left,) = struct.unpack("i", fcntl.ioctl(peer.fileno(), termios.TIOCOUTQ, bytes(4)))
+        if left >= sent and time.monotonic() < deadline:
+            again = partial(self._look, way, peer, sent, deadline, min(2 * wait_s, _LAST_LOOK_S))
+            self._loop.after(wait_s, again)
+            return
+        if left >= sent:
+            text = "connections open, but packets of %d bytes do not arrive (a smaller MTU on the way, unreported)"
+            self._results[way] = (False, text % _mtu(peer), self._results[way][2])
+        self._filling.discard(way)
+        peer.close()
         self._finish()
 
     def _note(self, way: Way, code: int) -> None:
@@ -122,7 +203,7 @@ class Reach:
         self._finish()
 
     def _finish(self) -> None:
-        if not self._trying:
+        if not self._trying and not self._filling:
             self._timer.cancel()
             done, self._done = self._done, lambda results: None
             found = []
@@ -147,8 +228,7 @@ def _ways(value: Any) -> List[Way]:
     return found
 
 
-def _accept(listener: socket.socket) -> None:
-    try:
-        listener.accept()[0].close()
-    except OSError:
-        return  # the peer was content already
+def _mtu(peer: socket.socket) -> int:
+    is_v6 = peer.family == socket.AF_INET6
+    level, name = (socket.IPPROTO_IPV6, _IPV6_MTU) if is_v6 else (socket.IPPROTO_IP, _IP_MTU)
+    return peer.getsockopt(level, name)

@@ -255,6 +255,21 @@ def a_deployed_directory_that_is_not_there_is_named(cluster: Cluster, job: JobRu
     )
 
 
+@scenarios.add
+def an_access_list_that_lets_another_user_replace_files_is_refused(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    cluster["node-b"].run(["mkdir", "-p", "/root/above/jobs"])
+    cluster["node-b"].run(["setfacl", "-m", "u:nobody:rwx", "/root/above"])
+    job.conf["ROOT_DIR"] = "/root/above/jobs"
+    oracle.check(
+        job.start("--mode=collective"), 3, r"node-b: .*/root/above can be written by user nobody: chmod"
+    )
+    assert not list(cluster["node-b"].path("/root/above/jobs").iterdir())
+    cluster["node-b"].run(["setfacl", "-b", "/root/above"])
+    oracle.check(job.start("--mode=collective"), 0)
+
+
 @pytest.mark.parametrize("scenario", scenarios)
 def test_on_hosts_of_its_own(scenario: str, outcomes: Outcomes) -> None:
     outcomes.of(scenario)

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -66,6 +68,25 @@ def put(where: StatePlaces, given: JobRecord, **status: object) -> Path:
     if status:
         write_json(directory / STATUS_FILE, status)
     return directory
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setfacl") is None,
+    reason="makes access lists of another user with setfacl",
+)
+@pytest.mark.parametrize("entry", ["d:u:nobody:rwx", "u:nobody:rwx"])
+def test_an_access_list_opens_no_state_to_another_user(entry: str) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o755)
+        (Path(folder) / "jobs").mkdir()
+        subprocess.run(["setfacl", "-m", entry, folder, f"{folder}/jobs"], check=True)
+        directory = put(StatePlaces(Path(folder, "jobs"), Path(folder, "short")), record("JOB1"))
+        for command in (
+            f"cat {directory / JOB_FILE}",
+            f"touch {directory}/x",
+            f"mv {directory} {directory}.away",
+        ):
+            assert subprocess.run(["sh", "-c", command], user="nobody", check=False).returncode != 0
 
 
 def dead_process() -> ProcessId:

@@ -13,7 +13,7 @@ import pytest
 
 from launcher.errors import ExitCode
 from launcher.job import failure_report
-from launcher.job.causes import first_cause, judge, last_error
+from launcher.job.causes import first_cause, judge, last_error, left_early
 from launcher.job.failure_report import report
 from launcher.nodes.failure import RESTART, Failure, FailureKind, Incident, describe_exit
 
@@ -108,7 +108,7 @@ def test_the_report_begins_with_the_cause_and_names_echoes_as_such() -> None:
         "  the end of its log:",
         "    bye",
         "  failed too: trainer 1 on node-b: exit code 3",
-        "  echo: trainer 1 on node-b: exit code 1: connection to 10.0.0.7:7164 lost",
+        "  echo: trainer 1 on node-b: exit code 1: connection to 10.0.0.7:7164 (pserver 2 on node-c) lost",
         "  ended by us: trainer 2 on node-c",
     ]
 
@@ -317,7 +317,10 @@ def test_failure_json_holds_what_the_screen_says(tmp_path: Path) -> None:
     assert (first["time"], first["log_end"]) == ("2023-11-14T22:13:20.000+00:00", ["bye"])
     assert first["log"] == "ws/log/node_2/server.log"
     (echo,) = content["echoes"]
-    assert (echo["process"], echo["why"]) == ("trainer-1", "connection to 10.0.0.7:7164 lost")
+    assert (echo["process"], echo["why"]) == (
+        "trainer-1",
+        "connection to 10.0.0.7:7164 (pserver 2 on node-c) lost",
+    )
     assert echo["error"] == "PserverLost: 10.0.0.7:7164 did not answer"
     assert content["incidents"][0]["kind"] == "restart"
     assert content["stacks"] == {"trainer-1": "Thread 0x1"}
@@ -329,3 +332,61 @@ def test_a_log_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         tmp_path / "log", job_id="J", code=ExitCode.LOST, verdict=judge([NODE]), incidents=[], stacks={}
     )
     assert "failure.json cannot be written" in problem
+
+
+LEFT = replace(
+    trainer(1, "had ended with exit code 0 while others were waiting for it"),
+    kind=FailureKind.LEFT,
+    code=0,
+    at=10.0,
+)
+GLOO = "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.6]:41873"
+OURS = "paddle.collective.errors.PeerDiffers: rank 1 (10.0.0.6:6170) has left after 3 operations and this rank is at 4"
+TORCH = '  File "/usr/lib/python3/dist-packages/torch/distributed/distributed_c10d.py", line 1, in barrier'
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        (GLOO,),
+        (GLOO.replace("[10.0.0.6]", "10.0.0.6"),),
+        (OURS,),
+        ("CollectiveError: rank 1 (10.0.0.6:6170) is gone: the connection was closed",),
+        (TORCH, "RuntimeError: Connection reset by peer"),
+    ],
+)
+def test_a_rank_that_ended_with_0_is_the_cause_where_others_waited_for_it(tail: tuple[str, ...]) -> None:
+    failures = [
+        replace(trainer(0, "exit code 1", *tail), at=12.0),
+        replace(trainer(2, "exit code 1", *tail), at=12.1),
+    ]
+    assert left_early(failures, [LEFT]) == [LEFT]
+    verdict = judge([*failures, LEFT])
+    assert (verdict.cause, verdict.others) == (LEFT, ())
+    lines = report(verdict)
+    assert lines[0] == (
+        "FIRST ERROR: trainer 1 on node-b: had ended with exit code 0 while others were waiting for it"
+    )
+    if tail == (GLOO,):
+        assert "connection to [10.0.0.6]:41873 (trainer 1 on node-b) lost" in "\n".join(lines)
+
+
+def test_hung_ranks_waited_for_one_that_ended_with_0() -> None:
+    assert left_early([replace(VICTIM, at=12.0)], [LEFT]) == [LEFT]
+    assert left_early([replace(CULPRIT, at=12.0)], [LEFT]) == []
+
+
+@pytest.mark.parametrize(
+    "failures",
+    [
+        [replace(ERROR, at=12.0)],
+        [replace(ERROR, at=12.0), replace(trainer(2, "exit code 1", GLOO), at=12.1)],
+        [replace(trainer(0, "exit code 1", GLOO), at=8.0)],  # it ended after that
+        [replace(trainer(0, "exit code 1", GLOO.replace("0.0.6", "0.0.7")), at=12.0)],
+        [replace(trainer(0, "exit code 1", "OperationalError: connection to 192.168.7.7 refused"), at=12.0)],
+        [replace(trainer(0, "exit code 1", "OperationalError: connection refused"), at=12.0)],
+        [replace(trainer(0, "exit code 1", OURS.replace("rank 1", "rank 2")), at=12.0)],
+    ],
+)
+def test_a_rank_that_was_done_is_not_blamed_for_what_others_failed_of(failures: list[Failure]) -> None:
+    assert left_early(failures, [LEFT]) == []

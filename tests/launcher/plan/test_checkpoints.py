@@ -5,7 +5,16 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.plan.checkpoints import Part, ResumeChoice, choose, read_parts, together
+from launcher.plan.checkpoints import (
+    Part,
+    ResumeChoice,
+    choose,
+    marked,
+    read_parts,
+    shares,
+    together,
+    unreadable,
+)
 from launcher.text.fields import FieldError
 
 NAMES = {0: "node-a", 1: "node-b"}
@@ -22,7 +31,7 @@ def chosen(resume: str, a: list[Part], b: list[Part]) -> ResumeChoice:
 def test_the_newest_that_all_nodes_have_is_taken_and_told() -> None:
     choice = chosen("latest", [part(20, 0), part(10, 0)], [part(10, 1)])
     assert choice.resume == "10.A"
-    assert "batch 20 is not on node-b: the job goes on from batch 10" in choice.told
+    assert "batch 20 is not on node-b: the job continues from batch 10" in choice.told
     assert chosen("auto", [part(20, 0), part(10, 0)], [part(10, 1)]).resume == "10.A"
 
 
@@ -37,8 +46,9 @@ def test_what_the_user_named_stays(resume: str) -> None:
 
 
 def test_servers_look_for_themselves_where_all_see_the_same_or_the_newest_is_everywhere() -> None:
-    shared = [part(20, 0), part(10, 0), part(10, 1)]
+    shared = [part(10, 0), part(10, 1)]
     assert chosen("latest", shared, shared) == ResumeChoice()
+    assert chosen("latest", [part(20, 0), *shared], [part(20, 0), *shared]).resume == "10.A"
     assert chosen("latest", [part(20, 0), part(10, 0)], [part(20, 1)]) == ResumeChoice()
     assert chosen("auto", [], []) == ResumeChoice()
 
@@ -46,7 +56,7 @@ def test_servers_look_for_themselves_where_all_see_the_same_or_the_newest_is_eve
 def test_a_damaged_part_counts_as_none() -> None:
     choice = chosen("latest", [part(20, 0), part(10, 0)], [part(20, 1, problem="cut short"), part(10, 1)])
     assert choice.resume == "10.A"
-    assert "batch 20 is damaged (cut short)" in choice.told
+    assert "batch 20 is damaged on node-b (cut short)" in choice.told
 
 
 def test_nothing_in_common_is_told_and_left_to_the_servers() -> None:
@@ -63,3 +73,27 @@ def test_a_checkpoint_says_what_it_lacks() -> None:
 def test_a_node_that_talks_nonsense_is_an_error() -> None:
     with pytest.raises(FieldError):
         read_parts([[1, "A", 0, 0, 0, 10, 1.0, ""]])
+
+
+def test_each_part_of_a_shared_folder_is_verified_one_time_and_of_own_folders_by_its_node() -> None:
+    shared = [part(10, server)._replace(identity=f"7.{server}") for server in range(2)]
+    (one,) = together({0: shared, 1: shared}, (0, 1))
+    assert sorted(p.server for parts in shares(one).values() for p in parts) == [0, 1]
+    assert set(shares(one)) == {0, 1}
+    copies = [[p._replace(identity=f"{node}.{p.server}") for p in shared] for node in range(2)]
+    (one,) = together({0: copies[0], 1: copies[1]}, (0, 1))
+    assert {node: len(parts) for node, parts in shares(one).items()} == {0: 2, 1: 2}
+
+
+def test_damage_that_a_node_finds_counts_for_all_nodes_that_see_the_file() -> None:
+    shared = [part(10, 0)._replace(identity="7.0")]
+    own = [part(10, 0)._replace(identity="8.0")]
+    found = marked({0: shared, 1: shared, 2: own}, 0, shared[0], "damaged")
+    assert [parts[0].problem for parts in found.values()] == ["damaged", "damaged", ""]
+
+
+def test_a_node_without_a_readable_part_is_found_where_others_have_one() -> None:
+    assert unreadable({0: [part(10, 0)], 1: []}, (0, 1)) == (1,)
+    assert unreadable({0: [part(10, 0)], 1: [part(10, 1, problem="x")]}, (0, 1)) == (1,)
+    assert unreadable({0: [], 1: []}, (0, 1)) == ()
+    assert unreadable({0: [part(20, 0)], 1: [part(10, 1)]}, (0, 1)) == ()

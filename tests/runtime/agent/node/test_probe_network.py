@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -128,12 +129,35 @@ def test_a_silent_peer_is_given_up_in_bounded_time(idle: Node) -> None:
     assert "no answer within" in text
 
 
-def test_the_listener_is_gone_once_a_process_starts(idle: Node) -> None:
+def test_while_a_job_runs_the_address_of_the_job_alone_is_listened_on(
+    make_node: Callable[..., Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSH_CONNECTION", "127.0.0.9 4000 127.0.0.5 22")
+    node = make_node()
+    node.greet()
+    ports = probe(node, address=None)["listen_ports"]
+    assert len(ports) > 1
+    node.adopt()
+    node.start(["sleep", "60"], env={"POD_IP": "127.0.0.5"})
+    for address, port in ports.items():
+        with contextlib.suppress(ConnectionRefusedError), socket.create_connection((address, port), 5):
+            assert address == "127.0.0.5"
+    socket.create_connection(("127.0.0.5", ports["127.0.0.5"]), 5).close()
+
+
+def test_callers_are_read_and_neither_kept_nor_answered(idle: Node) -> None:
     port = probe(idle)["listen_port"]
-    idle.adopt()
-    idle.start(["true"])
-    with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), 5):
-        pass
+    with (
+        socket.create_connection(("127.0.0.1", port), 5) as caller,
+        pytest.raises(OSError, match=r"reset|Broken"),
+    ):
+        caller.sendall(bytes(64 << 20))
+    crowd = [socket.create_connection(("127.0.0.1", port), 5) for _ in range(300)]
+    idle.link.send("reach", peers=[[0, "127.0.0.1", port]])
+    ((_, ok, *_),) = idle.expect("reached").fields["results"]
+    assert ok
+    for caller in crowd:
+        caller.close()
 
 
 def test_every_candidate_address_is_listened_on_and_asked_for_its_ports(

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The phase in which nodes verify the checkpoint that a job resumes from; no node is changed yet.
+
+All nodes read the newest checkpoint that is whole by its listing, in parallel. Where a checksum differs the next one
+is tried. Servers then resume from one that is whole on all nodes, or the job ends with the reasons.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from launcher.errors import PreflightError
+from launcher.nodes.loop import Loop
+from launcher.nodes.roster import Roster
+from launcher.plan import checkpoints, machines, plan, pserver_state
+from launcher.plan.checkpoints import Checkpoint, Part
+from launcher.screen.console import Console
+from launcher.text.sizes import size_text
+
+PROGRESS_S = 5.0  # a shorter reading is not reported
+
+
+def choose(
+    job: plan.Plan, roster: Roster, loop: Loop, console: Console, enter: Callable[[str], None]
+) -> None:
+    """Verify until a checkpoint is whole on all nodes that serve, and report what is passed over.
+
+    Args:
+        enter: called with the name of the phase, if there is something to verify.
+
+    Raises:
+        PreflightError: none is whole. A server that began anew would lose what was trained.
+    """
+    nodes = job.pserver_nodes
+    found = {
+        node_id: answer.parts
+        for node_id in nodes
+        if (answer := roster.nodes[node_id].said.answer) is not None
+    }
+    is_damaged = False
+    best = checkpoints.newest_whole(checkpoints.together(found, nodes))
+    if best is not None:
+        enter("checkpoint")
+    while best is not None and (problems := _verify(best, job, roster, loop, console)):
+        is_damaged = True
+        for node_id, part, problem in problems:
+            found = checkpoints.marked(found, node_id, part, problem)
+        best = checkpoints.newest_whole(checkpoints.together(found, nodes))
+    for node_id, parts in found.items():
+        roster.nodes[node_id].said.take_parts(parts)
+    told = plan.aligned(job, machines.Machines(parts=found)).told
+    if best is None and (is_damaged or checkpoints.unreadable(found, nodes)):
+        raise PreflightError(f"{told}. No server was started, since it would begin anew")
+    if told:
+        console.note(told)
+
+
+def _verify(
+    one: Checkpoint, job: plan.Plan, roster: Roster, loop: Loop, console: Console
+) -> list[tuple[int, Part, str]]:
+    """Have nodes read a checkpoint: (node, part, problem) of what is damaged.
+
+    Raises:
+        PreflightError: a node was lost meanwhile.
+    """
+    parts = checkpoints.shares(one)
+    records = [roster.nodes[node_id] for node_id in parts]
+    for record in records:
+        record.said.asked_to_verify()
+        record.send(
+            "verify",
+            folder=pserver_state.resumed_from(job.settings, record.node.job_dir),
+            parts=[part.path for part in parts[record.node.node_id]],
+        )
+    progress = _Progress(f"verifying the checkpoint of batch {one.first.version}", console)
+
+    def is_over() -> bool:
+        progress.show([record.said.reading for record in records])
+        return all(record.said.damaged is not None or record.link is None for record in records)
+
+    loop.until(is_over)
+    lost = [record for record in records if record.said.damaged is None]
+    if lost:
+        first = lost[0]
+        raise PreflightError(f"{first.name}: lost: {first.contact.error or 'its connection ended'}")
+    return [
+        (record.node.node_id, part, said[part.path])
+        for record in records
+        for said in [dict(record.said.damaged or ())]
+        for part in parts[record.node.node_id]
+        if part.path in said
+    ]
+
+
+class _Progress:
+    """Notes about a reading that takes long."""
+
+    def __init__(self, what: str, console: Console) -> None:
+        self._what, self._console = what, console
+        self._noted_at = time.monotonic()
+
+    def show(self, reading: list[tuple[int, int]]) -> None:
+        """Note bytes read and bytes in all of all nodes, from time to time."""
+        if time.monotonic() - self._noted_at >= PROGRESS_S:
+            self._noted_at = time.monotonic()
+            read, total = (sum(column) for column in zip(*reading, strict=True))
+            self._console.note(f"{self._what}: {size_text(read)} of {size_text(total)}")

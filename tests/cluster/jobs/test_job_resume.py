@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Damaged checkpoints: a job resumes from the newest one that is whole on all nodes, or stops before anything runs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.beside import Outcomes, Scenarios
+from tests.cluster.hosts import Cluster
+from tests.cluster.jobs.job import JobRunner, learnt
+from tests.cluster.jobs.oracle import Oracle
+from tests.cluster.jobs.own_hosts import BESIDE_S, own_hosts
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(BESIDE_S)]
+
+scenarios = Scenarios(own_hosts)
+outcomes = scenarios.fixture()
+
+FOLDER = "/root/checkpoints"
+TRAIN = ("--passes=3", "--batches=10", "--pause=0.05")
+KEPT = (f"--checkpoint_dir={FOLDER}", "--checkpoint_period=7", "--checkpoint_keep=10")
+DENSE = "paddle.layer.fc(input=x, size=1, act=paddle.activation.Linear())"
+SPARSE = """paddle.layer.fc(size=1, act=paddle.activation.Linear(), input=[x, paddle.layer.embedding(
+    input=paddle.layer.data(name="word", type=paddle.data_type.integer_value(5000)), size=8,
+    param_attr=paddle.attr.Param(name="table", sparse_update=True))])"""
+DAMAGED = r"batch 28 is damaged on root@node-b \(v000000000028\.\S+/part-\d-of-\d/\S+\.bin: damaged: expected checksum"
+
+
+def prepare(job: JobRunner) -> None:
+    """Have the job learn a table besides, of which every server has rows."""
+    job.learn()
+    script = job.workspace / "train.py"
+    script.write_text(script.read_text().replace(DENSE, SPARSE).replace("(x / 5,))", "(x / 5,), 7 * x)"))
+
+
+def flip(path: Path) -> None:
+    """Change one bit in the middle of a file."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def states(folders: Iterable[Path], *batches: int) -> list[Path]:
+    """The data files of some batches' checkpoints in folders, empty ones left out."""
+    return [
+        path
+        for folder in folders
+        for path in sorted(folder.glob("v*/part-*/*.bin"))
+        if int(path.parts[-3][1:13]) in batches and path.stat().st_size
+    ]
+
+
+def trained(job: JobRunner, oracle: Oracle, *args: str) -> list[str]:
+    """Train with checkpoints of the batches 7, 14, 21 and 28; the parameters at the end."""
+    launch = job.start(*TRAIN, *KEPT, *args)
+    oracle.check(launch, 0, within_s=60)
+    return learnt(launch.output)
+
+
+def resumed(job: JobRunner, oracle: Oracle, how: str, batch: int, *says: str) -> list[str]:
+    launch = job.start(*TRAIN, *KEPT, f"--resume={how}")
+    says = (*says, f"the job continues from batch {batch}, the newest that is whole on all nodes")
+    never = ["FIRST ERROR", *(f"end of pass {number}" for number in range(batch // 10))]
+    oracle.check(launch, 0, *says, within_s=60, never=never)
+    return learnt(launch.output)
+
+
+def refused(job: JobRunner, oracle: Oracle, how: str, *says: str) -> None:
+    launch = job.start(*TRAIN, *KEPT, f"--resume={how}")
+    oracle.check(
+        launch, 3, "no checkpoint is whole on all nodes", *says, never=["^== pservers", "end of pass"]
+    )
+
+
+@scenarios.each("latest", "auto")
+def one_bit_on_one_node_costs_that_batch_alone(
+    how: str, cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    prepare(job)
+    expected = trained(job, oracle)
+    flip(states([cluster["node-b"].path(FOLDER)], 28)[0])
+    assert resumed(job, oracle, how, 21, DAMAGED) == expected
+
+
+@scenarios.add
+def bits_on_all_nodes_in_all_batches_but_one_leave_that_one(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    prepare(job)
+    expected = trained(job, oracle)
+    for path in states([host.path(FOLDER) for host in cluster.hosts], 14, 21, 28):
+        flip(path)
+    says = "batch 28 is damaged on root@node-a, root@node-b, root@node-c"
+    assert resumed(job, oracle, "latest", 7, says) == expected
+
+
+@scenarios.add
+def a_job_without_a_checkpoint_that_is_whole_stops_before_anything_runs(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    prepare(job)
+    trained(job, oracle)
+    folders = [host.path(FOLDER) for host in cluster.hosts]
+    for path in states(folders[1:2], 7) + states(folders[2:], 21, 28):
+        flip(path)
+    for how in ("latest", "auto"):
+        refused(job, oracle, how, r"batch 28 is damaged on root@node-b, root@node-c .*would begin anew")
+    shutil.rmtree(folders[2])
+    for how in ("latest", "auto"):
+        refused(job, oracle, how, r"batch 28 is not on root@node-c;.*would begin anew")
+    shutil.rmtree(folders[1])
+    refused(job, oracle, "auto", r"batch 28 is not on root@node-b, root@node-c.*would begin anew")
+
+
+@scenarios.add
+def files_that_later_checkpoints_build_upon_are_verified(
+    cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    prepare(job)
+    expected = trained(job, oracle)
+    bases = states([cluster["node-b"].path(FOLDER)], 14)
+    names = [str(path.relative_to(cluster["node-b"].path(FOLDER))) for path in bases]
+    manifests = [
+        path.read_text() for path in cluster["node-b"].path(FOLDER).glob("v*28.*/part-*/manifest.json")
+    ]
+    assert any(name in manifest for name in names for manifest in manifests)
+    for path in bases:
+        flip(path)
+    says = r"batch 28 is damaged on root@node-b \(v0*14\."
+    assert resumed(job, oracle, "latest", 7, says) == expected
+
+
+@scenarios.each("latest", "auto")
+def in_a_shared_folder_all_servers_pass_over_the_same(
+    how: str, cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    prepare(job)
+    job.conf["HOSTS"] = ["local"] * 3
+    shared = job.workspace.parent / "shared"
+    kept = (f"--checkpoint_dir={shared}", *KEPT[1:])
+    launch = job.start(*TRAIN, *kept)
+    oracle.check(launch, 0, within_s=60)
+    expected = learnt(launch.output)
+    flip(states([shared], 28)[0])
+    launch = job.start(*TRAIN, *kept, f"--resume={how}")
+    oracle.check(
+        launch, 0, "batch 28 is damaged on", "continues from batch 21", within_s=60, never=["end of pass 0"]
+    )
+    assert learnt(launch.output) == expected
+    for path in states([shared], 7, 14, 21):
+        flip(path)
+    # what the second job wrote is whole, but for one bit of each part
+    for path in states([shared], 28, 30):
+        flip(path)
+    oracle.check(
+        job.start(*TRAIN, *kept, f"--resume={how}"), 3, "no checkpoint is whole", never=["end of pass"]
+    )
+
+
+@pytest.mark.parametrize("scenario", scenarios)
+def test_on_hosts_of_its_own(scenario: str, outcomes: Outcomes) -> None:
+    outcomes.of(scenario)
