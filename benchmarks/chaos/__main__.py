@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.chaos.faults import BATCHES, Blow, Missed, Struck, blows, faults
+from benchmarks.chaos.faults import Blow, Fault, Missed, Struck, blows, faults
 from benchmarks.chaos.ground import Ground
 from tests.cluster.launch import Launch
 
@@ -50,14 +50,15 @@ class Outcome:
 def campaign(where: str, seed: int, runs: int, only: Sequence[str] = ()) -> Iterator[Outcome]:
     """Run one job for each blow of a seed, of the faults `only` names if it names any."""
     with Ground(where) as ground:
-        quiet = _parameters_of_a_quiet_job(ground)
+        table = faults(lambda: quiet)
+        quiet = _parameters_of_a_quiet_job(ground, table["pserver killed"])
         for blow in blows(seed, runs, where):
             if not only or blow.fault in only:
-                yield _run(ground, blow, quiet)
+                yield _run(ground, blow, table[blow.fault])
 
 
-def _parameters_of_a_quiet_job(ground: Ground) -> str:
-    launch = ground.start(BATCHES, hostile=False)
+def _parameters_of_a_quiet_job(ground: Ground, fault: Fault) -> str:
+    launch = ground.start(fault.job(hostile=False))
     code = launch.wait(_ENDED_S)
     found = ground.parameters()
     if code != 0 or len(found) != 1:
@@ -65,9 +66,8 @@ def _parameters_of_a_quiet_job(ground: Ground) -> str:
     return found.pop()
 
 
-def _run(ground: Ground, blow: Blow, quiet: str) -> Outcome:
-    fault = faults(lambda: quiet)[blow.fault]
-    launch = ground.start(BATCHES, blow.hostile)
+def _run(ground: Ground, blow: Blow, fault: Fault) -> Outcome:
+    launch = ground.start(fault.job(blow.hostile))
     phase = ""
     try:
         try:
@@ -154,7 +154,7 @@ def _line(number: int, outcome: Outcome) -> str:
         if blow.fault == "launcher signalled"
         else f"step {blow.step}"
     )
-    if blow.fault in ("link cut", "path cut"):
+    if blow.fault in ("link cut", "path cut", "disk stalled", "files flooded"):
         what += f" for {blow.cut_s} s"
     said = f"{outcome.of} {outcome.took_s:.2f} s" if outcome.of else "missed"
     kind = " hostile" if blow.hostile else ""

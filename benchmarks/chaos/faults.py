@@ -8,13 +8,16 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from benchmarks.chaos.ground import LEASE_S, NODES, Ground, first_error, kill, wait_for_beats
+from benchmarks.chaos.ground import LEASE_S, NODES, Ground, Job, first_error, kill, wait_for_beats
 from tests.cluster.deadline import wait_for
+from tests.cluster.host import HOME
 from tests.cluster.launch import Launch
 
 CLEAN_S = 15.0
 BATCHES = 14  # of each of three passes
+FLOOD = 9000  # files of trainer 0, beyond what a connection's window holds
 _BEATS = 3 * BATCHES * NODES
 _STARTED_S = _ENDED_S = 90.0
 _PATH_TOLD_S = 30.0  # 10 on a machine that has nothing else to do
@@ -85,14 +88,36 @@ def process_struck(role: str, number: int, ground: Ground, launch: Launch, blow:
     kill(process.pid, number)
 
 
-def agents_killed(which: tuple[int, ...], ground: Ground, launch: Launch, blow: Blow) -> None:
-    """A node loses its agent (0), its guard (1), its watcher (2), or several of them at once."""
+def agents_struck(which: tuple[int, ...], number: int, ground: Ground, launch: Launch, blow: Blow) -> None:
+    """A node's agent (0), its guard (1), its watcher (2), or several of them get a signal."""
     _wait_for_step(ground, launch, blow)
     found = ground.agent(blow.node)
     if len(found) <= max(which):
         raise Missed
     for each in which:
-        kill(found[each])
+        kill(found[each], number)
+
+
+def disk_stalled(ground: Ground, launch: Launch, blow: Blow) -> None:
+    """The submitter's disk takes no write for a while."""
+    _wait_for_step(ground, launch, blow)
+    ground.freeze()
+    time.sleep(blow.cut_s)  # the fault itself
+    ground.thaw()
+
+
+def files_flooded(ground: Ground, launch: Launch, blow: Blow) -> None:
+    """Trainer 0 writes more small files than the submitter's disk takes: it stalls while they are on their way."""
+    first = ground.workspace / "output"
+    wait_for("a collected file", lambda: any(first.rglob("file-*")) or launch.poll() is not None, _ENDED_S)
+    if launch.poll() is None:
+        disk_stalled(ground, launch, blow)
+
+
+def rank_left(ground: Ground, launch: Launch, blow: Blow) -> None:
+    """A rank of a collective program ends with exit code 0 while the others go on."""
+    _wait_for_step(ground, launch, blow)
+    ground.host(blow.node).path(f"{HOME}/leave-{blow.node}").touch()
 
 
 def link_cut(ground: Ground, launch: Launch, blow: Blow) -> None:
@@ -162,6 +187,15 @@ def names_the_process(role: str, struck: Struck) -> tuple[str, float]:
     return f"{role} struck to end", took_s
 
 
+def names_the_rank(struck: Struck) -> tuple[str, float]:
+    """The job ends, and the first cause is the rank that left, with its exit code."""
+    code = struck.launch.wait(_ENDED_S)
+    took_s = time.monotonic() - struck.at
+    _check_cause(struck, code, 1, f"trainer {struck.blow.node} on {struck.ground.label(struck.blow.node)}")
+    assert "exit code 0" in first_error(struck.launch.output), first_error(struck.launch.output)
+    return "rank left to end", took_s
+
+
 def names_the_node(struck: Struck) -> tuple[str, float]:
     """The job ends as lost, the first cause is the node, and it cleans itself even when it cannot be reached."""
     code = struck.launch.wait(_ENDED_S)
@@ -201,6 +235,55 @@ def goes_on(of: str, expected: Callable[[], str], struck: Struck) -> tuple[str, 
     return of, took_s
 
 
+def brings_all_files(expected: Callable[[], str], struck: Struck) -> tuple[str, float]:
+    """As `goes_on`, and every file and line arrives as the trainers wrote it."""
+    code = struck.launch.wait(_ENDED_S)
+    took_s = time.monotonic() - struck.at
+    assert code == 0, f"exit code {code}"
+    assert struck.ground.parameters() == {expected()}, f"parameters: {struck.ground.parameters()}"
+    output = struck.ground.workspace / "output"
+    wrong = [
+        path
+        for number in range(FLOOD)
+        if _content(path := output / f"{number // 1000}/file-{number}") != f"{number}\n".encode()
+    ]
+    wrong += [
+        path
+        for number in range(FLOOD // 1000)
+        if _content(path := output / f"large-{number}") != str(number % 10).encode() * 3_000_000
+    ]
+    assert not wrong, f"{len(wrong)} files are not as they were written, first {wrong[0]}"
+    check_lines(struck)
+    struck.ground.wait_for_clean(CLEAN_S)
+    return "disk back to end, with all files", took_s
+
+
+def loses_no_line(of: str, expected: Callable[[], str], struck: Struck) -> tuple[str, float]:
+    """As `goes_on`, and the collected logs hold every step of every trainer."""
+    found = goes_on(of, expected, struck)
+    check_lines(struck)
+    return found
+
+
+def check_lines(struck: Struck) -> None:
+    """Raise AssertionError unless the collected logs of the trainers hold each step once."""
+    logs = b"".join(path.read_bytes() for path in struck.ground.workspace.rglob("log/**/train*.log"))
+    missing = [
+        line
+        for each in range(3 * BATCHES * NODES)
+        if logs.count(
+            line
+            := f"pass {each // NODES // BATCHES}, batch {each // NODES % BATCHES}, trainer {each % NODES}\n".encode()
+        )
+        != 1
+    ]
+    assert not missing, f"{len(missing)} lines are not once in the collected logs, first {missing[0]!r}"
+
+
+def _content(path: Path) -> bytes:
+    return path.read_bytes() if path.is_file() else b"not there"
+
+
 def _check_cause(struck: Struck, code: int, expected: int, wanted: str) -> None:
     cause = first_error(struck.launch.output)
     assert code == expected, f"exit code {code}, expected {expected}; first error: {cause!r}"
@@ -217,12 +300,20 @@ class Fault:
         check: see above.
         share: how often it is drawn, beside the others.
         only_ssh: whether it takes hosts with cables.
+        entry: the program of the job.
+        files: number of files that trainer 0 writes at its end.
     """
 
     strike: Callable[[Ground, Launch, Blow], None]
     check: Callable[[Struck], tuple[str, float]]
     share: int = 1
     only_ssh: bool = False
+    entry: str = "train.py"
+    files: int = 0
+
+    def job(self, hostile: bool) -> Job:
+        """The job that meets this fault."""
+        return Job(self.entry, BATCHES, self.files, hostile)
 
 
 def faults(expected: Callable[[], str]) -> Mapping[str, Fault]:
@@ -232,8 +323,9 @@ def faults(expected: Callable[[], str]) -> Mapping[str, Fault]:
         number = int(signal.Signals[f"SIG{name}"])
         return lambda ground, launch, blow: process_struck(role, number, ground, launch, blow)
 
-    def agents(*which: int) -> Callable[[Ground, Launch, Blow], None]:
-        return lambda ground, launch, blow: agents_killed(which, ground, launch, blow)
+    def agents(*which: int, name: str = "KILL") -> Callable[[Ground, Launch, Blow], None]:
+        number = int(signal.Signals[f"SIG{name}"])
+        return lambda ground, launch, blow: agents_struck(which, number, ground, launch, blow)
 
     def well(of: str) -> Callable[[Struck], tuple[str, float]]:
         return lambda struck: goes_on(of, expected, struck)
@@ -251,6 +343,13 @@ def faults(expected: Callable[[], str]) -> Mapping[str, Fault]:
         "agent killed": Fault(agents(0), names_the_node),
         "guard killed": Fault(agents(1), names_the_node),
         "agent and guard killed": Fault(agents(1, 0), names_the_node),
+        "all agents killed": Fault(agents(2, 1, 0), names_the_node),
+        "all agents stopped": Fault(agents(2, 1, 0, name="STOP"), names_the_node),
+        "rank left": Fault(rank_left, names_the_rank, entry="ranks.py"),
+        "disk stalled": Fault(
+            disk_stalled, lambda struck: loses_no_line("disk back to next batch", expected, struck)
+        ),
+        "files flooded": Fault(files_flooded, lambda struck: brings_all_files(expected, struck), files=FLOOD),
         "link cut": Fault(link_cut, well("link back to next batch"), share=4, only_ssh=True),
         "link lost": Fault(link_lost, names_the_node, only_ssh=True),
         "path cut": Fault(path_cut, well("path back to next batch"), share=2, only_ssh=True),

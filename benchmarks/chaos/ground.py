@@ -10,8 +10,10 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -24,6 +26,7 @@ from tests.cluster.processes import HostProcess
 
 NODES = 3
 LEASE_S = 8.0
+_DISK_MB = 512
 _WORKSPACE = Path(__file__).with_name("workspace")
 _CONF: dict[str, object] = {
     "LEASE_S": LEASE_S,
@@ -39,8 +42,27 @@ _EMBEDDED: dict[str, object] = {
 }
 
 
+@dataclass(frozen=True)
+class Job:
+    """What a run starts.
+
+    Attributes:
+        entry: train.py trains with parameter servers, ranks.py is a collective program.
+        batches: of each of three passes.
+        files: number of small files that trainer 0 writes to output/ at its end.
+        hostile: whether trainers have grandchildren that flee.
+    """
+
+    entry: str
+    batches: int
+    files: int
+    hostile: bool
+
+
 class Ground:
     """A cluster with a canary on each host, and the jobs on it. Use it as a context.
+
+    The workspaces of the jobs are on a file system of their own, which `freeze` stalls.
 
     Args:
         where: "ssh", or "local" for embedded nodes.
@@ -50,6 +72,8 @@ class Ground:
         self.where = where
         # not /tmp, which each host has its own of
         self._scratch = Path(tempfile.mkdtemp(prefix="paddle-chaos-", dir="/var/tmp"))
+        self._disk = self._scratch / "disk"
+        self._mount_disk()  # before the hosts copy the table of mounts
         self._cluster = Cluster(NODES if where == "ssh" else 1)
         self._oracle = Oracle(self._cluster)
         self._count = 0
@@ -62,28 +86,41 @@ class Ground:
     ) -> None:
         self._oracle.close()
         self._cluster.close()
+        self.thaw()
+        subprocess.run(["umount", "--lazy", self._disk], check=True)
         shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _mount_disk(self) -> None:
+        image = self._scratch / "disk.img"
+        image.touch()
+        os.truncate(image, _DISK_MB << 20)
+        self._disk.mkdir()
+        subprocess.run(["mkfs.ext4", "-q", "-N", "100000", image], check=True)
+        subprocess.run(["mount", "-o", "loop", image, self._disk], check=True)
 
     # -- one job
 
-    def start(self, batches: int, hostile: bool) -> Launch:
-        """Start a job with a workspace of its own; `batches` of each pass."""
+    def start(self, job: Job) -> Launch:
+        """Start a job with a workspace of its own."""
         self._count += 1
         for host in self._cluster.hosts:
-            for pattern in ("beats-*", "parameters-*", "JOB*"):
+            for pattern in ("beats-*", "leave-*", "parameters-*", "JOB*"):
                 for path in host.path(HOME).glob(pattern):
                     if path.name != CANARY_ID:
                         shutil.rmtree(path) if path.is_dir() else path.unlink()
-        workspace = Path(shutil.copytree(_WORKSPACE, self._scratch / f"ws-{self._count}"))
+        shutil.rmtree(self.workspace, ignore_errors=True)
+        shutil.copytree(_WORKSPACE, self.workspace)
         conf = self._scratch / f"conf-{self._count}.py"
         self._cluster.write_conf(conf, **_CONF, **({} if self.where == "ssh" else _EMBEDDED))
         args = [
             f"--conf={conf}",
-            f"--job_dispatch_package={workspace}",
+            f"--job_dispatch_package={self.workspace}",
+            *((f"--entry={job.entry}", "--mode=collective") if job.entry != "train.py" else ()),
             "--",  # what follows is the script's
-            f"--batches={batches}",
+            f"--batches={job.batches}",
+            f"--files={job.files}",
             f"--places={HOME}",
-            f"--hostile={int(hostile)}",
+            f"--hostile={int(job.hostile)}",
         ]
         if self.where == "ssh":
             return self._cluster.launch(args, cwd=self._scratch)
@@ -94,6 +131,19 @@ class Ground:
             env={**self._cluster.launcher_env(), "HOME": HOME},
             log=self._scratch / f"launch-{self._count}.out",
         )
+
+    @property
+    def workspace(self) -> Path:
+        """The workspace of the job that runs, or ran last."""
+        return self._disk / "ws"
+
+    def freeze(self) -> None:
+        """Let no write to the workspace's disk return until `thaw`."""
+        subprocess.run(["fsfreeze", "--freeze", self._disk], check=True)
+
+    def thaw(self) -> None:
+        """Let writes to the workspace's disk return again; does nothing to a disk that is not frozen."""
+        subprocess.run(["fsfreeze", "--unfreeze", self._disk], capture_output=True, check=False)
 
     def launcher(self, launch: Launch) -> int | None:
         """The process id of a launcher, or None before it runs and after its end."""
@@ -178,7 +228,8 @@ class Ground:
         self._oracle = Oracle(self._cluster)
 
     def heal(self) -> None:
-        """Plug all cables in again and open all paths."""
+        """Plug all cables in again, open all paths, and let the disk write."""
+        self.thaw()
         for host in self._cluster.hosts:
             host.heal()
             for other in self._cluster.hosts:
@@ -216,4 +267,4 @@ def _size(path: Path) -> int:
 
 def _is_program(process: HostProcess) -> bool:
     """Whether a process is what the agent started and not a grandchild that fled."""
-    return any(word in process.argv for word in ("train.py", "pserver"))
+    return any(word in process.argv for word in ("train.py", "ranks.py", "pserver"))

@@ -3,6 +3,7 @@
 
 --batches=N    of each of three passes
 --places=DIR   where `beats-RANK` grows by a byte a step, and `parameters-RANK` has the digest of what was learned
+--files=N      small files that trainer 0 writes to output/ at its end, and a few of 3 MB among them
 --hostile=1    grandchildren that flee: setsid, double fork, TERM ignored, stopped, forking on, environment cleared
 """
 
@@ -61,6 +62,17 @@ def network() -> paddle.layer.LayerOutput:
     return paddle.layer.classification_cost(input=predicted, label=label)
 
 
+def write_files(count: int) -> None:
+    """Write files whose contents their names tell: "file-12" holds "12" and a line end, "large-3" 3 MB of 3s."""
+    for number in range(count):
+        os.makedirs(f"output/{number // 1000}", exist_ok=True)
+        with open(f"output/{number // 1000}/file-{number}", "w") as file:
+            file.write(f"{number}\n")
+    for number in range(count // 1000):
+        with open(f"output/large-{number}", "w") as file:
+            file.write(str(number % 10) * 3_000_000)
+
+
 def main() -> None:
     """Train, and leave the traces."""
     if flags["hostile"] == "1" and life == 0:
@@ -70,6 +82,7 @@ def main() -> None:
         if isinstance(event, paddle.event.EndIteration):
             with open(os.path.join(flags["places"], f"beats-{rank}"), "ab") as beats:
                 beats.write(b".")
+            print(f"pass {event.pass_id}, batch {event.batch_id}, trainer {rank}", flush=True)
 
     paddle.init()
     cost = network()
@@ -82,6 +95,8 @@ def main() -> None:
         digest.update(parameters.get(name).tobytes())
     with open(os.path.join(flags["places"], f"parameters-{rank}"), "w") as file:
         file.write(digest.hexdigest())
+    if rank == 0:
+        write_files(int(flags["files"]))
 
 
 main()
