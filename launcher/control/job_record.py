@@ -22,7 +22,7 @@ from launcher.plan import pserver_state
 from launcher.plan.plan import Plan
 from launcher.system import process_id
 from launcher.system.process_id import ProcessId
-from launcher.text.fields import real
+from launcher.text.fields import real, whole
 
 VERSION = 1
 _DAY_S = 86400.0
@@ -165,11 +165,11 @@ def from_json(fields: Mapping[str, Any]) -> JobRecord:
             lease_s=real(fields["lease_s"], "lease_s", least=0.0),
             nodes=tuple(map(_node, fields["nodes"])),
             login=SshSettings(
-                config=Path(str(login["config"])),
-                known_hosts=Path(str(login["known_hosts"])),
-                identity_files=tuple(Path(str(path)) for path in login["identity_files"]),
-                host_keys=tuple((str(host), Path(str(path))) for host, path in login.get("host_keys", [])),
-                jump=str(login["jump"]),
+                config=Path(_place(login["config"])),
+                known_hosts=Path(_place(login["known_hosts"])),
+                identity_files=tuple(Path(_place(path)) for path in login["identity_files"]),
+                host_keys=tuple((str(host), Path(_place(path))) for host, path in login.get("host_keys", [])),
+                jump=_place(login["jump"]),
                 connect_timeout_s=real(
                     login["connect_timeout_s"], "connect_timeout_s", least=0.0, most=_DAY_S
                 ),
@@ -179,7 +179,7 @@ def from_json(fields: Mapping[str, Any]) -> JobRecord:
             rebuilt=bool(fields.get("rebuilt")),
             checkpoint_dir=_place(fields.get("checkpoint_dir") or ""),
         )
-    except (KeyError, TypeError, AttributeError, OverflowError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"a field is missing or of another type: {error!r}") from error
 
 
@@ -192,9 +192,11 @@ def _place(value: object) -> str:
 
 
 def _node(fields: Mapping[str, Any]) -> NodeEntry:
-    texts = {name: str(fields[name]) for name in ("name", "host", "root_dir", "job_dir", "python")}
+    texts = {name: _place(fields[name]) for name in ("name", "host", "root_dir", "job_dir", "python")}
     parse_host(texts["host"])  # refuses what a shell or an option parser could act on
-    return NodeEntry(node_id=int(fields["node_id"]), roles=tuple(map(str, fields["roles"])), **texts)
+    return NodeEntry(
+        node_id=whole(fields["node_id"], "node_id"), roles=tuple(map(str, fields["roles"])), **texts
+    )
 
 
 def with_socket(record: JobRecord, path: Path | None) -> JobRecord:

@@ -16,6 +16,7 @@ import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from agent.files import disk, saved_files
+from agent.link import checked_json
 from agent.processes import process_tree
 
 FOLDER = "/.paddle/jobs"
@@ -28,6 +29,15 @@ _SUBMITTER = ("user", "host", "pid", "start", "boot_id", "collected")
 _TEXT_LIMIT = 4096
 
 Fields = Dict[str, Any]
+_FIELDS: Dict[str, Tuple[type, ...]] = {
+    **dict.fromkeys(("job_id", "saves_as", "job_dir", "group", "root_dir", "hostname"), (str,)),
+    **dict.fromkeys(("submitter", "agent", "ended"), (dict,)),
+    "processes": (list,),
+    "keeps_state": (bool,),
+    "node_id": (int,),
+    "since": (int, float),
+}
+"""What counts of a record on the disk: anything may have written it."""
 
 
 class Registry:
@@ -176,13 +186,20 @@ def job_of(pid: int) -> str:
 def read(path: str) -> Optional[Fields]:
     """A record, or None where there is none that can be read."""
     try:
-        with open(path, "rb") as file:
-            record = json.loads(file.read(RECORD_LIMIT).decode())
-    except (OSError, ValueError, RecursionError):
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+            found = checked_json.as_object(file.read(RECORD_LIMIT))
+    except (OSError, ValueError):
         return None
-    agent = record.get("agent") if isinstance(record, dict) else None
-    ok = isinstance(agent, dict) and isinstance(record.get("job_id"), str)
-    return record if ok else None
+    record = {name: value for name, value in found.items() if _is(value, _FIELDS.get(name, ()))}
+    return record if "agent" in record and "job_id" in record else None
+
+
+def _is(value: Any, types: Tuple[type, ...]) -> bool:
+    """Whether a value has one of these types; a text can be a path."""
+    try:
+        return isinstance(value, types) and not (isinstance(value, str) and b"\0" in os.fsencode(value))
+    except ValueError:  # half of a character
+        return False
 
 
 def write(path: str, record: Fields) -> None:

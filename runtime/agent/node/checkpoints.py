@@ -7,7 +7,6 @@ begin with one. A listing changes nothing.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
@@ -15,6 +14,8 @@ import zlib
 from typing import Any, Dict, List, NamedTuple
 
 from agent.files import saved_files
+from agent.link import checked_json
+from agent.link.fields import whole
 
 MOST_VERSIONS = 100
 MOST_DIRECTORIES = 100
@@ -83,7 +84,8 @@ def _part(folder: str, path: str, version: Any, part: Any) -> Part:
     try:
         written_at = os.stat(folder + "/" + path).st_mtime
         body = _manifest(folder + "/" + path + "/" + _MANIFEST)
-        pass_id = int(body["numbers"].get("", {}).get("pass_id", 0))
+        numbers = body["numbers"].get("", {})
+        pass_id = whole(numbers, "pass_id") if "pass_id" in numbers else 0
         for file in body["files"]:
             size = _size(folder, str(file["path"]))
             if size != file["nbytes"]:
@@ -100,13 +102,10 @@ def _part(folder: str, path: str, version: Any, part: Any) -> Part:
 
 def _manifest(path: str) -> Dict[str, Any]:
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        outer = json.loads(file.read(_MANIFEST_BYTES).decode())
+        outer = checked_json.as_object(file.read(_MANIFEST_BYTES))
     if zlib.crc32(outer["body"].encode()) != outer["crc32"]:
         raise ValueError("the manifest is damaged")
-    body = json.loads(outer["body"])
-    if not isinstance(body, dict):
-        raise ValueError("the manifest cannot be read")
-    return body
+    return checked_json.as_object(outer["body"].encode())
 
 
 def _size(folder: str, path: str) -> int:
