@@ -22,10 +22,11 @@ from launcher.plan import pserver_state
 from launcher.plan.plan import Plan
 from launcher.system import process_id
 from launcher.system.process_id import ProcessId
-from launcher.text.fields import real, whole
+from launcher.text.fields import PATH_LIMIT, real, whole
 
 VERSION = 1
 _DAY_S = 86400.0
+_NAME_LIMIT = 255  # bytes, as the kernel's
 
 
 @dataclass(frozen=True)
@@ -185,14 +186,16 @@ def from_json(fields: Mapping[str, Any]) -> JobRecord:
 
 def _place(value: object) -> str:
     """A path that can be opened, whether anything is there or not."""
-    text = str(value)
-    if b"\0" in os.fsencode(text):
-        raise ValueError(f"{text!r} is no path")
-    return text
+    if not isinstance(value, str):
+        raise ValueError(f"expected a path, got {value!r:.80}")
+    encoded = os.fsencode(value)
+    if b"\0" in encoded or len(encoded) > PATH_LIMIT or max(map(len, encoded.split(b"/"))) > _NAME_LIMIT:
+        raise ValueError(f"{value!r:.80} is not a path that can be opened")
+    return value
 
 
 def _node(fields: Mapping[str, Any]) -> NodeEntry:
-    texts = {name: _place(fields[name]) for name in ("name", "host", "root_dir", "job_dir", "python")}
+    texts = {name: str(fields[name]) for name in ("name", "host", "root_dir", "job_dir", "python")}
     parse_host(texts["host"])  # refuses what a shell or an option parser could act on
     return NodeEntry(
         node_id=whole(fields["node_id"], "node_id"), roles=tuple(map(str, fields["roles"])), **texts
