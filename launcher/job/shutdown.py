@@ -34,7 +34,7 @@ class Undone:
     Attributes:
         unclean: processes that may still run.
         missing: files that did not come back whole, and checkpoints that could not be written.
-        excused: both, of nodes that the job went on without.
+        excused: both, of nodes that the job went on without; and what may be left but cannot be told.
     """
 
     unclean: tuple[str, ...]
@@ -87,7 +87,10 @@ class Shutdown:
                     if one.unsaved
                 ),
             ),
-            tuple(line for record in left_out for line in (*self._unclean(record), *_missing(record))),
+            (
+                *(line for record in left_out for line in (*self._unclean(record), *_missing(record))),
+                *(f"MAY BE LEFT on {r.name}: {r.traces.unsure}" for r in records if r.traces.unsure),
+            ),
         )
 
     def _stop(self) -> None:
