@@ -15,7 +15,6 @@ by `stop` and at the end of `with`; a caller that is killed leaves it, and `padd
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
 import tempfile
@@ -23,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 
 from launcher.errors import ExitCode
-from launcher.system import installation
+from launcher.system import checked_json, installation
 from launcher.text.output_events import (
     Ended,
     Event,
@@ -86,7 +85,7 @@ class Run:
         """What happens, until the job is over. Blocks while nothing does."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            event = from_fields(json.loads(line))
+            event = from_fields(checked_json.as_object(line))
             if isinstance(event, Ended):
                 self._ended = event
             yield event

@@ -45,6 +45,7 @@ FIRST = (
 RECONNECT = (
     *FIRST,
     "agent.reconnect",
+    "agent.link.checked_json",
     "agent.link.door",
     "agent.link.fields",
     "agent.link.loop",

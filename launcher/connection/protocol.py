@@ -10,6 +10,8 @@ import json
 import struct
 from typing import Any, NamedTuple
 
+from launcher.system import checked_json
+
 PROTOCOL_VERSION = 2
 MAX_HEADER = 16 << 20
 MAX_BODY = 4 << 20
@@ -202,10 +204,10 @@ class Decoder:
 
 def _message(header: bytes, body: bytes) -> Message:
     try:
-        fields = json.loads(header.decode())
-    except (ValueError, RecursionError) as error:
+        fields = checked_json.as_object(header)
+    except ValueError as error:
         raise FrameError(f"a header is no JSON: {error}") from error
-    kind = fields.pop("kind", None) if isinstance(fields, dict) else None
+    kind = fields.pop("kind", None)
     if not isinstance(kind, str) or kind not in AGENT_KINDS:
         raise FrameError(f"no agent says {kind!r:.80}")
     return Message(kind, fields, body)

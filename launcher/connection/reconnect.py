@@ -7,7 +7,6 @@ input and output to the agent (runtime/agent/reconnect.py); then both sides know
 
 from __future__ import annotations
 
-import json
 import secrets
 import select
 import struct
@@ -18,6 +17,7 @@ from typing import Any
 
 from launcher.connection.carrier import Stream
 from launcher.connection.protocol import MAX_HEADER, Decoder, FrameError, encode
+from launcher.system import checked_json
 from launcher.text.wrapping import visible
 
 WORD_BYTES = 32
@@ -94,11 +94,11 @@ def hand_over(stream: Stream, key: ReconnectKey, release: Callable[[], int]) -> 
         header_size, body_size = _PREFIX.unpack(_read_all(stream, _PREFIX.size, deadline))
         if header_size > MAX_HEADER or body_size:
             raise ReconnectError(f"a frame says {header_size} + {body_size} bytes", is_final=False)
-        fields = json.loads(_read_all(stream, header_size, deadline).decode())
+        fields = checked_json.as_object(_read_all(stream, header_size, deadline))
         if fields["kind"] == "reconnected":
             return int(fields["position"])
         raise ReconnectError(str(fields["detail"])[:500], is_final=fields["reason"] == "gone")
-    except (OSError, LookupError, TypeError, ValueError, FrameError, RecursionError) as error:
+    except (OSError, LookupError, TypeError, ValueError, FrameError) as error:
         raise ReconnectError(f"{type(error).__name__}: {error}", is_final=False) from error
 
 

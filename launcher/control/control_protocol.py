@@ -15,6 +15,8 @@ import json
 import struct
 from typing import Any, NamedTuple
 
+from launcher.system import checked_json
+
 VERSION = 1
 MAX_FRAME = 8 << 20
 MAX_REQUEST = 64 << 10
@@ -75,10 +77,10 @@ class ControlDecoder:
 
 def _frame(line: bytes) -> Frame:
     try:
-        fields = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        fields = checked_json.as_object(line)
+    except ValueError as error:
         raise ControlError(f"a frame is no JSON: {error}") from error
-    kind = fields.pop("kind", None) if isinstance(fields, dict) else None
+    kind = fields.pop("kind", None)
     if not isinstance(kind, str):
         raise ControlError("a frame has no kind")
     return Frame(kind, fields)

@@ -22,10 +22,11 @@ from launcher.plan import pserver_state
 from launcher.plan.plan import Plan
 from launcher.system import process_id
 from launcher.system.process_id import ProcessId
-from launcher.text.fields import real
+from launcher.text.fields import PATH_LIMIT, real, whole
 
 VERSION = 1
 _DAY_S = 86400.0
+_NAME_LIMIT = 255  # bytes, as the kernel's
 
 
 @dataclass(frozen=True)
@@ -165,11 +166,11 @@ def from_json(fields: Mapping[str, Any]) -> JobRecord:
             lease_s=real(fields["lease_s"], "lease_s", least=0.0),
             nodes=tuple(map(_node, fields["nodes"])),
             login=SshSettings(
-                config=Path(str(login["config"])),
-                known_hosts=Path(str(login["known_hosts"])),
-                identity_files=tuple(Path(str(path)) for path in login["identity_files"]),
-                host_keys=tuple((str(host), Path(str(path))) for host, path in login.get("host_keys", [])),
-                jump=str(login["jump"]),
+                config=Path(_place(login["config"])),
+                known_hosts=Path(_place(login["known_hosts"])),
+                identity_files=tuple(Path(_place(path)) for path in login["identity_files"]),
+                host_keys=tuple((str(host), Path(_place(path))) for host, path in login.get("host_keys", [])),
+                jump=_place(login["jump"]),
                 connect_timeout_s=real(
                     login["connect_timeout_s"], "connect_timeout_s", least=0.0, most=_DAY_S
                 ),
@@ -179,22 +180,26 @@ def from_json(fields: Mapping[str, Any]) -> JobRecord:
             rebuilt=bool(fields.get("rebuilt")),
             checkpoint_dir=_place(fields.get("checkpoint_dir") or ""),
         )
-    except (KeyError, TypeError, AttributeError, OverflowError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"a field is missing or of another type: {error!r}") from error
 
 
 def _place(value: object) -> str:
     """A path that can be opened, whether anything is there or not."""
-    text = str(value)
-    if b"\0" in os.fsencode(text):
-        raise ValueError(f"{text!r} is no path")
-    return text
+    if not isinstance(value, str):
+        raise ValueError(f"expected a path, got {value!r:.80}")
+    encoded = os.fsencode(value)
+    if b"\0" in encoded or len(encoded) > PATH_LIMIT or max(map(len, encoded.split(b"/"))) > _NAME_LIMIT:
+        raise ValueError(f"{value!r:.80} is not a path that can be opened")
+    return value
 
 
 def _node(fields: Mapping[str, Any]) -> NodeEntry:
     texts = {name: str(fields[name]) for name in ("name", "host", "root_dir", "job_dir", "python")}
     parse_host(texts["host"])  # refuses what a shell or an option parser could act on
-    return NodeEntry(node_id=int(fields["node_id"]), roles=tuple(map(str, fields["roles"])), **texts)
+    return NodeEntry(
+        node_id=whole(fields["node_id"], "node_id"), roles=tuple(map(str, fields["roles"])), **texts
+    )
 
 
 def with_socket(record: JobRecord, path: Path | None) -> JobRecord:

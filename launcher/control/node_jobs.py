@@ -234,7 +234,7 @@ def _job(node: NodeEntry, fields: Any) -> NodeJob | None:
     submitter = submitter if isinstance(submitter, dict) else {}
     try:
         launcher = process_id.from_json(submitter)
-    except (KeyError, TypeError, ValueError, OverflowError):
+    except (KeyError, ValueError):
         launcher = NOBODY
     processes = fields.get("processes")
     roles = tuple(

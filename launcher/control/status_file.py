@@ -6,7 +6,6 @@ What has another type than `job_status` writes is left out; a number is finite.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -96,4 +95,4 @@ def _is(value: object, types: tuple[type, ...]) -> bool:
         return True
     if isinstance(value, bool) or not isinstance(value, types):
         return False
-    return not isinstance(value, int | float) or (math.isfinite(value) and abs(value) < _LARGEST)
+    return not isinstance(value, float) or abs(value) < _LARGEST  # whole numbers have 64 bits at most

@@ -14,7 +14,6 @@ One request a connection. Nothing here knows how a job is stopped, or what a row
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import threading
 import time
@@ -29,6 +28,7 @@ from launcher.control.known_jobs import KnownJob
 from launcher.dashboard import asking, changes, guard, log_view
 from launcher.dashboard.guard import Refused, Request
 from launcher.dashboard.job_board import JobBoard
+from launcher.system import checked_json
 
 CONNECTIONS = 64
 STREAMS = 24  # of them: a page that is looked at has one
@@ -193,12 +193,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _body(self) -> dict[str, Any]:
         size = guard.body_size({name.lower(): value for name, value in self.headers.items()})
         try:
-            value = json.loads(self.rfile.read(size))
-        except (ValueError, RecursionError) as error:
-            raise Refused(HTTPStatus.BAD_REQUEST, f"expected JSON: {error}") from error
-        if not isinstance(value, dict):
-            raise Refused(HTTPStatus.BAD_REQUEST, "expected a JSON object")
-        return value
+            return checked_json.as_object(self.rfile.read(size))
+        except ValueError as error:
+            raise Refused(HTTPStatus.BAD_REQUEST, f"expected a JSON object: {error}") from error
 
     def _send_json(self, value: Mapping[str, Any], status: HTTPStatus = HTTPStatus.OK) -> None:
         self._send(status, _JSON, changes.as_text(value).encode())

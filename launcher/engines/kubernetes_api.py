@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 from launcher.config.kubernetes import KubernetesSettings
+from launcher.system import checked_json
 from launcher.text.wrapping import visible
 
 ANSWER_S = 10.0
@@ -278,10 +279,7 @@ def _events(answer: Any, stopping: threading.Event) -> Iterator[Object]:
 
 
 def _object(data: bytes) -> Object:
-    made = json.loads(data or b"{}")
-    if not isinstance(made, dict):
-        raise ValueError("it is no object")
-    return made
+    return checked_json.as_object(data or b"{}")
 
 
 def _said(status: int, data: bytes) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hmac
-import json
 import secrets
 import socket
 import ssl
@@ -20,7 +19,7 @@ from typing import Any
 
 from launcher.connection.tls_stream import TlsStream
 from launcher.engines.addresses import own_addresses
-from launcher.system import job_certificate
+from launcher.system import checked_json, job_certificate
 
 GREET_S = 10.0
 AT_ONCE = 64
@@ -95,12 +94,12 @@ class Rendezvous:
         try:
             stream = TlsStream(connection, self._context)
             _keep_alive(connection)
-            said = json.loads(stream.greet(time.monotonic() + GREET_S))
+            said = checked_json.as_object(stream.greet(time.monotonic() + GREET_S))
             rank, host = said["rank"], said["host"]
             knows = hmac.compare_digest(str(said["word"]).encode(), self._word.encode())
             if not knows or type(rank) is not int or not isinstance(host, str):
                 raise ConnectionError("a stranger")
-        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        except (OSError, ValueError, LookupError):
             connection.close()
         else:
             self._came(rank, host[:255], stream)

@@ -350,7 +350,8 @@ def _prune(folder: Path) -> None:
         if record.stat().st_mtime < oldest:
             record.unlink(missing_ok=True)
         else:
-            named.update(str(one).partition("/")[0] for one in (read_json(record) or {}).get("wheels", ()))
+            listed = (read_json(record) or {}).get("wheels")
+            named.update(str(one).partition("/")[0] for one in (listed if isinstance(listed, list) else ()))
     for path in folder.iterdir():
         if path.is_dir() and path.name not in named and path.stat().st_mtime < oldest:
             shutil.rmtree(path, ignore_errors=True)

@@ -37,7 +37,7 @@ class Undone:
     Attributes:
         unclean: processes that may still run.
         missing: files that did not come back whole, and checkpoints that could not be written.
-        excused: both, of nodes that the job went on without.
+        excused: both, of nodes that the job went on without; and what may be left but cannot be told.
         is_proven: every file that the other nodes listed was verified here.
     """
 
@@ -94,7 +94,10 @@ class Shutdown:
                     if one.unsaved
                 ),
             ),
-            tuple(line for record in left_out for line in (*self._unclean(record), *self._missing(record))),
+            (
+                *(line for record in left_out for line in (*self._unclean(record), *self._missing(record))),
+                *(f"MAY BE LEFT on {r.name}: {r.traces.unsure}" for r in records if r.traces.unsure),
+            ),
             is_proven=all(self._is_proven(record) for record in records),
         )
 

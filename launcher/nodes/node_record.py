@@ -75,7 +75,7 @@ class Contact:
         """The link is gone, or no longer needed."""
         if self.link is not None:
             self.link.close()
-        self.link, self.error = None, error
+        self.link, self.error, self.is_silent = None, error, False
 
 
 @dataclass
@@ -86,6 +86,7 @@ class Traces:
         used: a process was started there, so something may need cleaning.
         stopped: the agent said that all is gone, but for what is `left`.
         left: (pid, command) of what could not be stopped.
+        unsure: what may be left although the agent cannot tell, or empty.
         complete: it said goodbye after it had sent all of log/ and output/.
         cut_off: a link broke after a process was started; another link only cleans.
         parting: requests to stop some of its processes that it has not answered yet.
@@ -96,6 +97,7 @@ class Traces:
     used: bool = False
     stopped: bool = False
     left: tuple[tuple[int, str], ...] = ()
+    unsure: str = ""
     complete: bool = False
     cut_off: bool = False
     parting: int = 0
@@ -112,11 +114,11 @@ class Traces:
 
     def meet(self) -> None:
         """Another agent begins: what was said before was said by an agent before this one."""
-        self.stopped, self.left = False, ()
+        self.stopped, self.left, self.unsure = False, (), ""
 
-    def stop(self, left: tuple[tuple[int, str], ...]) -> None:
-        """All is gone there, but for what is left."""
-        self.stopped, self.left = True, left
+    def stop(self, left: tuple[tuple[int, str], ...], unsure: str) -> None:
+        """All is gone there, but for what is left, and what may be."""
+        self.stopped, self.left, self.unsure = True, left, unsure
 
     def part(self) -> None:
         """It is asked to stop some of its processes."""

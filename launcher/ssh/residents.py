@@ -30,7 +30,7 @@ from launcher.connection.bootstrap import Bootstrap, packed_agent
 from launcher.connection.tls_stream import TlsStream
 from launcher.plan.plan import Node, Plan
 from launcher.ssh import config_lines
-from launcher.system import file_cache, job_certificate
+from launcher.system import checked_json, file_cache, job_certificate
 from launcher.system.digests import DIGEST_SIZE, MEMORIES
 from launcher.system.job_certificate import Certificate
 
@@ -173,7 +173,7 @@ class Residents:
             return None
         content = file_cache.load(path)
         try:
-            return None if content is None else _Record(**json.loads(content))
+            return None if content is None else _Record(**checked_json.as_object(content))
         except (ValueError, TypeError):  # of another version
             return None
 

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from launcher.system import checked_json
 from launcher.system.state_dir import own_directory, read_own_file, replace_file
 
 DIGEST_SIZE = 32  # bytes of blake2b
@@ -138,7 +139,7 @@ def _load(memory: Path | None) -> dict[str, tuple[str, str]]:
     if memory is None:
         return {}
     try:
-        kept = json.loads(read_own_file(memory).decode("utf-8", "surrogateescape"))
+        kept = checked_json.as_object(read_own_file(memory).decode("utf-8", "surrogateescape"))
         if kept["form"] != _FORM:
             return {}
         return {str(path): (str(mark), str(digest)) for path, (mark, digest) in kept["files"].items()}

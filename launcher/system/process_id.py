@@ -57,9 +57,10 @@ def from_json(fields: Mapping[str, Any]) -> ProcessId:
     Raises:
         ValueError, KeyError, TypeError: it is something else.
     """
-    return ProcessId(
-        str(fields["host"]), int(fields["pid"]), int(fields["start"]), str(fields.get("boot_id") or "")
-    )
+    pid, start = fields["pid"], fields["start"]
+    if type(pid) is not int or type(start) is not int:
+        raise ValueError(f"expected a process, got pid {pid!r:.80}, start {start!r:.80}")
+    return ProcessId(str(fields["host"]), pid, start, str(fields.get("boot_id") or ""))
 
 
 def _look(pid: int) -> tuple[str, int]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.system import bounded_file
+from launcher.system import bounded_file, checked_json
 
 STATE_VARIABLE = "PADDLE_STATE_DIR"
 JOB_FILE = "job.json"
@@ -168,7 +168,6 @@ def read_json(path: Path) -> dict[str, Any] | None:
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # others may put a pipe there, which would be waited for
             return None
-        value = json.loads(bounded_file.read(path, FILE_LIMIT))
-    except (OSError, ValueError, RecursionError):
+        return checked_json.as_object(bounded_file.read(path, FILE_LIMIT))
+    except (OSError, ValueError):
         return None
-    return value if isinstance(value, dict) else None

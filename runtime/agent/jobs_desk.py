@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from agent import registry
 from agent.ending import End
@@ -21,10 +21,12 @@ from agent.node import checkpoints
 from agent.node.probe_child import ProbeChild
 from agent.node.verification import Verification
 from agent.processes import process_tree, residents
+from agent.processes.leftovers import JOB_MARK
 from agent.processes.process_tree import Found
 from agent.registry import Cleanable, Registry
 
 LISTING_S = 20.0  # of a file system that may hang
+AGAIN_S = 4.0  # what a stopped agent may take to stop its job, while its launcher waits for that
 
 
 class JobsDesk:
@@ -49,7 +51,7 @@ class JobsDesk:
     def open(self, root_dir: str, marks: Dict[str, str], fields: Fields) -> None:
         """`hello` came: whose agent this is."""
         self._root_dir = root_dir
-        self.saved = saved_files.read(root_dir, marks[registry.JOB_MARK], fields.get("saved"))
+        self.saved = saved_files.read(root_dir, marks[JOB_MARK], fields.get("saved"))
         keeps_state = fields.get("keeps_state") is not False
         submitter = fields.get("submitter")
         saves_as = self.saved.name if self.saved is not None else ""
@@ -74,10 +76,28 @@ class JobsDesk:
         """The fields of a `start`, with the directory for what scripts save in the environment."""
         return fields if self.saved is None else self.saved.added_to(fields)
 
-    def started(self, fields: Fields) -> None:
+    def started(self, fields: Fields, pid: int) -> None:
         """A `start` was carried out."""
         if self._registry is not None:
-            self._registry.add(text(fields, "proc"), text(fields, "role"), whole(fields, "rank"))
+            self._registry.add(text(fields, "proc"), text(fields, "role"), whole(fields, "rank"), pid)
+
+    def end_before_us(
+        self, marks: Dict[str, str], grace_s: float, done: Callable[[List[Found], int, str], None]
+    ) -> bool:
+        """End what an agent before this one left of this node's job; False when there was none that was cut off."""
+        left = [
+            one for one in registry.before_us(self._root(), marks) if one.agent or not one.record.get("ended")
+        ]
+        if left:
+            End(
+                self._loop,
+                self._root(),
+                marks,
+                grace_s,
+                lambda _, left, unsure: done(left, 0, unsure),
+                AGAIN_S,
+            )
+        return bool(left)
 
     def leaving(self, how: str) -> None:
         """The agent begins to leave; the first reason counts."""
@@ -108,7 +128,7 @@ class JobsDesk:
             named = [[one.pid, process_tree.command(one.pid)] for one in left]
             self._outbox.send("job_ended", job_id=name, told=told, left=named, unsure=unsure)
 
-        End(self._loop, self._root(), name, seconds(fields, "grace_s", 2.0), done)
+        End(self._loop, self._root(), {JOB_MARK: name}, seconds(fields, "grace_s", 2.0), done)
 
     def clean(self, fields: Fields, _body: bytes) -> None:
         """Carry out a `clean`."""

@@ -16,6 +16,7 @@ import socket
 import sys
 from typing import Any, Dict, NoReturn, Tuple
 
+from agent.link import checked_json
 from agent.link.identity import login_address
 from agent.link.inet import family_of, is_link_local, usual
 from agent.link.opening import PREFIX_SIZE, body_start, frame
@@ -45,7 +46,7 @@ class Offer:
 
     def __init__(self, received: bytes) -> None:
         end = body_start(received)
-        fields: Dict[str, Any] = json.loads(received[PREFIX_SIZE:end].decode())
+        fields: Dict[str, Any] = checked_json.as_object(received[PREFIX_SIZE:end])
         self._asked: Dict[str, Any] = fields["resident"]
         self._root_dir = os.path.expanduser(str(fields.get("root_dir"))).rstrip("/")
         self._port = 0

@@ -14,6 +14,7 @@ import signal
 import socket
 
 from agent.greeting import read_frame
+from agent.link import checked_json
 from agent.link.door import WELCOME, peer_user
 from agent.link.opening import PREFIX_SIZE, frame, marker
 
@@ -27,7 +28,7 @@ def reconnect(nonce: str, stdin: int, stdout: int) -> int:
     request = read_frame(stdin, bytearray())[PREFIX_SIZE:]
     if not request:  # the launcher heard of the agent over the old connection
         return LEFT
-    asked = json.loads(request.decode())
+    asked = checked_json.as_object(request)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:

@@ -16,18 +16,29 @@ import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from agent.files import disk, saved_files
-from agent.processes import process_tree
+from agent.link import checked_json
+from agent.processes import leftovers, process_tree
+from agent.processes.leftovers import JOB_MARK
 
 FOLDER = "/.paddle/jobs"
 RECORD_LIMIT = 1 << 16
 LISTED = 200
+SESSIONS = 500  # of the processes that were started last
 KEPT_ENDED = 50
 KEPT_S = 30 * 86400.0
-JOB_MARK = "PADDLE_JOB_ID"
 _SUBMITTER = ("user", "host", "pid", "start", "boot_id", "collected")
 _TEXT_LIMIT = 4096
 
 Fields = Dict[str, Any]
+_FIELDS: Dict[str, Tuple[type, ...]] = {
+    **dict.fromkeys(("job_id", "saves_as", "job_dir", "group", "root_dir", "hostname"), (str,)),
+    **dict.fromkeys(("submitter", "agent", "ended"), (dict,)),
+    **dict.fromkeys(("processes", "sessions"), (list,)),
+    "keeps_state": (bool,),
+    "node_id": (int,),
+    "since": (int, float),
+}
+"""What counts of a record on the disk: anything may have written it."""
 
 
 class Registry:
@@ -54,7 +65,6 @@ class Registry:
         self._path = self._folder + "/" + name
         self._notice = notice
         self._told = False
-        me = process_tree.look(os.getpid())
         self._record: Fields = {
             "job_id": marks[JOB_MARK],
             "node_id": int(marks.get("PADDLE_NODE_ID", 0)),
@@ -65,7 +75,8 @@ class Registry:
             "job_dir": "",
             "group": "",
             "root_dir": root_dir,
-            "agent": {"pid": os.getpid(), "start": me.start if me is not None else 0, "boot_id": boot_id()},
+            "sessions": [],
+            "agent": dict(leftovers.own_agent(), boot_id=boot_id()),
             "hostname": socket.gethostname(),
             "since": time.time(),
             "ended": None,
@@ -83,12 +94,15 @@ class Registry:
         """The job directories that may go once this job has begun: see `outlived`."""
         return outlived(self._record, keep)
 
-    def add(self, name: str, role: str, rank: int) -> None:
+    def add(self, name: str, role: str, rank: int, pid: int) -> None:
         """A process was started."""
         processes: List[Fields] = self._record["processes"]
         if not any(one["name"] == name for one in processes):
             processes.append({"name": name[:200], "role": role[:200], "rank": rank})
-            self._save()
+        found = process_tree.look(pid)
+        if found is not None:
+            self._record["sessions"] = [*self._record["sessions"][1 - SESSIONS :], [pid, found.start]]
+        self._save()
 
     def end(self, how: str, settled: bool) -> None:
         """This agent leaves; the job is over here.
@@ -120,10 +134,12 @@ class Known(NamedTuple):
 
     Attributes:
         agent: the job's agent if it lives.
+        traces: where to search for what it left in this boot; nothing in a listing.
     """
 
     record: Fields
     agent: Optional[process_tree.Found]
+    traces: leftovers.Traces = leftovers.NOTHING
 
 
 def known(root_dir: str, job_id: Optional[str] = None) -> List[Known]:
@@ -139,6 +155,22 @@ def known(root_dir: str, job_id: Optional[str] = None) -> List[Known]:
         if record is not None and _is_here(record) and job_id in (None, record["job_id"]):
             found.append(Known(record, _living(record)))
     return found
+
+
+def before_us(root_dir: str, marks: Dict[str, str]) -> List[Known]:
+    """The records that agents before this one wrote of a job, or of that node of it: where to search."""
+    node_id, found = marks.get("PADDLE_NODE_ID"), known(root_dir)
+    own = "%s/%s" % (root_dir, os.path.basename(marks[JOB_MARK]))
+    users = [one for one in found if one.record.get("job_dir") == own]
+    return [
+        one._replace(traces=leftovers.traces(one.record, users == [one]))
+        if one.record["agent"].get("boot_id") == boot_id()
+        else one
+        for one in found
+        if one.record["job_id"] == marks[JOB_MARK]
+        and node_id in (None, str(one.record.get("node_id")))
+        and (one.agent is None or one.agent.pid != os.getpid())
+    ]
 
 
 def describe(root_dir: str) -> List[Fields]:
@@ -164,25 +196,27 @@ def describe(root_dir: str) -> List[Fields]:
 def job_of(pid: int) -> str:
     """The job id in a process's environment, or nothing; only this user's processes can be read."""
     prefix = (JOB_MARK + "=").encode()
-    try:
-        with open("/proc/%d/environ" % pid, "rb") as file:
-            environ = file.read()
-    except OSError:
-        return ""
-    values = [entry[len(prefix) :] for entry in environ.split(b"\0") if entry.startswith(prefix)]
+    values = [entry[len(prefix) :] for entry in process_tree.environ(pid) if entry.startswith(prefix)]
     return values[0].decode("utf-8", "replace")[:200] if values else ""
 
 
 def read(path: str) -> Optional[Fields]:
     """A record, or None where there is none that can be read."""
     try:
-        with open(path, "rb") as file:
-            record = json.loads(file.read(RECORD_LIMIT).decode())
-    except (OSError, ValueError, RecursionError):
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+            found = checked_json.as_object(file.read(RECORD_LIMIT))
+    except (OSError, ValueError):
         return None
-    agent = record.get("agent") if isinstance(record, dict) else None
-    ok = isinstance(agent, dict) and isinstance(record.get("job_id"), str)
-    return record if ok else None
+    record = {name: value for name, value in found.items() if _is(value, _FIELDS.get(name, ()))}
+    return record if "agent" in record and "job_id" in record else None
+
+
+def _is(value: Any, types: Tuple[type, ...]) -> bool:
+    """Whether a value has one of these types; a text can be a path."""
+    try:
+        return isinstance(value, types) and not (isinstance(value, str) and b"\0" in os.fsencode(value))
+    except ValueError:  # half of a character
+        return False
 
 
 def write(path: str, record: Fields) -> None:

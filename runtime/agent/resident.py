@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import os
 import re
 import select
@@ -20,11 +19,13 @@ import ssl
 import time
 from typing import Any, Dict, List, NoReturn, Tuple
 
-# what an agent would import only when it is asked for it: here it costs no job anything
 from agent import supervisor  # noqa: F401
 from agent.files import disk  # noqa: F401
 from agent.greeting import EVERYTHING, greet
 from agent.guard import STAYS, guard
+
+# what an agent would import only when it is asked for it: here it costs no job anything
+from agent.link import checked_json
 from agent.porter import carry, keep_alive
 from agent.processes import residents
 from agent.relay.tls import Identity, identity
@@ -106,8 +107,8 @@ class Visitor:
             raise ValueError("no request")
         if not self._said.endswith(b"\n"):
             return None
-        asked = json.loads(self._said.decode())
-        if not isinstance(asked, dict) or not _NONCE.fullmatch(str(asked.get("nonce"))):
+        asked = checked_json.as_object(self._said)
+        if not _NONCE.fullmatch(str(asked.get("nonce"))):
             raise ValueError("no request")
         return asked
 
@@ -200,7 +201,7 @@ class ResidentAgent:
         try:
             asked = visitor.hear(self._who.certificate)
             wait_s = 0.0 if asked is None else float(asked["wait_s"])
-        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        except (OSError, ValueError, LookupError, TypeError):
             self._send_away(fd)
             self._pause_until = time.monotonic() + PAUSE_S
             return

@@ -292,7 +292,7 @@ class Supervisor:
             self._probe.leave_to_job(names_and_texts(fields, "env").get("POD_IP", ""))
         log_path = self._job_dir + "/" + relative_path(text(fields, "log"))
         self._processes.start(self._desk.with_saved(fields), body, self._job_dir, log_path)
-        self._desk.started(fields)
+        self._desk.started(fields, self._processes.pids()[text(fields, "proc")])
         self._usage.begin(self._marks)
 
     def _on_stop(self, fields: Fields, _body: bytes) -> None:
@@ -305,16 +305,16 @@ class Supervisor:
         self._stop(None, seconds(fields, "grace_s", 5.0), lambda: self._drain(time.monotonic() + drain_s))
 
     def _stop(self, procs: Optional[List[str]], grace_s: float, then: Callable[[], None]) -> None:
-        def done(left: List[Found], killed: int) -> None:
+        def done(left: List[Found], killed: int, unsure: str = "") -> None:
             self._loop.reap()  # so that `exited` comes before `stopped`
             named = [[one.pid, process_tree.command(one.pid)] for one in left]
-            self._outbox.send("stopped", procs=procs, left=named, killed=killed)
+            self._outbox.send("stopped", procs=procs, left=named, killed=killed, unsure=unsure)
             then()
 
-        sessions = (
-            None if procs is None else {pid for name in procs for pid in self._processes.sessions(name)}
-        )
-        scope = Scope(self._marks, self._processes.leaders, sessions, procs)
+        if procs is None and self._desk.end_before_us(self._marks, grace_s, done):
+            return
+        sessions = {pid for name in procs or () for pid in self._processes.sessions(name)}
+        scope = Scope(self._marks, self._processes.leaders, None if procs is None else sessions, procs)
         Stop(self._loop, scope, grace_s, done)
 
     def _drain(self, deadline: float) -> None:

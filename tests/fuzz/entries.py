@@ -12,7 +12,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.fuzz import format_attacks, job_attacks, launcher_attacks
+from tests.fuzz import format_attacks, job_attacks, launcher_attacks, state_attacks
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,12 @@ ENTRIES: Mapping[str, Entry] = {
     "report_lines": Entry(launcher_attacks.report_bytes, launcher_attacks.read_reports, 50),
     "control_requests": Entry(launcher_attacks.request_bytes, launcher_attacks.ask_control, 40),
     "control_frames": Entry(launcher_attacks.control_bytes, launcher_attacks.follow_control, 30),
-    "state_files": Entry(launcher_attacks.state_files, launcher_attacks.show_state_files),
+    "state_files": Entry(state_attacks.state_files, state_attacks.show_state_files),
+    "commands_over_state_files": Entry(state_attacks.commands, state_attacks.run_commands, 60),
+    "digest_memories": Entry(state_attacks.memories, state_attacks.recall_digests),
+    "node_records": Entry(state_attacks.node_records, state_attacks.tell_node_records),
+    "listed_manifests": Entry(state_attacks.manifests, state_attacks.list_manifest),
+    "known_pythons": Entry(state_attacks.known_pythons, state_attacks.recall_python),
     "conf_values": Entry(launcher_attacks.conf_values, launcher_attacks.resolve_conf),
     "programs": Entry(format_attacks.programs, format_attacks.parse_program),
     "tensors": Entry(format_attacks.tensors, format_attacks.read_tensors),

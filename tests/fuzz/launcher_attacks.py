@@ -10,7 +10,6 @@ import os
 import queue
 import socket
 import tempfile
-import time
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,11 +21,9 @@ from launcher.config.arguments import parse
 from launcher.config.conf_file import CONF_NAMES
 from launcher.config.settings import resolve
 from launcher.connection.protocol import Decoder, FrameError, encode, marker
-from launcher.control import attached, known_jobs, status_text
+from launcher.control import attached
 from launcher.control.control_client import ControlClient
 from launcher.control.control_server import ControlServer
-from launcher.dashboard import changes
-from launcher.dashboard.job_board import JobBoard
 from launcher.errors import ExitCode, LauncherError
 from launcher.nodes import doctor_data, doctor_text
 from launcher.nodes.checks.reply import Demands, Reply
@@ -38,7 +35,6 @@ from launcher.plan.answers import read_probed, read_reached
 from launcher.screen.console import Console
 from launcher.screen.scrollback import Scrollback
 from launcher.system import failed_threads
-from launcher.system.state_dir import JOB_FILE, STATUS_FILE, StatePlaces, make_job_dir
 from launcher.text.output_events import (
     Ended,
     Event,
@@ -51,7 +47,7 @@ from launcher.text.output_events import (
     to_fields,
 )
 from tests.fuzz.shapes import JSON, NUMBERS, TEXTS, damaged, spoiled
-from tests.launcher.control.test_odd_files import JOB, RECORD, STATUS
+from tests.launcher.control.test_odd_files import JOB
 
 # -- bytes of frames
 
@@ -277,36 +273,6 @@ def follow_control(data: bytes) -> None:
     finally:
         client.close()
         console.close()
-
-
-# -- state files
-
-state_files = st.tuples(
-    *(
-        st.one_of(
-            spoiled(one).map(lambda value: json.dumps(value).encode()),
-            damaged(st.just(json.dumps(one).encode())),
-        )
-        for one in (RECORD, STATUS)
-    )
-)
-
-
-def show_state_files(found: tuple[bytes, bytes]) -> None:
-    """What is in them is shown or left out; what is left out is told."""
-    with tempfile.TemporaryDirectory() as folder:
-        where = StatePlaces(Path(folder, "jobs"), Path(folder, "short"))
-        directory = make_job_dir(where, JOB)
-        for name, data in zip((JOB_FILE, STATUS_FILE), found, strict=True):
-            (directory / name).write_bytes(data)
-        jobs = known_jobs.all_jobs(where)
-        assert len(jobs) + len(known_jobs.unreadable(where)) == 1
-        for job in jobs:
-            status_text.job_table([job], time.time())
-            status_text.detail(job, time.time())
-            json.dumps(status_text.as_json(job))
-        changes.as_text(changes.everything(JobBoard(where), JOB))
-        known_jobs.prune(where)
 
 
 # -- conf.py

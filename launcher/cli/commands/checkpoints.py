@@ -15,6 +15,7 @@ from launcher.config.command_arguments import Given
 from launcher.config.settings import SshSettings
 from launcher.control import known_jobs, node_checkpoints
 from launcher.control.job_record import NodeEntry
+from launcher.control.log_lines import LATEST_S
 from launcher.control.node_checkpoints import Filled, Found
 from launcher.errors import ExitCode, UsageError
 from launcher.nodes.findings import names
@@ -135,7 +136,7 @@ def _of_scripts(found: Found, labels: Mapping[int, str]) -> list[str]:
         changed = max(one.changed_at for one in by_node.values())
         size = sum(one.nbytes for one in by_node.values())
         lines.append(f"  {_moment(changed)}  {size_text(size):>8}  {name}: {_filled(by_node, labels)}")
-    return [*lines, "--checkpoints=NAME goes on with one of them"]
+    return [*lines, "--keep_as=NAME goes on with one of them"]
 
 
 def _filled(by_node: Mapping[int, Filled], labels: Mapping[int, str]) -> str:
@@ -147,4 +148,4 @@ def _filled(by_node: Mapping[int, Filled], labels: Mapping[int, str]) -> str:
 
 
 def _moment(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M}"
+    return f"{datetime.fromtimestamp(min(seconds, LATEST_S)):%Y-%m-%d %H:%M}"

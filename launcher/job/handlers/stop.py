@@ -60,7 +60,7 @@ class StopHandlers:
                     record, f"pid {pid} {command} cannot be ended", FailureKind.REFUSED
                 )
             return
-        record.traces.stop(left)
+        record.traces.stop(left, line(event.fields.get("unsure"), "unsure", ""))
         self._context.node_state(record, "stopped")
 
     def goodbye(self, record: NodeRecord, event: MessageEvent) -> None:

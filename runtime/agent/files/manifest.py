@@ -8,10 +8,10 @@ nothing may lie outside the tree, or lead there but for [path, "l", target, true
 
 from __future__ import annotations
 
-import json
 from typing import Any, Dict, List, NamedTuple, Union
 
 from agent.files.cache import is_digest
+from agent.link import checked_json
 from agent.link.fields import relative_path
 
 _PERMISSIONS = 0o777  # setuid, setgid and sticky never arrive
@@ -54,8 +54,8 @@ def parse(body: bytes) -> Dict[str, Entry]:
         ManifestError: an entry of another form, a path that leaves the tree, a path twice.
     """
     try:
-        items = json.loads(body.decode())
-    except (ValueError, RecursionError) as error:
+        items = checked_json.loads(body)
+    except ValueError as error:
         raise ManifestError("a manifest is no JSON: %s" % error) from error
     if not isinstance(items, list):
         raise ManifestError("a manifest is no list")

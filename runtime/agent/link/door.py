@@ -10,12 +10,12 @@ environment.
 from __future__ import annotations
 
 import array
-import json
 import os
 import socket
 import struct
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Optional, Tuple
 
+from agent.link import checked_json
 from agent.link.fields import text, whole
 from agent.link.loop import Loop, Timer
 from agent.link.protocol import Fields
@@ -87,15 +87,15 @@ class Door:
             return
         try:
             self._admit(visitor, request, given)
-        except (OSError, ValueError, RecursionError):
+        except (OSError, ValueError):
             visitor.close()
         finally:
             for fd in given:
                 os.close(fd)
 
     def _admit(self, visitor: socket.socket, request: bytes, given: List[int]) -> None:
-        asked: Any = json.loads(request.decode())
-        if not isinstance(asked, dict) or len(given) != 2:
+        asked = checked_json.as_object(request)
+        if len(given) != 2:
             raise ValueError("this is no request")
         from hmac import compare_digest  # with OpenSSL, which few agents need
 

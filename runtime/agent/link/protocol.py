@@ -10,6 +10,7 @@ import json
 import struct
 from typing import Any, Dict, List, NamedTuple, Optional
 
+from agent.link import checked_json
 from agent.link.opening import PROTOCOL_VERSION as PROTOCOL_VERSION
 
 MAX_HEADER = 16 << 20
@@ -159,10 +160,10 @@ class Decoder:
 
 def _message(header: bytes, body: bytes) -> Message:
     try:
-        fields = json.loads(header.decode())
-    except (ValueError, RecursionError) as error:
+        fields = checked_json.as_object(header)
+    except ValueError as error:
         raise ProtocolError("a header is no JSON: %s" % error) from error
-    kind = fields.pop("kind", None) if isinstance(fields, dict) else None
+    kind = fields.pop("kind", None)
     if not isinstance(kind, str) or kind not in LAUNCHER_KINDS:
         raise ProtocolError("no launcher says %r" % (kind,))
     return Message(kind, fields, body)

@@ -7,7 +7,6 @@ nothing.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
@@ -15,6 +14,8 @@ import zlib
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from agent.files import saved_files
+from agent.link import checked_json
+from agent.link.fields import whole
 
 MOST_VERSIONS = 100
 MOST_DIRECTORIES = 100
@@ -102,7 +103,8 @@ def _part(folder: str, path: str, version: Any, part: Any) -> Part:
         manifest = os.lstat(folder + "/" + path + "/" + _MANIFEST)
         identity = "%d.%d" % (manifest.st_ino, manifest.st_ctime_ns)
         body = _manifest(folder + "/" + path + "/" + _MANIFEST)
-        pass_id = int(body["numbers"].get("", {}).get("pass_id", 0))
+        numbers = body["numbers"].get("", {})
+        pass_id = whole(numbers, "pass_id") if "pass_id" in numbers else 0
         for name, expected, _ in files_of(folder, path):
             size = os.stat(folder + "/" + name, follow_symlinks=False).st_size
             if size != expected:
@@ -119,13 +121,10 @@ def _part(folder: str, path: str, version: Any, part: Any) -> Part:
 
 def _manifest(path: str) -> Dict[str, Any]:
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        outer = json.loads(file.read(_MANIFEST_BYTES).decode())
+        outer = checked_json.as_object(file.read(_MANIFEST_BYTES))
     if zlib.crc32(outer["body"].encode()) != outer["crc32"]:
         raise ValueError("the manifest is damaged")
-    body = json.loads(outer["body"])
-    if not isinstance(body, dict):
-        raise ValueError("the manifest cannot be read")
-    return body
+    return checked_json.as_object(outer["body"].encode())
 
 
 def _measured(top: str, name: str) -> Row:

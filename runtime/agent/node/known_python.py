@@ -12,6 +12,7 @@ import os
 from typing import Any, Dict, List, Optional
 
 from agent.files import disk
+from agent.link import checked_json
 
 FILE = "/.paddle/python.json"
 LIMIT = 1 << 14
@@ -22,9 +23,9 @@ def recall(root_dir: str, python: str, env: Dict[str, str]) -> Optional[str]:
     try:
         fd = os.open(root_dir + FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(fd, "rb") as file:
-            known = json.loads(file.read(LIMIT).decode())
+            known = checked_json.as_object(file.read(LIMIT))
         program = _program(python, env)
-        same = [_traces(each[0]) for each in known["files"]] == known["files"]
+        same = [_traces(str(each[0])) for each in known["files"]] == known["files"]
         if same and [program, _libraries(env)] == [known["files"][0][0], known["libraries"]]:
             return str(known["version"])
     except (OSError, ValueError, LookupError, TypeError):  # never asked, or half of the file was written

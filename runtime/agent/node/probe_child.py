@@ -16,6 +16,7 @@ import signal
 import time
 from typing import Any, Callable, Iterator, List, Tuple
 
+from agent.link import checked_json
 from agent.link.loop import Loop, Timer
 
 SOON_S = 0.25
@@ -68,7 +69,7 @@ class ProbeChild:
         *lines, self._came = self._came.split(b"\n")
         for line in lines:
             if self._checks:
-                self._answered(*json.loads(line.decode()))
+                self._answered(*checked_json.loads(line))
         if self._checks and (not data or len(self._came) > ANSWER_LIMIT):
             self._part()
             self._answered(None, "the check ended without an answer")

@@ -6,11 +6,11 @@ What is longer than Linux takes in one string goes into a file of the job direct
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from typing import Dict, List
 
+from agent.link import checked_json
 from agent.link.fields import texts
 from agent.link.protocol import Fields
 
@@ -43,7 +43,7 @@ class LongValues:
             raise ValueError("pieces of long values: %s" % error) from None
         if len(text) > left or not stream.eof:
             raise ValueError("pieces of long values: cut off, or more than %d bytes in all" % MOST_BYTES)
-        for piece in texts({"pieces": json.loads(text.decode("ascii"))}, "pieces"):
+        for piece in texts({"pieces": checked_json.loads(text)}, "pieces"):
             self._pieces[_digest(piece)] = piece
         self._size += len(text)
 

@@ -83,7 +83,7 @@ def members(
     """
     judged = {} if judged is None else judged
     seen = snapshot()
-    excluded = _lineage(seen, root)
+    excluded = lineage(seen, root)
     below = descendants(seen, [root])
     found = []
     for one in seen.values():
@@ -94,13 +94,21 @@ def members(
     return found
 
 
+def environ(pid: int) -> List[bytes]:
+    """The environment that a process was started with, one NAME=value each; nothing where it cannot be read."""
+    return [entry for entry in _read("/proc/%d/environ" % pid).split(b"\0") if entry]
+
+
+def has_terminal(pid: int) -> bool:
+    """Whether a process has a controlling terminal, which no process of a job has."""
+    stat = _read("/proc/%d/stat" % pid)
+    return bool(stat) and int(stat[stat.rindex(b")") + 2 :].split()[4]) != 0
+
+
 def has_marks(pid: int, marks: Dict[str, str]) -> bool:
     """Whether a process was started with these variables; False when its environment cannot be read."""
-    environ = _read("/proc/%d/environ" % pid)
-    if not environ:
-        return False
-    held = set(environ.split(b"\0"))
-    return all(os.fsencode("%s=%s" % mark) in held for mark in marks.items())
+    held = set(environ(pid))
+    return bool(held) and all(os.fsencode("%s=%s" % mark) in held for mark in marks.items())
 
 
 def command(pid: int) -> str:
@@ -142,7 +150,8 @@ def _judge_marks(one: Found, marks: Dict[str, str], judged: Dict[Tuple[int, int]
     return judged[identity]
 
 
-def _lineage(seen: Dict[int, Found], pid: int) -> Set[int]:
+def lineage(seen: Dict[int, Found], pid: int) -> Set[int]:
+    """A process, its parent, and so on."""
     line = {pid}
     while pid in seen and seen[pid].parent not in line:
         pid = seen[pid].parent

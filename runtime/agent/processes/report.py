@@ -7,12 +7,12 @@ gets no value that it cannot show or add up.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from agent.link import checked_json
 from agent.link.fields import text, whole, whole_numbers
 from agent.link.loop import Loop, Timer
 from agent.link.protocol import Fields
@@ -98,7 +98,7 @@ class Report:
     def _take(self, line: bytes) -> None:
         try:
             kind, fields = _read(line)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             self._junk("%r: %s" % (line[:80], error))
             return
         if kind == "ready":
@@ -146,10 +146,10 @@ def _read(line: bytes) -> Tuple[str, Fields]:
     """Return the kind and the fields of a line.
 
     Raises:
-        ValueError, RecursionError: it is not a report.
+        ValueError: it is not a report.
     """
-    event = json.loads(line.decode())
-    kind = event.get("event") if isinstance(event, dict) else None
+    event = checked_json.as_object(line)
+    kind = event.get("event")
     if kind == "ready":
         return kind, {name: _endpoints(event, name) for name in ("endpoints", "sparse_endpoints")}
     if kind == "progress":

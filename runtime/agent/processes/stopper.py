@@ -10,11 +10,10 @@ import contextlib
 import os
 import signal
 import time
-from typing import Callable, Dict, Iterable, List, Optional, Set, Tuple
+from typing import Callable, Dict, List, Optional, Set, Tuple
 
 from agent.link.loop import Loop
 from agent.processes import process_tree
-from agent.processes.control_group import members
 from agent.processes.process_tree import Found
 
 KILL_S = 5.0  # a killed process can hang in the kernel, on a dead file system for one
@@ -32,7 +31,7 @@ class Scope:
         leaders: pids of processes that the agent started and has not reaped, so that they are still theirs.
         sessions: pids, dead ones too, that named a session of what is to stop; None stops the whole job.
         names: the names of the processes to stop; used with sessions.
-        held: directories of control groups whose processes are the job's; used without sessions.
+        more: finds further processes of the job; used without sessions.
     """
 
     def __init__(
@@ -41,13 +40,13 @@ class Scope:
         leaders: Callable[[], Set[int]],
         sessions: Optional[Set[int]] = None,
         names: Optional[List[str]] = None,
-        held: Iterable[str] = (),
+        more: Callable[[], List[Found]] = list,
     ) -> None:
         self._marks = marks
         self._leaders = leaders
         self._sessions = sessions
         self._names = names or []
-        self._held = list(held)
+        self._more = more
         self._judged: Dict[Tuple[int, int], bool] = {}
 
     def find(self) -> List[Found]:
@@ -55,7 +54,7 @@ class Scope:
         found = process_tree.members(self._marks, os.getpid(), self._judged)
         if self._sessions is None:
             known = {one.pid for one in found}
-            return found + [one for path in self._held for one in members(path) if one.pid not in known]
+            return found + [one for one in self._more() if one.pid not in known]
         below = process_tree.descendants({one.pid: one for one in found}, self._sessions & self._leaders())
         return [
             one for one in found if one.pid in below or one.session in self._sessions or self._named(one.pid)

@@ -14,6 +14,8 @@ import re
 import struct
 from typing import List, Tuple
 
+from agent.link import checked_json
+
 DATA, MISSING, AGAIN, WAIT = 1, 2, 3, 4
 CHUNK = 1 << 18  # bytes in one DATA, at most
 WANT_LIMIT = 1 << 20
@@ -104,8 +106,8 @@ class WordReader:
 
 def _wants(body: bytes) -> List[Want]:
     try:
-        items = json.loads(body.decode("ascii"))
-    except (ValueError, RecursionError) as error:
+        items = checked_json.loads(body)
+    except ValueError as error:
         raise WireError("a list that is no JSON") from error
     found: List[Want] = []
     for item in items if isinstance(items, list) else [None]:

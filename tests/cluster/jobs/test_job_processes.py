@@ -112,6 +112,23 @@ def a_killed_agent_takes_its_processes_along(
     oracle.check(launch, 5, r"FIRST ERROR: node root@node-b", within_s=30)
 
 
+@scenarios.each("SIGKILL", "SIGSTOP")
+def watcher_guard_and_agent_that_are_hit_together_leave_nothing(
+    number: str, cluster: Cluster, job: JobRunner, oracle: Oracle
+) -> None:
+    job.conf["LEASE_S"] = 12  # longer than until its silence is told
+    launch = job.start("--act=hold", "--act_of_1=bare", ALONE)
+    job.wait_until_holding(launch)
+    agent, guard = agents_of(cluster, "node-b", job)
+    watcher = next(process.ppid for process in cluster["node-b"].processes() if process.pid == guard)
+    stubborn = job.job_dir(cluster["node-b"]) / "log" / "stubborn"
+    wait_for("the orphan", stubborn.exists, 10)
+    for pid in (watcher, guard, agent):
+        os.kill(pid, signal.Signals[number])
+    never = ["NOT CLEANED", "is back"]
+    oracle.check(launch, 5, r"FIRST ERROR: node root@node-b", within_s=45, never=never)
+
+
 @scenarios.add
 def a_node_that_loses_power_is_named(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     job.conf["LEASE_S"] = 5

@@ -229,3 +229,47 @@ def test_a_status_that_cannot_be_read_is_told(where: StatePlaces) -> None:
     (where.jobs / JOB / STATUS_FILE).write_text("{")
     (job,) = known_jobs.all_jobs(where)
     assert job.describe().startswith("unknown (status.json cannot be read)")
+
+
+@pytest.mark.parametrize(
+    "odd", ["9" * 400, "-" + "9" * 400, "1e999", "NaN", "[" * 900 + "]" * 900, "9" * 5000]
+)
+@pytest.mark.parametrize("name", ["exit_code", "updated_at", "ended_at", "version"])
+def test_no_number_and_no_depth_in_a_status_stops_a_command(where: StatePlaces, name: str, odd: str) -> None:
+    fields = json.dumps({**STATUS, name: "ODD"}).replace('"ODD"', odd)
+    (where.jobs / JOB / STATUS_FILE).write_text(fields)
+    (job,) = known_jobs.all_jobs(where)
+    assert status_text.job_table([job], 2e9)
+    assert status_text.detail(job, 2e9)
+    json.dumps(status_text.as_json(job), allow_nan=False)
+    changes.as_text(changes.everything(JobBoard(where), JOB))
+
+
+def test_commands_go_on_over_a_status_with_a_number_of_400_digits(where: StatePlaces, tmp_path: Path) -> None:
+    (tmp_path / "ws" / "log").mkdir(parents=True)
+    here = {"host": os.uname().nodename, "pid": 7, "start": 7, "boot_id": "gone"}
+    write_json(
+        where.jobs / JOB / JOB_FILE,
+        {**RECORD, "collected": str(tmp_path / "ws"), "launcher": here, "nodes": []},
+    )
+    status = json.dumps(STATUS).replace("1000000000.0", "9" * 400)
+    (where.jobs / JOB / STATUS_FILE).write_text(status)
+    expected = {"status": 0, "logs": 0, "attach": 5, "stop": 0}
+    for command, code in expected.items():
+        done = paddle(where, command, JOB)
+        assert "Traceback" not in done.stderr, done.stderr
+        assert done.returncode == code, (command, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("odd", [["x"], "n" * 300, "a\0b", "\ud800", 7])
+def test_a_record_whose_paths_nothing_can_open_is_left_aside(where: StatePlaces, odd: object) -> None:
+    write_json(where.jobs / JOB / JOB_FILE, {**RECORD, "collected": odd})
+    assert known_jobs.all_jobs(where) == []
+    assert len(known_jobs.unreadable(where)) == 1
+
+
+@pytest.mark.parametrize("name", ["a b", "a\nb", "é", "a\udcff"])
+def test_a_record_of_a_workspace_with_any_name_is_read(where: StatePlaces, name: str) -> None:
+    write_json(where.jobs / JOB / JOB_FILE, {**RECORD, "collected": f"/w/{name}"})
+    (job,) = known_jobs.all_jobs(where)
+    assert job.record.collected == f"/w/{name}"

@@ -3,7 +3,8 @@
 
 A thin face of the trainer's client that takes numpy, cupy and DLPack arrays. A step is one push of every trainer; a
 tensor left out of it has the gradient 0. Every call blocks and ends: `timeout_s` bounds the silence of a server,
-`wait_s` each wait for other trainers. After an error of the servers a client can only be closed.
+`wait_s` each wait for other trainers. After an error of the servers a client can only be closed; after that each call
+is a PserverError.
 """
 
 from __future__ import annotations
@@ -116,6 +117,7 @@ class Client:
             PserverError: another trainer created other tensors; the first difference is named.
             WaitTimeout: the others did not come.
         """
+        self._session.check_open()
         if self._parameters:
             raise ConfigError("tensors were created already: create all of them in one call")
         parameters, found, tables = declare(values, options or {})
@@ -279,5 +281,6 @@ class Client:
         return parameter
 
     def _require_created(self) -> None:
+        self._session.check_open()
         if not self._parameters:
             raise ConfigError("there are no tensors yet: call create first")

@@ -64,6 +64,7 @@ class Exchange:
         self._request = 0
         self._stamps = [0] * len(network.endpoints)
         self._broken = ""
+        self._is_closed = False
         self._patience = Patience(timeout_s, math.inf)
         self._turn = (
             threading.Lock()
@@ -91,7 +92,7 @@ class Exchange:
         Raises:
             PserverLost: a server is gone; `endpoint` says which.
             WaitTimeout: it took longer than `wait_s`; the exchange is cut off.
-            PserverError: a server refused, or an earlier exchange was cut off in the middle.
+            PserverError: a server refused, an earlier exchange was cut off in the middle, or this was closed.
         """
         return self.carry({index: Transfer(message) for index, message in requests.items()})
 
@@ -113,6 +114,7 @@ class Exchange:
             self._turn.release()
 
     def _carry(self, transfers: Mapping[int, Transfer]) -> dict[int, Message]:
+        self.check_open()
         if self._broken:
             raise PserverError(f"this client cannot go on after an error: {self._broken}")
         self._request += 1
@@ -153,8 +155,20 @@ class Exchange:
 
     def close(self) -> None:
         """Close all connections, unless a thread is in an exchange: then the process's end does."""
+        self._is_closed = True
         if self.wait_for_turn(0):
             self._network.close()
+
+    def check_open(self) -> None:
+        """Refuse to go on after `close`.
+
+        Raises:
+            PserverError: it was closed.
+        """
+        if self._is_closed:
+            raise PserverError(
+                "this client is closed and takes part in the job no longer: make another one to go on"
+            )
 
     def wait_for_turn(self, timeout_s: float) -> bool:
         """Wait until no thread is in the middle of an exchange; return whether that is so."""

@@ -294,6 +294,14 @@ class TrainerSession:
         """
         return self._tables.rows(self._tables.want(self._layout, name, ids))
 
+    def check_open(self) -> None:
+        """Refuse to go on after `close`.
+
+        Raises:
+            PserverError: it was closed.
+        """
+        self._exchange.check_open()
+
     def close(self) -> None:
         """Leave: other trainers no longer wait for this one. Waits at most 2 s; safe to call twice."""
         try:

@@ -143,8 +143,8 @@ class Model:
         self._adapt(wanted)
         for part in share.dense:
             _log.info("pserver: new cpuvector: size=%d (%s)", part.stop - part.start, part.parameter.name)
-        if not share.dense and not share.tables:
-            _log.warning("no block of any parameter lies here: ports_num might be too large")
+        if not (share.dense or share.tables or share.growing):
+            _log.debug("this port holds no parameters")  # as where all tensors are tables, which lie elsewhere
         for trainer, other in self._config.take():
             difference = wanted.difference(other)
             if difference:

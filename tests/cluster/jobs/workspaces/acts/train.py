@@ -54,6 +54,12 @@ def leave_stubborn_orphan() -> None:
     hold()
 
 
+def leave_bare_orphan() -> None:
+    """One that no environment, session or parent tells from others."""
+    subprocess.Popen([sys.executable, "-c", STUBBORN], env={})
+    hold()
+
+
 def multiply() -> NoReturn:
     """Fork until this user may not, every child in a session of its own; no limit of processes holds for root."""
     resource.setrlimit(resource.RLIMIT_NPROC, (1000, 1000))
@@ -83,6 +89,7 @@ ACTS: dict[str, Callable[[], None]] = {
     "segv": lambda: say_and_die(signal.SIGSEGV),
     "kill": lambda: say_and_die(signal.SIGKILL),
     "orphan": leave_stubborn_orphan,
+    "bare": leave_bare_orphan,
     "multiply": multiply,
     "model": write_model,
 }
