@@ -63,15 +63,15 @@ class Requirements:
         return _HASH.search(self.text) is not None
 
 
-def pins(markers: Mapping[str, str]) -> tuple[Pin, ...]:
-    """What a node needs.
+def pins(markers: Mapping[str, str], lock: Path = LOCK_FILE) -> tuple[Pin, ...]:
+    """Return the packages that a node needs.
 
     Args:
         markers: what the lock file's markers are compared with, as PEP 508 names them.
     """
     from packaging.markers import Marker  # few jobs need it, --help and --dry_run do without any package
 
-    text = LOCK_FILE.read_text(encoding="ascii").replace("\\\n", " ")
+    text = lock.read_text(encoding="ascii").replace("\\\n", " ")
     found = []
     for line in text.splitlines():
         match = _PIN.fullmatch(line.strip())

@@ -32,9 +32,16 @@ def test_every_package_is_locked_once_with_hashes(version: str) -> None:
     assert all(len(pin.hashes) > 1 or pin.name == "pycparser" for pin in found)
 
 
-def test_the_version_is_the_one_for_the_nodes_python_not_the_launchers() -> None:
-    old, new = ({pin.name: pin.version for pin in pins(on(version))} for version in ("3.11.9", "3.12.0"))
-    assert old["numpy"] != new["numpy"]
+def test_the_version_is_the_one_for_the_nodes_python_not_the_launchers(tmp_path: Path) -> None:
+    lock = tmp_path / "requirements.lock"
+    lock.write_text(
+        "".join(
+            f"numpy=={version} ; python_full_version {when} '3.12' \\\n    --hash=sha256:{'a' * 64}\n"
+            for version, when in (("1.0", "<"), ("2.0", ">="))
+        )
+    )
+    old, new = (pins(on(version), lock) for version in ("3.11.9", "3.12.0"))
+    assert [pin.version for pin in (*old, *new)] == ["1.0", "2.0"]
 
 
 def test_what_the_runtime_imports_is_there_and_what_that_requires() -> None:
