@@ -200,4 +200,6 @@ def test_labels_without_places_are_compared_by_their_edit_distance() -> None:
     paddle.evaluator.ctc_error(scores, label, name="error")
     found, truth = [[0, 0, 2, 1], [0, 2, 0], [2, 2]], [[0, 1], [0, 1, 1], [1]]
     batch = [(np.eye(3)[best], labels) for best, labels in zip(found, truth, strict=True)]
-    assert _metrics(scores, label, batch, {"rows": 0, "label": 1})["error"] == pytest.approx((0 + 2 / 3 + 1) / 3)
+    assert _metrics(scores, label, batch, {"rows": 0, "label": 1})["error"] == pytest.approx(
+        (0 + 2 / 3 + 1) / 3
+    )
