@@ -119,7 +119,7 @@ def test_ids_are_drawn_by_their_chances() -> None:
 
 
 def _gain(relevance: Array, top: int) -> float:
-    return sum((2**r - 1) / np.log(place + 2) for place, r in enumerate(relevance[:top]))
+    return float(sum((2**r - 1) / np.log(place + 2) for place, r in enumerate(relevance[:top])))
 
 
 def _lambdas(score: Array, relevance: Array, top: int) -> Array:
