@@ -42,8 +42,8 @@ _REMEDIES = tuple(
         ),
         (
             r"^UnicodeDecodeError: 'utf-8' codec|^TypeError: a bytes-like object is required, not 'str'",
-            'in Python 3 a file of bytes, such as a pickle, is opened as binary: open(path, "rb"); a pickle that '
-            'Python 2 wrote is read by pickle.load(file, encoding="latin1")',
+            'in Python 3 a file of bytes, such as a pickle, is opened as binary: open(path, "rb"); '
+            'one that Python 2 wrote is read with encoding="latin1"',
         ),
         (
             r"^TypeError: 'float' object cannot be interpreted as an integer|must be a whole number, got \d*\.",

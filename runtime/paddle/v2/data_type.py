@@ -29,11 +29,16 @@ class DataType(enum.IntEnum):
 
 @dataclass(frozen=True, repr=False)
 class InputType:
-    """Width, sequence level and form of a data layer's samples."""
+    """Width, sequence level and form of a data layer's samples.
+
+    Attributes:
+        has_own_shape: a sample may be an array of another height and width than the layer's.
+    """
 
     dim: int
     seq_type: SequenceType
     type: DataType
+    has_own_shape: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dim", whole_number(self.dim, "dimension of an input type"))
@@ -66,8 +71,11 @@ def dense_vector(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) ->
 
 
 def dense_array(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> InputType:
-    """The same as ``dense_vector``."""
-    return InputType(dim, seq_type, DataType.Dense)
+    """The same as ``dense_vector``, but the height and width of images are those of the samples, 2-D or 3-D arrays.
+
+    The samples of a batch have one shape.
+    """
+    return InputType(dim, seq_type, DataType.Dense, seq_type == SequenceType.NO_SEQUENCE)
 
 
 def sparse_binary_vector(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> InputType:

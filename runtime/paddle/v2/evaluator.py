@@ -80,7 +80,7 @@ def chunk(
     input: LayerOutput,
     label: LayerOutput,
     chunk_scheme: str,
-    num_chunk_types: int,
+    num_chunk_types: float,
     name: str | None = None,
     excluded_chunk_types: Sequence[int] | None = None,
 ) -> None:

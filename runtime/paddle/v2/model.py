@@ -17,7 +17,7 @@ from paddle.v2.data_type import InputType, whole_number
 from paddle.v2.errors import UsageError
 from paddle.v2.parameter_config import NORMAL, UNIFORM, ParameterConfig
 
-Attrs = Mapping[str, "bool | int | float | str | Sequence[int]"]
+Attrs = Mapping[str, "bool | int | float | str | Sequence[int] | Sequence[float]"]
 ZEROS = ParameterAttribute(initial_mean=0.0, initial_std=0.0)
 
 

@@ -246,7 +246,10 @@ def _layer_from_json(content: dict[str, Any]) -> LayerConfig:
     kind = content.get("input_type")
     if kind is not None:
         content["input_type"] = InputType(
-            int(kind["dim"]), SequenceType(kind["seq_type"]), DataType(kind["type"])
+            int(kind["dim"]),
+            SequenceType(kind["seq_type"]),
+            DataType(kind["type"]),
+            bool(kind.get("has_own_shape")),
         )
     links = [dict(link) for link in content["inputs"]]
     content["inputs"] = tuple(_build(InputConfig, {**link, "attrs": _attrs(link["attrs"])}) for link in links)

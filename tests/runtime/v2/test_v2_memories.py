@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from paddle.v2.errors import UsageError
 from paddle.v2.layer.output import LayerOutput
 
 Rows = list[list[float]]
+Array = npt.NDArray[Any]
 _RNG = np.random.default_rng(11)
 _COUNTS = (2, 4, 1)
 # (rows of a sequence, a second sequence of another length)
@@ -29,19 +30,19 @@ def _rows(name: str = "rows") -> LayerOutput:
     return layer.data(name, data_type.dense_vector_sequence(3))
 
 
-def _found(out: LayerOutput, parameters: Any = None) -> npt.NDArray[np.float32]:
+def _found(out: LayerOutput, parameters: Any = None) -> Array:
     """Rows of all samples."""
     if parameters is None:
         parameters = paddle.parameters.create(out)
-    found: npt.NDArray[np.float32] = paddle.infer(
+    found: Array = paddle.infer(
         output_layer=out, parameters=parameters, input=_SAMPLES, feeding={"rows": 0, "others": 1}
     )
     return found
 
 
 def _expected(
-    one: Callable[[npt.NDArray[np.float64], npt.NDArray[np.float64]], Sequence[Any]],
-) -> npt.NDArray[np.float64]:
+    one: Callable[[Array, Array], Any],
+) -> Array:
     return np.concatenate([np.array(one(np.array(rows), np.array(others))) for rows, others in _SAMPLES])
 
 
@@ -83,7 +84,7 @@ def test_a_memory_of_ids_begins_with_a_constant_one() -> None:
     assert isinstance(out, LayerOutput)
     parameters = paddle.parameters.create(out)
 
-    def one(rows: npt.NDArray[np.float64], _: Any) -> Any:
+    def one(rows: Array, _: Any) -> Any:
         return parameters["table"][[2, *rows.argmax(axis=1)[:-1]]]
 
     np.testing.assert_allclose(_found(out, parameters), _expected(one))
@@ -121,7 +122,7 @@ def test_a_memory_of_sequences_keeps_their_lengths() -> None:
     parameters = paddle.parameters.create(out)
     w = parameters["_f@g.w0"]
 
-    def one(rows: npt.NDArray[np.float64], others: npt.NDArray[np.float64]) -> Any:
+    def one(rows: Array, others: Array) -> Any:
         moved = np.tanh(rows @ w).cumsum(axis=0)
         before = np.concatenate([np.zeros((1, 3)), moved[:-1]])
         return others.sum(axis=0) + len(others) * before
@@ -132,7 +133,7 @@ def test_a_memory_of_sequences_keeps_their_lengths() -> None:
 def test_gradients_go_back_through_memories_of_sequences() -> None:
     boot = layer.fc(_rows("others"), 3, name="boot", bias_attr=False)
     _boots.append(boot)
-    out = layer.recurrent_group(_slots, _rows(), name="g")
+    out: Any = layer.recurrent_group(_slots, _rows(), name="g")
     cost = layer.sum_cost(layer.mixed(1, layer.full_matrix_projection(out), act=activation.Square()))
     parameters = paddle.parameters.create(cost)
     trainer = paddle.trainer.SGD(cost, parameters, paddle.optimizer.Momentum(momentum=0, learning_rate=0.0))
@@ -173,7 +174,7 @@ def test_a_group_within_a_step_goes_through_a_whole_sequence_at_each_step() -> N
     out = layer.recurrent_group(outer, [_rows(), layer.StaticInput(_rows("others"))], name="outer")
     assert isinstance(out, LayerOutput)
 
-    def one(rows: npt.NDArray[np.float64], others: npt.NDArray[np.float64]) -> Any:
+    def one(rows: Array, others: Array) -> Any:
         return (others.sum(axis=0) + len(others) * rows).cumsum(axis=0)
 
     np.testing.assert_allclose(_found(out), _expected(one), rtol=1e-4, atol=1e-5)
@@ -184,9 +185,10 @@ def test_parameters_within_two_groups_are_trained() -> None:
         def inner(other: LayerOutput, row: LayerOutput) -> LayerOutput:
             return layer.fc([other, row], 2, name="f")
 
-        return layer.pooling(layer.recurrent_group(inner, [others, layer.StaticInput(row)], name="inner"))
+        rows: Any = layer.recurrent_group(inner, [others, layer.StaticInput(row)], name="inner")
+        return layer.pooling(rows)
 
-    out = layer.recurrent_group(outer, [_rows(), layer.StaticInput(_rows("others"))], name="outer")
+    out: Any = layer.recurrent_group(outer, [_rows(), layer.StaticInput(_rows("others"))], name="outer")
     cost = layer.sum_cost(out)
     parameters = paddle.parameters.create(cost)
     assert set(parameters) == {f"_f@inner@outer.{part}" for part in ("w0", "w1", "wbias")}

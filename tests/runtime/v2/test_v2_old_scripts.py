@@ -177,3 +177,51 @@ def test_fluid_within_v2_is_the_same_package(name: str) -> None:
 def test_a_size_from_an_old_division_is_told_what_python_3_wants() -> None:
     with pytest.raises(UsageError, match=r"whole number, got 4\.5: in Python 3 `/` gives a float, and `//`"):
         layer.fc(_x(), 9 / 2)  # type: ignore[arg-type]
+
+
+def test_images_of_a_dense_array_are_as_high_and_wide_as_the_samples() -> None:
+    image = layer.data("image", data_type.dense_array(16))
+    weight = attr.Param(name="w")
+    out = layer.img_conv(
+        image,
+        3,
+        1,
+        num_channels=1,
+        act=activation.Linear(),
+        param_attr=weight,
+        bias_attr=False,
+        padding=(1, 0),
+    )
+    rows = layer.block_expand(out, block_x=1, block_y=2, stride_x=1, stride_y=1, num_channels=1)
+    parameters = paddle.parameters.create(rows)
+    parameters["w"] = np.array([[0, 0, 0, 0, 1, 0, 0, 0, 0]], np.float32)
+    for width in (4, 7, 2):
+        pixels = np.random.default_rng(width).normal(size=(2, 4, width)).astype(np.float32)
+        found = paddle.infer(rows, parameters, [(each,) for each in pixels])
+        np.testing.assert_array_equal(found, pixels[:, 1:3].transpose(0, 2, 1).reshape(-1, 2))
+    flat = pixels.reshape(2, -1)[:, :1].repeat(16, axis=1)
+    assert paddle.infer(rows, parameters, [(each,) for each in flat]).shape == (8, 2)
+    with pytest.raises(UsageError, match="samples have 6 numbers, expected 16"):
+        paddle.infer(rows, parameters, [(each,) for each in flat[:, :6]])
+
+
+def test_what_reads_images_of_another_size_as_rows_is_an_error_and_no_other_rows() -> None:
+    image = layer.data("image", data_type.dense_array(16))
+    out = layer.img_pool(image, 1, num_channels=1)
+    pooled = layer.fc(out, 2, name="g")
+    with pytest.raises(PaddleError, match="reshape"):
+        paddle.infer(pooled, paddle.parameters.create(pooled), [(np.ones((4, 8)),)])
+
+
+def test_a_part_of_each_image_is_scaled() -> None:
+    image = layer.data("image", data_type.dense_vector(2 * 3 * 4), height=3, width=4)
+    part = layer.data("part", data_type.dense_vector(6))
+    out = layer.scale_sub_region(image, part, value=0.5)
+    pixels = np.ones((2, 2, 3, 4), np.float32)
+    found = paddle.infer(
+        out,
+        paddle.parameters.create(out),
+        [(pixels[0].ravel(), [1, 1, 2, 3, 4, 4]), (pixels[1].ravel(), [2, 2, 1, 3, 1, 1])],
+    )
+    pixels[0, 0, 1:3, 3] = pixels[1, 1, :, 0] = 0.5
+    np.testing.assert_array_equal(found, pixels.reshape(2, -1))

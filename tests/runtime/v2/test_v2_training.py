@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 import pytest
@@ -201,7 +202,7 @@ def test_costs_among_the_extra_layers_are_trained_but_not_reported() -> None:
     trainer = paddle.trainer.SGD(
         cost, parameters, optimizer.Momentum(momentum=0, learning_rate=0.5), extra_layers=more * 1.0
     )
-    seen = []
+    seen: list[Any] = []
 
     def handler(happened: object) -> None:
         if isinstance(happened, event.EndForwardBackward):

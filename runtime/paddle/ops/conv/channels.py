@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""space_to_depth, shuffle_channel, pixel_shuffle, affine_channel: what moves between channels, or scales them."""
+"""space_to_depth, shuffle_channel, pixel_shuffle, affine_channel: what moves between channels, or scales them.
+
+scale_sub_region: scales a part of each image.
+"""
 
 from __future__ import annotations
 
-from paddle.backend import Array
+from paddle.backend import Array, to_host
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.shapes import product
+from paddle.ops.base.shapes import agree, product
 
 
 def _check(x: Spec, divisor: int, size: int, what: str) -> None:
@@ -124,3 +127,24 @@ def _channel_axis(data_layout: str) -> int:
 
 def _by_channel(values: Array, x: Array, data_layout: str) -> Array:
     return values.reshape(-1, *(1,) * (x.ndim - 2 if data_layout == "NCHW" else 0))
+
+
+def _infer_region(x: Spec, indices: Spec) -> Spec:
+    if len(x.shape) != 4 or len(indices.shape) != 2 or not agree(indices.shape[1], 6):
+        raise ShapeError(f"expected X (N, C, H, W) and Indices (N, 6), got {x.shape} and {indices.shape}")
+    return x
+
+
+@operator("scale_sub_region", "X Indices -> Out", attrs={"value": 1.0}, infer=_infer_region)
+def scale_sub_region(x: Array, indices: Array, *, value: float) -> Array:
+    """X with a part of each image times `value`: Indices are first and last channel, row and column, from 1 on."""
+    out: Array = x.copy()
+    for image, (c, c_end, h, h_end, w, w_end) in zip(out, to_host(indices).astype(int), strict=True):
+        image[c - 1 : c_end, h - 1 : h_end, w - 1 : w_end] *= value
+    return out
+
+
+@gradient("scale_sub_region", "Indices Out@GRAD -> X@GRAD")
+def scale_sub_region_grad(indices: Array, dout: Array, *, value: float) -> Array:
+    """The gradient, scaled in the same places."""
+    return scale_sub_region(dout, indices, value=value)

@@ -40,7 +40,7 @@ from paddle.v2.layer.data import data
 from paddle.v2.layer.fc import fc
 from paddle.v2.layer.generation import BaseGeneratedInput, GeneratedInput, beam_search
 from paddle.v2.layer.group import StaticInput, memory, recurrent_group
-from paddle.v2.layer.image import crop, img_cmrnorm, img_conv, maxout, pad
+from paddle.v2.layer.image import crop, img_cmrnorm, img_conv, maxout, pad, scale_sub_region
 from paddle.v2.layer.image_pool import block_expand, img_pool
 from paddle.v2.layer.lstm_gru import (
     get_output,
@@ -169,6 +169,7 @@ __all__ = [
     "row_l2_norm",
     "sampling_id",
     "scale_shift",
+    "scale_sub_region",
     "scaling",
     "scaling_projection",
     "seq_concat",

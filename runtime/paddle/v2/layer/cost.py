@@ -188,8 +188,16 @@ def lambda_cost(
         raise UsageError(
             f"lambda_cost: NDCG_num must be at least 1 and at most max_sort_size, got {NDCG_num} and {max_sort_size}"
         )
-    attrs = {"top": NDCG_num, "compared": max_sort_size}
-    return _cost("lambda_cost", "lambda_cost", [input, score], name, 1.0, layer_attr, **attrs)
+    return _cost(
+        "lambda_cost",
+        "lambda_cost",
+        [input, score],
+        name,
+        1.0,
+        layer_attr,
+        top=NDCG_num,
+        compared=max_sort_size,
+    )
 
 
 def huber_regression_cost(

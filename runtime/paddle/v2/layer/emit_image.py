@@ -48,6 +48,12 @@ def _emit_block_expand(emitter: Emitter, config: LayerConfig) -> None:
     emitter.finish(config, emitter.op("im2sequence", {"X": _input_image(emitter, config)}, attrs))
 
 
+@emits("scale_sub_region")
+def _emit_scale_sub_region(emitter: Emitter, config: LayerConfig) -> None:
+    inputs = {"X": _input_image(emitter, config), "Indices": emitter.rows(config.inputs[1].layer)}
+    emitter.finish(config, emitter.op("scale_sub_region", inputs, {"value": config.attrs["value"]}))
+
+
 @emits("img_cmrnorm")
 def _emit_cmrnorm(emitter: Emitter, config: LayerConfig) -> None:
     attrs = {"k": 1.0, **{key: config.attrs[key] for key in ("n", "alpha", "beta")}}

@@ -52,6 +52,11 @@ def emits(kind: str) -> Callable[[Emit], Emit]:
     return register
 
 
+def frame_of(name: str) -> str:
+    """Name of the variable (4,) with the shape, from -1 for the batch on, of images that come with a data layer."""
+    return f"{name}.frame"
+
+
 class Emitter:
     """Builds the Program of some layers, for training or for testing.
 
@@ -60,6 +65,9 @@ class Emitter:
         parameters: name -> configuration.
         is_test: dropout scales by (1 - rate), batch normalisation reads its moving statistics.
         moves_statistics: whether batch normalisation writes them; only where not is_test.
+
+    Attributes:
+        frames: data layer whose images say themselves how high and wide they are -> what they are if they do not.
     """
 
     def __init__(
@@ -79,6 +87,7 @@ class Emitter:
         self.ids: dict[str, Variable] = {}
         self.groups: dict[str, dict[str, Variable]] = {}
         self.sparse: dict[str, tuple[Variable, Variable]] = {}
+        self.frames: dict[str, tuple[int, int, int]] = {}
         self.further: dict[tuple[str, str], Variable] = {}
         self._rows: dict[str, Variable] = {}
         self._images: dict[str, Variable] = {}
@@ -108,7 +117,9 @@ class Emitter:
                 raise UsageError(
                     f"layer {self._layer!r} cannot take {name!r} ({config.input_type or config.type}) as numbers"
                 )
-            self._rows[name] = self.reshape(self._images[name], [-1, config.size])
+            # Where samples say how high and wide an image is, its rows may have another size than the layer.
+            batch = 0 if -1 in self._images[name].shape[1:] else -1
+            self._rows[name] = self.reshape(self._images[name], [batch, config.size])
         return self._rows[name]
 
     def sequence(self, name: str) -> Variable:
@@ -127,7 +138,14 @@ class Emitter:
 
     def image(self, name: str, channels: int, height: int, width: int) -> Variable:
         """The value of a layer as (N, channels, height, width)."""
-        if name not in self._images:
+        if name not in self._images and name in self.frames:
+            self.frames[name] = (channels, height, width)
+            rows = self._rows[name]
+            rows.shape = (-1, -1)
+            inputs = {"X": rows, "Shape": self.block.var(frame_of(name))}
+            attrs = {"shape": [-1, channels, -1, -1]}
+            self._images[name] = self.ops("reshape2", inputs, attrs, ["Out", "XShape"])[0]
+        elif name not in self._images:
             self._images[name] = self.reshape(self.rows(name), [-1, channels, height, width])
         return self._images[name]
 
@@ -260,6 +278,9 @@ def _emit_data(emitter: Emitter, config: LayerConfig) -> None:
         emitter.ids[config.name] = emitter.input(config.name, [-1, 1], "int64", levels)
     elif kind == DataType.Dense:
         emitter.finish(config, emitter.input(config.name, [-1, config.size], "float32", levels))
+        if config.input_type.has_own_shape:
+            emitter.input(frame_of(config.name), [4], "int64")
+            emitter.frames[config.name] = (1, 1, config.size)
     else:
         columns = emitter.input(f"{config.name}.columns", [-1, 1], "int64")
         matrix = emitter.input(f"{config.name}.matrix", [-1, -1], "float32", levels)

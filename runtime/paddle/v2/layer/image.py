@@ -17,6 +17,7 @@ from paddle.v2.layer.output import (
     add_bias,
     declare,
     extras_of,
+    require_size,
     weight_attr,
 )
 from paddle.v2.model import Attrs, InputConfig, LayerConfig
@@ -192,6 +193,32 @@ def crop(
         raise UsageError(f"crop: {sizes} at {starts} does not lie within an image of {tuple(image)}")
     attrs: Attrs = {**_source(image), "starts": tuple(starts), "sizes": tuple(sizes)}
     return _image_layer("crop", "crop_layer", input, Geometry(*sizes), attrs, name, layer_attr)
+
+
+def scale_sub_region(
+    input: LayerOutput, indices: LayerOutput, value: float, name: str | None = None
+) -> LayerOutput:
+    """Declare images with a part of each times `value`.
+
+    Args:
+        input: an image layer.
+        indices: of size 6: first and last channel, row and column of the part, counted from 1.
+        value: of the factor.
+        name: given by the user.
+    """
+    image = geometry(input, None, "scale_sub_region")
+    require_size(indices, 6, "indices of scale_sub_region")
+    config = LayerConfig(
+        model.current().auto_name("scale_sub_region", name),
+        "scale_sub_region",
+        input.size,
+        (InputConfig(input.name), InputConfig(indices.name)),
+        num_filters=image.channels,
+        height=image.height,
+        width=image.width,
+        attrs={**_source(image), "value": float(value)},
+    )
+    return declare(config, [input, indices])
 
 
 def _image_layer(

@@ -48,7 +48,6 @@ NOT_AVAILABLE = frozenset(
         "priorbox",
         "roi_pool",
         "rotate",
-        "scale_sub_region",
         "selective_fc",
         "spp",
         "switch_order",

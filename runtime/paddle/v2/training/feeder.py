@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from paddle.ops.base.lod import LoDArray, offsets_of, plain
 from paddle.v2.data_type import DataType, InputType, SequenceType
 from paddle.v2.errors import UsageError, UsageTypeError
+from paddle.v2.layer.emitter import frame_of
 
 Feed: TypeAlias = dict[str, Any]
 Sample: TypeAlias = Sequence[Any]
@@ -122,13 +123,17 @@ def _sequences(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None
 
 def _dense(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None:
     try:
-        value = np.array(items, np.float32).reshape(len(items), -1)
+        whole = np.array(items, np.float32)
+        value = whole.reshape(len(items), -1)
     except (ValueError, TypeError) as error:
         at = next((i for i, item in enumerate(items) if _count(item) != kind.dim), 0)
         raise UsageError(
             f"data layer {name!r}: sample {at} is no vector of {kind.dim} numbers, got {items[at]!r:.60}"
         ) from error
-    if value.shape[1] != kind.dim:
+    if kind.has_own_shape and whole.ndim > 2:
+        height, width = whole.shape[-2:]
+        feed[frame_of(name)] = np.array([-1, value.shape[1] // (height * width), height, width])
+    elif value.shape[1] != kind.dim:
         raise UsageError(
             f"data layer {name!r}: samples have {value.shape[1]} numbers, expected {kind.dim}, got {items[0]!r:.60}"
         )

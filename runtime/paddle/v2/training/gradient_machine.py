@@ -20,7 +20,7 @@ from paddle.graph import Executor, Scope, SelectedRows, Variable, append_backwar
 from paddle.ops.base.lod import lod_of, plain, with_lod
 from paddle.optim.spec import RowGradient
 from paddle.v2.errors import UsageError, UsageTypeError
-from paddle.v2.layer.emitter import Emitter
+from paddle.v2.layer.emitter import Emitter, frame_of
 from paddle.v2.layer.lengths import check_lengths, meetings
 from paddle.v2.network import Network
 from paddle.v2.parameters import Parameters
@@ -121,9 +121,7 @@ class GradientMachine:
         names = list(dict.fromkeys([*read, *self._observed]))
         values = [_readable(runnable.emitter, name) for name in names]
         gradients = [gradient for _, gradient in self._gradients]
-        fetched = self._executor.run(
-            runnable.program, feed, [*runnable.costs, *gradients, *values], self.scope, step
-        )
+        fetched = self._run(runnable, feed, [*runnable.costs, *gradients, *values], step)
         count = len(runnable.costs)
         found = {
             name: self._gradient(name, value)
@@ -140,7 +138,7 @@ class GradientMachine:
         check_lengths(feed, self._meetings)
         runnable = self._runnable(is_test=True)
         values = [_readable(runnable.emitter, name) for name in read]
-        fetched = self._executor.run(runnable.program, feed, [*runnable.costs, *values], self.scope, 0)
+        fetched = self._run(runnable, feed, [*runnable.costs, *values], 0)
         count = len(runnable.costs)
         return Step(_sum(fetched[:count]), {}, dict(zip(read, map(_host, fetched[count:]), strict=True)))
 
@@ -149,11 +147,12 @@ class GradientMachine:
     ) -> dict[str, dict[str, NDArray[Any]]]:
         """Layer name -> field (value, id, prob) -> array, in test mode, with a trainer's newest values."""
         check_lengths(feed, self._meetings)
-        emitter = self._runnable(is_test=True).emitter
+        runnable = self._runnable(is_test=True)
+        emitter = runnable.emitter
         self._follow()
         wanted = [(name, field, _field(emitter, name, field)) for name in layers for field in fields]
         variables = [variable for _, _, variable in wanted if variable is not None]
-        fetched = iter(self._executor.run(emitter.program, feed, variables, self.scope, 0))
+        fetched = iter(self._run(runnable, feed, variables, 0))
         found: dict[str, dict[str, NDArray[Any]]] = {name: {} for name in layers}
         for name, field, variable in wanted:
             if variable is not None:
@@ -165,7 +164,7 @@ class GradientMachine:
         self._observed.extend(name for name in layers if name not in self._observed)
         runnable = self._runnable(is_test=False, moves_statistics=False)
         values = [_readable(runnable.emitter, name) for name in layers]
-        fetched = self._executor.run(runnable.program, feed, values, self.scope, step)
+        fetched = self._run(runnable, feed, values, step)
         return dict(zip(layers, map(_rows, fetched), strict=True))
 
     def lookups(self, parameter: str) -> list[str]:
@@ -232,6 +231,10 @@ class GradientMachine:
     def build(self) -> None:
         """Emit the training program and its gradients now, so that mistakes show before training starts."""
         self._runnable(is_test=False)
+
+    def _run(self, runnable: _Runnable, feed: Feed, wanted: Sequence[Variable | str], step: int) -> list[Any]:
+        frames = {frame_of(name): np.array([-1, *frame]) for name, frame in runnable.emitter.frames.items()}
+        return self._executor.run(runnable.program, {**frames, **feed}, wanted, self.scope, step)
 
     def _runnable(self, *, is_test: bool, moves_statistics: bool = True) -> _Runnable:
         key = (is_test, moves_statistics)

@@ -21,7 +21,7 @@ def train(
     path: str,
     cost: Any,
     optimizer: Any,
-    samples: Sequence[Any],
+    samples: Sequence[Any] | Callable[[], Any],
     *,
     passes: int,
     batch_size: int = 16,
@@ -30,7 +30,10 @@ def train(
     parameters: Any = None,
     handler: Callable[[Any], object] | None = None,
 ) -> dict[str, Any]:
-    """Train, save at the end of every pass, and return the costs of the first and the last pass and the metrics."""
+    """Train, save at the end of every pass, and return the costs of the first and the last pass and the metrics.
+
+    `samples` may be a reader of finished batches.
+    """
     parameters = parameters or paddle.parameters.create(cost)
     trainer = paddle.trainer.SGD(
         cost=cost, parameters=parameters, update_equation=optimizer, extra_layers=extra_layers
@@ -52,9 +55,14 @@ def train(
             handler(event)
 
     random.seed(3)
-    reader = paddle.batch(paddle.reader.shuffle(lambda: iter(samples), buf_size=500), batch_size=batch_size)
+    reader = samples if callable(samples) else shuffled(samples, batch_size)
     trainer.train(reader=reader, num_passes=passes, event_handler=on_event, feeding=feeding)
     return {"first": passed[0], "last": passed[-1], **metrics}
+
+
+def shuffled(samples: Sequence[Any], batch_size: int) -> Any:
+    """A reader of batches of all samples, in another order at each pass."""
+    return paddle.batch(paddle.reader.shuffle(lambda: iter(samples), buf_size=500), batch_size=batch_size)
 
 
 def load(path: str) -> Any:
