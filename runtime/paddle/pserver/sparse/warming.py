@@ -87,14 +87,21 @@ def _compiled_aside() -> bool:
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        said = str(getattr(error, "stderr", None) or "").strip().splitlines()[-1:]
-        _log.warning(
-            "growing tables: the child that compiles failed: %s %s; this process compiles instead",
-            error,
-            *(said or [""]),
-        )
+        _log.warning("growing tables: %s; this process compiles instead", _reason(error))
         return False
     return True
+
+
+def _reason(error: OSError | subprocess.SubprocessError) -> str:
+    """Return one line that says why a child did not compile; its command would be several."""
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"the process that compiles them needed more than {error.timeout:.0f} s"
+    if isinstance(error, subprocess.CalledProcessError):
+        last = (error.stderr or "").strip().splitlines()[-1:]
+        return f"the process that compiles them ended with code {error.returncode}" + "".join(
+            f": {each}" for each in last
+        )
+    return f"the process that compiles them cannot start: {error}"
 
 
 def _use_all() -> None:
