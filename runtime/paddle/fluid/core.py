@@ -2,6 +2,7 @@
 """The names that scripts take from `fluid.core`."""
 
 from paddle.errors import PaddleError as EnforceNotMet
+from paddle.fluid.files.record_file import RecordIOWriter
 from paddle.fluid.program.operator import OpRole
 from paddle.fluid.program.var_type import VarDesc
 from paddle.fluid.run.places import (
@@ -27,6 +28,7 @@ __all__ = [
     "LoDTensor",
     "LoDTensorArray",
     "OpRole",
+    "RecordIOWriter",
     "Scope",
     "SelectedRows",
     "VarDesc",
