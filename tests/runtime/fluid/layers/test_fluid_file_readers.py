@@ -165,7 +165,7 @@ def test_a_preprocessor_runs_its_layers_on_each_batch(tmp_path: Path) -> None:
     reader.reset()
     assert [float(exe.run(fetch_list=[total])[0]) for _ in range(2)] == [4, 4]
     empty = fluid.layers.Preprocessor(made)
-    inside = empty.block()
+    inside: Any = empty.block()
     inside.__enter__()
     with pytest.raises(ValueError, match=r"call inputs\(\) and outputs\(\) inside it"):
         inside.__exit__(None, None, None)
