@@ -86,7 +86,7 @@ class FileReader:
             each._close()
 
 
-@operator("create_recordio_file_reader", "-> Out", attrs={"filename": str, **_SHAPES})
+@operator("create_recordio_file_reader", "-> Out", attrs={"filename": str, **_SHAPES}, has_effect=True)
 def create_recordio_file_reader(
     *,
     filename: str,
@@ -103,6 +103,7 @@ def create_recordio_file_reader(
     "open_files",
     "-> Out",
     attrs={"file_names": tuple, "is_test": False, "thread_num": 1, "buffer_size": 1, **_SHAPES},
+    has_effect=True,
 )
 def open_files(
     *,
