@@ -75,7 +75,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "run clip initializer regularizer",
         "files multislot incubate param_attr backward",
         "remote layer_helper data_feeder",
-        "parallel executor reader",
+        "parallel executor reader file_readers",
         "layers optimizer transpiler compiler",
         ".",
     ),

@@ -20,6 +20,7 @@ from paddle.fluid import (
     optimizer,
     param_attr,
     profiler,
+    recordio_writer,
     regularizer,
     transpiler,
 )
@@ -114,6 +115,7 @@ __all__ = [
     "param_attr",
     "profiler",
     "program_guard",
+    "recordio_writer",
     "regularizer",
     "release_memory",
     "scope_guard",

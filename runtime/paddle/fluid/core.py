@@ -3,6 +3,7 @@
 
 from paddle.errors import PaddleError as EnforceNotMet
 from paddle.fluid.absent import answering
+from paddle.fluid.files.record_file import RecordIOWriter
 from paddle.fluid.program.operator import OpRole
 from paddle.fluid.program.var_type import VarDesc
 from paddle.fluid.run.places import (
@@ -28,6 +29,7 @@ __all__ = [
     "LoDTensor",
     "LoDTensorArray",
     "OpRole",
+    "RecordIOWriter",
     "Scope",
     "SelectedRows",
     "VarDesc",

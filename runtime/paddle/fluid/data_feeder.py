@@ -47,6 +47,11 @@ class DataFeeder:
             self._variables.append(variable)
         self.place = place
 
+    @property
+    def feed_names(self) -> list[str]:
+        """Names of its variables."""
+        return [variable.name for variable in self._variables]
+
     def feed(self, iterable: Iterable[Sequence[Any]]) -> dict[str, LoDTensor]:
         """Return name -> tensor for a minibatch.
 

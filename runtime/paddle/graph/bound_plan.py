@@ -214,6 +214,8 @@ def _store(cell: Cell, value: Any, has_lod: bool) -> None:
         cell.value = value
     elif isinstance(value, LoDArray):
         cell.value = copied(value)
+    elif not hasattr(value, "ndim"):
+        cell.value = value  # a reader
     elif (
         old is not None and type(old) is type(value) and old.shape == value.shape and old.dtype == value.dtype
     ):

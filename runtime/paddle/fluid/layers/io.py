@@ -9,6 +9,15 @@ import numpy.typing as npt
 
 from paddle.fluid.absent import answering
 from paddle.fluid.errors import FluidError
+from paddle.fluid.layers.file_readers import (
+    Preprocessor,
+    ReaderVariable,
+    batch,
+    open_files,
+    open_recordio_file,
+    random_data_generator,
+    shuffle,
+)
 from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.var_type import VarType
 from paddle.fluid.program.variable import Variable
@@ -16,7 +25,19 @@ from paddle.fluid.reader import PyReader
 from paddle.fluid.run.places import Place
 from paddle.graph import unique_name
 
-__all__ = ["create_py_reader_by_data", "data", "double_buffer", "py_reader", "read_file"]
+__all__ = [
+    "Preprocessor",
+    "batch",
+    "create_py_reader_by_data",
+    "data",
+    "double_buffer",
+    "open_files",
+    "open_recordio_file",
+    "py_reader",
+    "random_data_generator",
+    "read_file",
+    "shuffle",
+]
 
 
 def data(
@@ -110,15 +131,17 @@ def create_py_reader_by_data(
     return _Unread(feed_list, capacity, name)
 
 
-def read_file(reader: PyReader) -> Variable | list[Variable]:
+def read_file(reader: PyReader | ReaderVariable) -> Variable | list[Variable]:
     """Return the variables that a run fills with a batch: one alone, or a list."""
     variables = reader.append_read()
     return variables[0] if len(variables) == 1 else variables
 
 
-def double_buffer(reader: PyReader, place: Place | None = None, name: str | None = None) -> PyReader:
-    """Return the reader: batches are made ahead in any case."""
-    return reader
+def double_buffer(
+    reader: PyReader | ReaderVariable, place: Place | None = None, name: str | None = None
+) -> PyReader | ReaderVariable:
+    """Return a reader that a thread reads ahead for; a py_reader itself, whose batches are made ahead anyway."""
+    return reader if isinstance(reader, PyReader) else reader.around("create_double_buffer_reader", {})
 
 
 __getattr__ = answering(__name__, "paddle.fluid.layers")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import IO, BinaryIO
 
 from paddle.fluid.errors import RunError
-from paddle.fluid.multislot.text import Block
+from paddle.fluid.multislot.text import Lines
 
 PLAIN = "cat"
 BLOCK_BYTES = 1 << 20
@@ -55,7 +55,7 @@ class Pipe:
     command: str = PLAIN
     hdfs: tuple[str, str] = ("", "")
 
-    def blocks(self, path: str) -> Iterator[Block]:
+    def blocks(self, path: str) -> Iterator[Lines]:
         """Yield the lines of a file.
 
         Raises:
@@ -72,11 +72,11 @@ class Pipe:
                     continue
                 text = rest + data[:end]
                 rest = data[end:]
-                yield Block(text, source, line)
+                yield Lines(text, source, line)
                 line += text.count(b"\n")
         # Not before its command is known to have ended well: half a line may be what a failed one left.
         if rest:
-            yield Block(rest, source, line)
+            yield Lines(rest, source, line)
 
     @contextmanager
     def _opened(self, path: str) -> Iterator[BinaryIO]:

@@ -39,7 +39,7 @@ class DataLineError(FluidError):
 
 
 @dataclass(frozen=True)
-class Block:
+class Lines:
     """Whole lines.
 
     Attributes:
@@ -61,7 +61,7 @@ class Parsed:
     longer_line: int | None
 
 
-def parse(block: Block, slots: Sequence[Slot]) -> Parsed:
+def parse(block: Lines, slots: Sequence[Slot]) -> Parsed:
     """Return the samples in lines; empty lines are none.
 
     Raises:

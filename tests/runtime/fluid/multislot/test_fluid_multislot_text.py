@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from paddle.fluid.multislot.samples import Samples, batches
 from paddle.fluid.multislot.slots import Slot, SlotType
-from paddle.fluid.multislot.text import Block, DataLineError, parse
+from paddle.fluid.multislot.text import DataLineError, Lines, parse
 from paddle.ops.base.lod import LoDArray
 
 SLOTS = (
@@ -25,7 +25,7 @@ SLOTS = (
 
 
 def parsed(text: bytes, slots: Sequence[Slot] = SLOTS) -> Samples:
-    return parse(Block(text, "part-0", 1), slots).samples
+    return parse(Lines(text, "part-0", 1), slots).samples
 
 
 def slowly(text: bytes, slots: Sequence[Slot]) -> dict[str, list[list[Any]]]:
@@ -115,8 +115,8 @@ def test_a_bad_line_is_named_with_its_slot_and_what_was_expected(line: bytes, sl
 
 def test_values_behind_the_last_slot_are_noticed() -> None:
     good = b"2 1 2 1 7 1 0 1 0\n"
-    assert parse(Block(good, "x", 1), SLOTS).longer_line is None
-    found = parse(Block(good + b"2 1 2 1 7 1 0 1 0 1 9\n", "x", 5), SLOTS)
+    assert parse(Lines(good, "x", 1), SLOTS).longer_line is None
+    found = parse(Lines(good + b"2 1 2 1 7 1 0 1 0 1 9\n", "x", 5), SLOTS)
     assert (found.longer_line, found.samples.count) == (6, 2)
 
 

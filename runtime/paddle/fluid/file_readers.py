@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Readers that programs open: operators that make them, and what `read` operators take batches from.
+
+A startup program makes the first of a chain: of files, or of random numbers. Operators of the main program put others
+around it, once: they shuffle, batch, read ahead or preprocess. A reset of any of them begins the whole chain anew.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from paddle.fluid.errors import FluidError
+from paddle.fluid.files.record_file import read_batches
+from paddle.fluid.run.feeds import joined
+from paddle.ops.base.body import Body
+from paddle.ops.base.errors import EndOfData
+from paddle.ops.base.registry import operator
+from paddle.reader.parallel import buffered
+
+Batches = Iterator[list[Any]]
+
+_SHAPES: Mapping[str, object] = {"shape_concat": tuple, "lod_levels": tuple, "ranks": tuple, "dtypes": ()}
+_AHEAD = 4
+
+
+class FileReader:
+    """One reader of a chain; safe for several threads. It lies in a scope like any value.
+
+    Attributes:
+        shape: as its variable's.
+        dtype: as its variable's.
+    """
+
+    def __init__(self, batches: Callable[[], Batches], source: FileReader | None = None) -> None:
+        self.shape: tuple[int, ...] = ()
+        self.dtype = np.dtype("float32")
+        self.batches = batches
+        self._source = source
+        self._around: dict[str, FileReader] = {}
+        self._lock = threading.Lock()
+        self._open: Batches | None = None
+
+    def read(self) -> list[Any]:
+        """Return the values of the next batch.
+
+        Raises:
+            EndOfData: there is none, until the reader is reset.
+        """
+        with self._lock:
+            if self._open is None:
+                self._open = self.batches()
+            for batch in self._open:
+                return batch
+        raise EndOfData("the reader has no more batches: reset it for another pass")
+
+    def reset(self) -> None:
+        """Begin the whole chain anew."""
+        first = self
+        while first._source is not None:
+            first = first._source
+        first._close()
+
+    def around(self, name: str, wrap: Callable[[Callable[[], Batches]], Batches]) -> FileReader:
+        """Return the reader of this name around this one; it is made the first time.
+
+        Args:
+            name: of its variable.
+            wrap: makes its batches of those that a function begins to read from this one.
+        """
+        if name not in self._around:
+            self._around[name] = FileReader(lambda: wrap(self.batches), self)
+        return self._around[name]
+
+    def _close(self) -> None:
+        with self._lock:
+            if isinstance(self._open, Generator):
+                self._open.close()
+            self._open = None
+        for each in self._around.values():
+            each._close()
+
+
+@operator("create_recordio_file_reader", "-> Out", attrs={"filename": str, **_SHAPES}, has_effect=True)
+def create_recordio_file_reader(
+    *,
+    filename: str,
+    shape_concat: Sequence[int],
+    lod_levels: Sequence[int],
+    ranks: Sequence[int],
+    dtypes: Any,
+) -> FileReader:
+    """Return a reader of the batches in a file."""
+    return FileReader(lambda: _checked([filename], dtypes))
+
+
+@operator(
+    "open_files",
+    "-> Out",
+    attrs={"file_names": tuple, "is_test": False, "thread_num": 1, "buffer_size": 1, **_SHAPES},
+    has_effect=True,
+)
+def open_files(
+    *,
+    file_names: Sequence[str],
+    is_test: bool,
+    thread_num: int,
+    buffer_size: int,
+    shape_concat: Sequence[int],
+    lod_levels: Sequence[int],
+    ranks: Sequence[int],
+    dtypes: Any,
+) -> FileReader:
+    """Return a reader of the batches in several files, one after the other, read ahead by a thread."""
+    return FileReader(lambda: iter(buffered(lambda: _checked(file_names, dtypes), max(buffer_size, 1))()))
+
+
+@operator("create_random_data_generator", "-> Out", attrs={"low": float, "high": float, **_SHAPES})
+def create_random_data_generator(
+    *,
+    low: float,
+    high: float,
+    shape_concat: Sequence[int],
+    lod_levels: Sequence[int],
+    ranks: Sequence[int],
+    dtypes: Any,
+) -> FileReader:
+    """Return a reader that never ends, of uniform numbers."""
+    ends = list(itertools.accumulate(ranks))
+    shapes = [tuple(shape_concat[end - rank : end]) for end, rank in zip(ends, ranks, strict=True)]
+
+    def batches() -> Batches:
+        rng = np.random.default_rng()
+        while True:
+            yield [rng.uniform(low, high, shape).astype(np.float32) for shape in shapes]
+
+    return FileReader(batches)
+
+
+@operator("create_multi_pass_reader", "UnderlyingReader -> Out", attrs={"pass_num": int})
+def create_multi_pass_reader(
+    reader: FileReader, *, pass_num: int, names: Mapping[str, Sequence[str]]
+) -> FileReader:
+    """Return a reader that goes through another one several times."""
+
+    def repeated(batches: Callable[[], Batches]) -> Batches:
+        for _ in range(pass_num):
+            yield from batches()
+
+    return reader.around(names["Out"][0], repeated)
+
+
+@operator("create_shuffle_reader", "UnderlyingReader -> Out", attrs={"buffer_size": int})
+def create_shuffle_reader(
+    reader: FileReader, *, buffer_size: int, names: Mapping[str, Sequence[str]]
+) -> FileReader:
+    """Return a reader that fills a buffer with batches and gives them in random order, by Python's `random`."""
+
+    def shuffled(batches: Callable[[], Batches]) -> Batches:
+        source = batches()
+        while buffer := list(itertools.islice(source, buffer_size)):
+            random.shuffle(buffer)
+            yield from buffer
+
+    return reader.around(names["Out"][0], shuffled)
+
+
+@operator(
+    "create_batch_reader", "UnderlyingReader -> Out", attrs={"batch_size": int, "discard_leftover": True}
+)
+def create_batch_reader(
+    reader: FileReader, *, batch_size: int, discard_leftover: bool, names: Mapping[str, Sequence[str]]
+) -> FileReader:
+    """Return a reader that joins so many batches to one; a last one of fewer is left out, as in the original."""
+
+    def joins(batches: Callable[[], Batches]) -> Batches:
+        source = batches()
+        while group := list(itertools.islice(source, batch_size)):
+            if len(group) == batch_size or not discard_leftover:
+                yield [joined(values) for values in zip(*group, strict=True)]
+
+    return reader.around(names["Out"][0], joins)
+
+
+@operator("create_double_buffer_reader", "UnderlyingReader -> Out", attrs={"place": ""})
+def create_double_buffer_reader(
+    reader: FileReader, *, place: str, names: Mapping[str, Sequence[str]]
+) -> FileReader:
+    """Return a reader that a thread reads ahead for."""
+    return reader.around(names["Out"][0], lambda batches: iter(buffered(batches, _AHEAD)()))
+
+
+@operator(
+    "create_custom_reader",
+    "UnderlyingReader X+*? -> Out",
+    attrs={"sub_block": int, "source_var_names": tuple, "sink_var_names": tuple},
+)
+def create_custom_reader(
+    reader: FileReader,
+    around: Sequence[Any] | None,
+    *,
+    body: Body,
+    source_var_names: Sequence[str],
+    sink_var_names: Sequence[str],
+    names: Mapping[str, Sequence[str]],
+) -> FileReader:
+    """Return a reader that runs a block for each batch: sources take its values, sinks are the new ones."""
+    given = dict(zip(names.get("X", ()), around or (), strict=True))
+
+    def processed(batches: Callable[[], Batches]) -> Batches:
+        for turn, batch in enumerate(batches()):
+            values = {**given, **dict(zip(source_var_names, batch, strict=True))}
+            body.run(values, turn)
+            yield [values[name] for name in sink_var_names]
+
+    return reader.around(names["Out"][0], processed)
+
+
+def _checked(paths: Sequence[str], dtypes: Sequence[str]) -> Batches:
+    for path in paths:
+        for number, values in enumerate(read_batches(path)):
+            if dtypes and [value.dtype.name for value in values] != list(dtypes):
+                found = ", ".join(value.dtype.name for value in values)
+                raise FluidError(
+                    f"{path}: record {number} has tensors of {found}; the reader was opened for {', '.join(dtypes)}"
+                )
+            yield values

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches of a Python reader converted to recordio files, which `layers.open_files` reads."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from paddle.fluid.data_feeder import DataFeeder
+from paddle.fluid.errors import FluidError
+from paddle.fluid.files.record_file import RecordIOWriter
+from paddle.reader.recordio import Compressor
+
+__all__ = ["convert_reader_to_recordio_file", "convert_reader_to_recordio_files"]
+
+_Batches = Callable[[], Iterable[Any]]
+
+
+@contextmanager
+def create_recordio_writer(
+    filename: str, compressor: Compressor = Compressor.Snappy, max_num_records: int = 1000
+) -> Iterator[RecordIOWriter]:
+    """Write a file inside the context; it appears under its name at the end, and not at all after an error."""
+    writer = RecordIOWriter(filename, compressor, max_num_records)
+    try:
+        yield writer
+    except BaseException:
+        writer.discard()
+        raise
+    writer.close()
+
+
+def convert_reader_to_recordio_file(
+    filename: str,
+    reader_creator: _Batches,
+    feeder: DataFeeder,
+    compressor: Compressor = Compressor.Snappy,
+    max_num_records: int = 1000,
+    feed_order: Sequence[str] | None = None,
+) -> int:
+    """Write the minibatches of a reader to a file, a record each, and return how many.
+
+    Args:
+        filename: of the file.
+        reader_creator: yields minibatches, lists of samples.
+        feeder: makes tensors of them.
+        compressor: of the file's chunks.
+        max_num_records: in a chunk, at most.
+        feed_order: names of variables; None: as the feeder has them.
+    """
+    return _write(filename, reader_creator(), feeder, compressor, max_num_records, feed_order)
+
+
+def convert_reader_to_recordio_files(
+    filename: str,
+    batch_per_file: int,
+    reader_creator: _Batches,
+    feeder: DataFeeder,
+    compressor: Compressor = Compressor.Snappy,
+    max_num_records: int = 1000,
+    feed_order: Sequence[str] | None = None,
+) -> int:
+    """Write the minibatches of a reader to files `name-00000.recordio` and so on, and return how many.
+
+    The last file has what is left over, where the original lost it. See `convert_reader_to_recordio_file`.
+
+    Raises:
+        FluidError: the name does not end in .recordio.
+    """
+    stem, extension = os.path.splitext(filename)
+    if extension != ".recordio":
+        raise FluidError(f"convert_reader_to_recordio_files: expected a name.recordio, got {filename!r}")
+    if batch_per_file < 1:
+        raise FluidError(f"batch_per_file: expected at least 1, got {batch_per_file}")
+    batches, total = iter(reader_creator()), 0
+    for number in itertools.count():
+        part = list(itertools.islice(batches, batch_per_file))
+        if not part:
+            return total
+        path = f"{stem}-{number:05d}{extension}"
+        total += _write(path, part, feeder, compressor, max_num_records, feed_order)
+    raise AssertionError
+
+
+def _write(
+    path: str,
+    batches: Iterable[Any],
+    feeder: DataFeeder,
+    compressor: Compressor,
+    max_num_records: int,
+    feed_order: Sequence[str] | None,
+) -> int:
+    count = 0
+    with create_recordio_writer(path, compressor, max_num_records) as writer:
+        for batch in batches:
+            tensors = feeder.feed(batch)
+            for name in feed_order or tensors:
+                writer.append_tensor(tensors[name])
+            writer.complete_append_tensor()
+            count += 1
+    return count
