@@ -38,6 +38,7 @@ sendenv serveralivecountmax sessiontype setenv stdinnull streamlocalbindmask str
 stricthostkeychecking syslogfacility tag tcpkeepalive tunnel tunneldevice updatehostkeys verifyhostkeydns
 visualhostkey xauthlocation"""
 WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT.split())
+_STRUCTURE = ("host", "match", "include")
 _KEYWORD = re.compile(r"([A-Za-z0-9]+)(?:[ \t]*=[ \t]*|[ \t]+|$)(.*)")
 
 
@@ -183,7 +184,7 @@ def _with_included(file: ConfigFile, path: Path, depth: int) -> Iterator[ConfigL
 
 def has_effect(given: Sequence[ConfigLine]) -> bool:
     """Whether any line may make a difference to a login of the default client."""
-    return any(line.keyword not in WITHOUT_EFFECT | {"host", "match", "include"} for line in given)
+    return any(line.keyword not in WITHOUT_EFFECT and line.keyword not in _STRUCTURE for line in given)
 
 
 def digest(config: Path) -> str:
