@@ -14,10 +14,10 @@ from tests.floors import FLOORS, ROOT, UPWARD, dotted, graph, imports, room_of, 
 
 # module prefix -> the only files that may import it
 SOLE_IMPORTERS = {
-    "fabric": {"launcher/ssh/route.py"},
+    "fabric": {"launcher/ssh/login.py"},
     "paramiko": {
         f"launcher/ssh/{name}.py"
-        for name in ("known_hosts", "login", "login_errors", "private_keys", "route", "transport")
+        for name in ("known_hosts", "login", "login_errors", "private_keys", "transport")
     },
     "zmq": {
         f"runtime/paddle/pserver/{name}.py"

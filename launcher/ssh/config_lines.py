@@ -38,6 +38,7 @@ sendenv serveralivecountmax sessiontype setenv stdinnull streamlocalbindmask str
 stricthostkeychecking syslogfacility tag tcpkeepalive tunnel tunneldevice updatehostkeys verifyhostkeydns
 visualhostkey xauthlocation"""
 WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT.split())
+_STRUCTURE = ("host", "match", "include")
 _KEYWORD = re.compile(r"([A-Za-z0-9]+)(?:[ \t]*=[ \t]*|[ \t]+|$)(.*)")
 
 
@@ -46,7 +47,7 @@ class ConfigError(ValueError):
 
 
 @dataclass(frozen=True)
-class Line:
+class ConfigLine:
     """One line of a file.
 
     Attributes:
@@ -104,7 +105,7 @@ class ConfigFile:
     path: Path
     folder: Path
 
-    def included(self, line: Line) -> list[Path]:
+    def included(self, line: ConfigLine) -> list[Path]:
         """The files that an Include names.
 
         Raises:
@@ -141,7 +142,7 @@ def files(config: Path) -> tuple[ConfigFile, ...]:
     return ConfigFile(user, home() / ".ssh"), ConfigFile(SYSTEM_CONFIG, SYSTEM_CONFIG.parent)
 
 
-def lines(path: Path) -> list[Line]:
+def lines(path: Path) -> list[ConfigLine]:
     """The lines of one file; none where it does not exist.
 
     Raises:
@@ -157,11 +158,11 @@ def lines(path: Path) -> list[Line]:
         if content and not content.startswith("#"):
             parts = _KEYWORD.fullmatch(content)
             keyword, rest = (parts[1].lower(), parts[2]) if parts else (content, "")
-            found.append(Line(path, number, keyword, rest))
+            found.append(ConfigLine(path, number, keyword, rest))
     return found
 
 
-def all_lines(config: Path) -> list[Line]:
+def all_lines(config: Path) -> list[ConfigLine]:
     """The lines of all files, whatever section they stand in.
 
     Raises:
@@ -171,7 +172,7 @@ def all_lines(config: Path) -> list[Line]:
     return [line for file in files(config) for line in _with_included(file, file.path, 0)]
 
 
-def _with_included(file: ConfigFile, path: Path, depth: int) -> Iterator[Line]:
+def _with_included(file: ConfigFile, path: Path, depth: int) -> Iterator[ConfigLine]:
     for line in lines(path):
         yield line
         if line.keyword == "include":
@@ -181,9 +182,9 @@ def _with_included(file: ConfigFile, path: Path, depth: int) -> Iterator[Line]:
                 yield from _with_included(file, included, depth + 1)
 
 
-def has_effect(given: Sequence[Line]) -> bool:
+def has_effect(given: Sequence[ConfigLine]) -> bool:
     """Whether any line may make a difference to a login of the default client."""
-    return any(line.keyword not in WITHOUT_EFFECT | {"host", "match", "include"} for line in given)
+    return any(line.keyword not in WITHOUT_EFFECT and line.keyword not in _STRUCTURE for line in given)
 
 
 def digest(config: Path) -> str:

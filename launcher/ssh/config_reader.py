@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from launcher.config.hosts import Host
-from launcher.ssh.config_lines import MAX_DEPTH, TAKEN, WITHOUT_EFFECT, ConfigFile, Line, files, lines
+from launcher.ssh.config_lines import MAX_DEPTH, TAKEN, WITHOUT_EFFECT, ConfigFile, ConfigLine, files, lines
 
 Options = dict[str, list[str]]
 
@@ -81,13 +81,13 @@ class _Reader:
             return self.options.get("proxyjump", ["none"]) != ["none"]
         return name == "proxyjump" and "proxycommand" in self.options
 
-    def _is_of_host(self, line: Line) -> bool:
+    def _is_of_host(self, line: ConfigLine) -> bool:
         patterns = line.words()
         if any(pattern[:1] == "!" and _fits(self._host, pattern[1:]) for pattern in patterns):
             return False
         return any(_fits(self._host, pattern) for pattern in patterns)
 
-    def _matches(self, line: Line) -> bool:
+    def _matches(self, line: ConfigLine) -> bool:
         results: list[bool] = []
         rest = line.rest.strip()
         while rest and not rest.startswith("#"):
@@ -133,7 +133,7 @@ def seconds(text: str) -> int:
     return sum(int(number) * _SECONDS[unit] for number, unit in parts)
 
 
-def _values(line: Line) -> list[str]:
+def _values(line: ConfigLine) -> list[str]:
     if line.keyword == "proxycommand":
         return [_command(line)]
     values = line.words()
@@ -161,7 +161,7 @@ def _values(line: Line) -> list[str]:
     return values
 
 
-def _command(line: Line) -> str:
+def _command(line: ConfigLine) -> str:
     if not line.rest:
         raise line.error("ProxyCommand takes a command")
     return line.rest.lstrip("= \t")

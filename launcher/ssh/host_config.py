@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.config.hosts import Host
-from launcher.ssh.config_lines import Line, home
+from launcher.ssh.config_lines import ConfigLine, home
 from launcher.ssh.config_reader import LISTS, SEVERAL, Options, expanded_hostname, seconds
 
 DEFAULT_KEYS = ("id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk")  # in the order of ssh
@@ -75,7 +75,7 @@ def local_user() -> str:
         return os.environ.get("USER") or os.environ.get("LOGNAME") or str(os.getuid())
 
 
-def host_config(host: Host, options: Options, given: Sequence[Line]) -> HostConfig:
+def host_config(host: Host, options: Options, given: Sequence[ConfigLine]) -> HostConfig:
     """The login that options describe.
 
     Args:
@@ -178,7 +178,7 @@ def _without_tilde(text: str) -> str:
     return f"{home()}{text[1:]}" if text == "~" or text.startswith("~/") else os.path.expanduser(text)
 
 
-def _missing(keys: Sequence[Path], given: Sequence[Line], expand: Callable[[str], str]) -> list[str]:
+def _missing(keys: Sequence[Path], given: Sequence[ConfigLine], expand: Callable[[str], str]) -> list[str]:
     absent, found = {key for key in keys if not key.exists()}, []
     for line in given if absent else ():
         if line.keyword in SEVERAL[:1]:

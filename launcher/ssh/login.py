@@ -29,13 +29,13 @@ from launcher.ssh.host_config import HostConfig
 from launcher.ssh.jump_hosts import Jumps
 from launcher.ssh.known_hosts import HostKeyError, KnownHosts, known_name
 from launcher.ssh.login_errors import BROKEN, Attempt, explain, is_worth_another_try
+from launcher.ssh.private_keys import KeyRing
 from launcher.ssh.reasons import check_keys
 from launcher.ssh.resolver import open_tcp
 from launcher.ssh.retry import TurnedAwayError, patiently
 from launcher.ssh.route import Routes
 from launcher.ssh.stream import SshStream
 from launcher.ssh.transport import GREETING, QuietTransport
-from launcher.ssh.user_keys import KeyRing
 
 STEPS_OF_A_LOGIN = 4  # name, TCP, handshake, authentication
 WINDOW = 1 << 20  # bytes of a node that may wait here unread; as much a round trip is the most that comes

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -20,7 +21,6 @@ OLDEST = (8, 0)
 ASK_S = 20.0  # for `ssh -G`, which runs the commands of `Match exec`
 _VERSION = re.compile(r"OpenSSH_(?:\w+_)?([0-9]+)\.([0-9]+)")
 
-_versions: dict[str, bool] = {}
 _asking = threading.Lock()
 
 
@@ -28,12 +28,13 @@ def is_usable() -> bool:
     """Whether PATH has an OpenSSH of 8.0 or newer."""
     path = shutil.which(PROGRAM) or ""
     with _asking:  # one question, not one for each thread
-        if path not in _versions:
-            _versions[path] = bool(path) and _is_new_enough(path)
-        return _versions[path]
+        return _is_new_enough(path)
 
 
+@functools.cache
 def _is_new_enough(path: str) -> bool:
+    if not path:
+        return False
     try:
         done = subprocess.run([path, "-V"], stdin=subprocess.DEVNULL, capture_output=True, timeout=ASK_S)
     except (OSError, subprocess.TimeoutExpired):

@@ -16,7 +16,7 @@ from launcher.config.hosts import Host, parse_host
 from launcher.config.settings import SshSettings
 from launcher.errors import ConnectError
 from launcher.ssh import config_lines, config_reader, openssh_query
-from launcher.ssh.config_lines import Line
+from launcher.ssh.config_lines import ConfigLine
 from launcher.ssh.config_reader import Options
 from launcher.ssh.host_config import HostConfig, host_config, local_user
 from launcher.ssh.openssh_options import USER_KNOWN_HOSTS, destination, included, jump_option
@@ -30,7 +30,7 @@ class Routes:
     def __init__(self, settings: SshSettings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
-        self._lines: list[Line] | None = None
+        self._lines: list[ConfigLine] | None = None
         self._found: dict[tuple[Host, str], Future[HostConfig]] = {}
 
     def to(self, node: Host) -> tuple[HostConfig, ...]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import paramiko
-from paramiko.common import cMSG_CHANNEL_REQUEST
+from paramiko.common import CONNECTION_FAILED_CODE, cMSG_CHANNEL_REQUEST
 from paramiko.packet import Packetizer
 
 QUIET_S = 15.0  # after so long without a byte a connection asks whether there is still somebody
@@ -86,6 +86,8 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
 
     def __init__(self, sock: Any, key_types: Sequence[str], timeout_s: float) -> None:
         super().__init__(sock, packetizer_class=_Packets)
+        self._opening = threading.local()
+        self._refused: dict[int, paramiko.ChannelException] = {}
         self.let_go: Callable[[], None] = _nothing
         self.local_version = VERSION
         self.packetizer.is_greeted = type(sock) is socket.socket  # as `open_tcp` gives it
@@ -110,6 +112,26 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
         quiet_s = min(alive_s or QUIET_S, QUIET_S)
         self.sock.settimeout(quiet_s)
         self.set_keepalive(int(quiet_s))
+
+    # The library has one place for the reasons of all threads that open channels; here each thread gets its own.
+
+    def _next_channel(self) -> int:
+        self._opening.number = number = int(super()._next_channel())
+        return number
+
+    def _parse_channel_open_failure(self, m: paramiko.Message) -> None:
+        failure = paramiko.Message(m.get_remainder())
+        number, code = failure.get_int(), failure.get_int()
+        self._refused[number] = paramiko.ChannelException(
+            code, CONNECTION_FAILED_CODE.get(code, f"code {code}")
+        )
+        super()._parse_channel_open_failure(m)
+
+    def get_exception(self) -> Exception | None:
+        """The reason why this thread's channel was not opened, or else why the connection ended."""
+        refused = self._refused.pop(getattr(self._opening, "number", -1), None)
+        error: Exception | None = refused or super().get_exception()
+        return error
 
     def kill(self, channel: paramiko.Channel) -> None:
         """Ask the server to kill the command of a channel; one may refuse, as OpenSSH does for root's."""
