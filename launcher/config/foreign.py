@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from launcher.config import entry as entries
 from launcher.config.arguments import DEFAULT_ENTRY
 from launcher.config.entry import Entry
+from launcher.config.options import Mode
 from launcher.config.settings import Settings
 from launcher.errors import UsageError
 from launcher.system import bounded_file
@@ -103,9 +104,12 @@ def _dots(module: str) -> Iterator[int]:
 
 def _refuse_launcher(launcher: str, settings: Settings) -> None:
     count = settings.num_trainers
-    if count == 1 and settings.job.entry.module:
+    is_module = bool(settings.job.entry.module)
+    if count == 1 and is_module and settings.job.mode is Mode.COLLECTIVE:
         return  # all processes are its own: one world
-    why = f"would train {count} separate models, one per process" if count > 1 else "is not in the workspace"
+    why = f"would train {count} separate models, one per process"
+    if count == 1:
+        why = "needs --mode=collective" if is_module else "is not in the workspace"
     raise UsageError(
         f"--entry={settings.job.entry.text}: {launcher} {why}; paddle.py itself starts the processes and sets RANK, "
         f"WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Give {shlex.join(meant(settings))}"

@@ -145,7 +145,9 @@ def _inventory(path: Path, lines: list[str]) -> HostList:
                 wheres.setdefault(word, line.where)
                 own.setdefault(word, {}).update({name: value or "" for name, value in line.words[1:]})
     inherited = _inherited(groups)
-    variables = {word: {**inherited.get(word, {}), **own[word]} for word in wheres}
+    every = {word: {**inherited.get(word, {}), **own[word]} for word in wheres}
+    variables = {word: one for word, one in every.items() if one.get("slots") != "0"}
+    wheres = {word: wheres[word] for word in variables}
     hosts = tuple(_login(word, where, variables[word]) for word, where in wheres.items())
     named = {name for one in variables.values() for name in one}
     slots = {at: int(v["slots"]) for at, v in enumerate(variables.values()) if v.get("slots", "").isdecimal()}

@@ -52,7 +52,7 @@ def tool_of(cluster: ClusterSettings, address: str = "") -> Tool:
         UsageError: a host has a form that the tool does not know.
     """
     for host in cluster.hosts:
-        if host.is_local or host.port is not None:
+        if host.is_local or host.port not in (None, 22):
             kind = "an embedded node" if host.is_local else "a host with a port"
             raise UsageError(
                 f"{host.text!r} is {kind}, which --engine={cluster.engine} cannot start anything on; "
@@ -63,7 +63,7 @@ def tool_of(cluster: ClusterSettings, address: str = "") -> Tool:
         return replace(srun(names), routes=node_addresses(names))
     if _HYDRA.search(_version_of_mpirun()):
         return hydra(cluster.hosts, own_addresses([host.name for host in cluster.hosts], address)[0])
-    return mpirun([host.describe() for host in cluster.hosts])
+    return mpirun([replace(host, port=None).describe() for host in cluster.hosts])
 
 
 def _version_of_mpirun() -> str:

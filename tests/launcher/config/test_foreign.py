@@ -64,6 +64,9 @@ def test_torchrun_may_have_all_processes_of_one_node_to_itself(configured: Resol
     assert "would train 2 separate models" in refused(
         configured, "--entry=-mtorch.distributed.run", "--nproc_per_node=2", conf=ONE
     )
+    assert "torchrun needs --mode=collective" in refused(
+        configured, "--entry=-mtorch.distributed.run", conf=ONE
+    )
     assert "torchrun is not in the workspace" in refused(configured, "--entry=torchrun", conf=ONE)
 
 

@@ -24,6 +24,7 @@ gate ansible_host=10.0.0.9 ansible_ssh_private_key_file=~/.ssh/gate
 [db]
 db-[a:b]
 gate slots=4
+idle slots=0
 
 [all:vars]
 ansible_user=root

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What mpirun and srun are given for the hosts of a job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from launcher.engines.tools import tool_of
+from launcher.errors import UsageError
+from tests.launcher.configuring import Resolve
+
+
+def test_mpirun_gets_hosts_of_an_inventory_by_address(configured: Resolve, tmp_path: Path) -> None:
+    (tmp_path / "hosts.ini").write_text(
+        "[web]\nw1 ansible_host=10.0.0.9 ansible_user=ada ansible_port=22\nw2\n"
+    )
+    cluster = configured("", "-p", "ws", "--hostfile=hosts.ini", "--engine=openmpi").cluster
+    assert tool_of(cluster).hosts == "ada@10.0.0.9 slots=1\nw2 slots=1\n"
+
+
+def test_a_port_of_sshd_is_refused_with_the_place_where_it_belongs(configured: Resolve) -> None:
+    cluster = configured("HOSTS = ['a', 'b:2222']\n", "-p", "ws", "--engine=openmpi").cluster
+    with pytest.raises(UsageError, match=r"'b:2222' is a host with a port, .* belongs into ~/.ssh/config"):
+        tool_of(cluster)
