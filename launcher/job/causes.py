@@ -27,7 +27,8 @@ _QUOTE = 160
 _BROKEN = re.compile(
     r"connection ?(was )?(reset|refused|aborted|closed|lost|broken?)|ConnectionError|broken ?pipe|timed? ?out|"
     r"did not answer|PserverLost|gave up waiting|no route to host|host unreachable|remote process exited|"
-    r"peer (was )?closed|socket closed|endpoint is not connected|failed to (recv|send), got|NCCL.*(remote|unhandled system) error|"
+    r"peer (was )?closed|socket closed|endpoint is not connected|failed to (recv|send), got|"
+    r"NCCL.*(remote|unhandled system) error|"
     r"left before it gave the parameters their values|has left after \d+ operations|rank \d+ \(\S+\) is gone",
     re.IGNORECASE,
 )
