@@ -27,7 +27,8 @@ _QUOTE = 160
 _BROKEN = re.compile(
     r"connection ?(was )?(reset|refused|aborted|closed|lost|broken?)|ConnectionError|broken ?pipe|timed? ?out|"
     r"did not answer|PserverLost|gave up waiting|no route to host|host unreachable|remote process exited|"
-    r"peer (was )?closed|socket closed|endpoint is not connected|NCCL.*(remote|unhandled system) error|"
+    r"peer (was )?closed|socket closed|endpoint is not connected|failed to (recv|send), got|"
+    r"NCCL.*(remote|unhandled system) error|"
     r"left before it gave the parameters their values|has left after \d+ operations|rank \d+ \(\S+\) is gone",
     re.IGNORECASE,
 )
@@ -38,7 +39,7 @@ _PEERS = re.compile(r"/paddle/(pserver/(client|transports|reader)|collective)/|/
 _RANK = re.compile(r"\brank (\d+) (?:\(\S+\) )?(?:is gone|has left)")
 _TOGETHER_S = 1.0  # of news from different nodes
 _ADDRESS = re.compile(
-    r"\[?((?:\d{1,3}\.){3}\d{1,3}|[0-9a-fA-F]*:[0-9a-fA-F:]+:[0-9a-fA-F]+)\]?(?::(\d{1,5}))?"
+    r"\[?(?:::ffff:)?((?:\d{1,3}\.){3}\d{1,3}|[0-9a-fA-F]*:[0-9a-fA-F:]+:[0-9a-fA-F]+)\]?(?::(\d{1,5}))?"
 )
 
 
@@ -195,9 +196,11 @@ def _why_echo(failure: Failure, cause: Failure, failed: Mapping[str, Sequence[Fa
     line = broken_line(failure)
     if not line:
         return ""
-    address = _ADDRESS.search(line)
-    if address is None:
+    named = [found for found in _ADDRESS.finditer(line) if found[1] not in failure.addresses]
+    named = named or list(_ADDRESS.finditer(line))
+    if not named:
         return _quoted(line)
+    address = next((found for found in named if found[1] in failed), named[0])
     if failed and address[1] not in failed:
         return ""
     owners = [one for one in failed.get(address[1], ()) if one.kind is not FailureKind.CUT_OFF]

@@ -18,7 +18,8 @@ from launcher.plan.checkpoints import Checkpoint, Part
 from launcher.screen.console import Console
 from launcher.text.sizes import size_text
 
-PROGRESS_S = 5.0  # a shorter reading is not reported
+PROGRESS_S = 5.0  # a shorter reading is not reported; then after twice the time each
+RAREST_S = 60.0
 
 
 def choose(
@@ -98,11 +99,11 @@ class _Progress:
 
     def __init__(self, what: str, console: Console) -> None:
         self._what, self._console = what, console
-        self._noted_at = time.monotonic()
+        self._noted_at, self._wait_s = time.monotonic(), PROGRESS_S
 
     def show(self, reading: list[tuple[int, int]]) -> None:
         """Note bytes read and bytes in all of all nodes, from time to time."""
-        if time.monotonic() - self._noted_at >= PROGRESS_S:
-            self._noted_at = time.monotonic()
+        if time.monotonic() - self._noted_at >= self._wait_s:
+            self._noted_at, self._wait_s = time.monotonic(), min(RAREST_S, 2 * self._wait_s)
             read, total = (sum(column) for column in zip(*reading, strict=True))
             self._console.note(f"{self._what}: {size_text(read)} of {size_text(total)}")

@@ -25,7 +25,7 @@ _MAX_LINKS = 40
 _ADVICE = "name a directory of your own, below one that only you or root can write"
 
 _ACCESS, _DEFAULT, _NFS4 = "system.posix_acl_access", "system.posix_acl_default", "system.nfs4_acl"
-_NO_LIST = (errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS)
+_NO_LIST = (errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _VERSION, _WRITE = 2, 2  # of linux/posix_acl_xattr.h, as are the tags
 _OWNER, _USER, _OWN_GROUP, _GROUP, _MASK, _OTHER = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
 _ALLOW, _LAST_TYPE = 0, 3  # of RFC 8881, 6.2.1, as are the flags and bits

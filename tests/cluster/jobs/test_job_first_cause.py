@@ -160,7 +160,7 @@ def a_path_that_drops_large_packets_is_refused_in_preflight(
 ) -> None:
     job.conf["HOSTS"] = ["root@node-a", "root@node-c"]
     write(job, BARRIERS)
-    with small_packets_only(*(cluster[f"node-{letter}"] for letter in "abc")):
+    with small_packets_only(cluster["node-a"], cluster["node-b"], cluster["node-c"]):
         assert cluster["node-a"].run(["ping", "-c1", "-W2", cluster["node-c"].address], check=False)
         oracle.check(
             job.start("--mode=collective"),
@@ -179,7 +179,7 @@ def a_path_that_begins_to_drop_large_packets_is_named_within_seconds_and_as_the_
     write(job, SUMS if program == "paddle.collective" else BARRIERS, FLOATS=100_000, SIZE=100_000)
     launch = job.start("--mode=collective")
     job.wait_until_holding(launch, 2)
-    with small_packets_only(*(cluster[f"node-{letter}"] for letter in "abc")):
+    with small_packets_only(cluster["node-a"], cluster["node-b"], cluster["node-c"]):
         launch.wait_for_line(
             "^root@node-a cannot reach root@node-c at .*: connections open, but packets", TOLD_S
         )

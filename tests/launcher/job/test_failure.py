@@ -342,6 +342,10 @@ LEFT = replace(
 )
 GLOO = "RuntimeError: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.6]:41873"
 OURS = "paddle.collective.errors.PeerDiffers: rank 1 (10.0.0.6:6170) has left after 3 operations and this rank is at 4"
+STORE = (
+    "torch.distributed.DistNetworkError: recvValue failed on SocketImpl(fd=3, addr=[::ffff:10.0.0.5]:47372, "
+    "remote=[::ffff:10.0.0.6]:29500): failed to recv, got 0 bytes"
+)
 TORCH = '  File "/usr/lib/python3/dist-packages/torch/distributed/distributed_c10d.py", line 1, in barrier'
 
 
@@ -351,6 +355,7 @@ TORCH = '  File "/usr/lib/python3/dist-packages/torch/distributed/distributed_c1
         (GLOO,),
         (GLOO.replace("[10.0.0.6]", "10.0.0.6"),),
         (OURS,),
+        (STORE,),
         ("CollectiveError: rank 1 (10.0.0.6:6170) is gone: the connection was closed",),
         (TORCH, "RuntimeError: Connection reset by peer"),
     ],

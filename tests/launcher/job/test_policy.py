@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from launcher.job.policy import (
@@ -79,6 +81,22 @@ CASES = {
         "",
         names(0, 2),
         names(1),
+    ),
+    "one that ended with 0 while others waited": (
+        ELASTIC,
+        (0, 0, 0),
+        [exit_of("trainer-0", RESET), replace(exit_of("trainer-1"), kind=FailureKind.LEFT, code=0)],
+        "",
+        names(0, 2),
+        names(1),
+    ),
+    "all start again after one that ended with 0": (
+        TOGETHER,
+        (0, 0, 0),
+        [exit_of("trainer-0", RESET), replace(exit_of("trainer-1"), kind=FailureKind.LEFT, code=0)],
+        "",
+        names(0, 1, 2),
+        names(),
     ),
     "all are guilty": (
         ELASTIC,
