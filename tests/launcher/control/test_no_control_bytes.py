@@ -20,7 +20,7 @@ import os, sys
 evil = {EVIL!r}
 sys.stdout.buffer.write(("said " + evil + "\\n").encode())
 sys.stderr.buffer.write(("bar 1%\\r" + evil + "bar 2%\\r\\n").encode())
-os.makedirs("output")
+os.makedirs("output", exist_ok=True)
 open("output/o" + evil, "w").write("x")
 raise ValueError("failed " + evil)
 """

@@ -28,9 +28,6 @@ _CHUNK_BYTES = 1 << 20
 _PIECES, _SLICE_BYTES = 8, 1 << 19
 # Filters by which copying a factor costs as much as computing it.
 _COPY = 40
-# Loops compute as many channels at a time as they have rows: where images have fewer than the n-th part of that, nearly
-# all is computed in vain, and adding columns to images is cheaper.
-_FEW = 4
 # Images of so few places are better off as columns: their lines would be zeros for the most part.
 _THIN = 16
 
@@ -76,7 +73,7 @@ def convolve(x: Array, filters: Array, window: Window, groups: int) -> Array:
 def image_gradient(filters: Array, dout: Array, size: Sizes, window: Window, groups: int) -> Array:
     """Return the gradient of the images, (N, C, *size)."""
     lines = _loops(dout, filters, dout.shape[2:], groups)
-    if lines is None or _FEW * filters.shape[1] <= lines.ROWS:
+    if lines is None:
         return im2col.image_gradient(filters, dout, size, window, groups)
     sides = _backward(window, dout.shape[2:], size)
     complete = len(sides) == prod(window.strides)
