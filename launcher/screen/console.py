@@ -47,7 +47,7 @@ from launcher.text.output_events import (
     to_fields,
 )
 from launcher.text.sizes import counted
-from launcher.text.wrapping import FILE_WIDTH
+from launcher.text.wrapping import FILE_WIDTH, harmless
 
 CLOSE_S = 2.0
 WIDTH = 120
@@ -59,7 +59,7 @@ Tap = Callable[[Event], None]
 def show(text: str, stream: TextIO | None = None) -> None:
     """Write a text at once, for commands that end with it; a reader that has gone is no error."""
     sink = Sink(sys.stdout if stream is None else stream)
-    sink.write(text if text.endswith("\n") else text + "\n")
+    sink.write(harmless(text if text.endswith("\n") else text + "\n"))
 
 
 def answer(text: str) -> None:
@@ -69,7 +69,7 @@ def answer(text: str) -> None:
         AnswerLost: the disk is full, or it could not be written for another reason.
     """
     sink = Sink(sys.stdout)
-    sink.write(text if text.endswith("\n") else text + "\n")
+    sink.write(harmless(text if text.endswith("\n") else text + "\n"))
     if sink.error is not None and sink.error.errno != errno.EPIPE:
         raise AnswerLost(f"the answer could not be written: {sink.error.strerror}")
 

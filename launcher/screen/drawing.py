@@ -57,7 +57,7 @@ class Drawer:
     """Draws events on a view. What pservers say in the normal course of things stays in their logs.
 
     Args:
-        on_terminal: control characters must not act, and a burst of lines is cut.
+        on_terminal: a burst of lines is cut.
     """
 
     def __init__(self, view: View, on_terminal: bool) -> None:
@@ -119,7 +119,7 @@ class Drawer:
         left_out = 0
         if self._on_terminal:
             data, left_out = wrapping.last_lines(data, BURST_LINES)
-        shown = wrapping.process_lines(who, data, self._on_terminal)
+        shown = wrapping.process_lines(who, data)
         if left_out:
             self._view.lines([f"[{who}] ({counted(left_out, 'line')} not shown; its log has them)"])
         self._view.lines(shown, PROCESS_STYLE)

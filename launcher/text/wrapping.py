@@ -36,6 +36,9 @@ _OUTCOMES = {
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:m?s|[kMG]?B)\b)")
 _UNBROKEN = "\u00a0"
 # Colours and cursor movements of programs that take their log file for a terminal.
+_CONTROL = re.compile(
+    "[\x00-\x08\x0b-\x1f\x80-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
+)  # DEL acts on nothing
 _TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 
 
@@ -44,6 +47,11 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(map(_visible_character, _TERMINAL_SEQUENCE.sub("", text.expandtabs())))
+
+
+def harmless(text: str) -> str:
+    """A whole text of the launcher's own, JSON too, in which control characters that slipped in are escaped."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def visible_lines(text: str) -> str:
@@ -141,16 +149,12 @@ def told(event: Event, width: int) -> list[tuple[str, str]]:
             return []
 
 
-def process_lines(label: str, data: bytes, on_terminal: bool) -> list[str]:
-    """Whole lines of a process, each with its label and of bounded length.
-
-    Args:
-        on_terminal: the lines go to a terminal; anywhere else a program's own control characters are kept.
-    """
+def process_lines(label: str, data: bytes) -> list[str]:
+    """Whole lines of a process, each with its label and of bounded length; a pipe may end at a terminal, too."""
     lines = data.decode("utf-8", "backslashreplace").split("\n")
     if lines and not lines[-1]:
         lines.pop()
-    return [f"[{label}] {_shown(line, on_terminal)}" for line in lines]
+    return [f"[{label}] {_shown(line)}" for line in lines]
 
 
 def last_lines(data: bytes, count: int) -> tuple[bytes, int]:
@@ -164,11 +168,11 @@ def last_lines(data: bytes, count: int) -> tuple[bytes, int]:
     return data[start + 1 :], lines - count
 
 
-def _shown(line: str, on_terminal: bool) -> str:
+def _shown(line: str) -> str:
     # a progress bar draws over itself: its last state is what counts
     line = line.rstrip("\r").rpartition("\r")[2]
     more = f" ... ({len(line) - MAX_LINE} more characters in the log file)" if len(line) > MAX_LINE else ""
-    return (visible(line[:MAX_LINE]) if on_terminal else line[:MAX_LINE]) + more
+    return visible(line[:MAX_LINE]) + more
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], red: AbstractSet[int]) -> list[str]:

@@ -13,7 +13,6 @@ import re
 import shlex
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -21,10 +20,8 @@ import pytest
 from launcher.cli import commands
 from launcher.cli.main import main
 from launcher.config import arguments
-from launcher.config.flags import INIT_FLAGS, PSERVER_FLAGS
-from launcher.config.options import OPTIONS
+from tests.docs.option_tables import FOR_INSTANCE, OF_JOBS, OF_OTHERS, ROOT, all_options, of_commands
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 
 _BLOCK = re.compile(r"^    ([^\n]*)$|^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -43,24 +40,6 @@ _PATH = re.compile(
 _MADE = re.compile(
     r"/(?:log|output)(?:/|$)|workspace_template/[\w.-]*\.(?:txt|pickle)"
 )  # what jobs leave there
-_NOT_OURS = frozenset(  # options of pip, docker and other launchers, where pages tell of them
-    {
-        "build",
-        "build-arg",
-        "hash",
-        "map-by",
-        *("node_rank", "machine_rank", "master_addr", "master_port", "rdzv_endpoint", "local_rank", "export"),
-        *("num_gpus", "num_nodes", "num_machines", "num_processes", "host", "elastic_training", "min_np"),
-        *("output_filename", "redirects", "wdir", "chdir", "print-config"),
-        "no-requeue",
-        "only-binary",
-        "requeue",
-        "shm-size",
-        "signal",
-        "no-kill",
-    }
-)
-_FOR_INSTANCE = frozenset({"name", "bool", "nobool", "nouse_gpu", "lr"})  # whatever a script has
 _WRONG = frozenset(
     {"dry-run", "job_dispach_package", "machinefile", "num_pass", "root_dir"}
 )  # told as mistakes that people make
@@ -113,20 +92,6 @@ def launches() -> Iterator[Command]:
             yield Command(page, tuple(shlex.split(re.sub(r" {2,}.*$", "", rest), comments=True)))
 
 
-def options_of(text: str) -> set[str]:
-    """The options that a text names."""
-    return set(re.findall(r"--([a-z][a-z_0-9]*)", text))
-
-
-def options_in_code() -> set[str]:
-    """The options that programs of ours take: launches, benchmarks, tools."""
-    folders = ("launcher", "runtime", "benchmarks", "tools", "workspace_template", "examples")
-    code = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    named = [re.findall(r"[\"']--([a-z][a-z_0-9-]*)", path.read_text(encoding="utf-8")) for path in code]
-    return {one for found in named for one in found}
-
-
-OURS = {option.name for option in OPTIONS}
 ALL = sorted(set(launches()), key=str)
 
 
@@ -135,7 +100,7 @@ def test_it_can_be_given(command: Command, monkeypatch: pytest.MonkeyPatch, caps
     words = [word for word in command.words if word != "&"]
     name = commands.named(words)
     if name is not None and name != commands.JOB:
-        known = options_of(commands.usage(name)) | (OURS | PSERVER_FLAGS if name == "doctor" else set())
+        known = of_commands()[name] | (OF_JOBS if name == "doctor" else set())
         given = {word[2:].partition("=")[0] for word in words if word.startswith("--")}
         assert given - known == set(), f"{name} has no such option"
         return
@@ -186,8 +151,7 @@ def test_there_are_commands_on_most_pages() -> None:
 
 
 def test_words_options_and_paths_in_the_text_exist() -> None:
-    flags = INIT_FLAGS | PSERVER_FLAGS | _NOT_OURS | _FOR_INSTANCE | _WRONG
-    known = OURS | flags | options_in_code()
+    known = all_options() | OF_OTHERS | FOR_INSTANCE | _WRONG
     wrong = []
     for page in PAGES:
         text = page.read_text(encoding="utf-8")

@@ -20,7 +20,6 @@ from launcher.control.tail import Followed
 from launcher.errors import ExitCode, UsageError
 from launcher.nodes.findings import names
 from launcher.screen.console import answer, show
-from launcher.screen.writer import Sink
 from launcher.system.installation import PROGRAM
 from launcher.system.state_dir import places
 from launcher.text.wrapping import visible
@@ -101,7 +100,7 @@ def _show(job: KnownJob, wanted: Wanted, lines: int | None, follow: bool) -> Exi
 
 def _write(lines: list[str]) -> None:
     if lines:
-        answer("\n".join([visible(line) for line in lines] if Sink(sys.stdout).isatty() else lines))
+        answer("\n".join(map(visible, lines)))
 
 
 def _wanted(job: KnownJob, given: Given) -> Wanted:

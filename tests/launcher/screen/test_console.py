@@ -68,10 +68,10 @@ def test_bytes_that_are_no_text_are_shown_as_escapes() -> None:
     ]
 
 
-def test_a_pipe_gets_a_programs_own_colours() -> None:
-    assert plain(lambda c: c.process_line("pserver-0", "a", b"\x1b[31mred\x1b[0m\n")) == [
-        "[pserver 0 a] \x1b[31mred\x1b[0m"
-    ]
+def test_a_pipe_gets_no_control_bytes_of_a_program() -> None:
+    """It may end at a terminal, as that of `tee` does."""
+    data = b"\x1b[31mred\x1b[0m \x1b]0;title\x07\x07 \xc2\x9b2J \x00\n"
+    assert plain(lambda c: c.process_line("pserver-0", "a", data)) == [r"[pserver 0 a] red \x07 \x9b2J \x00"]
 
 
 def test_what_pservers_say_in_the_normal_course_stays_in_their_logs_and_the_rest_is_shown() -> None:
@@ -255,16 +255,13 @@ def test_visible_text_cannot_act_on_a_terminal(text: str) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_of_a_process_become_one_line_each(data: bytes) -> None:
-    for on_terminal in (True, False):
-        lines = wrapping.process_lines("trainer 0 a", data, on_terminal)
-        assert len(lines) == len(data.split(b"\n")) - (data.endswith(b"\n") or not data)
-        assert all("\n" not in line for line in lines)
+    lines = wrapping.process_lines("trainer 0 a", data)
+    assert len(lines) == len(data.split(b"\n")) - (data.endswith(b"\n") or not data)
+    assert all("\n" not in line and "\x1b" not in line for line in lines)
 
 
-@pytest.mark.parametrize("on_terminal", [True, False])
-def test_a_progress_bar_is_shown_in_its_last_state(on_terminal: bool) -> None:
-    data = b"10%\r50%\r100%\r\n"
-    assert wrapping.process_lines("t", data, on_terminal) == ["[t] 100%"]
+def test_a_progress_bar_is_shown_in_its_last_state() -> None:
+    assert wrapping.process_lines("t", b"10%\r50%\r100%\r\n") == ["[t] 100%"]
 
 
 class Pipe:
