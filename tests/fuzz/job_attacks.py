@@ -74,6 +74,7 @@ ASKED: dict[str, dict[str, Any]] = {
         "limit_s": 1,
     },
     "reach": {"peers": [[1, "127.0.0.1", 9]]},
+    "verify": {"folder": "checkpoints", "parts": ["v000000000001.A/part-0-of-1"]},
     "manifest": {"tree": "workspace", "dest": "J", "first": True, "final": True, "commit": {"files": {}}},
     "blob": {"tree": "workspace", "digest": "0" * 64, "offset": 0, "last": True},
     "fetch": {"trees": ["workspace"], "sources": [["127.0.0.1", 9]]},
