@@ -151,13 +151,12 @@ def network_of(space: Model, outputs: Sequence[str], extra: Sequence[str] = ()) 
         UsageError: a layer is not declared there, or two layers give one parameter different meanings.
     """
     needed = _needed(space.layers, [*outputs, *extra])
-    shown = {  # layers that are there for evaluators alone
-        name
-        for name, layer in space.layers.items()
-        if layer.type in ("group_output", "ids") and needed.issuperset(sources(layer))
-    }
-    evaluators = tuple(item for item in space.evaluators if (needed | shown).issuperset(item.inputs))
-    needed.update(name for item in evaluators for name in item.inputs)
+    known = set(needed)
+    for name, layer in space.layers.items():  # those that are there for evaluators alone
+        if layer.type in ("group_output", "ids") and known.issuperset(sources(layer)):
+            known.add(name)
+    evaluators = tuple(item for item in space.evaluators if known.issuperset(item.inputs))
+    needed |= _needed(space.layers, [name for item in evaluators for name in item.inputs])
     layers = {name: layer for name, layer in space.layers.items() if name in needed}
     used = {name for layer in layers.values() for name in parameters_of(layer)}
     return Network(
