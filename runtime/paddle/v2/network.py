@@ -213,12 +213,14 @@ def _text(name: str, value: object) -> Iterator[str]:
     if isinstance(value, (tuple, list)):
         for item in value:
             yield from _text(name, item)
-    elif is_dataclass(value) and not isinstance(value, InputType):
+    elif is_dataclass(value):
         yield f"{name} {{"
         for item in fields(value):
             inner = getattr(value, item.name)
+            if isinstance(inner, Extras):
+                inner = vars(inner)
             for key, each in inner.items() if isinstance(inner, Mapping) else [(item.name, inner)]:
-                if each or (key.startswith("initial_") and each is not None):
+                if not isinstance(each, InputType) and (each or key.startswith("initial_")):
                     yield from (f"  {line}" for line in _text(key, each))
         yield "}"
     elif isinstance(value, (bool, str)):
