@@ -151,13 +151,12 @@ def network_of(space: Model, outputs: Sequence[str], extra: Sequence[str] = ()) 
         UsageError: a layer is not declared there, or two layers give one parameter different meanings.
     """
     needed = _needed(space.layers, [*outputs, *extra])
-    shown = {  # layers that are there for evaluators alone
-        name
-        for name, layer in space.layers.items()
-        if layer.type in ("group_output", "ids") and needed.issuperset(sources(layer))
-    }
-    evaluators = tuple(item for item in space.evaluators if (needed | shown).issuperset(item.inputs))
-    needed.update(name for item in evaluators for name in item.inputs)
+    known = set(needed)
+    for name, layer in space.layers.items():  # those that are there for evaluators alone
+        if layer.type in ("group_output", "ids") and known.issuperset(sources(layer)):
+            known.add(name)
+    evaluators = tuple(item for item in space.evaluators if known.issuperset(item.inputs))
+    needed |= _needed(space.layers, [name for item in evaluators for name in item.inputs])
     layers = {name: layer for name, layer in space.layers.items() if name in needed}
     used = {name for layer in layers.values() for name in parameters_of(layer)}
     return Network(
@@ -214,12 +213,14 @@ def _text(name: str, value: object) -> Iterator[str]:
     if isinstance(value, (tuple, list)):
         for item in value:
             yield from _text(name, item)
-    elif is_dataclass(value) and not isinstance(value, InputType):
+    elif is_dataclass(value):
         yield f"{name} {{"
         for item in fields(value):
             inner = getattr(value, item.name)
+            if isinstance(inner, Extras):
+                inner = vars(inner)
             for key, each in inner.items() if isinstance(inner, Mapping) else [(item.name, inner)]:
-                if each or (key.startswith("initial_") and each is not None):
+                if not isinstance(each, InputType) and (each or key.startswith("initial_")):
                     yield from (f"  {line}" for line in _text(key, each))
         yield "}"
     elif isinstance(value, (bool, str)):

@@ -244,18 +244,7 @@ def _each(value: _T | Sequence[_T], count: int) -> list[_T]:
     return [value] * count  # type: ignore[list-item]
 
 
-_NEEDS_SEQUENCES = frozenset(
-    [
-        "gru_group",
-        "gru_unit",
-        "lstmemory_group",
-        "lstmemory_unit",
-        "multi_head_attention",
-    ]
-)
-
-
 def __getattr__(name: str) -> object:
-    if name in _NEEDS_SEQUENCES:
-        raise MissingNameError(f"paddle.networks.{name} needs sequence operators, not available yet")
+    if name == "multi_head_attention":
+        raise MissingNameError(f"paddle.networks.{name} is not available yet")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -235,6 +235,25 @@ def test_a_cost_in_a_step_is_that_of_all_steps_and_its_evaluator_counts_them() -
     assert (inner, inner_error) == (f"{name}@g", error)
 
 
+def test_chunks_of_tags_that_a_step_chooses_are_counted_over_all_steps() -> None:
+    rows, labels = _rows(), layer.data("labels", data_type.integer_value_sequence(3))
+
+    def step(row: LayerOutput, label: LayerOutput) -> list[LayerOutput]:
+        scores = layer.fc(row, 3, activation.Softmax(), name="scores")
+        best = layer.max_id(scores)
+        paddle.evaluator.chunk(best, label, "IOB", 1, name="chunks")
+        return [layer.cross_entropy_cost(scores, label), best]
+
+    outs: Any = layer.recurrent_group(step, [rows, labels], name="g")
+    cost, best = outs
+    parameters = paddle.parameters.create(cost)
+    parameters["_scores@g.w0"] = np.eye(3, dtype=np.float32)
+    trainer = paddle.trainer.SGD(cost, parameters, paddle.optimizer.Momentum(momentum=0), extra_layers=best)
+    tags = [[0, 1, 2], [2, 0]]
+    batch = [(np.eye(3)[each].tolist(), each) for each in tags]
+    assert trainer.test(lambda: iter([batch])).metrics["chunks@g.F1-score"] == 1.0
+
+
 def test_a_search_knows_the_number_of_samples_by_a_boot_layer() -> None:
     boot = layer.fc(layer.last_seq(_rows()), 4)
 

@@ -135,7 +135,9 @@ def test_a_layer_tells_its_names_outputs_depth_and_direction() -> None:
 
 
 def test_a_network_prints_as_the_text_of_messages() -> None:
-    text = str(layer.parse_network(layer.fc(_x(), 2, name="f")))
+    text = str(layer.parse_network(layer.fc(_x(), 2, name="f", layer_attr=attr.Extra(drop_rate=0.5))))
+    assert text.startswith('type: "nn"\nlayers {\n  name: "x"\n  type: "data"\n  size: 3\n}\n')
+    assert "  drop_rate: 0.5\n" in text
     assert '  input_layer_name: "x"\n' in text
     assert '  input_parameter_name: "_f.w0"\n' in text.replace("    ", "  ")
     assert "  dims: 3\n  dims: 2\n" in text
@@ -225,3 +227,23 @@ def test_a_part_of_each_image_is_scaled() -> None:
     )
     pixels[0, 0, 1:3, 3] = pixels[1, 1, :, 0] = 0.5
     np.testing.assert_array_equal(found, pixels.reshape(2, -1))
+
+
+def test_gradients_are_scaled_where_the_images_are() -> None:
+    image = layer.data("image", data_type.dense_vector(6), height=2, width=3)
+    part = layer.data("part", data_type.dense_vector(6))
+    weighted = layer.img_conv(
+        image, 1, 1, num_channels=1, act=activation.Linear(), bias_attr=False, param_attr=attr.Param(name="w")
+    )
+    cost = layer.sum_cost(layer.scale_sub_region(weighted, part, value=3.0))
+    parameters = paddle.parameters.create(cost)
+    trainer = paddle.trainer.SGD(cost, parameters, paddle.optimizer.Momentum(momentum=0, learning_rate=0.0))
+    seen: list[float] = []
+
+    def handler(event: object) -> None:
+        if isinstance(event, paddle.event.EndForwardBackward):
+            seen.append(float(parameters.get_grad("w")))
+
+    pixels = np.arange(6, dtype=np.float32)
+    trainer.train(lambda: iter([[(pixels, [1, 1, 2, 2, 1, 2])]]), event_handler=handler)
+    assert seen == [pixels.sum() + 2 * (pixels[3] + pixels[4])]

@@ -87,7 +87,7 @@ def test_layers_that_need_steps_of_their_own_say_what_they_lack() -> None:
         with pytest.raises(AttributeError, match=f"{name} needs sequence operators, not available yet"):
             getattr(layer, name)
     with pytest.raises(AttributeError, match="not available yet"):
-        _ = paddle.networks.lstmemory_group
+        _ = paddle.networks.multi_head_attention
 
 
 def test_parts_of_the_original_that_are_not_here_say_so() -> None:

@@ -31,10 +31,10 @@ class Body:
         self._inputs.append(value)
         return self._seen(value, 0)
 
-    def static_input(self, value: Variable) -> Variable:
+    def static_input(self, value: Variable, *, is_seq: bool = False) -> Variable:
         """Return what belongs to the sequences of a step: a row each, or a sequence each."""
         self._statics.append(value)
-        return self._seen(value, min(value.lod_level, 1))
+        return self._seen(value, int(is_seq or value.lod_level > 0))
 
     def state(self, first: Variable) -> Variable:
         """Return what a state was after the step before; `first` before the first one, an entry a sequence."""

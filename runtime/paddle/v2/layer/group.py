@@ -269,7 +269,8 @@ def emit_members(
         elif member.attrs["kind"] == "step":
             emitter.set_rows(member.name, body.step_input(seen[member.name]))
         else:
-            emitter.set_rows(member.name, body.static_input(seen[member.name]))
+            is_seq = member.attrs["kind"] == "static_seq"
+            emitter.set_rows(member.name, body.static_input(seen[member.name], is_seq=is_seq))
 
 
 def _outer_values(emitter: Emitter, inputs: Sequence[LayerConfig], reverse: bool) -> dict[str, Variable]:
