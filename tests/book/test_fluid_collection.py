@@ -53,17 +53,15 @@ def alone(script: str) -> list[float]:
 def together(script: str) -> list[list[float]]:
     """Return the losses of each of two trainers with two servers."""
     processes = Processes(2, 2, HERE / f"{script}.py")
-    servers = ",".join(processes.endpoints)
-    old = {"PSERVERS": servers, "TRAINERS": "2"}  # what the cloud of 0.11 and 0.12 said
+    # what the cloud of 0.11 and 0.12 said
+    processes.env |= {"PSERVERS": ",".join(processes.endpoints), "TRAINERS": "2"}
     try:
         for number, endpoint in enumerate(processes.endpoints):
-            processes.start(
-                "PSERVER", number, endpoint, PADDLE_TRAINING_ROLE="PSERVER", SERVER_ENDPOINT=endpoint, **old
-            )
+            own = {"PADDLE_TRAINING_ROLE": "PSERVER", "SERVER_ENDPOINT": endpoint}
+            processes.start("PSERVER", number, endpoint, None, **own)
         for rank in range(2):
-            processes.start(
-                "TRAINER", rank, PADDLE_TRAINING_ROLE="TRAINER", PADDLE_INIT_TRAINER_ID=str(rank), **old
-            )
+            own = {"PADDLE_TRAINING_ROLE": "TRAINER", "PADDLE_INIT_TRAINER_ID": str(rank)}
+            processes.start("TRAINER", rank, "", None, **own)
         outputs = processes.outputs()
         codes = [each.returncode for each in processes.running]
         assert codes == [0, 0, 0, 0], "\n".join(error for _, error in outputs)

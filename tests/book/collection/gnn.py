@@ -23,7 +23,7 @@ def batches():
             items[at, : len(nodes), 0] = nodes + 1
             places = np.searchsorted(nodes, session[:-1])
             seq[at] = places + at * most
-            for here, there in zip(places[:-1], places[1:]):
+            for here, there in zip(list(places)[:-1], places[1:]):
                 adj_out[at, here, there] = adj_in[at, there, here] = 1.0
         last = (seq[:, -1]).astype("int32")
         mask = np.ones((BATCH, length, 1), "float32")

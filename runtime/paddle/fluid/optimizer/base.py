@@ -60,7 +60,8 @@ class Optimizer(ABC):
         regularization: Regularizer | None = None,
         name: str | None = None,
     ) -> None:
-        if not isinstance(learning_rate, (Real, Variable)) or isinstance(learning_rate, bool):
+        rate: object = learning_rate
+        if isinstance(rate, bool) or not isinstance(rate, (Real, Variable)):
             raise FluidTypeError(f"learning_rate: expected a number or a Variable, got {learning_rate!r}")
         self._rate = learning_rate
         self._regularization = regularization

@@ -37,6 +37,6 @@ def takes_old_calls(method: Callable[_P, _R]) -> Callable[_P, _R]:
         if order:
             named |= dict(zip(order, given, strict=False))
             given = []
-        return method(transpiler, *given, **named)  # type: ignore[call-arg, arg-type]
+        return method(transpiler, *given, **named)
 
-    return call  # type: ignore[return-value]
+    return call
