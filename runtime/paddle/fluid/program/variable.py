@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from paddle import graph
 from paddle.fluid.program.arithmetic import binary, cast_to, sliced
-from paddle.fluid.program.descriptions import VarDesc
+from paddle.fluid.program.descriptions import VariableDesc
 from paddle.fluid.program.var_type import VarType
 
 if TYPE_CHECKING:
@@ -68,9 +68,9 @@ class Variable(graph.Variable):
         return sliced(self, item)
 
     @property
-    def desc(self) -> VarDesc:
+    def desc(self) -> VariableDesc:
         """See `descriptions`."""
-        return VarDesc(self)
+        return VariableDesc(self)
 
     def astype(self, dtype: npt.DTypeLike) -> Variable:
         """Append a cast and return its output."""
