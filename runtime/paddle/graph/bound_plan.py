@@ -8,7 +8,7 @@ that a run writes is updated in place, so whoever holds the scope's array sees t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paddle.backend import Array, Device, array_module, from_host
@@ -59,7 +59,7 @@ class BoundPlan:
         self._odd: dict[
             str, tuple[int, ...]
         ] = {}  # what came into this run in another shape than it is declared
-        self._calls = [
+        self._calls: Sequence[Call] = [
             self._checked_read(call, op) if op.type == _READ else call
             for call, (_, op) in zip(plan.calls, plan.ops, strict=True)
         ]
@@ -91,7 +91,8 @@ class BoundPlan:
             if value is None or value is not self._checked.get(name):
                 value = self._load(name, cell)
             registers[number] = value
-        call, calls = None, self._calls
+        call: Call | None = None
+        calls: Sequence[Call] = self._calls
         if PROFILE.on:
             calls = PROFILE.recorded(calls, [op for _, op in self._plan.ops])
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import multiprocessing
 import multiprocessing.connection
-import pickle
 import traceback
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
@@ -87,5 +86,5 @@ def _send(reader: Reader[Any], pipe: Connection[Any, Any]) -> None:
         pipe.send((_END, None))
     except (BrokenPipeError, KeyboardInterrupt):
         pass
-    except (Exception, pickle.PicklingError):  # noqa: BLE001 - raised where samples are read
+    except Exception:  # noqa: BLE001 - raised where samples are read
         pipe.send((_FAILED, traceback.format_exc()))

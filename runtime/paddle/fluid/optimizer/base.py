@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from numbers import Real
 from typing import ClassVar, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
@@ -59,7 +60,8 @@ class Optimizer(ABC):
         regularization: Regularizer | None = None,
         name: str | None = None,
     ) -> None:
-        if not isinstance(learning_rate, (float, int, Variable)) or isinstance(learning_rate, bool):
+        rate: object = learning_rate
+        if isinstance(rate, bool) or not isinstance(rate, (Real, Variable)):
             raise FluidTypeError(f"learning_rate: expected a number or a Variable, got {learning_rate!r}")
         self._rate = learning_rate
         self._regularization = regularization
@@ -209,6 +211,12 @@ class Optimizer(ABC):
             helper.set_variable_initializer(rate, Constant(float(self._rate)))
             self._rates[program] = rate
         return self._rates[program]
+
+    def _global_learning_rate(self, program: Program | None = None) -> Variable | None:
+        """Return the variable of the learning rate in a program, None if there is none yet."""
+        if isinstance(self._rate, Variable):
+            return self._rate
+        return self._rates.get(program or default_main_program())
 
     def _rate_of(self, parameter: Parameter) -> Variable:
         """Return the rate of a parameter: a number is a factor, a variable stands for itself."""

@@ -4,21 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 from paddle.fluid.program.var_type import VarType
-
-if TYPE_CHECKING:
-    from paddle.fluid.program.block import Block
-    from paddle.fluid.program.operator import Operator
-    from paddle.fluid.program.program import Program
-    from paddle.fluid.program.variable import Variable
 
 
 class ProgramDesc:
     """A program."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Any) -> None:
         self._program = program
 
     def serialize_to_string(self) -> bytes:
@@ -37,7 +31,7 @@ class ProgramDesc:
 class BlockDesc:
     """A block; `parent` is -1 for block 0."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: Any) -> None:
         self._block = block
         self.id, self.parent = block.idx, block.parent_idx
 
@@ -47,25 +41,25 @@ class BlockDesc:
 
     def op(self, index: int) -> OpDesc:
         """Return one operator."""
-        return OpDesc(self._block.ops[index])  # type: ignore[arg-type]
+        return OpDesc(self._block.ops[index])
 
-    def var(self, name: str | bytes) -> VarDesc:
+    def var(self, name: str | bytes) -> VariableDesc:
         """Return one variable."""
-        return VarDesc(self._block.var(name.decode() if isinstance(name, bytes) else name))
+        return VariableDesc(self._block.var(name.decode() if isinstance(name, bytes) else name))
 
     def has_var(self, name: str | bytes) -> bool:
         """Return whether it has the variable."""
         return self._block.has_var(name.decode() if isinstance(name, bytes) else name)
 
-    def all_vars(self) -> list[VarDesc]:
+    def all_vars(self) -> list[VariableDesc]:
         """Return all variables."""
-        return [VarDesc(each) for each in self._block.vars.values()]  # type: ignore[arg-type]
+        return [VariableDesc(each) for each in self._block.vars.values()]
 
 
 class OpDesc:
     """An operator; changes are made to the operator itself."""
 
-    def __init__(self, op: Operator) -> None:
+    def __init__(self, op: Any) -> None:
         self._op = op
         self.input, self.output, self.attr, self.has_attr = op.input, op.output, op.attr, op.has_attr
         self.set_attr = self._set_attr = op._set_attr
@@ -100,10 +94,10 @@ class OpDesc:
         return self._op.attr_names
 
 
-class VarDesc:
+class VariableDesc:
     """A variable; changes are made to the variable itself."""
 
-    def __init__(self, variable: Variable) -> None:
+    def __init__(self, variable: Any) -> None:
         self._variable = variable
 
     def name(self) -> str:

@@ -6,16 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Self
+from typing import Any, Self
 from weakref import ReferenceType
 
 from paddle import graph
 from paddle.fluid.errors import FluidError
 from paddle.fluid.program.descriptions import OpDesc
 from paddle.graph.operator import EMPTY, OpRole
-
-if TYPE_CHECKING:
-    from paddle.fluid.program.block import Block
 
 OP_ROLE = "op_role"
 OP_ROLE_VAR = "op_role_var"
@@ -33,7 +30,7 @@ class Operator(graph.Operator):
 
     own_names: Mapping[str, str] = field(default_factory=dict)
     # Weak, since plans that executors cache hold operators and must not keep their program alive.
-    home: ReferenceType[Block] | None = field(default=None, compare=False, repr=False)
+    home: ReferenceType[Any] | None = field(default=None, compare=False, repr=False)
 
     def shown_as(self, lent: Mapping[str, str]) -> Self:
         """Return the operator with variables under names that were lent to them: own name -> lent name."""
@@ -88,7 +85,7 @@ class Operator(graph.Operator):
         return MappingProxyType(dict(self.attrs))
 
     @property
-    def block(self) -> Block:
+    def block(self) -> Any:
         """The block it is in.
 
         Raises:

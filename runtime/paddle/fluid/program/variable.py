@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from paddle import graph
 from paddle.fluid.program.arithmetic import binary, cast_to, sliced
-from paddle.fluid.program.descriptions import VarDesc
+from paddle.fluid.program.descriptions import VariableDesc
 from paddle.fluid.program.var_type import VarType
 
 if TYPE_CHECKING:
@@ -55,17 +55,22 @@ class Variable(graph.Variable):
     __gt__ = binary("greater_than")
     __ge__ = binary("greater_equal")
 
-    # Items are taken by operators, which no loop could count.
-    __iter__ = None
+    def __iter__(self) -> Any:
+        """Refuse: items are taken by operators, which no loop could count.
 
-    def __getitem__(self, item: Any) -> Variable:
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(f"variable {self.name!r} cannot be iterated over: use layers.split or layers.unstack")
+
+    def __getitem__(self, item: Any) -> Any:
         """Append a slice and return its output: whole numbers and slices of step 1, one for each of the first axes."""
         return sliced(self, item)
 
     @property
-    def desc(self) -> VarDesc:
+    def desc(self) -> VariableDesc:
         """See `descriptions`."""
-        return VarDesc(self)
+        return VariableDesc(self)
 
     def astype(self, dtype: npt.DTypeLike) -> Variable:
         """Append a cast and return its output."""

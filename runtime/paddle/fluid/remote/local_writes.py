@@ -52,7 +52,7 @@ class ServedVariables:
 
     parts: Mapping[str, Sequence[Part]]
     table: str | None
-    endpoints: Sequence[str]
+    endpoints: tuple[str, ...]
 
     @property
     def names(self) -> list[str]:
@@ -69,7 +69,7 @@ class ServedVariables:
             return self._rows(name, value)
         flat = np.ascontiguousarray(to_host(plain(value))).reshape(-1)
         parts = self.parts[name]
-        found = {}
+        found: dict[tuple[str, str], Value] = {}
         for part in parts:
             size = int(np.prod(part.shape))
             if part.offset + size > flat.size:

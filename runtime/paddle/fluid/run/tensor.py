@@ -91,6 +91,22 @@ class LoDTensor:
     def _dtype(self) -> np.dtype[Any]:
         return self._rows().dtype
 
+    def _get_dims(self) -> list[int]:
+        return self.shape()
+
+    def _set_dims(self, sizes: Sequence[int]) -> None:
+        self._cell.value = np.zeros(tuple(sizes), "float32")
+
+    def _get_float_element(self, index: int) -> float:
+        return float(self._rows().reshape(-1)[index])
+
+    def _set_float_element(self, index: int, value: float) -> None:
+        rows = np.array(self._rows())
+        rows.reshape(-1)[index] = value
+        self._cell.value = with_lod(rows, lod_of(self._cell.value))
+
+    _get_double_element, _set_double_element = _get_float_element, _set_float_element
+
     def _rows(self) -> npt.NDArray[Any]:
         value = plain(self._cell.value)
         if value is None:

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from numbers import Integral
+from typing import Any, ParamSpec, TypeVar
 
 from paddle.endpoints import check_endpoints
 from paddle.fluid.errors import FluidError
@@ -18,13 +21,46 @@ from paddle.fluid.transpiler.configuration import DistributeTranspilerConfig
 from paddle.fluid.transpiler.dispatchers import PSDispatcher, RoundRobin
 from paddle.fluid.transpiler.first_values import server_startup
 from paddle.fluid.transpiler.global_norm import clip_on_trainers, norm_groups
-from paddle.fluid.transpiler.old_calls import takes_old_calls
 from paddle.fluid.transpiler.overview import VarsDistributed
 from paddle.fluid.transpiler.placement import Placed, optimizing, params_and_grads, place
 from paddle.fluid.transpiler.prefetching import prefetch_rows, prefetchable
 from paddle.fluid.transpiler.separation import check_apart, whole_params
 from paddle.fluid.transpiler.server_side import server_program
 from paddle.fluid.transpiler.whereabouts import overview_of, served_variables
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+_UPDATES = ("optimize_ops", "params_grads")
+_FIRST = ("trainer_id", "program", "pservers", "trainers")
+_ORDERS = {
+    4: (*_FIRST, "split_method", "sync_mode"),
+    5: (*_FIRST, "slice_var_up", "split_method", "sync_mode"),
+}
+"""Position of the class that places parameters -> the arguments' order: 0.12 and 0.13, then 0.14."""
+
+
+def _takes_old_calls(method: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Return the method, which also takes the arguments of older versions."""
+
+    @wraps(method)
+    def call(*args: Any, **named: Any) -> Any:
+        transpiler, *given = args
+        for name in _UPDATES:
+            named.pop(name, None)
+        if given and isinstance(given[0], (list, tuple)):
+            given = given[2:]  # what `minimize` returned, which the program says as well
+            order = _ORDERS[4]
+        else:
+            order = next(
+                (_ORDERS[at] for at, each in enumerate(given) if at in _ORDERS and isinstance(each, type)), ()
+            )
+        if order:
+            named |= dict(zip(order, given, strict=False))
+            given = []
+        return method(transpiler, *given, **named)
+
+    return call
 
 
 class DistributeTranspiler:
@@ -48,7 +84,7 @@ class DistributeTranspiler:
         self._unseen: list[str] = []  # servers whose ports nobody has waited for
         self._check(self.config)
 
-    @takes_old_calls
+    @_takes_old_calls
     def transpile(
         self,
         trainer_id: int,
@@ -74,7 +110,7 @@ class DistributeTranspiler:
             slice_var_up: the older place of the setting of that name.
             split_method: likewise.
 
-        Calls of 0.11 to 0.14 are taken as well: see `old_calls`.
+        Calls of 0.11 to 0.14 are taken as well: the updates first, and settings among the arguments by position.
 
         Raises:
             FluidError: something does not fit; the message says what.

@@ -6,6 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ def test_the_first_operator_that_puts_out_nan_or_infinity_is_named(
     x = fluid.layers.data("x", [1])
     log = fluid.layers.log(x)
     loss = fluid.layers.mean(log)
-    program: object = fluid.default_main_program()
+    program: Any = fluid.default_main_program()
     if places:
         program = fluid.CompiledProgram(program).with_data_parallel(places=fluid.cpu_places(places))
     exe = fluid.Executor(fluid.CPUPlace())

@@ -68,7 +68,7 @@ def test_an_index_beyond_a_known_size_is_refused_and_a_variable_is_not_iterated_
     with pytest.raises(IndexError):
         x[:, 3]
     with pytest.raises(TypeError):
-        list(x)  # type: ignore[call-overload]
+        list(x)
 
 
 def test_attributes_that_are_set_count_in_the_next_run_and_not_in_clones() -> None:
@@ -123,9 +123,10 @@ def test_descriptions_answer_as_methods() -> None:
 
 def test_whole_numbers_are_taken_for_attributes_that_are_true_or_false() -> None:
     x = fluid.layers.data("x", [12], lod_level=1)
-    fluid.layers.dynamic_gru(x, 4, is_reverse=0)
-    dropped = fluid.layers.dropout(x, 0.5, is_test=1)
-    fluid.layers.batch_norm(dropped, is_test=np.int64(1), fuse_with_relu=True)
+    layers: Any = fluid.layers
+    layers.dynamic_gru(x, 4, is_reverse=0)
+    dropped = layers.dropout(x, 0.5, is_test=1)
+    layers.batch_norm(dropped, is_test=np.int64(1), fuse_with_relu=True)
     ops: list[Any] = fluid.default_main_program().global_block().ops
     values = {op.type: op.attr("is_reverse" if op.type == "gru" else "is_test") for op in ops}
     assert values == {"gru": False, "dropout": True, "batch_norm": True}
@@ -137,8 +138,9 @@ def test_the_original_s_attribute_of_a_fused_relu_is_taken() -> None:
 
 
 def test_numpy_numbers_are_dimensions() -> None:
-    x = fluid.layers.data("x", [3, 4])
-    assert run(fluid.layers.reduce_sum(x, dim=np.int64(1)), x=VALUES)[0].tolist() == VALUES.sum(1).tolist()
+    x, layers = fluid.layers.data("x", [3, 4]), fluid.layers
+    one: Any = np.int64(1)
+    assert run(layers.reduce_sum(x, dim=one), x=VALUES)[0].tolist() == VALUES.sum(1).tolist()
 
 
 def test_sizes_by_tensors_alone_reshape() -> None:
@@ -154,7 +156,7 @@ def test_unpadded_numbers_are_a_column() -> None:
     x = fluid.layers.data("x", [3], stop_gradient=False)
     length = fluid.layers.data("length", [1], dtype="int64")
     out = fluid.layers.sequence_unpad(x, length)
-    (grad,) = fluid.gradients(fluid.layers.reduce_sum(out), x)
+    grad: Any = fluid.gradients(fluid.layers.reduce_sum(out), x)[0]
     rows = np.arange(6, dtype="float32").reshape(2, 3)
     found, derived = fluid.Executor(fluid.CPUPlace()).run(
         feed={"x": rows, "length": np.array([[1], [2]])}, fetch_list=[out, grad], return_numpy=False

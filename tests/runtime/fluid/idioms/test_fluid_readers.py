@@ -17,6 +17,8 @@ import paddle.fluid as fluid
 from paddle.errors import PaddleError
 from paddle.fluid.errors import RunError
 
+batch: Any = paddle.batch
+
 
 def samples() -> Iterator[tuple[np.ndarray, int]]:
     for at in range(20):
@@ -25,13 +27,13 @@ def samples() -> Iterator[tuple[np.ndarray, int]]:
 
 def read_in_a_program(capacity: int = 4) -> tuple[Any, fluid.framework.Variable]:
     reader = fluid.layers.py_reader(capacity, [[-1, 3], [-1, 1]], ["float32", "int64"])
-    x, _ = fluid.layers.read_file(reader)
-    return reader, fluid.layers.mean(x)
+    variables: Any = fluid.layers.read_file(reader)
+    return reader, fluid.layers.mean(variables[0])
 
 
 def test_a_reader_says_how_many_batches_are_queued() -> None:
     reader, mean = read_in_a_program()
-    reader.decorate_paddle_reader(paddle.batch(samples, 2))
+    reader.decorate_paddle_reader(batch(samples, 2))
     assert reader.queue.size() == 0
     reader.start()
     until = time.monotonic() + 30
@@ -45,7 +47,7 @@ def test_a_reader_says_how_many_batches_are_queued() -> None:
 
 def test_a_run_without_start_says_that_the_reader_has_not_started() -> None:
     reader, mean = read_in_a_program()
-    reader.decorate_paddle_reader(paddle.batch(samples, 2))
+    reader.decorate_paddle_reader(batch(samples, 2))
     exe = fluid.Executor(fluid.CPUPlace())
     with pytest.raises(RunError, match=rf"reader '{reader.name}': .* has not started: call its start\(\)"):
         exe.run(fetch_list=[mean])
@@ -57,7 +59,7 @@ def test_a_run_without_start_says_that_the_reader_has_not_started() -> None:
 
 @pytest.mark.parametrize("size", [8.0, 16 / 2, 25 / 3, np.int64(8)])
 def test_a_size_that_came_of_a_division_makes_batches(size: float) -> None:
-    assert [len(each) for each in paddle.batch(samples, size)()] == [8, 8, 4]  # type: ignore[arg-type]
+    assert [len(each) for each in batch(samples, size)()] == [8, 8, 4]
     x, y = fluid.layers.data("x", [3]), fluid.layers.data("y", [1], dtype="int64")
     reader = fluid.io.PyReader([x, y], capacity=8 / 2)  # type: ignore[arg-type]
     reader.decorate_sample_generator(samples, batch_size=size, drop_last=False)  # type: ignore[arg-type]
@@ -66,16 +68,16 @@ def test_a_size_that_came_of_a_division_makes_batches(size: float) -> None:
 
 
 def drop_all() -> None:
-    assert list(paddle.batch(samples, 32, drop_last=True)()) == []
+    assert list(batch(samples, 32, drop_last=True)()) == []
 
 
 def nothing_to_read() -> None:
-    assert list(paddle.batch(lambda: iter(()), 4)()) == []
+    assert list(batch(lambda: iter(()), 4)()) == []
 
 
 def fewer_minibatches_than_places() -> None:
     feeder = fluid.DataFeeder([fluid.layers.data("x", [3]), fluid.layers.data("y", [1], dtype="int64")])
-    assert list(feeder.decorate_reader(paddle.batch(samples, 10), multi_devices=True, num_places=8)()) == []
+    assert list(feeder.decorate_reader(batch(samples, 10), multi_devices=True, num_places=8)()) == []
 
 
 def a_pass_of_a_program_without_a_batch() -> None:

@@ -11,7 +11,7 @@ import pytest
 import paddle.fluid as fluid
 from tests.runtime.fluid.transpiled_net import EPS, SERVERS, types
 
-Call = Callable[[fluid.DistributeTranspiler, Any, Any], None]
+Call = Callable[[Any, Any, Any], None]
 
 CALLS: dict[str, Call] = {
     "0.11": lambda t, ops, pairs: t.transpile(ops, pairs, 1, pservers=SERVERS, trainers=2),

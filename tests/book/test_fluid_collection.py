@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole scripts as they were written for Fluid: each trains alone, and those with roles as two trainers on two servers.
+
+They share nothing with each other, as scripts of users do not, and print a line "loss: x" for each step.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.runtime.fluid.remote.role_processes import ROOT, Processes
+
+HERE = Path(__file__).parent / "collection"
+SCRIPTS = sorted(each.stem for each in HERE.glob("*.py"))
+DEADLINE_S = 120
+
+# Losses of two trainers are those of one process up to rounding, and this much where that is not so by definition: Adam
+# does not see that a sum over half a batch is half as large but for its epsilon.
+DISTRIBUTED = {
+    "book_0_11": 1e-4,
+    "ctr_dnn": 0.02,
+    "din": 1e-3,
+    "gru4rec": 1e-3,
+    "ssr": 2e-3,
+    "tagspace": 1e-3,
+    "transformer": 2e-3,
+    "word2vec": 1e-3,
+}
+
+
+def losses_of(text: str) -> list[float]:
+    return [float(line.split()[1]) for line in text.splitlines() if line.startswith("loss: ")]
+
+
+def alone(script: str) -> list[float]:
+    done = subprocess.run(
+        [sys.executable, "-P", str(HERE / f"{script}.py")],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "runtime"), "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert done.returncode == 0, done.stderr
+    return losses_of(done.stdout)
+
+
+def together(script: str) -> list[list[float]]:
+    """Return the losses of each of two trainers with two servers."""
+    processes = Processes(2, 2, HERE / f"{script}.py")
+    # what the cloud of 0.11 and 0.12 said
+    processes.env |= {"PSERVERS": ",".join(processes.endpoints), "TRAINERS": "2"}
+    try:
+        for number, endpoint in enumerate(processes.endpoints):
+            own = {"PADDLE_TRAINING_ROLE": "PSERVER", "SERVER_ENDPOINT": endpoint}
+            processes.start("PSERVER", number, endpoint, None, **own)
+        for rank in range(2):
+            own = {"PADDLE_TRAINING_ROLE": "TRAINER", "PADDLE_INIT_TRAINER_ID": str(rank)}
+            processes.start("TRAINER", rank, "", None, **own)
+        outputs = processes.outputs()
+        codes = [each.returncode for each in processes.running]
+        assert codes == [0, 0, 0, 0], "\n".join(error for _, error in outputs)
+        return [losses_of(said) for said, _ in outputs[2:]]
+    finally:
+        processes.end()
+
+
+def assert_falls(losses: list[float]) -> None:
+    assert len(losses) >= 20
+    assert np.mean(losses[-5:]) < 0.9 * np.mean(losses[:5])
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_trains_alone(script: str) -> None:
+    assert_falls(alone(script))
+
+
+@pytest.mark.parametrize("script", DISTRIBUTED)
+def test_two_trainers_and_two_servers_have_the_losses_of_one_process(script: str) -> None:
+    found = np.mean(together(script), axis=0)
+    np.testing.assert_allclose(found, alone(script), rtol=DISTRIBUTED[script], atol=DISTRIBUTED[script])
+
+
+def test_two_trainers_with_batch_normalisation_of_their_own_train() -> None:
+    for losses in together("image_classification"):
+        assert_falls(losses)
