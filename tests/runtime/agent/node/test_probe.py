@@ -237,7 +237,9 @@ def test_the_code_of_a_workspace_is_told_without_its_data(idle: Node, tmp_path: 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a disk with few inodes")
-def test_too_few_inodes_are_a_problem_with_their_number(make_node: Callable[..., Node], tmp_path: Path) -> None:
+def test_too_few_inodes_are_a_problem_with_their_number(
+    make_node: Callable[..., Node], tmp_path: Path
+) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "nr_inodes=100,mode=0700", "tmpfs", str(disk)], check=True)
