@@ -20,6 +20,7 @@ def job(tmp_path: Path) -> Iterator[StagedJob]:
     for record in job.roster.all():
         record.traces.use()
     yield job
+    job.context.collector.close()
     job.console.close()
 
 
