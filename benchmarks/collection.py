@@ -231,8 +231,10 @@ class Bench:
         return Result(case, code, round(seconds, 2), compared, len(differing), has_cut, problem)
 
     def _clean(self, workspace: Path, roots: Path, place: Path) -> None:
-        for folder in (workspace, roots, place):
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(roots if workspace.is_relative_to(self._disk.path) else workspace, ignore_errors=True)
+        shutil.rmtree(
+            place, ignore_errors=True
+        )  # what is on the disk stays: ext4 passes by inodes freed lately
         for host in self._cluster.hosts if self._cluster is not None else ():
             for path in host.path(HOME).glob("JOB*"):
                 if path.name != CANARY_ID:

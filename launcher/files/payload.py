@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from launcher.files.wheels import Environment  # which brings packaging
 
 OUTPUT_NODE = 0
+FILES_BESIDE = 20  # the folders of the cache and of a job, its record and its first logs
 RATE_S = 5.0  # a rate is that of so long
 
 
@@ -73,6 +74,12 @@ class Payload:
         """What a node has to have room for: cache and job directory may each hold a copy."""
         share = self._share(node)
         return self._runtime.unpacked_bytes + 2 * (share.total_bytes if share else 0)
+
+    def files_for(self, node: Node) -> int:
+        """How many files and directories a node has to have room for; counted like the bytes."""
+        share = self._share(node)
+        copies = len(share.entries) + len(share.by_digest) if share else 0
+        return len(self._runtime.tree.entries) + copies + FILES_BESIDE
 
     def offer(self, node: Node, link: Link, hold: bool = False) -> dict[str, Dispatch]:
         """Begin to bring all trees to a node; the dispatches by tree.

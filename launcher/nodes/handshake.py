@@ -29,11 +29,13 @@ _MOST_PACKETS_A_SECOND = 1000  # where so many lines come that nobody reads them
 _SHORTEST_PACE_S, _USUAL_PACE_S = 0.01, 0.2
 
 
-def probe_of(plan: Plan, node: Node, need_bytes: int, gpus: bool = False) -> dict[str, Any]:
+def probe_of(
+    plan: Plan, node: Node, need_bytes: int = 0, need_files: int = 0, gpus: bool = False
+) -> dict[str, Any]:
     """The fields of `probe` for a node.
 
     Args:
-        need_bytes: what it must have room for.
+        need_bytes, need_files: what it must have room for.
         gpus: ask nvidia-smi too, which may take a second or two.
     """
     settings = plan.settings
@@ -48,6 +50,7 @@ def probe_of(plan: Plan, node: Node, need_bytes: int, gpus: bool = False) -> dic
         ],
         "modules": list(preflight.asked_modules(plan.mode, settings.cluster.wire, settings.job.bootstrap)),
         "need_bytes": need_bytes,
+        "need_files": need_files,
         "workspace": node.job_dir if settings.job.workspace is not None else None,
         "entry": (settings.job.entry.path or None)
         if settings.job.workspace is not None and is_trainer

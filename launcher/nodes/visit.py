@@ -95,7 +95,7 @@ class _Visit:
         record = self.roster.nodes[event.node_id]
         link = Link(event.node_id, record.name, event.stream, self._events, self._connector.reactor)
         record.connected(link, self._plan)
-        record.send("probe", **handshake.probe_of(self._plan, record.node, need_bytes=0, gpus=True))
+        record.send("probe", **handshake.probe_of(self._plan, record.node, gpus=True))
 
     def _connect_failed(self, event: ConnectFailed) -> None:
         self.roster.nodes[event.node_id].drop(event.error)

@@ -10,8 +10,8 @@ import threading
 from pathlib import Path
 from types import TracebackType
 
-SIZE_MB = 2048
-INODES = 400_000
+SIZE_MB = 8192  # most of it a hole
+INODES_PER_MB = 180
 
 
 class StallingDisk:
@@ -28,7 +28,7 @@ class StallingDisk:
         image = self._state / "image"
         with image.open("wb") as file:
             file.truncate(size_mb << 20)
-        options = ["-q", "-F", "-N", str(INODES), "-O", "^has_journal"]
+        options = ["-q", "-F", "-N", str(INODES_PER_MB * size_mb), "-O", "^has_journal"]
         subprocess.run(["mkfs.ext4", *options, str(image)], check=True, capture_output=True)
         subprocess.run(["mount", "-o", "loop", str(image), str(self.path)], check=True, capture_output=True)
         self._lock = threading.Lock()

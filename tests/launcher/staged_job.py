@@ -36,7 +36,11 @@ _TREES = {WORKSPACE: "/job", RUNTIME: "/runtime"}
 
 
 class Agent:
-    """A node that does at once what it is told, in place of the link to it."""
+    """A node that does at once what it is told, in place of the link to it.
+
+    Attributes:
+        list: what it lists in the end.
+    """
 
     key = None
     can_reconnect = False
@@ -47,6 +51,7 @@ class Agent:
         self.node_id = node_id
         self.started: list[str] = []
         self.is_mute = False
+        self.list = b"[]"
         self._events = events
 
     def send(self, kind: str, _body: bytes = b"", **fields: Any) -> None:
@@ -55,6 +60,10 @@ class Agent:
             self.say("started", proc=fields["proc"], pid=1)
         elif kind == "stop":
             self.say("stopped", procs=fields["procs"], left=[], killed=0)
+        elif kind == "bye":
+            self._events.put(MessageEvent(self.node_id, "listed", {"last": True}, self.list))
+        elif kind == "verified" and _body == b"[]":
+            self.say("goodbye", rest=None)
 
     def say(self, kind: str, **fields: Any) -> None:
         if self.is_mute:
@@ -76,6 +85,12 @@ class Engine:
     def connect(self, node_id: int, *where: object) -> float:
         self.asked.append(node_id)
         return time.monotonic()
+
+    def close(self) -> None:
+        pass
+
+    def join(self, _timeout_s: float) -> str:
+        return ""
 
 
 class StagedJob:
@@ -116,7 +131,7 @@ class StagedJob:
             unused,
         )
         self.dispatch = DispatchHandlers(self.context)
-        nodes = NodeHandlers(self.context, self.dispatch)
+        self.nodes = nodes = NodeHandlers(self.context, self.dispatch)
         processes = ProcessHandlers(self.context, self.dispatch)
         table = handlers(self.context, nodes, self.dispatch, processes)
         self.loop = Loop(self.events, self.roster, 30.0, table)

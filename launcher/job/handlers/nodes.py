@@ -88,8 +88,8 @@ class NodeHandlers:
                 "stop", procs=None, grace_s=0.0 if context.forced else self._settings.limits.stop_grace_s
             )
         elif record.said.answer is None:
-            need = context.payload.bytes_for(record.node)
-            record.send("probe", **handshake.probe_of(self._plan, record.node, need))
+            size, files = context.payload.bytes_for(record.node), context.payload.files_for(record.node)
+            record.send("probe", **handshake.probe_of(self._plan, record.node, size, files))
 
     def _resident(self, record: NodeRecord) -> dict[str, Any]:
         """The field of `hello` for an agent that is to wait here for the next job, if there is to be one."""

@@ -33,6 +33,12 @@ def free_bytes(path: str) -> int:
     return status.f_bavail * status.f_frsize
 
 
+def free_inodes(path: str) -> Optional[int]:
+    """How many files a user may still make where `path` is or would be; None where the file system counts none."""
+    status = os.statvfs(deepest(path))
+    return status.f_favail if status.f_files else None
+
+
 def size_text(count: float) -> str:
     """Bytes as people read them: "1 byte", "8.0 MB"."""
     for power, unit in ((30, "GB"), (20, "MB"), (10, "kB")):

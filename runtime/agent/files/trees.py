@@ -261,15 +261,24 @@ class Trees:
             self._fail(tree, request, name, "files", str(error))
             return
         self._arrivals.drop_all()
-        free = disk.free_bytes(self._root_dir)
+        free, inodes = disk.free_bytes(self._root_dir), disk.free_inodes(self._root_dir)
         lacking = sum(size for digest, size in tree.files.items() if not self._cache.has(digest, size))
-        missing = max(1, lacking + tree.size() - free)
-        text = "%s is full: %s free, %s more needed" % (
-            self._root_dir,
-            disk.size_text(free),
-            disk.size_text(missing),
-        )
-        self._fail(tree, request, name, "disk", text, missing_bytes=missing)
+        missing = lacking + tree.size() - free
+        if missing <= 0 and inodes is not None:  # room for bytes, and none for files
+            text = (
+                "%s has free inodes for %d more files only; remove files there, or name another ROOT_DIR"
+                % (
+                    self._root_dir,
+                    inodes,
+                )
+            )
+        else:
+            text = "%s is full: %s free, %s more needed" % (
+                self._root_dir,
+                disk.size_text(free),
+                disk.size_text(max(1, missing)),
+            )
+        self._fail(tree, request, name, "disk", text, missing_bytes=max(0, missing))
 
     def _fail(self, tree: Tree, request: str, name: str, reason: str, detail: str, **more: Any) -> None:
         tree.failed = True

@@ -63,7 +63,8 @@ class Probe:
         ports, modules = whole_numbers(fields, "ports"), texts(fields, "modules")
         entry, write_to = text_or_none(fields, "entry"), text_or_none(fields, "write_to")
         workspace = _workspace(text_or_none(fields, "workspace"), self._root_dir)
-        need, limit_s = number(fields, "need_bytes", 0), seconds(fields, "limit_s", PYTHON_LIMIT_S)
+        need, need_files = number(fields, "need_bytes", 0), number(fields, "need_files", 0)
+        limit_s = seconds(fields, "limit_s", PYTHON_LIMIT_S)
         if entry is not None:
             relative_path(entry)
         if chosen.problem:
@@ -88,7 +89,7 @@ class Probe:
         look.beside(
             "root_dir",
             partial(_root_dir, self._root_dir, marked, token, node_id),
-            self._root_dir_seen(look, need),
+            self._root_dir_seen(look, need, need_files),
         )
         for name, path in other_disks.items():
             look.beside(name, partial(storage.look, path, write=False), look.disk)
@@ -153,7 +154,7 @@ class Probe:
             storage.remove_mark(self._mark)
             self._mark = ""
 
-    def _root_dir_seen(self, look: "_Look", need: float) -> Callable[[str, Any], None]:
+    def _root_dir_seen(self, look: "_Look", need: float, need_files: float) -> Callable[[str, Any], None]:
         def seen(name: str, facts: Any) -> None:
             problem, unsafe = facts.pop("write_problem"), facts.pop("unsafe")
             self._mark = facts.pop("mark")
@@ -176,6 +177,17 @@ class Probe:
                     self._root_dir,
                     disk.size_text(free),
                     disk.size_text(need),
+                )
+                look.problems.append(["disk", text])
+            inodes = facts["free_inodes"]
+            if inodes is not None and inodes < need_files:
+                text = (
+                    "%s has free inodes for %d more files, %d needed; remove files, or name another ROOT_DIR"
+                    % (
+                        self._root_dir,
+                        inodes,
+                        need_files,
+                    )
                 )
                 look.problems.append(["disk", text])
             look.found.update(free_bytes=free, writable=problem is None)

@@ -270,3 +270,71 @@ def test_holes_are_not_sent(node: Node, job: Path) -> None:
     assert (chunks[0][0], chunks[0][1]) == (0, b"begin")
     assert chunks[-1] == (1 << 40, b"")
     assert sum(len(event.body) for event in node.messages("file")) < 1 << 20
+
+
+def rows(node: Node) -> dict[str, list[object]]:
+    """The agent's list after a `bye`."""
+    node.link.send("bye", grace_s=0.1, drain_s=20.0)
+    node.expect("goodbye", rest=None)
+    return {str(row[0]): row[1:] for row in node.rows}
+
+
+def test_a_file_whose_middle_changed_while_it_grew_is_listed_and_sent_as_it_is(node: Node, job: Path) -> None:
+    """As a data base in log/: neither its beginning nor the end of what was sent shows it."""
+    path = job / "log/data"
+    path.write_bytes(b"a" * 60_000)
+    arrived(node, "log/data", b"a" * 60_000)
+    with path.open("r+b") as file:
+        file.seek(30_000)
+        file.write(b"B")
+        file.seek(60_000)
+        file.write(b"c" * 10)
+    node.until(lambda _: len(node.files["log/data"]) == 60_010, 20, "what it grew by")
+    listed = rows(node)
+    assert node.files["log/data"] == path.read_bytes()
+    assert listed["log/data"][:2] == ["file", 60_010]
+
+
+def test_what_the_launcher_does_not_have_is_sent_and_listed_again(node: Node, job: Path) -> None:
+    for name in ("v", "w"):
+        (job / f"output/{name}").write_bytes(name.encode())
+        arrived(node, f"output/{name}", name.encode())
+    node.verifying = False
+    node.link.send("bye", grace_s=0.1, drain_s=20.0)
+    node.expect("listed", last=True)
+    node.rows.clear()
+    node.files.clear()
+    node.verifying = True
+    node.link.send("verified", b'["output/w"]', last=True)
+    node.expect("goodbye", rest=None)
+    assert node.files == {"output/w": b"w"}
+    assert [row[0] for row in node.rows] == ["output/w"]
+
+
+def test_links_count_in_the_window_too(node: Node, job: Path) -> None:
+    node.acking = False
+    (job / "output/w").write_bytes(b"w")
+    for number in range(3000):
+        (job / f"output/l{number}").symlink_to("w")
+    node.expect("link")
+    node.link.send("ping", seq=1)
+    node.expect("pong", seq=1)
+    node.link.send("ping", seq=2)
+    node.expect("pong", seq=2)
+    assert len(node.messages("link")) <= WINDOW >> 10
+    node.acking = True
+    node.link.send("ack", bytes=WINDOW)
+    assert sum(row[0] == "link" for row in rows(node).values()) == 3000
+
+
+def test_a_file_that_cannot_be_read_is_listed_as_lost(node: Node, job: Path) -> None:
+    deep = job / "log"
+    descriptor = os.open(deep, os.O_RDONLY)
+    for _ in range(20):  # longer than any path that can be opened by its name
+        os.mkdir("d" * 250, dir_fd=descriptor)
+        below = os.open("d" * 250, os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    os.close(os.open("f", os.O_CREAT | os.O_WRONLY, dir_fd=descriptor))
+    os.close(descriptor)
+    assert [row[2] for row in rows(node).values() if row[0] == "lost"] == ["File name too long"]

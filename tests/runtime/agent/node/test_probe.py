@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -232,3 +234,21 @@ def test_the_code_of_a_workspace_is_told_without_its_data(idle: Node, tmp_path: 
     second = probe(idle, workspace=str(workspace), entry="run", code=True)["facts"]["code"]
     assert [path for path in first if first[path] != second[path]] == ["train.py"]
     assert "code" not in probe(idle, workspace=str(workspace), entry="run")["facts"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a disk with few inodes")
+def test_too_few_inodes_are_a_problem_with_their_number(
+    make_node: Callable[..., Node], tmp_path: Path
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "nr_inodes=100,mode=0700", "tmpfs", str(disk)], check=True)
+    try:
+        node = make_node()
+        node.root = disk
+        node.greet()
+        ((kind, text),) = probe(node, need_files=1000)["problems"]
+        assert kind == "disk"
+        assert re.match(rf"{disk} has free inodes for \d\d more files, 1000 needed", text)
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
