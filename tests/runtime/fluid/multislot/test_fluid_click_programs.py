@@ -29,7 +29,7 @@ def slots_of_contexts() -> tuple[list[Any], Callable[[np.random.Generator], str]
     def line(rng: np.random.Generator) -> str:
         ids = [rng.integers(0, IDS, rng.integers(1, 3)).tolist() for _ in range(FIELDS)]
         click = int(taste[ids[0]].sum() > 0)
-        every = sum(ids, [])  # noqa: RUF017
+        every = [each for part in ids for each in part]
         parts = [rng.standard_normal(3).round(3).tolist(), *ids, every, [click]]
         return " ".join(str(token) for part in parts for token in (len(part), *part))
 
