@@ -161,7 +161,8 @@ def test_a_preprocessor_runs_its_layers_on_each_batch(tmp_path: Path) -> None:
     total = fluid.layers.reduce_sum(x)
     exe = started()
     found = one_pass(exe, [x, ids])
-    assert found[0] == ([[1, 1], [11, -9]], [0, 1, 1], [[1, 2]])
+    wanted: Batch = ([[1, 1], [11, -9]], [0, 1, 1], [[1, 2]])
+    assert found[0] == wanted
     reader.reset()
     assert [float(exe.run(fetch_list=[total])[0]) for _ in range(2)] == [4.0, 4.0]
     empty = fluid.layers.Preprocessor(made)
