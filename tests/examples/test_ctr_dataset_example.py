@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,7 +82,7 @@ def test_real_clicks_are_parsed_as_by_a_loop(example: Path, tmp_path: Path) -> N
     with fluid.program_guard(fluid.Program(), fluid.Program()):
         dense = fluid.layers.data("dense_input", [13])
         ids = [fluid.layers.data(name, [1], dtype="int64", lod_level=1) for name in names]
-        made = fluid.DatasetFactory().create_dataset("InMemoryDataset")
+        made: Any = fluid.DatasetFactory().create_dataset("InMemoryDataset")
         made.set_use_var([dense, *ids, fluid.layers.data("label", [1], dtype="int64")])
     made.set_batch_size(1000)
     made.set_filelist([str(tmp_path / "text")])

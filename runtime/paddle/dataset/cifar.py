@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from paddle.dataset.archive import members
 from paddle.dataset.download import download
 from paddle.dataset.errors import DatasetError
+from paddle.dataset.records import convert as convert_reader
 from paddle.reader import pickled
 from paddle.reader.decorator import Reader
 
@@ -52,6 +53,14 @@ def fetch() -> None:
     """Puts both files into the cache."""
     for url, md5 in (CIFAR10, CIFAR100):
         download(url, "cifar", md5)
+
+
+def convert(path: str) -> None:
+    """Writes all readers to recordio files of 1,000 samples in a folder, under the original's names."""
+    convert_reader(path, train100(), 1000, "cifar_train100")
+    convert_reader(path, test100(), 1000, "cifar_test100")
+    convert_reader(path, train10(), 1000, "cifar_train10")
+    convert_reader(path, test10(), 1000, "cifar_test10")
 
 
 def _reader(source: tuple[str, str], part: str) -> Reader[Sample]:

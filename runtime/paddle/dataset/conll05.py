@@ -15,6 +15,7 @@ from pathlib import Path
 from paddle.dataset.archive import members, telling_damage
 from paddle.dataset.download import download
 from paddle.dataset.errors import DatasetError
+from paddle.dataset.records import convert as convert_reader
 from paddle.reader.decorator import Reader
 
 DATA = ("http://www.cs.upc.edu/~srlconll/conll05st-tests.tar.gz", "387719152ae52d60422c016e92a742fc")
@@ -69,6 +70,12 @@ def fetch() -> None:
     """Puts all files into the cache."""
     for url, md5 in (DATA, WORDS, VERBS, LABELS, EMBEDDING):
         download(url, "conll05", md5)
+
+
+def convert(path: str) -> None:
+    """Writes all readers to recordio files of 1,000 samples in a folder, under the original's names."""
+    convert_reader(path, test(), 1000, "conl105_train")
+    convert_reader(path, test(), 1000, "conl105_test")
 
 
 def _sample(

@@ -14,6 +14,7 @@ from typing import Any
 
 from paddle.dataset.archive import members
 from paddle.dataset.download import download
+from paddle.dataset.records import convert as convert_reader
 from paddle.errors import ConfigError
 from paddle.reader.decorator import Reader
 
@@ -74,6 +75,13 @@ def test(
 def fetch() -> None:
     """Puts the file into the cache."""
     download(URL, "imikolov", MD5)
+
+
+def convert(path: str) -> None:
+    """Writes all readers to recordio files of 1,000 samples in a folder, under the original's names."""
+    words = build_dict()
+    convert_reader(path, train(words, 5), 1000, "imikolov_train")
+    convert_reader(path, test(words, 5), 1000, "imikolov_test")
 
 
 def _reader(member: str, word_idx: dict[str, int], n: int, data_type: DataType) -> Reader[tuple[Any, ...]]:

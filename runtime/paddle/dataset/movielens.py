@@ -18,6 +18,7 @@ from typing import Any
 from paddle.dataset.archive import telling_damage
 from paddle.dataset.download import download
 from paddle.dataset.errors import DatasetError
+from paddle.dataset.records import convert as convert_reader
 from paddle.reader.decorator import Reader
 
 URL = "http://files.grouplens.org/datasets/movielens/ml-1m.zip"
@@ -111,6 +112,12 @@ def max_job_id() -> int:
 def fetch() -> None:
     """Puts the file into the cache."""
     _path()
+
+
+def convert(path: str) -> None:
+    """Writes all readers to recordio files of 1,000 samples in a folder, under the original's names."""
+    convert_reader(path, train(), 1000, "movielens_train")
+    convert_reader(path, test(), 1000, "movielens_test")
 
 
 def _path() -> str:

@@ -120,7 +120,9 @@ def open_files(
     return FileReader(lambda: iter(buffered(lambda: _checked(file_names, dtypes), max(buffer_size, 1))()))
 
 
-@operator("create_random_data_generator", "-> Out", attrs={"low": float, "high": float, **_SHAPES})
+@operator(
+    "create_random_data_generator", "-> Out", attrs={"low": float, "high": float, **_SHAPES}, has_effect=True
+)
 def create_random_data_generator(
     *,
     low: float,

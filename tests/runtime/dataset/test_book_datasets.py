@@ -17,6 +17,7 @@ import pytest
 import paddle.v2 as paddle
 from paddle.dataset import DatasetError, cifar, conll05, imdb, imikolov, mnist, movielens, uci_housing, wmt14
 from paddle.errors import ConfigError
+from paddle.reader import creator
 from tests.runtime.dataset.data_files import cifar_batch, put, tar_of
 
 PICTURES = (np.arange(2 * 3072) % 251).astype(np.uint8).reshape(2, 3072)
@@ -46,6 +47,27 @@ def test_cifar_100_gives_fine_labels_of_train_and_test_apart(empty_home: Path) -
     put(empty_home, "cifar/cifar-100-python.tar.gz", tar_of(files))
     assert [label for _, label in cifar.train100()()] == [49, 33]
     assert [label for _, label in cifar.test100()()] == [99]
+
+
+def test_a_data_set_is_converted_to_recordio_files(empty_home: Path, tmp_path: Path) -> None:
+    names = [f"cifar-10-batches-py/{name}" for name in ("data_batch_1", "test_batch")]
+    batches = dict(zip(names, (cifar_batch(PICTURES, [6, 9]), cifar_batch(PICTURES[:1], [3])), strict=True))
+    put(empty_home, "cifar/cifar-10-python.tar.gz", tar_of(batches))
+    fine = {
+        f"cifar-100-python/{part}": cifar_batch(PICTURES, [49, 33], b"fine_labels")
+        for part in ("train", "test")
+    }
+    put(empty_home, "cifar/cifar-100-python.tar.gz", tar_of(fine))
+    cifar.convert(str(tmp_path / "out"))
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "cifar_test10-00000",
+        "cifar_test100-00000",
+        "cifar_train10-00000",
+        "cifar_train100-00000",
+    ]
+    (picture, label), (_, second) = creator.recordio(f"{tmp_path}/out/cifar_train10-*")()
+    assert (label, second) == (6, 9)
+    np.testing.assert_array_equal(picture, next(iter(cifar.train10()()))[0])
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4])

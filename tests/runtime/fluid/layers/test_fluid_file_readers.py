@@ -161,16 +161,20 @@ def test_a_preprocessor_runs_its_layers_on_each_batch(tmp_path: Path) -> None:
     total = fluid.layers.reduce_sum(x)
     exe = started()
     found = one_pass(exe, [x, ids])
-    assert found[0] == ([[1, 1], [11, -9]], [0, 1, 1], [[1, 2]])
+    wanted: Batch = ([[1, 1], [11, -9]], [0, 1, 1], [[1, 2]])
+    assert found[0] == wanted
     reader.reset()
-    assert [float(exe.run(fetch_list=[total])[0]) for _ in range(2)] == [4, 4]
+    assert [float(exe.run(fetch_list=[total])[0]) for _ in range(2)] == [4.0, 4.0]
     empty = fluid.layers.Preprocessor(made)
-    inside: Any = empty.block()
-    inside.__enter__()
     with pytest.raises(ValueError, match=r"call inputs\(\) and outputs\(\) inside it"):
-        inside.__exit__(None, None, None)
+        fill(empty)
     with pytest.raises(ValueError, match="call it inside"):
         empty.inputs()
+
+
+def fill(preprocessor: fluid.layers.Preprocessor) -> None:
+    with preprocessor.block():
+        """Nothing."""
 
 
 def test_random_data_feeds_a_net_without_end() -> None:
@@ -264,3 +268,14 @@ def test_files_that_do_not_fit_are_named(tmp_path: Path) -> None:
     py_reader: Any = fluid.layers.py_reader(4, [[-1, 1]], ["float32"])
     with pytest.raises(ValueError, match=r"paddle\.reader\.shuffle and paddle\.batch"):
         fluid.layers.shuffle(py_reader, 8)
+
+
+def test_a_model_for_inference_that_opens_files_is_refused(tmp_path: Path) -> None:
+    x = fluid.layers.data("x", [2])
+    fluid.io.save_inference_model(str(tmp_path / "model"), ["x"], [x * 2.0], started())
+    program = fluid.Program.parse_from_string((tmp_path / "model/__model__").read_bytes())
+    with fluid.program_guard(fluid.Program(), program):
+        fluid.layers.open_recordio_file(write(tmp_path / "x.recordio", 4), **FIELDS)
+    (tmp_path / "model/__model__").write_bytes(program.serialize_to_string())
+    with pytest.raises(core.EnforceNotMet, match="'create_recordio_file_reader' acts outside of it"):
+        fluid.io.load_inference_model(str(tmp_path / "model"), started())

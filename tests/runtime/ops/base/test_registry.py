@@ -58,7 +58,9 @@ def test_operators_are_found_in_a_zip_file_and_compiled_loops_wait_until_they_ar
     )
     place, count, compiled = done.stdout.split()
     assert place.startswith(archive)
-    assert (int(count), compiled) == (len(registered()), "False")
+    # Those that open files for Fluid's programs are not among the families.
+    families = [op for op in registered() if lookup(op).kernel.__module__.startswith("paddle.ops.")]
+    assert (int(count), compiled) == (len(families), "False")
 
 
 def test_a_type_is_registered_once() -> None:
