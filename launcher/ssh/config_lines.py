@@ -60,6 +60,11 @@ class ConfigLine:
     keyword: str
     rest: str
 
+    @property
+    def has_variables(self) -> bool:
+        """Whether a token or a variable stands in it, which only `ssh` itself replaces in an Include."""
+        return "%" in self.rest or "$" in self.rest
+
     def error(self, what: str) -> ConfigError:
         """An error that names the line."""
         return ConfigError(f"{self.path} line {self.number}: {what}")
@@ -112,9 +117,9 @@ class ConfigFile:
             ConfigError: its names have variables, or are searched in another folder than its author expects.
         """
         found: list[Path] = []
+        if line.has_variables:
+            raise line.error(f"Include {line.rest}: variables are not supported without `ssh`")
         for word in line.words():
-            if "%" in word or "$" in word:
-                raise line.error(f"Include {word}: variables are not supported without `ssh`")
             name = f"{home()}{word[1:]}" if word == "~" or word.startswith("~/") else os.path.expanduser(word)
             names = sorted(glob.glob(os.path.join(self.folder, name)))
             if not names and glob.glob(os.path.join(self.path.parent, name)):
@@ -175,7 +180,7 @@ def all_lines(config: Path) -> list[ConfigLine]:
 def _with_included(file: ConfigFile, path: Path, depth: int) -> Iterator[ConfigLine]:
     for line in lines(path):
         yield line
-        if line.keyword == "include":
+        if line.keyword == "include" and not line.has_variables:
             if depth == MAX_DEPTH:
                 raise line.error("files include each other without end")
             for included in file.included(line):
@@ -184,7 +189,11 @@ def _with_included(file: ConfigFile, path: Path, depth: int) -> Iterator[ConfigL
 
 def has_effect(given: Sequence[ConfigLine]) -> bool:
     """Whether any line may make a difference to a login of the default client."""
-    return any(line.keyword not in WITHOUT_EFFECT and line.keyword not in _STRUCTURE for line in given)
+    return any(
+        line.keyword not in WITHOUT_EFFECT
+        and (line.keyword not in _STRUCTURE or (line.keyword == "include" and line.has_variables))
+        for line in given
+    )
 
 
 def digest(config: Path) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -25,8 +26,14 @@ _asking = threading.Lock()
 
 
 def is_usable() -> bool:
-    """Whether PATH has an OpenSSH of 8.0 or newer."""
+    """Whether PATH has an OpenSSH of 8.0 or newer, and this user an account, which it needs."""
     path = shutil.which(PROGRAM) or ""
+    with contextlib.suppress(KeyError):
+        return bool(pwd.getpwuid(os.getuid())) and _is_answering(path)
+    return False
+
+
+def _is_answering(path: str) -> bool:
     with _asking:  # one question, not one for each thread
         return _is_new_enough(path)
 

@@ -60,7 +60,7 @@ class _Race:
         self._greeting = greeting
         self._waiting: dict[int, socket.socket] = {}
         self._poll = select.poll()
-        self._was_accepted = False
+        self._greeted: set[socket.socket] = set()
 
     def __enter__(self) -> _Race:
         return self
@@ -76,7 +76,7 @@ class _Race:
 
     def late(self) -> OSError:
         """The error where time is over."""
-        return SilentError() if self._was_accepted else TimeoutError("timed out")
+        return SilentError() if self._greeted else TimeoutError("timed out")
 
     def begin(self, address: str) -> None:
         """Begin to connect."""
@@ -110,13 +110,15 @@ class _Race:
 
     def _step(self, connection: socket.socket) -> bool:
         """Go on with a connection; whether there is an answer."""
+        if connection not in self._greeted:
+            connection.send(self._greeting)  # raises the reason where there is no connection
+            self._greeted.add(connection)
+            self._poll.modify(connection, select.POLLIN)
+            return False
         try:
             if connection.recv(1, socket.MSG_PEEK):
                 return True
         except BlockingIOError:
-            connection.send(self._greeting)
-            self._was_accepted = True
-            self._poll.modify(connection, select.POLLIN)
             return False
         raise ConnectionResetError(errno.ECONNRESET, "closed before the server said anything")
 

@@ -71,6 +71,8 @@ class Routes:
             try:
                 found.set_result(host_config(host, self._options(host, node, way), self._lines))
             except BaseException as error:  # noqa: BLE001 - all who wait get it, whatever it is
+                with self._lock:
+                    del self._found[host, way]  # the next one asks again
                 found.set_exception(error)
         try:
             return found.result()

@@ -13,6 +13,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import pytest
 
 from launcher.connection.bootstrap import agent_bootstrap
 from launcher.connection.link import Link, LinkLost
+from launcher.ssh.resolver import open_tcp
 from tests.launcher.login_server import LoginServer
 from tests.launcher.logins import BOTH, Client, hello, url
 
@@ -107,6 +109,23 @@ def test_a_login_succeeds_although_its_first_connections_are_lost(
     assert time.monotonic() - began < 12
     assert hello(stream)["user"] == server.user
     assert path.came == len(fates) + 1
+
+
+def test_a_server_that_speaks_first_is_greeted_all_the_same() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+
+        def greeted() -> bytes:
+            peer, _ = listener.accept()
+            with peer:
+                peer.sendall(b"SSH-2.0-test\r\n")
+                peer.settimeout(20)
+                return peer.recv(100)
+
+        for _ in range(300):
+            came = pool.submit(greeted)
+            with open_tcp("127.0.0.1", listener.getsockname()[1], 20.0, b"hello") as connection:
+                assert connection.recv(100) == b"SSH-2.0-test\r\n"
+            assert came.result(30) == b"hello"
 
 
 def lost(client: Client, server: LoginServer) -> str:
