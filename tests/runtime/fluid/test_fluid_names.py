@@ -51,9 +51,9 @@ def fails_in_an_operator(exe: fluid.Executor) -> None:
     exe.run(feed={"ids": np.array([[7]])}, fetch_list=[table])
 
 
-def fed_another_shape(exe: fluid.Executor) -> None:
+def fed_another_dtype(exe: fluid.Executor) -> None:
     exe.run(
-        feed={"x": np.ones((2, 3), "float32")}, fetch_list=[fluid.layers.mean(fluid.layers.data("x", [4]))]
+        feed={"x": np.ones((2, 4), "float64")}, fetch_list=[fluid.layers.mean(fluid.layers.data("x", [4]))]
     )
 
 
@@ -63,11 +63,11 @@ def without_first_values(exe: fluid.Executor) -> None:
 
 
 def built_of_what_does_not_fit(exe: fluid.Executor) -> None:
-    fluid.layers.elementwise_add(fluid.layers.data("x", [4]), fluid.layers.data("y", [3]))
+    fluid.layers.elementwise_add(fluid.layers.data("x", [4]), fluid.layers.data("y", [4, 3, 2]))
 
 
 @pytest.mark.parametrize(
-    "fails", [fails_in_an_operator, fed_another_shape, without_first_values, built_of_what_does_not_fit]
+    "fails", [fails_in_an_operator, fed_another_dtype, without_first_values, built_of_what_does_not_fit]
 )
 def test_what_fails_is_caught_as_the_original_error(fails: Callable[[fluid.Executor], None]) -> None:
     with pytest.raises(core.EnforceNotMet):

@@ -17,11 +17,11 @@ class ProgramDesc:
 
     def serialize_to_string(self) -> bytes:
         """Return the program as the original's ProgramDesc."""
-        return self._program.serialize_to_string()
+        return bytes(self._program.serialize_to_string())
 
     def num_blocks(self) -> int:
         """Return how many blocks it has."""
-        return self._program.num_blocks
+        return int(self._program.num_blocks)
 
     def block(self, index: int) -> BlockDesc:
         """Return one block."""
@@ -49,7 +49,7 @@ class BlockDesc:
 
     def has_var(self, name: str | bytes) -> bool:
         """Return whether it has the variable."""
-        return self._block.has_var(name.decode() if isinstance(name, bytes) else name)
+        return bool(self._block.has_var(name.decode() if isinstance(name, bytes) else name))
 
     def all_vars(self) -> list[VariableDesc]:
         """Return all variables."""
@@ -71,7 +71,7 @@ class OpDesc:
 
     def type(self) -> str:
         """Return its type."""
-        return self._op.type
+        return str(self._op.type)
 
     def input_names(self) -> list[str]:
         """Return its input slots."""
@@ -91,7 +91,7 @@ class OpDesc:
 
     def attr_names(self) -> list[str]:
         """Return the names of its attributes."""
-        return self._op.attr_names
+        return list(self._op.attr_names)
 
 
 class VariableDesc:
@@ -102,7 +102,7 @@ class VariableDesc:
 
     def name(self) -> str:
         """Return its name."""
-        return self._variable.name
+        return str(self._variable.name)
 
     def shape(self) -> list[int]:
         """Return its sizes."""
@@ -114,15 +114,15 @@ class VariableDesc:
 
     def type(self) -> VarType:
         """Return what it is."""
-        return self._variable.type
+        return VarType(self._variable.type)
 
     def persistable(self) -> bool:
         """Return whether it lives from run to run."""
-        return self._variable.persistable
+        return bool(self._variable.persistable)
 
     def lod_level(self) -> int:
         """Return the depth of its sequences."""
-        return self._variable.lod_level
+        return int(self._variable.lod_level)
 
     def set_shape(self, shape: Sequence[int]) -> None:
         """Set its sizes."""

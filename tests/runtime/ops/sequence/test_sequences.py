@@ -204,7 +204,7 @@ def test_an_input_without_sequences_is_refused() -> None:
 
 @pytest.mark.parametrize("lod", [[[0, 2, 1]], [[1, 3]], [[0, 2]], [[0, 1], [0, 2, 3]]])
 def test_offsets_that_do_not_fit_the_rows_are_refused(lod: list[list[int]]) -> None:
-    with pytest.raises(InputError, match="expected offsets ascending from 0"):
+    with pytest.raises(InputError, match="must be 0 or more and add up to"):
         LoDArray(np.ones((3, 1)), tuple(np.array(level) for level in lod))
 
 
