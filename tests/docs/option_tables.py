@@ -74,8 +74,11 @@ def of_programs() -> frozenset[str]:
     found = set()
     for _, tree in modules():
         for node in ast.walk(tree):
-            is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-            if is_call and node.func.attr == "add_argument":
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr == "add_argument"
+            ):
                 found |= {one for each in node.args for one in named(_text(each))}
             if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In):  # "--quick" in sys.argv
                 found |= set(named(_text(node.left)))

@@ -187,13 +187,9 @@ def whole(program: Program) -> str:
 
     source = put_in(program.source)
     for text in program.written:
-        source = re.sub(
-            r"^( *)\.\.\.$",
-            lambda found, text=text: textwrap.indent(put_in(text), found[1]),
-            source,
-            count=1,
-            flags=re.MULTILINE,
-        )
+        gap = re.search(r"^( *)\.\.\.$", source, re.MULTILINE)
+        assert gap is not None, f"{program.page} has fewer lines `...`"
+        source = source[: gap.start()] + textwrap.indent(put_in(text), gap[1]) + source[gap.end() :]
     return source.replace(*program.instead) if program.instead[0] else source
 
 

@@ -84,7 +84,7 @@ def test_endless_noise_is_an_error() -> None:
         (struct.pack("!IQ", 1, 0) + b"{", "no JSON"),
         (struct.pack("!IQ", 2, 0) + b"\xff\xff", "no JSON"),
         (struct.pack("!IQ", 100_000, 0) + b"[" * 100_000, "no JSON"),
-        (struct.pack("!IQ", 2, 0) + b"[]", "no agent says"),
+        (struct.pack("!IQ", 2, 0) + b"[]", "no JSON: expected a JSON object"),
         (struct.pack("!IQ", 2, 0) + b"{}", "no agent says"),
         (struct.pack("!IQ", 16, 0) + b'{"kind":"launch"', "no JSON"),
         (struct.pack("!IQ", 15, 0) + b'{"kind":"spam"}', "no agent says 'spam'"),
