@@ -117,10 +117,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", metavar="FAULT,...", help="of " + ", ".join(faults(str)))
     parser.add_argument("--json", type=Path, metavar="FILE")
     given = parser.parse_args(argv)
-    if (
-        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    ):  # as of what a shell runs in the background: jobs inherit it
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A shell starts background jobs with INT ignored, nohup with HUP, and jobs inherit both; TERM must unmount the disk.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     only = [word for word in given.only.split(",") if word]
     if strange := [word for word in only if word not in faults(str)]:
         parser.error(f"--only: {strange[0]!r}: expected one of {', '.join(faults(str))}")
