@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", metavar="FAULT,...", help="of " + ", ".join(faults(str)))
     parser.add_argument("--json", type=Path, metavar="FILE")
     given = parser.parse_args(argv)
-    # A shell starts background jobs with INT ignored, nohup with HUP, and jobs inherit both; TERM must unmount the disk.
+    # Shells start background jobs with INT ignored, nohup with HUP, and jobs inherit both. TERM must unmount the disk.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
