@@ -66,7 +66,7 @@ def read_hostfile(path: Path) -> HostList:
         raise ConfError(
             str(path),
             "hostfiles in YAML or JSON are not supported. List the hosts one per line, or write an inventory in INI "
-            f"form; `ansible all -i {path} --list-hosts` prints the hosts of an inventory",
+            "form",
         )
     is_inventory = any(_SECTION.fullmatch(line.strip()) for line in lines) or "ansible_" in text
     found = _inventory(path, lines) if is_inventory else _slots(path, _read(path, lines))

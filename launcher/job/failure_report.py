@@ -28,7 +28,7 @@ NAMES = 3
 LAST_WORDS = 200
 
 
-_CONVERT = "`2to3 -w train.py` rewrites most of a script for Python 2 (docs/v2-api.md)"
+_CONVERT = "`2to3 -w train.py` rewrites most of a script for Python 2 (`paddle.py help v2-api`)"
 
 _REMEDIES = tuple(
     (re.compile(pattern), text)
