@@ -21,6 +21,7 @@ from launcher.system import bounded_file
 LIMIT = 1 << 20  # bytes
 EXPECTED = "expected `host slots=N`, one per line"
 _SLOTS = re.compile(r"[0-9]{1,5}")
+_OTHER_FORM = re.compile(r"(?:[ \t]*(?:#.*)?\n)*(?:---[ \t]*\n|\{|[\w-]+:[ \t]*\n[ \t]+\S)")
 _SECTION = re.compile(r"\[([^\s:\[\]]+)(?::(children|vars|hosts))?\]")
 _ITEM = re.compile(r"""([^\s=]+)(?:\s*(=)\s*("[^"]*"|'[^']*'|[^\s"']\S*|(?=\s|$)))?""")
 _COUNT_NAMES = ("slots", "max_slots", "max-slots")
@@ -61,6 +62,12 @@ def read_hostfile(path: Path) -> HostList:
     except ValueError as error:
         raise ConfError(str(path), f"the hostfile cannot be read: {error}; {EXPECTED}, in UTF-8") from error
     lines = text.splitlines()
+    if _OTHER_FORM.match("\n".join(lines)):
+        raise ConfError(
+            str(path),
+            "hostfiles in YAML or JSON are not supported. List the hosts one per line, or write an inventory in INI "
+            "form",
+        )
     is_inventory = any(_SECTION.fullmatch(line.strip()) for line in lines) or "ansible_" in text
     found = _inventory(path, lines) if is_inventory else _slots(path, _read(path, lines))
     if not found.hosts:

@@ -28,13 +28,31 @@ NAMES = 3
 LAST_WORDS = 200
 
 
+_CONVERT = "`2to3 -w train.py` rewrites most of a script for Python 2 (`paddle.py help v2-api`)"
+
 _REMEDIES = tuple(
     (re.compile(pattern), text)
     for pattern, text in (
         # what scripts written for Python 2 die of
         (
             r"^SyntaxError: Missing parentheses in call to 'print'",
-            "in Python 3 print is a function: print(x)",
+            f"in Python 3 print is a function: print(x); {_CONVERT}",
+        ),
+        (
+            r"^SyntaxError: (?:leading zeros in decimal integer|multiple exception types must be parenthesized"
+            r"|(?:Function|Lambda expression) parameters cannot be parenthesized|Missing parentheses in call to 'exec')"
+            r"|^TypeError: unsupported operand type\(s\) for >>: 'builtin_function_or_method'"
+            r"|^AttributeError: .* has no attribute '(?:has_key|iteritems|itervalues|iterkeys|izip|imap|maxint)'",
+            f"this line is Python 2; {_CONVERT}",
+        ),
+        (
+            r"^TabError: inconsistent use of tabs and spaces",
+            "in Python 3 a tab is not eight spaces: `expand -t 8 train.py` prints the script without tabs",
+        ),
+        (
+            r"^TypeError: '(?:map|filter|zip|dict_keys|dict_values|dict_items)' object is not subscriptable"
+            r"|^TypeError: object of type '(?:map|filter|zip)' has no len\(\)",
+            "in Python 3 map, filter, zip, keys, values and items are not lists: list(map(f, x))",
         ),
         (
             r"^TypeError: write\(\) argument must be str, not bytes",
@@ -50,17 +68,19 @@ _REMEDIES = tuple(
             "in Python 3 `/` gives a float, and `//` the whole number that sizes and counts need",
         ),
         (
-            r"^NameError: name '(xrange|unicode|raw_input|basestring|long)' is not defined",
-            "{0} is a name of Python 2; Python 3 has range, str, input and int",
+            r"^NameError: name '(xrange|unicode|raw_input|basestring|long|reduce|unichr|execfile|file|cmp)' is not "
+            r"defined",
+            f"{{0}} is a name of Python 2; Python 3 has range, str, input and int; {_CONVERT}",
         ),
         (
             r"^ModuleNotFoundError: No module named '(cPickle|Queue|StringIO|cStringIO|ConfigParser|urllib2)'",
-            "{0} is a module of Python 2; Python 3 has pickle, queue, io, configparser and urllib.request",
+            "{0} is a module of Python 2; Python 3 has pickle, queue, io, configparser and urllib.request; "
+            f"{_CONVERT}",
         ),
         (
             r"^ModuleNotFoundError: No module named '([\w.]+)'",
-            "the nodes' Python has no {0}: install it there, put it into the workspace, or name its package in "
-            "requirements.txt and give --bootstrap",
+            "the nodes' Python has no {0}: install it there, name a Python that has it (PYTHON in conf.py), put it "
+            "into the workspace, or name its package in requirements.txt and give --bootstrap",
         ),
         (
             r"^FileNotFoundError: \[Errno 2\] No such file or directory: '([^/'][^']*)'",

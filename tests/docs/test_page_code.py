@@ -202,8 +202,9 @@ def python_with(module: str) -> str:
         )
     has_it = importlib.util.find_spec(module) is not None
     python = sys.executable if has_it else named
-    if subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False).returncode:
-        pytest.skip(f"{python} has no {module}")
+    imports = f"import numpy, zmq, {module}"
+    if subprocess.run([python, "-c", imports], capture_output=True, check=False).returncode:
+        pytest.skip(f"{python} cannot run `{imports}`")
     return python
 
 

@@ -23,7 +23,7 @@ class Topology:
 
     def __init__(self, layers: Layers, extra_layers: Layers | None = None) -> None:
         self.layers = _listed(layers)
-        extra = [] if extra_layers is None else _listed(extra_layers)
+        extra = _listed(extra_layers, or_none=True)
         if not self.layers:
             raise UsageError("Topology needs at least one layer")
         self._known = [*self.layers, *extra]
@@ -88,9 +88,11 @@ class Topology:
         binary(stream).write(self.network.to_json())
 
 
-def _listed(layers: object) -> list[LayerOutput]:
+def _listed(layers: object, or_none: bool = False) -> list[LayerOutput]:
     found: list[LayerOutput] = []
     for layer in layers if isinstance(layers, (list, tuple)) else [layers]:
+        if layer is None and or_none:  # what an evaluator returns, which scripts list among the extra layers
+            continue
         if not isinstance(layer, LayerOutput):
             raise UsageError(f"expected layers, got {layer!r:.80}")
         found.append(layer)

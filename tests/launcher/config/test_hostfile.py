@@ -110,6 +110,9 @@ def test_groups_that_contain_each_other_end(tmp_path: Path) -> None:
             ":1: `:4` in 'node-a:4' is a port here; for 4 processes on each host give --nproc_per",
         ),
         ("[web]\na ansible_port=ssh\n", ":2: 'ssh' is not a port|:2: 'ssh' is no port"),
+        ("# site\n\nall:\n  hosts:\n    a:\n", "YAML or JSON are not supported.* in INI form"),
+        ("---\nall: {}\n", "YAML or JSON are not supported"),
+        ('{"all": {"hosts": ["a"]}}', "YAML or JSON are not supported"),
         ("a\n".encode("utf-16"), "expected `host slots=N`, one per line, in UTF-8"),
     ],
 )

@@ -181,6 +181,17 @@ def test_extra_layers_bring_their_evaluators() -> None:
     assert trainer.test(lambda: iter([POINTS])).metrics == {"two": 2.0}
 
 
+def test_what_evaluators_return_may_stand_among_the_extra_layers() -> None:
+    out, cost = regression()
+    total = paddle.evaluator.column_sum(out, name="total")
+    trainer = paddle.trainer.SGD(
+        cost, paddle.parameters.create(cost), optimizer.Momentum(), extra_layers=[total]
+    )
+    assert set(trainer.test(lambda: iter([POINTS])).metrics) == {"total"}
+    with pytest.raises(PaddleError, match="expected layers, got None"):
+        paddle.topology.Topology([None])
+
+
 def test_what_a_network_of_one_output_infers_prints_row_by_row() -> None:
     out, cost = regression()
     parameters = paddle.parameters.create(cost)

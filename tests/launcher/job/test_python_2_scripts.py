@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors of real Python 2 scripts, and the remedy that a failed job prints for them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launcher.job.causes import judge
+from launcher.job.failure_report import report
+from launcher.nodes.failure import Failure, FailureKind
+
+
+@pytest.mark.parametrize(
+    ("script", "wanted"),
+    [
+        ('print "pass 0"', "print(x)"),
+        ("import pickle\npickle.dump({}, open(FILE, 'w'))", 'open(path, "wb")'),
+        ("import pickle\npickle.load(open(FILE))", 'open(path, "rb")'),
+        ("import pickle\npickle.load(open(FILE, encoding='latin-1'))", 'open(path, "rb")'),
+        ("for n in range(6 / 2): pass", "`//` the whole number"),
+        ("for n in xrange(3): pass", "Python 3 has range"),
+        ("import cPickle", "Python 3 has pickle"),
+        ("reduce(max, [1])", "2to3"),
+        ("print 'pass', 0755", "2to3"),
+        ("if 1:\n        x = 1\n\ty = 2", "expand -t 8 train.py"),
+        ("try:\n    pass\nexcept (OSError, ValueError), error:\n    pass", "2to3"),
+        ("def swap((a, b)):\n    pass", "2to3"),
+        ("import sys\nprint >>sys.stderr, 'done'", "2to3"),
+        ("{}.has_key(1)", "2to3"),
+        ("for pair in {}.iteritems(): pass", "2to3"),
+        ("map(str, [1])[0]", "list(map(f, x))"),
+        ("len(filter(None, [1]))", "list(map(f, x))"),
+        ("{1: 2}.keys()[0]", "list(map(f, x))"),
+    ],
+)
+def test_what_a_script_for_python_2_dies_of_is_told_with_what_python_3_wants(
+    script: str, wanted: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_bytes(b"\x80\x02}q\x00.")
+    (tmp_path / "train.py").write_text(script.replace("FILE", repr(str(tmp_path / "file"))) + "\n")
+    done = subprocess.run(
+        [sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    failure = Failure(
+        FailureKind.EXIT, "node-a", "trainer-0", "exit code 1", tuple(done.stderr.splitlines()), "train.log", code=1
+    )  # fmt: skip
+    lines = report(judge([failure]))
+    (found,) = (line for line in lines if line.startswith("  what helps: "))
+    assert wanted in found
