@@ -46,9 +46,12 @@ FRAMEWORKS = (
 _PER_NODE = ("nproc_per_node", "nproc", "num_gpus", "gpus", "devices", "ppn", "npernode")
 _IN_ALL = ("np", "n", "c", "num_processes", "num_proc")
 _IS_MODULE = ("-m", "--module")
-_TORCHRUN = re.compile(  # in a line of a shell script, and no variable among its options
-    r"^(?!\s*#).*(?:\btorchrun|\btorch\.distributed\.(?:run|launch))\s(?!.*\$.*\.py)", re.MULTILINE
+_TORCHRUN = re.compile(  # in a line of a shell script that starts it, and no variable among its options
+    r"^(?!\s*#)(?!.*\b(?:echo|printf|which|type|command -v|hash|pip)\b)"
+    r".*(?:\btorchrun|\btorch\.distributed\.(?:run|launch))\s(?!.*\$.*\.py)(?=[^;&|\n]*(?:\.py|\s-m\s))",
+    re.MULTILINE,
 )
+_JOINED = re.compile(r"--rdzv[-_]endpoint\b")
 _OTHER_NODES = re.compile(r"nnodes|rdzv|standalone|master|PET_")
 _OURS = "paddle"
 _MOST_FILES = 500
@@ -107,6 +110,8 @@ def _refuse_launcher(launcher: str, settings: Settings) -> None:
     is_module = bool(settings.job.entry.module)
     if count == 1 and is_module and settings.job.mode is Mode.COLLECTIVE:
         return  # all processes are its own: one world
+    if is_module and any(map(_JOINED.match, settings.job.passthrough)):
+        return  # those of all nodes meet at the endpoint
     why = f"would train {count} separate models, one per process"
     if count == 1:
         why = "needs --mode=collective" if is_module else "is not in the workspace"

@@ -333,12 +333,36 @@ class Collector:
         return f"{path[:80]}...: a name too long for this machine; the file is {target}"
 
     def _clear_way(self, node: _Node, target: Path) -> None:
-        """What was a link or a file and is none any more, on the way to a file, is gone."""
+        """Remove what is no folder on the way to a file, and what was a folder on the node in its place."""
         for place in _within(target, self._root):
             if place in self._links or (place in self._copies and place != target):
                 self._drop(node, place)
+            elif not self._is_of_an_earlier_job(place, place == target):
+                continue
+            with contextlib.suppress(OSError):
+                place.unlink()
+        if target.is_dir() and not target.is_symlink() and target.is_relative_to(self._root / OUTPUT):
+            self._clear_folder(node, target)
+
+    def _is_of_an_earlier_job(self, place: Path, is_target: bool) -> bool:
+        """Whether a file is where output/ has a folder now, or a link within output/ would lead a file astray."""
+        top = self._root / OUTPUT
+        if top not in place.parents:
+            return False
+        if place.is_symlink():  # one that leads out of output/ is the user's, to a larger disk
+            return place.resolve().is_relative_to(top.resolve())
+        return not is_target and place.is_file()
+
+    def _clear_folder(self, node: _Node, folder: Path) -> None:
+        """Remove what came from the node into a folder, and the folder, unless it holds anything else."""
+        for place in [place for place in (*self._copies, *self._links) if folder in place.parents]:
+            if place in self._links or self._nodes.get(self._copies[place].node_id) is node:
+                self._drop(node, place)
                 with contextlib.suppress(OSError):
                     place.unlink()
+        for path, _, _ in os.walk(folder, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
 
     def _drop(self, node: _Node, target: Path) -> None:
         copy = self._copies.pop(target, None)

@@ -190,7 +190,7 @@ class Shutdown:
             f"NOT READ from {record.name}: {counted(count, f'{kind!r} message')} could not be read"
             for kind, count in sorted(traces.unread.items())
         ]
-        if not traces.used or (traces.complete and self._is_proven(record)):
+        if self._is_proven(record):
             return unread
         ledger = self._collector.ledger(record.node.node_id)
         what = "what is missing here of its log/ and output/ is"

@@ -87,8 +87,6 @@ class Traces:
         stopped: the agent said that all is gone, but for what is `left`.
         left: (pid, command) of what could not be stopped.
         unsure: what may be left although the agent cannot tell, or empty.
-        complete: it said goodbye after it had sent all of log/ and output/.
-        cut_off: a link broke after a process was started; another link only cleans.
         parting: requests to stop some of its processes that it has not answered yet.
         left_out: it was lost, and the job went on without it.
         unread: how many of its messages could not be read, by their kind.
@@ -98,8 +96,6 @@ class Traces:
     stopped: bool = False
     left: tuple[tuple[int, str], ...] = ()
     unsure: str = ""
-    complete: bool = False
-    cut_off: bool = False
     parting: int = 0
     left_out: bool = False
     unread: dict[str, int] = field(default_factory=dict)
@@ -107,10 +103,6 @@ class Traces:
     def use(self) -> None:
         """A process is started there."""
         self.used = True
-
-    def break_off(self) -> None:
-        """The link broke."""
-        self.cut_off = self.cut_off or self.used
 
     def meet(self) -> None:
         """Another agent begins: what was said before was said by an agent before this one."""
@@ -127,10 +119,6 @@ class Traces:
     def parted(self) -> None:
         """It did so, as far as it could."""
         self.parting = max(0, self.parting - 1)
-
-    def take_leave(self, has_sent_all: bool) -> None:
-        """The agent's last word."""
-        self.complete = has_sent_all and not self.cut_off
 
     def miss(self, kind: str) -> bool:
         """A message of it could not be read; True for the first of its kind."""
@@ -232,8 +220,6 @@ class NodeRecord:
     def drop(self, error: LauncherError | None) -> None:
         """The link is gone, could not be made, or is no longer needed."""
         self.contact.drop(error)
-        if error is not None:
-            self.traces.break_off()
 
     def _compare_clocks(self) -> None:
         seq = self.said.clock.next_ping()

@@ -69,5 +69,4 @@ class StopHandlers:
             lost = LinkLost(event.node_id, "its agent said goodbye in mid-run", record.link)
             self._context.events.put(lost)
             return
-        record.traces.take_leave(has_sent_all=not event.fields.get("rest"))
         record.drop(None)

@@ -70,6 +70,12 @@ def test_torchrun_may_have_all_processes_of_one_node_to_itself(configured: Resol
     assert "torchrun is not in the workspace" in refused(configured, "--entry=torchrun", conf=ONE)
 
 
+def test_torchrun_may_meet_at_an_endpoint(configured: Resolve, files: Path) -> None:
+    options = ["--nnodes=2", "--nproc_per_node=2", "--rdzv_backend=c10d", "--rdzv_endpoint=10.0.0.1:29400"]
+    entry = ["--mode=collective", "--entry=-mtorch.distributed.run", "--"]
+    check_workspace(configured(TWO, "-p", "ws", *entry, *options, "train.py"))
+
+
 def test_a_file_of_the_workspace_may_have_the_name_of_a_launcher(configured: Resolve, files: Path) -> None:
     (files / "composer").write_text("#!/bin/sh\n")
     (files / "composer").chmod(0o755)
@@ -88,6 +94,9 @@ def test_a_file_of_the_workspace_may_have_the_name_of_a_launcher(configured: Res
         ("torchrun $OPTIONS train.py\n", True),
         ("torchrun --standalone train.py\n", True),
         ("# torchrun train.py\npython train.py\n", True),
+        ("command -v torchrun >/dev/null || exit 1\npython train.py\n", True),
+        ("echo 'not with torchrun train.py'\npython train.py\n", True),
+        ("cd torchrun && python train.py\n", True),
     ],
 )
 def test_a_script_may_start_torchrun_if_it_names_the_other_nodes(

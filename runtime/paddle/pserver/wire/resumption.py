@@ -35,11 +35,14 @@ def read_positions(
 ) -> Position | None:
     """Return where a job goes on from, by what all servers said; None: it does not begin with a checkpoint.
 
+    Of the last batch of a pass, a server may have saved its values before it heard of the end of the pass, and another
+    one after that: the pass is over, and `rejoin` ends it on the servers that are behind.
+
     Raises:
         PserverError: in synchronous training, servers have checkpoints of different batches, or only some have one.
     """
     found = {index: _read(reply) for index, reply in replies.items()}
-    if len(set(found.values())) > 1 and not is_async:
+    if len({at.version if at else None for at in found.values()}) > 1 and not is_async:
         said = "; ".join(
             f"{endpoints[index]}: {f'batch {at.version}' if at else 'none'}"
             for index, at in sorted(found.items())
@@ -49,7 +52,7 @@ def read_positions(
             f"{said}; name one that all have with --resume=<batch>"
         )
     there = [at for at in found.values() if at is not None]
-    return min(there, key=lambda at: at.version) if there else None
+    return min(there, key=lambda at: (at.version, at.in_pass), default=None)
 
 
 def _read(reply: Message) -> Position | None:

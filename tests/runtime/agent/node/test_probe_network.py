@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from agent.link.loop import Loop
+from agent.node.reach import Reach
 from tests.runtime.agent.driven_node import Node
 from tests.runtime.agent.node.probing import probe, what
 
@@ -115,6 +117,16 @@ def test_a_peer_may_be_tried_at_several_addresses(idle: Node) -> None:
     idle.link.send("reach", peers=[[1, "127.0.0.9", port], [1, "127.0.0.1", port]])
     results = idle.expect("reached").fields["results"]
     assert [(ok, address) for _, ok, _, address, _ in results] == [(False, "127.0.0.9"), (True, "127.0.0.1")]
+
+
+def test_a_peer_that_closes_before_the_bytes_arrive_is_reached() -> None:
+    loop, found = Loop(), []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        peers = [[1, "127.0.0.1", listener.getsockname()[1]]]
+        Reach(loop, peers, lambda ways: (found.extend(ways), loop.stop()))
+        listener.accept()[0].close()  # what a node does with too many callers; it resets what comes then
+        loop.run()
+    assert [way[:3] for way in found] == [[1, True, ""]]
 
 
 def test_a_silent_peer_is_given_up_in_bounded_time(idle: Node) -> None:
