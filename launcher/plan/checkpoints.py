@@ -94,7 +94,8 @@ class Checkpoint:
     @property
     def without(self) -> tuple[int, ...]:
         """Nodes that have no part, or none that can be read."""
-        return tuple(node for node in self.nodes if node not in self.readable)
+        readable = self.readable
+        return tuple(node for node in self.nodes if node not in readable)
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -222,15 +223,21 @@ def shares(one: Checkpoint) -> Mapping[int, tuple[Part, ...]]:
 
 
 def marked(
-    found: Mapping[int, Sequence[Part]], node: int, damaged: Part, problem: str
+    found: Mapping[int, Sequence[Part]], damaged: Sequence[tuple[int, Part, str]]
 ) -> dict[int, tuple[Part, ...]]:
-    """The parts of all nodes with what a node found wrong with one: it is wrong for all nodes that see this file."""
+    """The parts of all nodes with what is wrong with some, which is wrong for all nodes that see the same file.
 
-    def judged(at: int, part: Part) -> Part:
-        is_same = part[:4] == damaged[:4] and (at == node or (part.identity == damaged.identity != ""))
-        return part._replace(problem=problem) if is_same else part
-
-    return {at: tuple(judged(at, part) for part in parts) for at, parts in found.items()}
+    Args:
+        damaged: (node, part, problem).
+    """
+    problems = {(part[:4], part.identity or str(node)): problem for node, part, problem in damaged}
+    return {
+        node: tuple(
+            part._replace(problem=problems.get((part[:4], part.identity or str(node)), part.problem))
+            for part in parts
+        )
+        for node, parts in found.items()
+    }
 
 
 def unreadable(found: Mapping[int, Sequence[Part]], nodes: Sequence[int]) -> tuple[int, ...]:
