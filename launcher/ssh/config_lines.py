@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import hashlib
 import os
@@ -185,6 +186,16 @@ def _with_included(file: ConfigFile, path: Path, depth: int) -> Iterator[ConfigL
                 raise line.error("files include each other without end")
             for included in file.included(line):
                 yield from _with_included(file, included, depth + 1)
+
+
+def key_lines(given: Sequence[ConfigLine]) -> dict[str, ConfigLine]:
+    """The first line that names each key file, by its unexpanded name."""
+    found: dict[str, ConfigLine] = {}
+    for line in given:
+        if line.keyword == "identityfile":
+            with contextlib.suppress(ConfigError, IndexError):
+                found.setdefault(line.words()[0], line)
+    return found
 
 
 def has_effect(given: Sequence[ConfigLine]) -> bool:

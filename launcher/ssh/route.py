@@ -31,6 +31,7 @@ class Routes:
         self._settings = settings
         self._lock = threading.Lock()
         self._lines: list[ConfigLine] | None = None
+        self._key_lines: dict[str, ConfigLine] = {}
         self._found: dict[tuple[Host, str], Future[HostConfig]] = {}
 
     def to(self, node: Host) -> tuple[HostConfig, ...]:
@@ -63,13 +64,14 @@ class Routes:
         with self._lock:
             if self._lines is None:
                 self._lines = config_lines.all_lines(self._settings.config)
+                self._key_lines = config_lines.key_lines(self._lines)
             found = self._found.get((host, way))
             is_first = found is None
             if found is None:
                 found = self._found[host, way] = Future()
         if is_first:
             try:
-                found.set_result(host_config(host, self._options(host, node, way), self._lines))
+                found.set_result(host_config(host, self._options(host, node, way), self._key_lines))
             except BaseException as error:  # noqa: BLE001 - all who wait get it, whatever it is
                 with self._lock:
                     del self._found[host, way]  # the next one asks again
