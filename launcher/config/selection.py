@@ -10,6 +10,7 @@ from functools import cached_property
 from launcher.config.hosts import Host
 from launcher.config.spelling import nearest
 from launcher.config.values import ValueMismatchError, mismatch
+from launcher.text.sizes import some
 
 _SHOWN = 5
 
@@ -79,7 +80,7 @@ class HostList:
         if not ids:
             texts = [host.text for host in self.hosts]
             near = nearest(reference, [*texts, *(host.name for host in self.hosts)])
-            hint = f"; did you mean {near!r}?" if near else f", which has {_listed(texts)}"
+            hint = f"; did you mean {near!r}?" if near else f", which has {some(texts, _SHOWN)}"
             raise ValueMismatchError(f"{reference!r} is not in {self.called}{hint}")
         return ids[0]
 
@@ -90,8 +91,3 @@ class HostList:
             texts.setdefault(host.text, []).append(node_id)
             names.setdefault(host.name, []).append(node_id)
         return names | texts
-
-
-def _listed(texts: Sequence[str]) -> str:
-    shown = ", ".join(texts[:_SHOWN])
-    return shown if len(texts) <= _SHOWN else f"{shown} and {len(texts) - _SHOWN} more"

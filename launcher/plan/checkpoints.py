@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from launcher.text.fields import line, real, rows, whole
+from launcher.text.sizes import some
 
 _NEWEST_TOLD = 3
 _LAST_MOMENT = 253402300800.0  # the end of year 9999
@@ -259,5 +260,4 @@ def _lacking(one: Checkpoint, names: Mapping[int, str]) -> str:
 
 
 def _named(nodes: Sequence[int], names: Mapping[int, str]) -> str:
-    shown = ", ".join(names.get(node, f"node {node}") for node in nodes[:_NEWEST_TOLD])
-    return shown if len(nodes) <= _NEWEST_TOLD else f"{shown} and {len(nodes) - _NEWEST_TOLD} more"
+    return some([names.get(node, f"node {node}") for node in nodes], _NEWEST_TOLD)

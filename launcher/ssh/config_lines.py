@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import glob
 import hashlib
 import os
@@ -121,12 +122,27 @@ class ConfigFile:
         if line.has_variables:
             raise line.error(f"Include {line.rest}: variables are not supported without `ssh`")
         for word in line.words():
-            name = f"{home()}{word[1:]}" if word == "~" or word.startswith("~/") else os.path.expanduser(word)
+            name = without_tilde(word)
             names = sorted(glob.glob(os.path.join(self.folder, name)))
             if not names and glob.glob(os.path.join(self.path.parent, name)):
                 raise line.error(f"Include {word} is searched in {self.folder}; write an absolute path")
             found += map(Path, names)
         return found
+
+
+def fits(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a pattern list of ssh_config and known_hosts is about a name; a `!` before a pattern excludes it."""
+
+    def fits_one(pattern: str) -> bool:
+        return fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))
+
+    is_excluded = any(pattern[:1] == "!" and fits_one(pattern[1:]) for pattern in patterns)
+    return not is_excluded and any(map(fits_one, patterns))
+
+
+def without_tilde(text: str) -> str:
+    """A path with its `~` expanded as `ssh` does."""
+    return f"{home()}{text[1:]}" if text == "~" or text.startswith("~/") else os.path.expanduser(text)
 
 
 def home() -> Path:

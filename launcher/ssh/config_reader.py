@@ -6,13 +6,21 @@ Gives what `ssh -G` prints. `Match` knows `all`, `host`, `originalhost`, `user` 
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from launcher.config.hosts import Host
-from launcher.ssh.config_lines import MAX_DEPTH, TAKEN, WITHOUT_EFFECT, ConfigFile, ConfigLine, files, lines
+from launcher.ssh.config_lines import (
+    MAX_DEPTH,
+    TAKEN,
+    WITHOUT_EFFECT,
+    ConfigFile,
+    ConfigLine,
+    files,
+    fits,
+    lines,
+)
 
 Options = dict[str, list[str]]
 
@@ -82,10 +90,7 @@ class _Reader:
         return name == "proxyjump" and "proxycommand" in self.options
 
     def _is_of_host(self, line: ConfigLine) -> bool:
-        patterns = line.words()
-        if any(pattern[:1] == "!" and _fits(self._host, pattern[1:]) for pattern in patterns):
-            return False
-        return any(_fits(self._host, pattern) for pattern in patterns)
+        return fits(self._host, line.words())
 
     def _matches(self, line: ConfigLine) -> bool:
         results: list[bool] = []
@@ -111,9 +116,7 @@ class _Reader:
             "localuser": self._local_user,
         }[name]
         every = patterns.lower().split(",") if name.endswith("host") else patterns.split(",")
-        if any(pattern[:1] == "!" and _fits(value, pattern[1:]) for pattern in every):
-            return False
-        return any(_fits(value, pattern) for pattern in every)
+        return fits(value, every)
 
 
 def expanded_hostname(text: str, host: str) -> str:
@@ -165,7 +168,3 @@ def _command(line: ConfigLine) -> str:
     if not line.rest:
         raise line.error("ProxyCommand takes a command")
     return line.rest.lstrip("= \t")
-
-
-def _fits(name: str, pattern: str) -> bool:
-    return fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))

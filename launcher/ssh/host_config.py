@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.config.hosts import Host
-from launcher.ssh.config_lines import ConfigLine, home
+from launcher.ssh.config_lines import ConfigLine, home, without_tilde
 from launcher.ssh.config_reader import LISTS, Options, expanded_hostname, seconds
 
 DEFAULT_KEYS = ("id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk")  # in the order of ssh
@@ -161,11 +161,11 @@ class _Expansion:
 
     def path(self, text: str) -> Path:
         """A file that a value names."""
-        return Path(self(_without_tilde(text)))
+        return Path(self(without_tilde(text)))
 
     def known_hosts(self, text: str) -> Path:
         """Newer versions of `ssh` print these names expanded."""
-        plain = _without_tilde(text)
+        plain = without_tilde(text)
         try:
             return Path(plain) if Path(plain).exists() else self.path(text)
         except ExpansionError:
@@ -176,7 +176,3 @@ class _Expansion:
         if text == "SSH_AUTH_SOCK" or (text.startswith("$") and not text.startswith("${")):
             return os.environ.get(text.removeprefix("$"), "")
         return str(self.known_hosts(text)) if text else ""
-
-
-def _without_tilde(text: str) -> str:
-    return f"{home()}{text[1:]}" if text == "~" or text.startswith("~/") else os.path.expanduser(text)
