@@ -138,7 +138,9 @@ def seconds(text: str) -> int:
 
 def _values(line: ConfigLine) -> list[str]:
     if line.keyword == "proxycommand":
-        return [_command(line)]
+        if not line.rest:
+            raise line.error("ProxyCommand takes a command")
+        return [line.rest.lstrip("= \t")]
     values = line.words()
     if not values or (len(values) > 1 and line.keyword not in LISTS):
         raise line.error(f"{line.keyword} takes one value")
@@ -162,9 +164,3 @@ def _values(line: ConfigLine) -> list[str]:
     if line.keyword == "user" and re.search("[%$]", value):
         raise line.error(f"User {value}: {_ADVICE}")
     return values
-
-
-def _command(line: ConfigLine) -> str:
-    if not line.rest:
-        raise line.error("ProxyCommand takes a command")
-    return line.rest.lstrip("= \t")
