@@ -51,11 +51,10 @@ class Routes:
                 )
             way = f"ProxyJump={','.join(before)}" if before else ""
             hops.insert(0, self._resolved(parse_host(last), node, way))
-        named = [path for name, path in settings.host_keys if name == node.describe()]
-        hops = [
-            replace(hop, keys=tuple(dict.fromkeys((*settings.identity_files, *hop.keys)))) for hop in hops
-        ]
-        hops[-1] = replace(hops[-1], keys=tuple(dict.fromkeys((*named, *hops[-1].keys))))
+        for at, hop in enumerate(hops):
+            own = settings.key_of(node) if at == len(hops) - 1 else None
+            keys = filter(None, (own, *settings.identity_files, *hop.keys))
+            hops[at] = replace(hop, keys=tuple(dict.fromkeys(keys)))
         if settings.known_hosts != Path(USER_KNOWN_HOSTS).expanduser():
             hops = [replace(hop, known_hosts=(settings.known_hosts, *hop.known_hosts)) for hop in hops]
         return tuple(hops)
