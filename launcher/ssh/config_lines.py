@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import functools
 import glob
 import hashlib
 import os
@@ -71,6 +72,7 @@ class ConfigLine:
         """An error that names the line."""
         return ConfigError(f"{self.path} line {self.number}: {what}")
 
+    @functools.cached_property
     def words(self) -> list[str]:
         """The arguments, without quotes and the comment behind them.
 
@@ -121,7 +123,7 @@ class ConfigFile:
         found: list[Path] = []
         if line.has_variables:
             raise line.error(f"Include {line.rest}: variables are not supported without `ssh`")
-        for word in line.words():
+        for word in line.words:
             name = without_tilde(word)
             names = sorted(glob.glob(os.path.join(self.folder, name)))
             if not names and glob.glob(os.path.join(self.path.parent, name)):
@@ -164,16 +166,22 @@ def files(config: Path) -> tuple[ConfigFile, ...]:
     return ConfigFile(user, home() / ".ssh"), ConfigFile(SYSTEM_CONFIG, SYSTEM_CONFIG.parent)
 
 
-def lines(path: Path) -> list[ConfigLine]:
+def lines(path: Path) -> tuple[ConfigLine, ...]:
     """The lines of one file; none where it does not exist.
 
     Raises:
         OSError: it cannot be read.
     """
     try:
-        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+        status = path.stat()
+        return _lines(path, (status.st_ino, status.st_size, status.st_mtime_ns))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return []
+        return ()
+
+
+@functools.lru_cache(maxsize=256)  # thousands of hosts read the same files
+def _lines(path: Path, version: tuple[int, int, int]) -> tuple[ConfigLine, ...]:
+    text = path.read_text(encoding="utf-8", errors="surrogateescape")
     found = []
     for number, content in enumerate(text.split("\n"), 1):
         content = content.strip(" \t\r\f")
@@ -181,7 +189,7 @@ def lines(path: Path) -> list[ConfigLine]:
             parts = _KEYWORD.fullmatch(content)
             keyword, rest = (parts[1].lower(), parts[2]) if parts else (content, "")
             found.append(ConfigLine(path, number, keyword, rest))
-    return found
+    return tuple(found)
 
 
 def all_lines(config: Path) -> list[ConfigLine]:
@@ -210,7 +218,7 @@ def key_lines(given: Sequence[ConfigLine]) -> dict[str, ConfigLine]:
     for line in given:
         if line.keyword == "identityfile":
             with contextlib.suppress(ConfigError, IndexError):
-                found.setdefault(line.words()[0], line)
+                found.setdefault(line.words[0], line)
     return found
 
 

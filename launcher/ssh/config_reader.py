@@ -6,6 +6,7 @@ Gives what `ssh -G` prints. `Match` knows `all`, `host`, `originalhost`, `user` 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -81,7 +82,7 @@ class _Reader:
             given = self.options.setdefault(name, [])
             given += [value for value in values if value not in given]
         elif name not in self.options and not self._is_excluded(name):
-            self.options[name] = values
+            self.options[name] = list(values)
 
     def _is_excluded(self, name: str) -> bool:
         """Whether the other way to a proxy was named first; `ProxyJump none` excludes no ProxyCommand."""
@@ -90,7 +91,7 @@ class _Reader:
         return name == "proxyjump" and "proxycommand" in self.options
 
     def _is_of_host(self, line: ConfigLine) -> bool:
-        return fits(self._host, line.words())
+        return fits(self._host, line.words)
 
     def _matches(self, line: ConfigLine) -> bool:
         results: list[bool] = []
@@ -136,12 +137,13 @@ def seconds(text: str) -> int:
     return sum(int(number) * _SECONDS[unit] for number, unit in parts)
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def _values(line: ConfigLine) -> list[str]:
     if line.keyword == "proxycommand":
         if not line.rest:
             raise line.error("ProxyCommand takes a command")
         return [line.rest.lstrip("= \t")]
-    values = line.words()
+    values = line.words
     if not values or (len(values) > 1 and line.keyword not in LISTS):
         raise line.error(f"{line.keyword} takes one value")
     value = values[0]
