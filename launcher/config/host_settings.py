@@ -11,7 +11,7 @@ from typing import Any
 
 from launcher.config import env_file, values
 from launcher.config.hosts import Host
-from launcher.config.selection import HostList, node_of
+from launcher.config.selection import HostList
 from launcher.config.spelling import nearest
 from launcher.config.values import ValueMismatchError, mismatch, show
 
@@ -107,9 +107,9 @@ def of_nodes(
                 raise ValueMismatchError(
                     "a number counts the entries of this file's HOSTS, and other hosts are given; name the host"
                 )
-            if others_are_known and not _is_among(reference, hosts):
+            if others_are_known and not listed.ids(str(reference)):
                 continue
-            node_id = node_of(reference, hosts, listed.called)
+            node_id = listed.node_of(reference)
             if node_id in found:
                 raise ValueMismatchError(f"it is node {node_id}, which is listed before")
             if settings.key is not None and hosts[node_id].is_local:
@@ -123,14 +123,6 @@ def of_nodes(
 def keys(hosts: Sequence[Host], own: Mapping[int, HostSettings]) -> tuple[tuple[str, Path], ...]:
     """(host, private key) of those that have one of their own."""
     return tuple((hosts[node_id].describe(), one.key) for node_id, one in own.items() if one.key is not None)
-
-
-def _is_among(reference: str | int, hosts: Sequence[Host]) -> bool:
-    try:
-        node_of(reference, hosts, "")
-    except ValueMismatchError:
-        return any(reference in (host.text, host.name) for host in hosts)  # of several: an error
-    return True
 
 
 def _at(error: ValueMismatchError, index: int, reference: object) -> ValueMismatchError:

@@ -75,11 +75,9 @@ def read_hostfile(path: Path) -> HostList:
     return found
 
 
-def _read(path: Path, lines: list[str], comments: str = "#") -> Iterator[_Line]:
+def _read(path: Path, lines: list[str], comment: str = "#") -> Iterator[_Line]:
     for number, line in enumerate(lines, 1):
-        bare = re.split(rf"(?:^|(?<=\s))[{comments}]" if comments != "#" else "#", line, maxsplit=1)[
-            0
-        ].strip()
+        bare = re.split(comment, line, maxsplit=1)[0].strip()
         if bare:
             words = tuple(
                 (name, value.strip("\"'") if equals else None) for name, equals, value in _ITEM.findall(bare)
@@ -98,11 +96,15 @@ def _hosts(line: _Line) -> Iterator[str]:
         raise ConfError(line.where, str(error)) from error
 
 
-def _parsed(text: str, where: str) -> Host:
+def _host(text: str, where: str) -> Host:
     try:
-        host = parse_host(text)
+        return parse_host(text)
     except HostError as error:
         raise ConfError(where, str(error)) from error
+
+
+def _listed_host(text: str, where: str) -> Host:
+    host = _host(text, where)
     if question := count_question(host):
         raise ConfError(where, question)
     return host
@@ -123,7 +125,7 @@ def _slots(path: Path, lines: Iterator[_Line]) -> HostList:
                 own, counts = int(value), True
         for word in _hosts(line):
             counts = counts or word in found
-            found.setdefault(word, (_parsed(word, line.where), line.where))
+            found.setdefault(word, (_listed_host(word, line.where), line.where))
             slots[word] = slots.get(word, 0) + own
     used = {word: one for word, one in found.items() if slots[word]}
     hosts, wheres = tuple(host for host, _ in used.values()), tuple(where for _, where in used.values())
@@ -137,7 +139,7 @@ def _inventory(path: Path, lines: list[str]) -> HostList:
     wheres: dict[str, str] = {}
     own: dict[str, dict[str, str]] = {}
     section, kind = "ungrouped", "hosts"
-    for line in _read(path, lines, "#;"):
+    for line in _read(path, lines, r"(?:^|(?<=\s))[#;]"):
         header = _SECTION.fullmatch(line.words[0][0]) if len(line.words) == 1 else None
         if header:
             section, kind = header[1], header[2] or "hosts"
@@ -165,21 +167,14 @@ def _inventory(path: Path, lines: list[str]) -> HostList:
 def _login(word: str, where: str, variables: Mapping[str, str]) -> Host:
     """The host with the address, user and port that an inventory has for it, under its name there."""
     given = {_LOGIN[name]: value for name, value in variables.items() if name in _LOGIN and value}
-    host = _parsed(word, where)
+    host = _listed_host(word, where)
     if not given:
         return host
     name = given.get("host", host.name)
     user, port = given.get("user", host.user), given.get("port", host.port)
     bracketed = f"[{name}]" if ":" in name else name
-    login = _parsed_login(f"{user}@{bracketed}" if user else bracketed, port, where)
-    return replace(login, text=word)
-
-
-def _parsed_login(text: str, port: object, where: str) -> Host:
-    try:
-        return parse_host(f"{text}:{port}" if port else text)
-    except HostError as error:
-        raise ConfError(where, str(error)) from error
+    login = f"{user}@{bracketed}" if user else bracketed
+    return replace(_host(f"{login}:{port}" if port else login, where), text=word)
 
 
 def _inherited(groups: Mapping[str, _Group]) -> dict[str, dict[str, str]]:

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 LOCAL = "local"
 MAX_TEXT = 253
 MOST = 100_000  # hosts that a range stands for
-COUNTS = frozenset(range(1, 65)) - {
-    22
-}  # ports on which no sshd listens: processes, as Horovod and MPICH write them
+# Ports on which no sshd listens: processes, as Horovod and MPICH write them.
+COUNTS = frozenset(range(1, 65)) - {22}
 
 _SHELL_CHARACTERS = frozenset(";$`'\"\\|&<>(){}*?!#~^=,")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}")

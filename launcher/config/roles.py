@@ -11,7 +11,7 @@ from launcher.config.arguments import Arguments
 from launcher.config.hosts import LOCAL, Host, count_question
 from launcher.config.layers import Layers
 from launcher.config.options import Mode
-from launcher.config.selection import HostList, node_of
+from launcher.config.selection import HostList
 from launcher.config.values import ValueMismatchError, mismatch
 from launcher.errors import ConfError
 from launcher.text.sizes import counted
@@ -95,16 +95,14 @@ def chosen(arguments: Arguments, listed: HostList) -> tuple[int, ...]:
 
 
 def _named(option: str, words: Sequence[str], listed: HostList) -> set[int]:
-    found, hosts = set(), listed.hosts
+    found = set()
     for word in words:
         try:
-            found.add(
-                node_of(int(word) if word.isdecimal() and len(word) < 8 else word, hosts, listed.called)
-            )
+            found.add(listed.node_of(int(word) if word.isdecimal() and len(word) < 8 else word))
         except ValueMismatchError as error:
             name, _, slots = word.rpartition(":")
             hint = ""
-            if any(name in (host.text, host.name) for host in hosts) and slots.isdecimal():
+            if listed.ids(name) and slots.isdecimal():
                 hint = f"; slots are not chosen here: give {name} the variable CUDA_VISIBLE_DEVICES in HOST_SETTINGS"
             said = f"{word!r} is not in {listed.called}{hint}" if hint else str(error)
             raise ConfError(f"--{option}", said) from None
@@ -121,16 +119,16 @@ def select_nodes(references: Sequence[str | int] | None, listed: HostList) -> tu
         return tuple(range(len(listed.hosts)))
     if not references:
         raise mismatch("at least one node, or no assignment at all for every node", [])
-    selected: list[int] = []
+    selected = set[int]()
     for index, reference in enumerate(references):
         try:
-            node_id = node_of(reference, listed.hosts, listed.called)
+            node_id = listed.node_of(reference)
             if node_id in selected:
                 raise ValueMismatchError(f"{reference!r} is node {node_id}, which is listed before")
         except ValueMismatchError as error:
             error.index = index
             raise
-        selected.append(node_id)
+        selected.add(node_id)
     return tuple(sorted(selected))
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from launcher.config.hosts import Host
 from launcher.config.spelling import nearest
 from launcher.config.values import ValueMismatchError, mismatch
+from launcher.text.sizes import some
 
 _SHOWN = 5
 
@@ -56,35 +58,36 @@ class HostList:
             all_hosts=self.total,
         )
 
+    def ids(self, reference: str) -> Sequence[int]:
+        """Ids of the nodes with this text in the list, or else with this name."""
+        return self._ids.get(reference, ())
 
-def node_of(reference: str | int, hosts: Sequence[Host], called: str) -> int:
-    """The id of the node that is meant: by its text in the list, by its name where one host has it, or by its index.
+    def node_of(self, reference: str | int) -> int:
+        """The id of the node that is meant: by its text, by its name where one host has it, or by its index.
 
-    Args:
-        called: what messages call the list.
+        Raises:
+            ValueMismatchError: it names no node, or several.
+        """
+        if isinstance(reference, int):
+            if not 0 <= reference < len(self.hosts):
+                raise mismatch(f"an index into {self.called}, from 0 to {len(self.hosts) - 1}", reference)
+            return reference
+        ids = self.ids(reference)
+        if len(ids) > 1:
+            raise ValueMismatchError(
+                f"{reference!r} is several entries of {self.called}; give the index of the one you mean"
+            )
+        if not ids:
+            texts = [host.text for host in self.hosts]
+            near = nearest(reference, [*texts, *(host.name for host in self.hosts)])
+            hint = f"; did you mean {near!r}?" if near else f", which has {some(texts, _SHOWN)}"
+            raise ValueMismatchError(f"{reference!r} is not in {self.called}{hint}")
+        return ids[0]
 
-    Raises:
-        ValueMismatchError: it names no node, or several.
-    """
-    if isinstance(reference, int):
-        if not 0 <= reference < len(hosts):
-            raise mismatch(f"an index into {called}, from 0 to {len(hosts) - 1}", reference)
-        return reference
-    texts = [host.text for host in hosts]
-    if texts.count(reference) > 1:
-        raise ValueMismatchError(
-            f"{reference!r} is several entries of {called}; give the index of the one you mean"
-        )
-    named = [node_id for node_id, host in enumerate(hosts) if host.name == reference]
-    if reference not in texts and len(named) == 1:
-        return named[0]
-    if reference not in texts:
-        near = nearest(reference, [*texts, *(host.name for host in hosts)])
-        hint = f"; did you mean {near!r}?" if near else f", which has {_listed(texts)}"
-        raise ValueMismatchError(f"{reference!r} is not in {called}{hint}")
-    return texts.index(reference)
-
-
-def _listed(texts: Sequence[str]) -> str:
-    shown = ", ".join(texts[:_SHOWN])
-    return shown if len(texts) <= _SHOWN else f"{shown} and {len(texts) - _SHOWN} more"
+    @cached_property
+    def _ids(self) -> Mapping[str, Sequence[int]]:
+        texts, names = dict[str, list[int]](), dict[str, list[int]]()
+        for node_id, host in enumerate(self.hosts):
+            texts.setdefault(host.text, []).append(node_id)
+            names.setdefault(host.name, []).append(node_id)
+        return names | texts

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,14 @@ class SshSettings:
     connect_timeout_s: float = 10.0
     accept_new_host_keys: bool = False
     client: SshClient = SshClient.FABRIC
+
+    def key_of(self, host: Host) -> Path | None:
+        """The private key that a host has of its own."""
+        return self._keys.get(host.describe())
+
+    @cached_property
+    def _keys(self) -> Mapping[str, Path]:
+        return dict(self.host_keys)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,10 +287,8 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
 
 
 def _pods(arguments: Arguments, conf: ConfFile, read: Mapping[str, Any]) -> HostList:
-    count, place = (
-        arguments.nnodes or read["K8S_NODES"],
-        "--nnodes" if arguments.nnodes else conf.where("K8S_NODES"),
-    )
+    count = arguments.nnodes or read["K8S_NODES"]
+    place = "--nnodes" if arguments.nnodes else conf.where("K8S_NODES")
     given = conf.where("HOSTS") if "HOSTS" in conf.values else ""
     pods = kubernetes.pods(count, given, read["K8S_IMAGE"], conf.shown)
     return HostList(pods, (place,) * len(pods), "--engine=kubernetes")

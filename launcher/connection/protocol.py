@@ -15,9 +15,8 @@ from launcher.system import checked_json
 PROTOCOL_VERSION = 2
 MAX_HEADER = 16 << 20
 MAX_BODY = 4 << 20
-WINDOW = (
-    2 << 20
-)  # of collected frames that are not acknowledged, as `cost` counts them; as much as SSH lets travel
+# Of collected frames that are not acknowledged, as `cost` counts them; as much as SSH lets travel.
+WINDOW = 2 << 20
 FRAME_COST = 1 << 10  # what a collected frame counts beside its body
 NOISE_KEPT = 500
 MAX_NOISE = 1 << 20  # what a login shell may say before the agent does

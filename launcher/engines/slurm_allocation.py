@@ -123,10 +123,9 @@ class _Waiting:
                         f"Slurm has given no nodes within {timeout_s:.0f} s (SLURM_QUEUE_TIMEOUT_S); "
                         f"it says: {self._look() or self._words()}"
                     )
-                never = self.job and time.monotonic() >= look_at and why_never(self.job)
-                if never:
-                    raise PreflightError(f"Slurm would never start this job: {never}")
                 if time.monotonic() >= look_at:
+                    if self.job and (never := why_never(self.job)):
+                        raise PreflightError(f"Slurm would never start this job: {never}")
                     pause_s = min(LOOK_MOST_S, 1.5 * pause_s)
                     look_at = time.monotonic() + pause_s
                     self._tell_why()
@@ -199,7 +198,7 @@ def why_never(job: str) -> str:
         total, _, sizes = asked("sinfo", "-h", "-p", partition, "-o", "%D|%s").partition("|")
         least, _, most = sizes.partition("-")
         limits = [int(text) for text in (total, most or least) if text.isdecimal()]
-        if limits and int(count) > min(limits):
+        if limits and count.isdecimal() and int(count) > min(limits):  # squeue has 2K for 2048
             return f"partition {partition} has {total} nodes, {sizes} per job, and --nnodes={count} asks for more"
     if reason == "PartitionTimeLimit":
         most = asked("sinfo", "-h", "-p", partition, "-o", "%l")

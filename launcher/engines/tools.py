@@ -97,14 +97,8 @@ def hydra(hosts: Sequence[Host], here: str) -> Tool:
     """
     argv = (
         *("mpirun", "-rmk", "user", "-launcher", "ssh", "-f", HOSTS, "-n", str(len(hosts)), "-ppn", "1"),
-        *(
-            "-localhost",
-            here,
-            "-wdir",
-            "/",
-            "-genvlist",
-            f"{GIVEN},{CODE}",
-        ),  # hosts have no directory of ours
+        # hosts have no directory of ours
+        *("-localhost", here, "-wdir", "/", "-genvlist", f"{GIVEN},{CODE}"),
     )
     file = "".join(f"{host.name}:1" + (f" user={host.user}" if host.user else "") + "\n" for host in hosts)
     return Tool("mpirun", argv, ("PMI_RANK",), file)

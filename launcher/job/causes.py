@@ -121,25 +121,23 @@ def left_early(failures: Sequence[Failure], ended: Sequence[Failure]) -> list[Fa
         ended: trainers that ended with exit code 0, as failures of the kind LEFT.
     """
     early = [failure for failure in failures if not failure.late]
-    if not all(waits(failure) or broken_line(failure) for failure in early):
-        return []
+    ranks, addresses, is_any = set[int](), set[str](), False
+    for failure in early:
+        line = broken_line(failure)
+        if not (line or waits(failure)):
+            return []
+        rank, named = _RANK.search(line), {found[1] for found in _ADDRESS.finditer(line)}
+        if rank is not None:
+            ranks.add(int(rank[1]))
+        elif named:
+            addresses |= named
+        else:  # a connection between ranks, and not to a database
+            is_any = is_any or not line or any(map(_PEERS.search, failure.tail))
     last = min((failure.at for failure in early), default=0.0) + _TOGETHER_S
-    found = [one for one in ended if one.at <= last and any(_waited_for(failure, one) for failure in early)]
+    found = [
+        one for one in ended if one.at <= last and (is_any or one.rank in ranks or one.addresses & addresses)
+    ]
     return sorted(found, key=lambda one: one.at)
-
-
-def _waited_for(failure: Failure, ended: Failure) -> bool:
-    line = broken_line(failure)
-    if not line:
-        return waits(failure)
-    rank, addresses = _RANK.search(line), {found[1] for found in _ADDRESS.finditer(line)}
-    if rank is not None:
-        return int(rank[1]) == ended.rank
-    if addresses:
-        return bool(addresses & ended.addresses)
-    return any(
-        _PEERS.search(text) for text in failure.tail
-    )  # a connection between ranks, and not to a database
 
 
 def waits_for_peers(stacks: str) -> bool:

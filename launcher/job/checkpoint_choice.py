@@ -45,8 +45,7 @@ def choose(
         enter("checkpoint")
     while best is not None and (problems := _verify(best, job, roster, loop, console)):
         is_damaged = True
-        for node_id, part, problem in problems:
-            found = checkpoints.marked(found, node_id, part, problem)
+        found = checkpoints.marked(found, problems)
         best = checkpoints.newest_whole(checkpoints.together(found, nodes))
     for node_id, parts in found.items():
         roster.nodes[node_id].said.take_parts(parts)

@@ -17,6 +17,7 @@ from typing import Any
 from launcher.errors import ExitCode
 from launcher.job.causes import Verdict, last_error
 from launcher.nodes.failure import Failure, FailureKind, Incident
+from launcher.text.sizes import some
 
 SCHEMA_VERSION = 1
 NAME = "failure.json"
@@ -227,5 +228,4 @@ def _indented(lines: Sequence[str]) -> list[str]:
 
 
 def _names(failures: Sequence[Failure]) -> str:
-    named = ", ".join(failure.name() for failure in failures[:NAMES])
-    return named if len(failures) <= NAMES else f"{named} and {len(failures) - NAMES} more"
+    return some([failure.name() for failure in failures], NAMES)

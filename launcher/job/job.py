@@ -48,7 +48,7 @@ from launcher.screen.console import Console
 from launcher.screen.job_log import JobLog
 from launcher.system import signals
 from launcher.system.installation import PROGRAM
-from launcher.text.sizes import counted
+from launcher.text.sizes import counted, some
 
 _TRAINERS_TOLD = 4
 _PREFLIGHT = "preflight\n  "
@@ -290,11 +290,9 @@ def idle(roster: Roster) -> list[str]:
     found = [name for name, one in roster.processes.items() if not one.has_samples]
     if not found:
         return []
-    named = ", ".join(found[:_TRAINERS_TOLD])
-    more = f" and {len(found) - _TRAINERS_TOLD} more" if len(found) > _TRAINERS_TOLD else ""
     return [
-        f"WARNING: {named}{more} of {counted(len(roster.trainers()), 'trainer')} saw no sample: each trainer needs a "
-        "part of the data of its own"
+        f"WARNING: {some(found, _TRAINERS_TOLD)} of {counted(len(roster.trainers()), 'trainer')} saw no sample: each "
+        "trainer needs a part of the data of its own"
     ]
 
 

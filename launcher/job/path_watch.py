@@ -8,10 +8,10 @@ node that is lost is reported as such, and not by all others.
 
 from __future__ import annotations
 
+import bisect
 import errno
 import os
 import time
-from collections.abc import Collection
 
 from launcher.job.context import JobContext
 from launcher.nodes.failure import Failure, FailureKind
@@ -58,13 +58,17 @@ class PathWatch:
             for one in self._roster.trainers()
             if one.state is ProcessState.RUNNING and one.stepped_at <= now - WAIT_S
         } | {node_id for node_id, _ in self._broken}
-        if waiting:
-            self._asked_at = now
+        if not waiting:
+            return
+        self._asked_at = now
+        servers = set(self._plan.pserver_nodes)
+        for_trainers, for_servers, for_both = map(
+            sorted, (servers or self._plan.trainer_nodes, waiting, servers | waiting)
+        )
         # both directions: packets of full size may be lost in one alone
-        servers = set(self._plan.pserver_nodes) if waiting else set[int]()
         for node_id in waiting | servers:
-            others = servers or set(self._plan.trainer_nodes) if node_id in waiting else set[int]()
-            self._ask(self._roster.nodes[node_id], others | (waiting if node_id in servers else set()))
+            is_both = node_id in servers and node_id in waiting
+            self._ask(node_id, for_both if is_both else for_servers if node_id in servers else for_trainers)
 
     def failures(self) -> list[Failure]:
         """The ways that are broken now, between nodes that both answer us."""
@@ -82,15 +86,13 @@ class PathWatch:
             if not self._roster.nodes[peer].contact.is_silent
         ]
 
-    def _ask(self, record: NodeRecord, others: Collection[int]) -> None:
-        node_id = record.node.node_id
-        # the next ones in a ring first
-        peers = sorted(set(others) - {node_id}, key=lambda peer: (peer < node_id, peer))[:MOST_PEERS]
-        asked = []
-        for peer in peers:
+    def _ask(self, node_id: int, ring: list[int]) -> None:
+        """Have a node try the next ones after it in a ring."""
+        record, at, asked = self._roster.nodes[node_id], bisect.bisect(ring, node_id), []
+        for peer in (ring[at:] + ring[:at])[:MOST_PEERS]:
             answer = self._roster.nodes[peer].said.answer
             port = answer.listen_ports.get(answer.address, 0) if answer is not None else 0
-            if answer is not None and port:
+            if answer is not None and port and peer != node_id:
                 asked.append([peer, answer.address, port])
         if asked:
             self._asked[node_id] = record.said.ways

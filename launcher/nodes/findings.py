@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from launcher.text.sizes import some
+
 NAMED = 4  # so many nodes are named; further ones are counted
 
 
@@ -43,9 +45,7 @@ def names(found: Sequence[str], nodes: int) -> str:
     """Nodes in a sentence: all of them by name, or as many as are readable."""
     if len(found) == nodes > NAMED:
         return f"all {nodes} nodes"
-    if len(found) <= NAMED + 1:
-        return ", ".join(found)
-    return f"{', '.join(found[:NAMED])} and {len(found) - NAMED} more"
+    return some(found, len(found) if len(found) == NAMED + 1 else NAMED)
 
 
 def _line(group: Sequence[Finding], shared: str, nodes: int) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from launcher.text.fields import line, real, rows, whole
+from launcher.text.sizes import some
 
 _NEWEST_TOLD = 3
 _LAST_MOMENT = 253402300800.0  # the end of year 9999
@@ -94,7 +95,8 @@ class Checkpoint:
     @property
     def without(self) -> tuple[int, ...]:
         """Nodes that have no part, or none that can be read."""
-        return tuple(node for node in self.nodes if node not in self.readable)
+        readable = self.readable
+        return tuple(node for node in self.nodes if node not in readable)
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -222,15 +224,21 @@ def shares(one: Checkpoint) -> Mapping[int, tuple[Part, ...]]:
 
 
 def marked(
-    found: Mapping[int, Sequence[Part]], node: int, damaged: Part, problem: str
+    found: Mapping[int, Sequence[Part]], damaged: Sequence[tuple[int, Part, str]]
 ) -> dict[int, tuple[Part, ...]]:
-    """The parts of all nodes with what a node found wrong with one: it is wrong for all nodes that see this file."""
+    """The parts of all nodes with what is wrong with some, which is wrong for all nodes that see the same file.
 
-    def judged(at: int, part: Part) -> Part:
-        is_same = part[:4] == damaged[:4] and (at == node or (part.identity == damaged.identity != ""))
-        return part._replace(problem=problem) if is_same else part
-
-    return {at: tuple(judged(at, part) for part in parts) for at, parts in found.items()}
+    Args:
+        damaged: (node, part, problem).
+    """
+    problems = {(part[:4], part.identity or str(node)): problem for node, part, problem in damaged}
+    return {
+        node: tuple(
+            part._replace(problem=problems.get((part[:4], part.identity or str(node)), part.problem))
+            for part in parts
+        )
+        for node, parts in found.items()
+    }
 
 
 def unreadable(found: Mapping[int, Sequence[Part]], nodes: Sequence[int]) -> tuple[int, ...]:
@@ -252,5 +260,4 @@ def _lacking(one: Checkpoint, names: Mapping[int, str]) -> str:
 
 
 def _named(nodes: Sequence[int], names: Mapping[int, str]) -> str:
-    shown = ", ".join(names.get(node, f"node {node}") for node in nodes[:_NEWEST_TOLD])
-    return shown if len(nodes) <= _NEWEST_TOLD else f"{shown} and {len(nodes) - _NEWEST_TOLD} more"
+    return some([names.get(node, f"node {node}") for node in nodes], _NEWEST_TOLD)

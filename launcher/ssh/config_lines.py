@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import fnmatch
+import functools
 import glob
 import hashlib
 import os
@@ -69,6 +72,7 @@ class ConfigLine:
         """An error that names the line."""
         return ConfigError(f"{self.path} line {self.number}: {what}")
 
+    @functools.cached_property
     def words(self) -> list[str]:
         """The arguments, without quotes and the comment behind them.
 
@@ -119,13 +123,28 @@ class ConfigFile:
         found: list[Path] = []
         if line.has_variables:
             raise line.error(f"Include {line.rest}: variables are not supported without `ssh`")
-        for word in line.words():
-            name = f"{home()}{word[1:]}" if word == "~" or word.startswith("~/") else os.path.expanduser(word)
+        for word in line.words:
+            name = without_tilde(word)
             names = sorted(glob.glob(os.path.join(self.folder, name)))
             if not names and glob.glob(os.path.join(self.path.parent, name)):
                 raise line.error(f"Include {word} is searched in {self.folder}; write an absolute path")
             found += map(Path, names)
         return found
+
+
+def fits(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a pattern list of ssh_config and known_hosts is about a name; a `!` before a pattern excludes it."""
+
+    def fits_one(pattern: str) -> bool:
+        return fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))
+
+    is_excluded = any(pattern[:1] == "!" and fits_one(pattern[1:]) for pattern in patterns)
+    return not is_excluded and any(map(fits_one, patterns))
+
+
+def without_tilde(text: str) -> str:
+    """A path with its `~` expanded as `ssh` does."""
+    return f"{home()}{text[1:]}" if text == "~" or text.startswith("~/") else os.path.expanduser(text)
 
 
 def home() -> Path:
@@ -147,16 +166,22 @@ def files(config: Path) -> tuple[ConfigFile, ...]:
     return ConfigFile(user, home() / ".ssh"), ConfigFile(SYSTEM_CONFIG, SYSTEM_CONFIG.parent)
 
 
-def lines(path: Path) -> list[ConfigLine]:
+def lines(path: Path) -> tuple[ConfigLine, ...]:
     """The lines of one file; none where it does not exist.
 
     Raises:
         OSError: it cannot be read.
     """
     try:
-        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+        status = path.stat()
+        return _lines(path, (status.st_ino, status.st_size, status.st_mtime_ns))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return []
+        return ()
+
+
+@functools.lru_cache(maxsize=256)  # thousands of hosts read the same files
+def _lines(path: Path, version: tuple[int, int, int]) -> tuple[ConfigLine, ...]:
+    text = path.read_text(encoding="utf-8", errors="surrogateescape")
     found = []
     for number, content in enumerate(text.split("\n"), 1):
         content = content.strip(" \t\r\f")
@@ -164,7 +189,7 @@ def lines(path: Path) -> list[ConfigLine]:
             parts = _KEYWORD.fullmatch(content)
             keyword, rest = (parts[1].lower(), parts[2]) if parts else (content, "")
             found.append(ConfigLine(path, number, keyword, rest))
-    return found
+    return tuple(found)
 
 
 def all_lines(config: Path) -> list[ConfigLine]:
@@ -185,6 +210,16 @@ def _with_included(file: ConfigFile, path: Path, depth: int) -> Iterator[ConfigL
                 raise line.error("files include each other without end")
             for included in file.included(line):
                 yield from _with_included(file, included, depth + 1)
+
+
+def key_lines(given: Sequence[ConfigLine]) -> dict[str, ConfigLine]:
+    """The first line that names each key file, by its unexpanded name."""
+    found: dict[str, ConfigLine] = {}
+    for line in given:
+        if line.keyword == "identityfile":
+            with contextlib.suppress(ConfigError, IndexError):
+                found.setdefault(line.words[0], line)
+    return found
 
 
 def has_effect(given: Sequence[ConfigLine]) -> bool:

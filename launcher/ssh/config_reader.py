@@ -6,13 +6,22 @@ Gives what `ssh -G` prints. `Match` knows `all`, `host`, `originalhost`, `user` 
 
 from __future__ import annotations
 
-import fnmatch
+import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from launcher.config.hosts import Host
-from launcher.ssh.config_lines import MAX_DEPTH, TAKEN, WITHOUT_EFFECT, ConfigFile, ConfigLine, files, lines
+from launcher.ssh.config_lines import (
+    MAX_DEPTH,
+    TAKEN,
+    WITHOUT_EFFECT,
+    ConfigFile,
+    ConfigLine,
+    files,
+    fits,
+    lines,
+)
 
 Options = dict[str, list[str]]
 
@@ -73,7 +82,7 @@ class _Reader:
             given = self.options.setdefault(name, [])
             given += [value for value in values if value not in given]
         elif name not in self.options and not self._is_excluded(name):
-            self.options[name] = values
+            self.options[name] = list(values)
 
     def _is_excluded(self, name: str) -> bool:
         """Whether the other way to a proxy was named first; `ProxyJump none` excludes no ProxyCommand."""
@@ -82,10 +91,7 @@ class _Reader:
         return name == "proxyjump" and "proxycommand" in self.options
 
     def _is_of_host(self, line: ConfigLine) -> bool:
-        patterns = line.words()
-        if any(pattern[:1] == "!" and _fits(self._host, pattern[1:]) for pattern in patterns):
-            return False
-        return any(_fits(self._host, pattern) for pattern in patterns)
+        return fits(self._host, line.words)
 
     def _matches(self, line: ConfigLine) -> bool:
         results: list[bool] = []
@@ -111,9 +117,7 @@ class _Reader:
             "localuser": self._local_user,
         }[name]
         every = patterns.lower().split(",") if name.endswith("host") else patterns.split(",")
-        if any(pattern[:1] == "!" and _fits(value, pattern[1:]) for pattern in every):
-            return False
-        return any(_fits(value, pattern) for pattern in every)
+        return fits(value, every)
 
 
 def expanded_hostname(text: str, host: str) -> str:
@@ -133,10 +137,13 @@ def seconds(text: str) -> int:
     return sum(int(number) * _SECONDS[unit] for number, unit in parts)
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def _values(line: ConfigLine) -> list[str]:
     if line.keyword == "proxycommand":
-        return [_command(line)]
-    values = line.words()
+        if not line.rest:
+            raise line.error("ProxyCommand takes a command")
+        return [line.rest.lstrip("= \t")]
+    values = line.words
     if not values or (len(values) > 1 and line.keyword not in LISTS):
         raise line.error(f"{line.keyword} takes one value")
     value = values[0]
@@ -159,13 +166,3 @@ def _values(line: ConfigLine) -> list[str]:
     if line.keyword == "user" and re.search("[%$]", value):
         raise line.error(f"User {value}: {_ADVICE}")
     return values
-
-
-def _command(line: ConfigLine) -> str:
-    if not line.rest:
-        raise line.error("ProxyCommand takes a command")
-    return line.rest.lstrip("= \t")
-
-
-def _fits(name: str, pattern: str) -> bool:
-    return fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))

@@ -7,13 +7,13 @@ import os
 import pwd
 import re
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from launcher.config.hosts import Host
-from launcher.ssh.config_lines import ConfigLine, home
-from launcher.ssh.config_reader import LISTS, SEVERAL, Options, expanded_hostname, seconds
+from launcher.ssh.config_lines import ConfigLine, home, without_tilde
+from launcher.ssh.config_reader import LISTS, Options, expanded_hostname, seconds
 
 DEFAULT_KEYS = ("id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk")  # in the order of ssh
 SYSTEM_KNOWN_HOSTS = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
@@ -75,12 +75,12 @@ def local_user() -> str:
         return os.environ.get("USER") or os.environ.get("LOGNAME") or str(os.getuid())
 
 
-def host_config(host: Host, options: Options, given: Sequence[ConfigLine]) -> HostConfig:
+def host_config(host: Host, options: Options, key_lines: Mapping[str, ConfigLine]) -> HostConfig:
     """The login that options describe.
 
     Args:
         options: as `ssh -G` prints them; those left out have their defaults.
-        given: the lines of the configuration, to name the one at fault.
+        key_lines: the line of the configuration that names a key file, to report one that does not exist.
 
     Raises:
         ExpansionError: a value cannot be expanded.
@@ -109,7 +109,7 @@ def host_config(host: Host, options: Options, given: Sequence[ConfigLine]) -> Ho
         }
     )
     named = options.get("identityfile", [f"~/.ssh/{key}" for key in DEFAULT_KEYS])
-    keys = [expand.path(key) for key in named if key.lower() != "none"]
+    keys = {key: expand.path(key) for key in named if key.lower() != "none"}
     lists = {
         option: tuple(expand.known_hosts(text) for text in options.get(option, default) if text != "none")
         for option, default in zip(LISTS, (USER_KNOWN_HOSTS, SYSTEM_KNOWN_HOSTS), strict=True)
@@ -122,8 +122,12 @@ def host_config(host: Host, options: Options, given: Sequence[ConfigLine]) -> Ho
         port=port,
         jump=one("proxyjump"),
         proxy_command=expand(one("proxycommand"), _TOKEN),
-        keys=tuple(dict.fromkeys(key for key in keys if key.is_file())),
-        missing_keys=tuple(_missing(keys, given, expand)),
+        keys=tuple(dict.fromkeys(path for path in keys.values() if path.is_file())),
+        missing_keys=tuple(
+            f"{path} does not exist (IdentityFile, {line.path} line {line.number})"
+            for key, path in keys.items()
+            if (line := key_lines.get(key)) is not None and not path.exists()
+        ),
         certificates=tuple(
             expand.path(text) for text in options.get("certificatefile", []) if text != "none"
         ),
@@ -157,11 +161,11 @@ class _Expansion:
 
     def path(self, text: str) -> Path:
         """A file that a value names."""
-        return Path(self(_without_tilde(text)))
+        return Path(self(without_tilde(text)))
 
     def known_hosts(self, text: str) -> Path:
         """Newer versions of `ssh` print these names expanded."""
-        plain = _without_tilde(text)
+        plain = without_tilde(text)
         try:
             return Path(plain) if Path(plain).exists() else self.path(text)
         except ExpansionError:
@@ -172,21 +176,3 @@ class _Expansion:
         if text == "SSH_AUTH_SOCK" or (text.startswith("$") and not text.startswith("${")):
             return os.environ.get(text.removeprefix("$"), "")
         return str(self.known_hosts(text)) if text else ""
-
-
-def _without_tilde(text: str) -> str:
-    return f"{home()}{text[1:]}" if text == "~" or text.startswith("~/") else os.path.expanduser(text)
-
-
-def _missing(keys: Sequence[Path], given: Sequence[ConfigLine], expand: Callable[[str], str]) -> list[str]:
-    absent, found = {key for key in keys if not key.exists()}, []
-    for line in given if absent else ():
-        if line.keyword in SEVERAL[:1]:
-            try:
-                path = Path(expand(_without_tilde(line.words()[0])))
-            except (ValueError, IndexError):
-                continue
-            if path in absent:
-                absent.discard(path)
-                found.append(f"{path} does not exist (IdentityFile, {line.path} line {line.number})")
-    return found

@@ -8,7 +8,6 @@ patterns, several keys per host, @revoked. Certificates (@cert-authority) cannot
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,8 @@ from pathlib import Path
 
 import paramiko
 from paramiko.hostkeys import HostKeys
+
+from launcher.ssh.config_lines import fits
 
 REVOKED = "@revoked"
 AUTHORITY = "@cert-authority"
@@ -90,10 +91,7 @@ class KnownLine:
                 return bool(HostKeys.hash_host(name, self.names) == self.names)
             except (ValueError, AssertionError):  # a damaged line is about no host
                 return False
-        patterns = self.names.lower().split(",")
-        if any(pattern[:1] == "!" and _fits(name, pattern[1:]) for pattern in patterns):
-            return False
-        return any(_fits(name, pattern) for pattern in patterns)
+        return fits(name, self.names.lower().split(","))
 
 
 class KnownHosts:
@@ -196,10 +194,6 @@ def fingerprint(key: paramiko.PKey) -> str:
 def known_name(host: str, port: int) -> str:
     """How known_hosts spells a host."""
     return host if port == 22 else f"[{host}]:{port}"
-
-
-def _fits(name: str, pattern: str) -> bool:
-    return fnmatch.fnmatchcase(name, pattern.replace("[", "[[]"))
 
 
 def _append(path: Path, line: str) -> None:

@@ -14,6 +14,7 @@ import socket
 import subprocess
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import fabric
@@ -168,11 +169,18 @@ class FabricLogins:
             connect_kwargs={
                 "sock": _socket(hop, jump, timeout_s),
                 "transport_factory": lambda sock, **_: QuietTransport(sock, types, timeout_s),
-                "auth_strategy": _UserKeys(self._keys, hop),
+                "auth_strategy": SimpleNamespace(authenticate=partial(self._keys.authenticate, hop=hop)),
                 "timeout": timeout_s,
             },
         )
-        connection.client.set_missing_host_key_policy(_HostKeys(self._known, hop, name))
+        # the connection itself is given no keys, so all that hosts present come here
+        connection.client.set_missing_host_key_policy(
+            SimpleNamespace(
+                missing_host_key=lambda client, hostname, key: self._known.check(
+                    hop.known_hosts, name, key, hop.global_known_hosts
+                )
+            )
+        )
         try:
             connection.open()
             connection.transport.be_quiet(hop.alive_s)
@@ -201,31 +209,6 @@ class FabricLogins:
                 reason = f"logged in, but no command can be run: {error}."
                 raise ConnectError(host.text, reason, "See sshd's log there.") from error
             raise
-
-
-class _HostKeys(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
-    """Judges the key that a hop presents; fabric's connection itself is given no keys, so all come here."""
-
-    def __init__(self, known: KnownHosts, hop: HostConfig, name: str) -> None:
-        self._known = known
-        self._hop = hop
-        self._name = name
-
-    def missing_host_key(self, client: object, hostname: str, key: paramiko.PKey) -> None:
-        """Raise HostKeyError where the key is not accepted."""
-        self._known.check(self._hop.known_hosts, self._name, key, self._hop.global_known_hosts)
-
-
-class _UserKeys:
-    """The strategy of fabric's connection: the keys of one hop."""
-
-    def __init__(self, keys: KeyRing, hop: HostConfig) -> None:
-        self._keys = keys
-        self._hop = hop
-
-    def authenticate(self, transport: paramiko.Transport) -> None:
-        """Raise the reason why the last key was refused where none is accepted."""
-        self._keys.authenticate(transport, self._hop)
 
 
 def _socket(hop: HostConfig, jump: QuietTransport | None, timeout_s: float) -> Any:

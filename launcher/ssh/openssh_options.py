@@ -69,7 +69,7 @@ def argv(settings: SshSettings, config: str, host: Host, *command: str, jump: st
     words = [PROGRAM, "-F", config, *_SESSION]
     for option in (*_ALONE, *jump_option(jump, host)):
         words += ["-o", option]
-    own = dict(settings.host_keys).get(host.describe())
+    own = settings.key_of(host)
     if own is not None:
         words += ["-i", str(own).replace("%", "%%")]
     return [*words, *destination(host), *command]

@@ -27,15 +27,9 @@ _asking = threading.Lock()
 
 def is_usable() -> bool:
     """Whether PATH has an OpenSSH of 8.0 or newer, and this user an account, which it needs."""
-    path = shutil.which(PROGRAM) or ""
-    with contextlib.suppress(KeyError):
-        return bool(pwd.getpwuid(os.getuid())) and _is_answering(path)
+    with contextlib.suppress(KeyError), _asking:  # one question, not one for each thread
+        return bool(pwd.getpwuid(os.getuid())) and _is_new_enough(shutil.which(PROGRAM) or "")
     return False
-
-
-def _is_answering(path: str) -> bool:
-    with _asking:  # one question, not one for each thread
-        return _is_new_enough(path)
 
 
 @functools.cache

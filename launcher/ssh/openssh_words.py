@@ -97,7 +97,10 @@ class Words:
         for pattern, note in _FACTS:
             found = pattern.fullmatch(line, len(DEBUG))
             if found is not None:
-                note(self, *found.groups())
+                if isinstance(note, str):
+                    setattr(self, note, found[1] if found.groups() else True)
+                else:
+                    note(self, *found.groups())
                 return
 
     def _note_connecting(self, host: str, port: str) -> None:
@@ -107,48 +110,24 @@ class Words:
         self.server = _Server(host, int(port), user)
         self.keys, self.has_accepted_key, self.is_let_in = [], False, False
 
-    def _note_host_key(self, key: str) -> None:
-        self.host_key = key
-
     def _note_offered(self, key: str) -> None:
         self.keys.append(key)
 
-    def _note_accepted(self) -> None:
-        self.has_accepted_key = True
 
-    def _note_greeted(self, line: str) -> None:
-        self.greeting = line
-
-    def _note_proxied(self) -> None:
-        self.is_proxied = True
-
-    def _note_let_in(self) -> None:
-        self.is_let_in = True
-
-    def _note_forwarding(self, target: str) -> None:
-        self.target = target
-
-    def _note_master(self) -> None:
-        self.over_master = True
-
-    def _note_done(self) -> None:
-        self.is_logged_in = True
-
-
-_FACTS: tuple[tuple[re.Pattern[str], Callable[..., None]], ...] = (
+_FACTS: tuple[tuple[re.Pattern[str], Callable[..., None] | str], ...] = (
     (re.compile(r"Connecting to (\S+) \[.*\] port ([0-9]+)\."), Words._note_connecting),
     (re.compile(r"Authenticating to (\S+):([0-9]+) as '(.*)'"), Words._note_authenticating),
-    (re.compile(r"Server host key: (.+)"), Words._note_host_key),
+    (re.compile(r"Server host key: (.+)"), "host_key"),
     (re.compile(r"Offering public key: (.+?) [\w@.-]+ (?:SHA256|MD5):.*"), Words._note_offered),
-    (re.compile(r"Server accepts key: .*"), Words._note_accepted),
-    (re.compile(r"kex_exchange_identification: banner line 0: (.*)"), Words._note_greeted),
-    (re.compile(r"Executing proxy command: .*"), Words._note_proxied),
-    (re.compile(r"channel_connect_stdio_fwd: (.*)"), Words._note_forwarding),
-    (re.compile(r"Entering interactive session\."), Words._note_let_in),
-    (re.compile(r"auto-mux: Trying existing master.*"), Words._note_master),
-    (re.compile(r"(?:Sending command: |.*master session id: ).*"), Words._note_done),
+    (re.compile(r"Server accepts key: .*"), "has_accepted_key"),
+    (re.compile(r"kex_exchange_identification: banner line 0: (.*)"), "greeting"),
+    (re.compile(r"Executing proxy command: .*"), "is_proxied"),
+    (re.compile(r"channel_connect_stdio_fwd: (.*)"), "target"),
+    (re.compile(r"Entering interactive session\."), "is_let_in"),
+    (re.compile(r"auto-mux: Trying existing master.*"), "over_master"),
+    (re.compile(r"(?:Sending command: |.*master session id: ).*"), "is_logged_in"),
 )
-"""What `ssh` tells of a login -> where it is noted."""
+"""What `ssh` tells of a login -> what notes it, or the attribute that gets it."""
 
 
 @dataclass(frozen=True)

@@ -153,8 +153,8 @@ def check_keys(settings: SshSettings, host: Host) -> None:
     Raises:
         ConnectError: one is not.
     """
-    own = [path for name, path in settings.host_keys if name == host.describe()]
-    for path in (*own, *settings.identity_files):
+    own = settings.key_of(host)
+    for path in filter(None, (own, *settings.identity_files)):
         if not path.is_file():
-            setting = "HOST_SETTINGS" if path in own else "SSH_IDENTITY_FILES"
+            setting = "HOST_SETTINGS" if path == own else "SSH_IDENTITY_FILES"
             raise ConnectError(host.text, f"the private key {path} does not exist.", f"See {setting}.")

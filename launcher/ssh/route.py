@@ -31,6 +31,7 @@ class Routes:
         self._settings = settings
         self._lock = threading.Lock()
         self._lines: list[ConfigLine] | None = None
+        self._key_lines: dict[str, ConfigLine] = {}
         self._found: dict[tuple[Host, str], Future[HostConfig]] = {}
 
     def to(self, node: Host) -> tuple[HostConfig, ...]:
@@ -50,11 +51,10 @@ class Routes:
                 )
             way = f"ProxyJump={','.join(before)}" if before else ""
             hops.insert(0, self._resolved(parse_host(last), node, way))
-        named = [path for name, path in settings.host_keys if name == node.describe()]
-        hops = [
-            replace(hop, keys=tuple(dict.fromkeys((*settings.identity_files, *hop.keys)))) for hop in hops
-        ]
-        hops[-1] = replace(hops[-1], keys=tuple(dict.fromkeys((*named, *hops[-1].keys))))
+        for at, hop in enumerate(hops):
+            own = settings.key_of(node) if at == len(hops) - 1 else None
+            keys = filter(None, (own, *settings.identity_files, *hop.keys))
+            hops[at] = replace(hop, keys=tuple(dict.fromkeys(keys)))
         if settings.known_hosts != Path(USER_KNOWN_HOSTS).expanduser():
             hops = [replace(hop, known_hosts=(settings.known_hosts, *hop.known_hosts)) for hop in hops]
         return tuple(hops)
@@ -63,13 +63,14 @@ class Routes:
         with self._lock:
             if self._lines is None:
                 self._lines = config_lines.all_lines(self._settings.config)
+                self._key_lines = config_lines.key_lines(self._lines)
             found = self._found.get((host, way))
             is_first = found is None
             if found is None:
                 found = self._found[host, way] = Future()
         if is_first:
             try:
-                found.set_result(host_config(host, self._options(host, node, way), self._lines))
+                found.set_result(host_config(host, self._options(host, node, way), self._key_lines))
             except BaseException as error:  # noqa: BLE001 - all who wait get it, whatever it is
                 with self._lock:
                     del self._found[host, way]  # the next one asks again

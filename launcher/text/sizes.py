@@ -36,6 +36,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'es' if noun.endswith(('s', 'x', 'ch', 'sh')) else 's'}"
 
 
+def some(names: Sequence[str], most: int) -> str:
+    """ "a, b and 7 more": all names, or the first ones and how many follow."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def spans(numbers: Sequence[int]) -> str:
     """ "7164-7167, 7200" """
     runs: list[list[int]] = []

@@ -35,10 +35,8 @@ _OUTCOMES = {
 }
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:m?s|[kMG]?B)\b)")
 _UNBROKEN = "\u00a0"
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x80-\x9f\u2028-\u202e\u2066-\u2069]")  # DEL acts on nothing
 # Colours and cursor movements of programs that take their log file for a terminal.
-_CONTROL = re.compile(
-    "[\x00-\x08\x0b-\x1f\x80-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
-)  # DEL acts on nothing
 _TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 
 

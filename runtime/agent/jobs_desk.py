@@ -85,19 +85,14 @@ class JobsDesk:
         self, marks: Dict[str, str], grace_s: float, done: Callable[[List[Found], int, str], None]
     ) -> bool:
         """End what an agent before this one left of this node's job; False when there was none that was cut off."""
-        left = [
-            one for one in registry.before_us(self._root(), marks) if one.agent or not one.record.get("ended")
-        ]
+        if self._root_dir is None:  # no valid `hello` came
+            return False
+        left = any(
+            one.agent or not one.record.get("ended") for one in registry.before_us(self._root_dir, marks)
+        )
         if left:
-            End(
-                self._loop,
-                self._root(),
-                marks,
-                grace_s,
-                lambda _, left, unsure: done(left, 0, unsure),
-                AGAIN_S,
-            )
-        return bool(left)
+            End(self._loop, self._root_dir, marks, grace_s, lambda _, left, why: done(left, 0, why), AGAIN_S)
+        return left
 
     def leaving(self, how: str) -> None:
         """The agent begins to leave; the first reason counts."""

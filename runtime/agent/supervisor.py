@@ -212,11 +212,8 @@ class Supervisor:
             self._handlers[message.kind](fields, message.body)
         except (ValueError, OSError, ProtocolError) as error:
             reason = "os" if isinstance(error, OSError) else "value"
-            known = {
-                name: fields[name][:NAME_LIMIT]
-                for name in ("proc", "tree")
-                if isinstance(fields.get(name), str)
-            }
+            named = [name for name in ("proc", "tree") if isinstance(fields.get(name), str)]
+            known = {name: fields[name][:NAME_LIMIT] for name in named}
             self._outbox.send("failed", request=message.kind, reason=reason, detail=str(error), **known)
 
     def _on_hello(self, fields: Fields, _body: bytes) -> None:

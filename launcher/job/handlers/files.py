@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 from launcher.connection.link import LinkLost, MessageEvent
 from launcher.files.collector_thread import Compared, FilesRefused, Stored
 from launcher.files.ledger import bodies_of
@@ -20,6 +17,7 @@ from launcher.text.wrapping import visible
 
 REMARKS = 50  # of a node at once
 REMARKS_A_SECOND = 1.0
+COLLECTED = frozenset(("file", "moved", "link", "removed", "listed"))
 MOST_LINES = 1 << 20  # bytes that an agent shows at once: a read, and the line that was open before it
 
 
@@ -52,39 +50,32 @@ class FileHandlers:
     def file(self, record: NodeRecord, event: MessageEvent) -> None:
         """The next bytes of a file under log/ or output/."""
         fields = event.fields
-        with self._ending(record):
-            self._collector.store(
-                record.node.node_id,
-                text(fields.get("path"), "path"),
-                whole(fields.get("offset"), "offset"),
-                flag(fields.get("reset"), "reset"),
-                event.body,
-                flag(fields.get("eof"), "eof", True),
-            )
+        self._collector.store(
+            record.node.node_id,
+            text(fields.get("path"), "path"),
+            whole(fields.get("offset"), "offset"),
+            flag(fields.get("reset"), "reset"),
+            event.body,
+            flag(fields.get("eof"), "eof", True),
+        )
 
     def moved(self, record: NodeRecord, event: MessageEvent) -> None:
         """A log was renamed on its node."""
         path, to = event.fields.get("path"), event.fields.get("to")
-        with self._ending(record):
-            self._collector.move(record.node.node_id, text(path, "path"), text(to, "to"))
+        self._collector.move(record.node.node_id, text(path, "path"), text(to, "to"))
 
     def link(self, record: NodeRecord, event: MessageEvent) -> None:
         """A link in output/."""
         path, to = event.fields.get("path"), event.fields.get("target")
-        with self._ending(record):
-            self._collector.link(record.node.node_id, text(path, "path"), text(to, "target"))
+        self._collector.link(record.node.node_id, text(path, "path"), text(to, "target"))
 
     def removed(self, record: NodeRecord, event: MessageEvent) -> None:
         """A link is gone, or a file that was sent in part."""
-        with self._ending(record):
-            self._collector.remove(record.node.node_id, text(event.fields.get("path"), "path"))
+        self._collector.remove(record.node.node_id, text(event.fields.get("path"), "path"))
 
     def listed(self, record: NodeRecord, event: MessageEvent) -> None:
         """A part of what a node has collected, with digests."""
-        with self._ending(record):
-            self._collector.compare(
-                record.node.node_id, event.body, flag(event.fields.get("last"), "last", True)
-            )
+        self._collector.compare(record.node.node_id, event.body, flag(event.fields.get("last"), "last", True))
 
     def compared(self, event: Compared) -> None:
         """A node's list was compared with what is here: it sends some files again, or may leave."""
@@ -105,17 +96,10 @@ class FileHandlers:
 
     def refused(self, event: FilesRefused) -> None:
         """A node sent what no agent sends: its connection ends, since what follows cannot be trusted to be whole."""
-        self._end(self._roster.nodes[event.node_id], event.reason)
+        self.refuse(self._roster.nodes[event.node_id], event.reason)
 
-    @contextlib.contextmanager
-    def _ending(self, record: NodeRecord) -> Iterator[None]:
+    def refuse(self, record: NodeRecord, reason: str) -> None:
         """End the connection of a node whose files cannot be taken: no piece of a file is ever left out."""
-        try:
-            yield
-        except FieldError as error:
-            self._end(record, str(error))
-
-    def _end(self, record: NodeRecord, reason: str) -> None:
         what = visible(f"what it sends of its files cannot be taken: {reason:.300}")
         self._events.put(LinkLost(record.node.node_id, what, record.link))
 

@@ -12,7 +12,7 @@ from launcher.connection.link import LinkBroken, LinkLost
 from launcher.files.collector_thread import Compared, FilesRefused, Stored
 from launcher.job.context import JobContext
 from launcher.job.handlers.dispatch import DispatchHandlers
-from launcher.job.handlers.files import FileHandlers
+from launcher.job.handlers.files import COLLECTED, FileHandlers
 from launcher.job.handlers.nodes import NodeHandlers
 from launcher.job.handlers.processes import ProcessHandlers
 from launcher.job.handlers.stalls import StallHandlers
@@ -82,6 +82,8 @@ def handlers(
         silence=nodes.silent,
         back=nodes.back,
         lease=nodes.lease_over,
-        unread=nodes.unread,
+        unread=lambda record, kind, error: (
+            files.refuse(record, str(error)) if kind in COLLECTED else nodes.unread(record, kind, error)
+        ),
         doubt=nodes.reconnecting.doubt,
     )

@@ -15,9 +15,8 @@ from agent.link.opening import PROTOCOL_VERSION as PROTOCOL_VERSION
 
 MAX_HEADER = 16 << 20
 MAX_BODY = 4 << 20
-WINDOW = (
-    2 << 20
-)  # of collected frames that are not acknowledged, as `cost` counts them; as much as SSH lets travel
+# Of collected frames that are not acknowledged, as `cost` counts them; as much as SSH lets travel.
+WINDOW = 2 << 20
 FRAME_COST = 1 << 10  # what a collected frame counts beside its body
 
 LAUNCHER_KINDS = frozenset(

@@ -183,13 +183,8 @@ class Probe:
             if inodes is not None and inodes < need_files:
                 text = (
                     "%s has free inodes for %d more files, %d needed; remove files, or name another ROOT_DIR"
-                    % (
-                        self._root_dir,
-                        inodes,
-                        need_files,
-                    )
                 )
-                look.problems.append(["disk", text])
+                look.problems.append(["disk", text % (self._root_dir, inodes, need_files)])
             look.found.update(free_bytes=free, writable=problem is None)
             look.keep(name, facts)
 

@@ -27,6 +27,7 @@ FULL_BYTES = 16 << 10  # more than a packet of any usual network
 BACKLOG = 1024
 _MOST_CALLERS, _CALLER_S, _MOST_READ = 256, 10.0, 1 << 20
 _FIRST_LOOK_S, _LAST_LOOK_S = 0.001, 0.2
+_RESET = (errno.EPIPE, errno.ECONNRESET)
 _IP_MTU, _IPV6_MTU = 14, 24  # linux/in.h, linux/in6.h
 
 Way = Tuple[int, str, int]
@@ -177,15 +178,15 @@ class Reach:
             self._finish()
 
     def _look(self, way: Way, peer: socket.socket, sent: int, deadline: float, wait_s: float) -> None:
-        """Whether the peer has acknowledged any of the bytes: the first of them filled a packet."""
+        """Whether the peer has acknowledged or refused any of the bytes: the first of them filled a packet."""
         (left,) = struct.unpack("i", fcntl.ioctl(peer.fileno(), termios.TIOCOUTQ, bytes(4)))
-        if peer.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            left = 0  # a peer with too many callers had closed it: its reset answers the bytes
-        if left >= sent and time.monotonic() < deadline:
+        # a peer that has closed the connection, as one with too many callers, answers by a reset
+        is_lost = left >= sent and peer.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) not in _RESET
+        if is_lost and time.monotonic() < deadline:
             again = partial(self._look, way, peer, sent, deadline, min(2 * wait_s, _LAST_LOOK_S))
             self._loop.after(wait_s, again)
             return
-        if left >= sent:
+        if is_lost:
             text = "connections open, but packets of %d bytes do not arrive (a smaller MTU on the way, unreported)"
             self._results[way] = (False, text % _mtu(peer), self._results[way][2])
         self._filling.discard(way)

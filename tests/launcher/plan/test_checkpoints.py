@@ -88,7 +88,7 @@ def test_each_part_of_a_shared_folder_is_verified_one_time_and_of_own_folders_by
 def test_damage_that_a_node_finds_counts_for_all_nodes_that_see_the_file() -> None:
     shared = [part(10, 0)._replace(identity="7.0")]
     own = [part(10, 0)._replace(identity="8.0")]
-    found = marked({0: shared, 1: shared, 2: own}, 0, shared[0], "damaged")
+    found = marked({0: shared, 1: shared, 2: own}, [(0, shared[0], "damaged")])
     assert [parts[0].problem for parts in found.values()] == ["damaged", "damaged", ""]
 
 

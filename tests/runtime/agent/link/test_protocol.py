@@ -197,3 +197,11 @@ def test_a_hello_with_wrong_fields_is_refused(make_node: Callable[..., Node]) ->
     node.link.send("ping", seq=1)
     node.expect("pong", seq=1)
     assert len(node.messages("failed")) == refused
+
+
+def test_an_agent_that_refused_its_hello_leaves_when_it_is_dismissed(make_node: Callable[..., Node]) -> None:
+    node = make_node()
+    node.link.send("hello", job_id="j", node_id=0, lease_s=30, root_dir="relative", python="python3")
+    node.link.send("bye", grace_s=0.1, drain_s=0.1)
+    node.expect("goodbye")
+    assert "with status 0" in node.expect_lost()

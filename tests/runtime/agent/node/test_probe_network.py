@@ -3,12 +3,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import selectors
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -139,6 +141,26 @@ def test_a_silent_peer_is_given_up_in_bounded_time(idle: Node) -> None:
             ((_, ok, text, _, _),) = idle.expect("reached", timeout_s=10).fields["results"]
     assert not ok
     assert "no answer within" in text
+
+
+def test_a_peer_that_closes_the_connection_before_it_gets_a_byte_is_reached(idle: Node) -> None:
+    """As a listener with too many callers does."""
+    with contextlib.ExitStack() as opened, selectors.DefaultSelector() as ready:
+        listeners = [opened.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(200)]
+        for listener in listeners:
+            ready.register(listener, selectors.EVENT_READ)
+
+        def close_all() -> None:
+            for _ in range(len(listeners)):
+                ((key, _), *_) = ready.select()
+                cast(socket.socket, key.fileobj).accept()[0].close()
+
+        closing = threading.Thread(target=close_all)
+        closing.start()
+        idle.link.send("reach", peers=[[1, *listener.getsockname()] for listener in listeners])
+        results = idle.expect("reached", timeout_s=10).fields["results"]
+        closing.join()
+    assert [text for _, ok, text, _, _ in results if not ok] == []
 
 
 def test_while_a_job_runs_the_address_of_the_job_alone_is_listened_on(
