@@ -38,9 +38,7 @@ def net_conf(word, mark, target):
 
         def one(is_reverse):
             gates = fluid.layers.fc(input=input, size=HIDDEN * 3, param_attr=attr)
-            return fluid.layers.dynamic_gru(
-                input=gates, size=HIDDEN, param_attr=attr, is_reverse=is_reverse
-            )
+            return fluid.layers.dynamic_gru(input=gates, size=HIDDEN, param_attr=attr, is_reverse=is_reverse)
 
         return fluid.layers.concat(input=[one(False), one(True)], axis=1)
 
