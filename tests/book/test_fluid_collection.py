@@ -19,6 +19,7 @@ from tests.runtime.fluid.remote.role_processes import ROOT, Processes
 HERE = Path(__file__).parent / "collection"
 SCRIPTS = sorted(each.stem for each in HERE.glob("*.py"))
 DEADLINE_S = 120
+ALONE = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "runtime"), "OPENBLAS_NUM_THREADS": "1"}
 
 # Losses of two trainers are those of one process up to rounding, and this much where that is not so by definition: Adam
 # does not see that a sum over half a batch is half as large but for its epsilon.
@@ -27,6 +28,7 @@ DISTRIBUTED = {
     "ctr_dnn": 0.02,
     "din": 1e-3,
     "gru4rec": 1e-3,
+    "gru4rec_sampled": 1e-3,
     "ssr": 2e-3,
     "tagspace": 1e-3,
     "transformer": 2e-3,
@@ -41,7 +43,7 @@ def losses_of(text: str) -> list[float]:
 def alone(script: str) -> list[float]:
     done = subprocess.run(
         [sys.executable, "-P", str(HERE / f"{script}.py")],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "runtime"), "OPENBLAS_NUM_THREADS": "1"},
+        env=ALONE,
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
@@ -84,6 +86,20 @@ def test_a_script_trains_alone(script: str) -> None:
 def test_two_trainers_and_two_servers_have_the_losses_of_one_process(script: str) -> None:
     found = np.mean(together(script), axis=0)
     np.testing.assert_allclose(found, alone(script), rtol=DISTRIBUTED[script], atol=DISTRIBUTED[script])
+
+
+def test_two_ranks_of_launch_have_the_losses_of_one_process(tmp_path: Path) -> None:
+    path = str(HERE / "transformer.py")
+    subprocess.run(
+        [sys.executable, "-P", "-m", "paddle.distributed.launch", "--gpus=2", f"--log_dir={tmp_path}", path],
+        env={**ALONE, "CPU_NUM": "1"},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=True,
+    )
+    ranks = [losses_of((tmp_path / f"workerlog.{rank}").read_text()) for rank in range(2)]
+    np.testing.assert_allclose(np.mean(ranks, axis=0), alone("transformer"), rtol=1e-4, atol=1e-4)
 
 
 def test_two_trainers_with_batch_normalisation_of_their_own_train() -> None:

@@ -14,6 +14,7 @@ from paddle.fluid.executor import Executor
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.control_flow.comparisons import not_equal
+from paddle.fluid.layers.metric_op import accuracy
 from paddle.fluid.layers.nn.decoding import chunk_eval, edit_distance
 from paddle.fluid.layers.nn.reductions import reduce_sum
 from paddle.fluid.layers.tensor import cast, fill_constant, sums
@@ -23,7 +24,7 @@ from paddle.fluid.run.scope import global_scope
 from paddle.graph import unique_name
 from paddle.graph.fetched import fetched
 
-__all__ = ["ChunkEvaluator", "EditDistance", "Evaluator"]
+__all__ = ["Accuracy", "ChunkEvaluator", "EditDistance", "Evaluator"]
 
 Array = npt.NDArray[Any]
 
@@ -57,6 +58,30 @@ class Evaluator:
 
     def _counts(self) -> list[float]:
         return [float(np.asarray(global_scope().get(state.name)).reshape(-1)[0]) for state in self.states]
+
+
+class Accuracy(Evaluator):
+    """The share of rows whose label is among the k greatest, as 0.11 had it; `metrics` has that of a minibatch."""
+
+    def __init__(self, input: Variable, label: Variable, k: int = 1) -> None:
+        super().__init__("accuracy")
+        right, total = (
+            self.helper.create_variable_for_type_inference("int32", stop_gradient=True) for _ in range(2)
+        )
+        self.metrics.append(accuracy(input, label, k, right, total))
+        self._add_up("total", total)
+        self._add_up("correct", right)
+
+    def eval(self, executor: Executor, eval_program: Program | None = None) -> Array:
+        """Return the share since the last reset, float32 (1,).
+
+        Raises:
+            FluidError: nothing was added.
+        """
+        total, right = self._counts()
+        if not total:
+            raise FluidError("Accuracy: there is no data; run the program first")
+        return _one(right / total)
 
 
 class ChunkEvaluator(Evaluator):

@@ -58,6 +58,7 @@ __all__ = [
     "chain",
     "compose",
     "firstn",
+    "get_inference_program",
     "get_parameter_value",
     "get_parameter_value_by_name",
     "is_parameter",
@@ -96,6 +97,13 @@ def get_parameter_value_by_name(
     """Return the value of the parameter of that name."""
     variable = (program or default_main_program()).global_block().var(name)
     return get_parameter_value(variable, executor)  # type: ignore[arg-type]
+
+
+def get_inference_program(
+    target_vars: Sequence[Variable] | Variable, main_program: Program | None = None
+) -> Program:
+    """Return what computes variables, in the form for tests, as up to 1.1; `clone(for_test=True)` came after it."""
+    return (main_program or default_main_program()).clone(for_test=True)._prune(target_vars)
 
 
 def save_inference_model(

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small Transformer: nine inputs from a table, lengths per batch, positions fed as parameters in the first step."""
+"""A small Transformer: nine inputs from a table, lengths per batch, positions fed as parameters in the first step.
+
+Trainers that are started by a launcher without servers, as its variables say, agree among themselves.
+"""
 
 import os
 
@@ -123,10 +126,10 @@ def batches(trainer, trainers):
         }
 
 
-def train(program, loss, token_num, trainer, trainers):
+def train(program, loss, token_num, trainer, trainers, **parallel):
     exe = fluid.Executor(fluid.CPUPlace())
     exe.run(fluid.default_startup_program())
-    pe = fluid.ParallelExecutor(use_cuda=False, loss_name=loss.name, main_program=program)
+    pe = fluid.ParallelExecutor(use_cuda=False, loss_name=loss.name, main_program=program, **parallel)
     first = True
     for _ in range(3):
         for feed in batches(trainer, trainers):
@@ -147,8 +150,18 @@ def main():
         rate = layers.learning_rate_scheduler.noam_decay(MODEL, 20) * 0.5
     fluid.optimizer.Adam(learning_rate=rate, beta1=0.9, beta2=0.997, epsilon=1e-9).minimize(loss)
     fluid.memory_optimize(fluid.default_main_program())
+    endpoints = os.getenv("PADDLE_TRAINER_ENDPOINTS", "")
     role, trainer = os.getenv("TRAINING_ROLE"), int(os.getenv("PADDLE_TRAINER_ID", "0"))
     trainers = int(os.getenv("PADDLE_TRAINERS_NUM", "1"))
+    if len(endpoints.split(",")) > 1:
+        config = fluid.DistributeTranspilerConfig()
+        config.mode = "nccl2"
+        t = fluid.DistributeTranspiler(config=config)
+        current = os.environ["PADDLE_CURRENT_ENDPOINT"]
+        t.transpile(trainer, trainers=endpoints, current_endpoint=current)
+        ranks = {"num_trainers": trainers, "trainer_id": trainer}
+        train(fluid.default_main_program(), loss, token_num, trainer, trainers, **ranks)
+        return
     if role is None:
         train(fluid.default_main_program(), loss, token_num, 0, 1)
         return

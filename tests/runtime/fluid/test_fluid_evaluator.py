@@ -8,6 +8,7 @@ import pytest
 
 import paddle.fluid as fluid
 from paddle.fluid import evaluator
+from paddle.fluid.errors import FluidError
 
 PLACE = fluid.CPUPlace()
 
@@ -35,6 +36,24 @@ def test_edit_distances_are_added_up_from_a_reset_on() -> None:
     mean, share = measure.eval(exe)
     assert (mean.shape, share.shape) == ((1,), (1,))
     assert [float(mean), float(share)] == pytest.approx([0.5 / 4, 1 / 4])
+
+
+def test_right_answers_are_added_up_over_minibatches_of_any_size() -> None:
+    chances, label = fluid.layers.data("chances", [3]), fluid.layers.data("label", [1], dtype="int64")
+    measure = evaluator.Accuracy(input=chances, label=label)
+    fluid.layers.mean(fluid.layers.data("never_fed", [1]))
+    program = fluid.io.get_inference_program(measure.metrics + measure.states)
+    exe = fluid.Executor(PLACE)
+    exe.run(fluid.default_startup_program())
+    for rows, share in ((np.eye(3)[[0, 1]], 0.5), (np.eye(3)[[0]], 1.0), (np.eye(3)[[1]], 0.0)):
+        feed = {"chances": rows.astype("float32"), "label": np.zeros((len(rows), 1), "int64")}
+        (found,) = exe.run(program, feed=feed, fetch_list=measure.metrics)
+        assert found == share
+    assert measure.eval(exe) == pytest.approx(0.5)
+    assert "mean" not in [op.type for op in program.global_block().ops]
+    measure.reset(exe)
+    with pytest.raises(FluidError, match="there is no data"):
+        measure.eval(exe)
 
 
 def test_a_mean_distance_of_nothing_is_refused() -> None:

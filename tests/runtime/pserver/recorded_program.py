@@ -40,7 +40,7 @@ class Recorder:
             raise PserverError(f"no variable {name!r}")
 
     def begin_with(self, name: str, value: Value) -> None:
-        self.take_up(name, value)
+        self.take_up(name, np.array(value))
 
     def is_agreed(self, names: Collection[str]) -> bool:
         return False

@@ -192,7 +192,9 @@ class ProgramService:
         raise PserverError("a server of a program cannot go on where a server of a model was")
 
     def values(self, trainer: int) -> Message:
-        """See `Service.values`."""
+        """See `Service.values`; a trainer that has asked for no values since it began began last."""
+        if trainer not in self._wishes:
+            return self._beginning()
         packed = pack(
             self._wishes.get(trainer, ()),
             lambda name, _: self._program.given(trainer, name),
@@ -245,9 +247,14 @@ class ProgramService:
     def _answer_beginners(self) -> None:
         if self._given is None and _GIVER not in self._desk.left:
             return
-        names = names_section(f"{digest} {name}" for name, digest in (self._given or {}).items())
         for trainer, _ in self._begins.take():
-            self._desk.answer(trainer, Message(Ok(self.version), sections=(names,)))
+            self._wishes.pop(trainer, None)
+            self._desk.answer(trainer, self._beginning())
+
+    def _beginning(self) -> Message:
+        """Return the answer to BEGIN."""
+        names = names_section(f"{digest} {name}" for name, digest in (self._given or {}).items())
+        return Message(Ok(self.version), sections=(names,))
 
     def _advance(self) -> None:
         """Compute a step if everybody's gradients are there."""

@@ -130,6 +130,15 @@ _CASES = {
         lambda x, a, b: x[a[0] : b[0], :, 1:3],
         (-1, 2, 2),
     ),
+    "sequence_mask": _Case(
+        lambda x, n: layers.sequence_mask(layers.abs(x), n, "float32"),
+        (4,),
+        ((1,),),
+        (([1],), ([3],)),
+        lambda x, n: (np.arange(n[0]) < np.abs(x)[:, None]).astype("float32"),
+        (4, -1),
+        differentiable=False,
+    ),
     "slice, one variable of starts": _Case(
         lambda x, a: layers.slice(x, [0, 1], a, [4, -1]),
         (4, 5),

@@ -13,15 +13,16 @@ import numpy as np
 import pytest
 
 from paddle.errors import CheckpointError, PserverError
+from paddle.pserver.durable.program_copy import newest_copy
 from paddle.pserver.program_keeper import ProgramKeeper
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.options import EngineOptions
 from paddle.pserver.server.program_service import ProgramService
 from paddle.pserver.server.service import Desk
 from paddle.pserver.wire.message import Message
-from paddle.pserver.wire.named_values import Rows, Value, from_sections, to_sections
+from paddle.pserver.wire.named_values import Rows, Value, fingerprint, from_sections, names_of, to_sections
 from paddle.pserver.wire.value_parts import parcels, wish
-from paddle.pserver.wire.verbs import Fetch, Hello, Step, Verb
+from paddle.pserver.wire.verbs import Begin, Fetch, Hello, Step, Verb
 from tests.runtime.pserver.in_process_job import Clock
 from tests.runtime.pserver.recorded_program import Recorder
 
@@ -133,6 +134,37 @@ def test_whenever_it_is_killed_the_next_process_gives_the_same_answers(
         }
     np.testing.assert_array_equal(life.program.w, undisturbed.program.w)
     assert life.engine.version == undisturbed.engine.version == (ROUNDS if is_sync else ROUNDS * TRAINERS)
+
+
+@pytest.mark.parametrize("is_another_process", [False, True])
+def test_a_trainer_that_lost_the_answer_to_begin_learns_what_trainer_0_gave(
+    tmp_path: Path, is_another_process: bool
+) -> None:
+    life = Life(tmp_path, 1, False)
+    first: dict[str, Value] = {"w": np.ones(3, np.float32)}
+    digest = fingerprint(first["w"])
+    for trainer in range(TRAINERS):
+        life.ask(Message(Hello(TRAINERS), trainer, trainer + 1, request=1))
+    life.ask(Message(Begin(), 0, 1, 2, STAMP, sections=tuple(to_sections(first))))
+
+    def step(trainer: int, request: int) -> None:
+        gradient: dict[str, Value] = {f"g.{trainer}": np.ones(3, np.float32)}
+        sections = (wish([("w", 0)]), *to_sections(gradient))
+        life.ask(Message(Step(), trainer, trainer + 1, request, STAMP, sections=sections))
+
+    session = 2
+    if is_another_process:  # one before it trained
+        step(1, 2)
+        session = 3
+        life.ask(Message(Hello(TRAINERS, takes_over=True), 1, session, request=1))
+    begin = Message(Begin(), 1, session, 2, STAMP)
+    life.ask(begin)
+    before = newest_copy(tmp_path)
+    for request in range(3, 3 + ROUNDS):
+        step(0, request)
+    assert newest_copy(tmp_path) != before, "the answer must be in a copy: a journal makes it again"
+    life = Life(tmp_path, 1, False)
+    assert names_of(life.ask(begin)[1].sections) == [f"{digest} w"]
 
 
 @pytest.mark.parametrize("journal_bytes", [1, 700])

@@ -128,11 +128,17 @@ def sequence_unpad(x: Variable, length: Variable, name: str | None = None) -> Va
 
 
 def sequence_mask(
-    x: Variable, maxlen: int | None = None, dtype: npt.DTypeLike = "int64", name: str | None = None
+    x: Variable, maxlen: int | Variable | None = None, dtype: npt.DTypeLike = "int64", name: str | None = None
 ) -> Variable:
-    """Return ones where a place is below x, zeros elsewhere, for maxlen places (None: the greatest x)."""
+    """Return ones where a place is below x, zeros elsewhere, for maxlen places (None: the greatest x).
+
+    maxlen may be a variable (1,).
+    """
+    helper, inputs = LayerHelper("sequence_mask", name), {"X": x}
+    if isinstance(maxlen, Variable):
+        inputs["MaxLenTensor"], maxlen = maxlen, None
     attrs = {"maxlen": -1 if maxlen is None else maxlen, "out_dtype": VarType.of(dtype)}
-    return LayerHelper("sequence_mask", name).apply("sequence_mask", {"X": x}, attrs, out="Y", dtype=dtype)
+    return helper.apply("sequence_mask", inputs, attrs, out="Y", dtype=dtype)
 
 
 def sequence_reverse(x: Variable, name: str | None = None) -> Variable:
