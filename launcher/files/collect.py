@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.files.collected_copy import Copy, fitting, link_target
+from launcher.files.collected_copy import Copy, date, fitting, is_its_name, link_target
 from launcher.files.ledger import Difference, Ledger, ListedRow
 from launcher.text.fields import FieldError
 from launcher.text.sizes import counted, size_text
@@ -39,7 +39,7 @@ class CollectLimits:
     """What one node may have collected: bytes but for holes, and files."""
 
     most_bytes: int = 100 << 30
-    most_files: int = 100_000
+    most_files: int = 1_000_000
 
 
 @dataclass
@@ -78,7 +78,16 @@ class Collector:
             self._placed
         )  # asks the disk; a log grows by many chunks
 
-    def store(self, node_id: int, path: str, offset: int, reset: bool, body: bytes, eof: bool = True) -> str:
+    def store(
+        self,
+        node_id: int,
+        path: str,
+        offset: int,
+        reset: bool,
+        body: bytes,
+        eof: bool = True,
+        mtime_ns: int | None = None,
+    ) -> str:
         """Store one chunk.
 
         Args:
@@ -86,6 +95,7 @@ class Collector:
             offset: where in the file the chunk begins; a hole is before it, if it begins later than the last one ended.
             reset: the file begins anew.
             eof: the chunk reaches the file's end as it is now.
+            mtime_ns: the file's time of modification; logs keep the time of their last line here.
 
         Returns:
             A sentence for the user when something is lost for the first time, else nothing.
@@ -112,13 +122,13 @@ class Collector:
         copy.write(offset, reset, body, room=max(0, self._limits.most_bytes - node.size))
         node.size += copy.stored - before
         if eof:
-            copy.publish()
+            copy.publish(mtime_ns)
         if copy.lost and not told and self._losses < TOLD:
             self._losses += 1
             return f"{target}: {copy.problem}; bytes of it are lost here, the node still has them"
         return self._warning(node_id, node) or self._other_name(path, target, reset)
 
-    def link(self, node_id: int, path: str, to: str) -> str:
+    def link(self, node_id: int, path: str, to: str, mtime_ns: int | None = None) -> str:
         """Make a link in output/; returns a sentence when that cannot be done.
 
         Raises:
@@ -139,6 +149,8 @@ class Collector:
                 return f"{target}: not made: a link is on the way to it"
             hidden.unlink(missing_ok=True)
             hidden.symlink_to(link_target(to, target.parent))
+            if mtime_ns is not None:
+                date(hidden, mtime_ns)
             os.replace(hidden, target)
         except OSError as error:
             with contextlib.suppress(OSError):
@@ -327,7 +339,7 @@ class Collector:
         )
 
     def _other_name(self, path: str, target: Path, reset: bool) -> str:
-        if not reset or self._renamed >= TOLD or target.as_posix().endswith(path.partition("/")[2]):
+        if not reset or self._renamed >= TOLD or is_its_name(path, target):
             return ""
         self._renamed += 1
         return f"{path[:80]}...: a name too long for this machine; the file is {target}"
@@ -367,9 +379,9 @@ def _within(target: Path, root: Path) -> Iterator[Path]:
 
 
 def _is_name(path: str) -> bool:
-    """Whether a file can have this name: a lone surrogate is no byte."""
+    """Whether a file can have this name, whatever the locale here: a lone surrogate is no byte."""
     try:
-        os.fsencode(path)
+        path.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         return False
     return True

@@ -27,6 +27,7 @@ def fitting(path: str, folder: Path) -> Path:
         path: relative, with names that are none of ".", ".." and the empty one.
     """
     limit = _name_limit(folder)
+    path = _local(path)
     place = folder.joinpath(*(fitting_name(part, limit) for part in path.split("/")))
     if len(os.fsencode(place)) <= PATH_LIMIT:
         return place
@@ -39,13 +40,23 @@ def fitting_name(name: str, limit: int) -> str:
     if len(data) <= limit:
         return name
     mark = f"~{_digest(name)}"
-    return data[: limit - len(mark)].decode("utf-8", "ignore") + mark
+    return _local(data[: limit - len(mark)].decode("utf-8", "ignore")) + mark
 
 
 def link_target(to: str, folder: Path) -> str:
     """What a link in a folder leads to, with names as `fitting` gives them."""
     limit = _name_limit(folder)
-    return "/".join(fitting_name(part, limit) for part in to.split("/"))
+    return "/".join(fitting_name(part, limit) for part in _local(to).split("/"))
+
+
+def is_its_name(path: str, target: Path) -> bool:
+    """Whether a node's file has the same name here, below log/ or output/."""
+    return os.fsencode(target).endswith(path.partition("/")[2].encode("utf-8", "surrogateescape"))
+
+
+def _local(name: str) -> str:
+    """Return a node's file name, UTF-8 with surrogate escapes, as the text that stands for its bytes in this locale."""
+    return os.fsdecode(name.encode("utf-8", "surrogateescape"))
 
 
 @functools.lru_cache(maxsize=8192)  # a folder a node
@@ -137,9 +148,14 @@ class Copy:
             self.lost, self.problem = self.lost + 1, error.strerror or str(error)
         self._target, self.partial = target, _beside(target)
 
-    def publish(self) -> None:
-        """Let a file that is whole appear under its name."""
-        if not self.is_partial or self._broken:
+    def publish(self, mtime_ns: int | None) -> None:
+        """Let a file that is whole appear under its name, with its node's time of modification."""
+        if not self._whole_only or self._broken:
+            return
+        if mtime_ns is not None and self._fd is not None:
+            date(self._fd, mtime_ns)
+            self._written = _identity(os.fstat(self._fd))
+        if not self.is_partial:
             return
         try:
             os.replace(self.partial, self._target)
@@ -260,6 +276,12 @@ class Copy:
             if not self._whole_only:
                 self._expect(status.st_size)
         return self._fd
+
+
+def date(place: int | Path, mtime_ns: int) -> None:
+    """Set the time of modification of a file or link, if the file system can."""
+    with contextlib.suppress(OSError, OverflowError):
+        os.utime(place, ns=(mtime_ns, mtime_ns), follow_symlinks=isinstance(place, int))
 
 
 def _identity(status: os.stat_result) -> tuple[int, ...]:
