@@ -69,6 +69,7 @@ class Collector:
         self._limits = limits or CollectLimits()
         self._copies: dict[Path, Copy] = {}
         self._links: dict[Path, str] = {}
+        self._folders: set[Path] = set()  # that neither a file nor a link is on the way to
         self._open: OrderedDict[Path, Copy] = OrderedDict()
         self._nodes: dict[int, _Node] = {}
         self._ledgers: dict[int, Ledger] = {}
@@ -118,11 +119,15 @@ class Collector:
             copy = self._copies[target] = Copy(node_id, target, whole_only, start=0 if reset else offset)
             node.files += 1
         told, before = copy.lost, copy.stored
-        self._make_room(target, copy)
+        is_whole = eof and whole_only
+        if not is_whole:
+            self._make_room(target, copy)
         copy.write(offset, reset, body, room=max(0, self._limits.most_bytes - node.size))
         node.size += copy.stored - before
         if eof:
             copy.publish(mtime_ns)
+        if is_whole:  # most are never written again
+            copy.close()
         if copy.lost and not told and self._losses < TOLD:
             self._losses += 1
             return f"{target}: {copy.problem}; bytes of it are lost here, the node still has them"
@@ -157,6 +162,7 @@ class Collector:
                 hidden.unlink()
             return f"{target}: this link to {to} cannot be made here: {error.strerror or error}"
         self._links[target] = to
+        self._folders.clear()
         node.files += 1
         return ""
 
@@ -241,6 +247,7 @@ class Collector:
             node.size -= over.stored
             node.files -= 1
         self._copies[target] = copy
+        self._folders.clear()
         copy.rename(target)
         return ""
 
@@ -346,6 +353,11 @@ class Collector:
 
     def _clear_way(self, node: _Node, target: Path) -> None:
         """What was a link or a file and is none any more, on the way to a file, is gone."""
+        if target in self._folders:
+            self._folders.clear()
+        if target.parent in self._folders and target not in self._links:
+            return
+        self._folders.update(_within(target.parent, self._root))
         for place in _within(target, self._root):
             if place in self._links or (place in self._copies and place != target):
                 self._drop(node, place)

@@ -27,8 +27,10 @@ def fitting(path: str, folder: Path) -> Path:
         path: relative, with names that are none of ".", ".." and the empty one.
     """
     limit = _name_limit(folder)
-    path = _local(path)
-    place = folder.joinpath(*(fitting_name(part, limit) for part in path.split("/")))
+    path = cut = _local(path)
+    if len(path) * 4 > limit:  # bytes of a character
+        cut = "/".join(fitting_name(part, limit) for part in path.split("/"))
+    place = folder / cut
     if len(os.fsencode(place)) <= PATH_LIMIT:
         return place
     return folder / LONG_PATHS / fitting_name(f"{_digest(path)}-{place.name}", limit)
@@ -83,8 +85,29 @@ class Copy:
         lost: bytes that could not be written.
         stored: bytes that were.
         problem: why not.
+        partial: where it lies until it is whole.
         is_verified: it is here as the node listed it.
     """
+
+    __slots__ = (
+        "_broken",
+        "_fd",
+        "_gap",
+        "_is_foreign",
+        "_next",
+        "_received",
+        "_size",
+        "_target",
+        "_whole_only",
+        "_written",
+        "is_partial",
+        "is_verified",
+        "lost",
+        "node_id",
+        "partial",
+        "problem",
+        "stored",
+    )
 
     def __init__(self, node_id: int, target: Path, whole_only: bool, start: int) -> None:
         self.node_id = node_id
@@ -159,7 +182,7 @@ class Copy:
             return
         try:
             os.replace(self.partial, self._target)
-            self.is_partial = False
+            self.is_partial, self.partial = False, self._target  # one path less, of very many files
         except OSError as error:
             self.lost, self.problem = self.lost + 1, error.strerror or str(error)
 

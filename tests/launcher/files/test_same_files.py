@@ -113,3 +113,16 @@ def test_a_file_that_got_its_time_counts_as_changed_when_it_was_changed_here(
     assert digest(whole) != digest(place.read_bytes())
     assert listed(collector, row("output/w", whole)) == ("output/w",)
     collector.close()
+
+
+def test_a_folder_of_folders_that_becomes_a_file_and_a_folder_again_makes_way(tmp_path: Path) -> None:
+    collector, place = Collector(tmp_path), tmp_path / "output/a"
+    collector.store(0, "output/a/b/w", 0, True, b"1")
+    (place / "b/w").unlink()
+    (place / "b").rmdir()
+    place.rmdir()
+    collector.store(0, "output/a", 0, True, b"2")
+    assert place.read_bytes() == b"2"
+    collector.store(0, "output/a/b/w", 0, True, b"3")
+    assert (place / "b/w").read_bytes() == b"3"
+    assert collector.close() == []
