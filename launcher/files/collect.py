@@ -2,9 +2,9 @@
 """Writes the file chunks that agents send into <workspace>/log/node_<id>/ and <workspace>/output/.
 
 Logs grow in place; one that was rotated on its node is renamed here, so that here is what is there. Under output/
-a file appears whole: it is written beside as `.NAME.part` until a chunk reaches its end. Holes stay holes. A full
-disk costs bytes, and so does a limit that is reached, or somebody who removes a log here; they are counted and told,
-and never cost the job. `check*` may be called from any thread, the rest from one.
+a file appears whole: it is written beside as `.NAME.DIGEST.part` until a chunk reaches its end. Holes stay holes. A
+full disk costs bytes, and so does a limit that is reached, or somebody who removes a log here; they are counted and
+told, and never cost the job. `check*` may be called from any thread, the rest from one.
 """
 
 from __future__ import annotations

@@ -317,8 +317,8 @@ def _fingerprint() -> Fingerprint:
 
 
 def _beside(target: Path) -> Path:
-    """Where a file lies until it is whole."""
-    name = f".{target.name}.part"
+    """Where a file lies until it is whole: where no other file of the job lies."""
+    name = f".{target.name}.{_digest(target.name)}.part"
     if len(os.fsencode(name)) > _name_limit(target.parent):
         name = f".{_digest(target.name)}.part"
     return target.with_name(name)

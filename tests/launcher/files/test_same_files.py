@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.files.collect import Collector
+from launcher.config.arguments import parse
+from launcher.config.settings import resolve
+from launcher.files.collect import CollectLimits, Collector
 from tests.launcher.control_jobs import Bench
 from tests.launcher.files.test_verification import digest, listed, row
 
@@ -126,3 +128,23 @@ def test_a_folder_of_folders_that_becomes_a_file_and_a_folder_again_makes_way(tm
     collector.store(0, "output/a/b/w", 0, True, b"3")
     assert (place / "b/w").read_bytes() == b"3"
     assert collector.close() == []
+
+
+def test_a_hundred_thousand_files_and_their_logs_are_within_the_default_limit(tmp_path: Path) -> None:
+    (tmp_path / "conf.py").write_text("HOSTS = ['local']\n")
+    settings = resolve(parse([f"--conf={tmp_path / 'conf.py'}", "-p", "ws"]), {})
+    assert settings.limits.collect_limit_files == CollectLimits().most_files > 200_000
+
+
+@pytest.mark.parametrize("names", [("w", ".w.part"), (".w.part", "w")])
+def test_a_file_that_is_called_like_a_part_of_another_one_is_a_file(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
+    collector = Collector(tmp_path)
+    for name in names:
+        content = name.encode() * 10
+        collector.store(0, f"output/{name}", 0, True, content[:5], False)
+        collector.store(0, f"output/{name}", 5, False, content[5:], True)
+    assert listed(collector, *(row(f"output/{name}", name.encode() * 10) for name in names)) == ()
+    for name in names:
+        assert (tmp_path / "output" / name).read_bytes() == name.encode() * 10
