@@ -300,7 +300,7 @@ CONF_NAMES: Mapping[str, ConfName] = MappingProxyType(
         "LOG_LIMIT_MB": ConfName(256, values.integer(1, 1 << 20)),
         "WARN_SIZE_MB": ConfName(100, values.integer(1, 1 << 20)),
         "COLLECT_LIMIT_GB": ConfName(100, values.integer(1, 1 << 20)),
-        "COLLECT_LIMIT_FILES": ConfName(100_000, values.integer(1, 10_000_000)),
+        "COLLECT_LIMIT_FILES": ConfName(1_000_000, values.integer(1, 10_000_000)),
         **{
             name: ConfName(default, read)
             for name, (default, read) in (

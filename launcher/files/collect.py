@@ -2,9 +2,9 @@
 """Writes the file chunks that agents send into <workspace>/log/node_<id>/ and <workspace>/output/.
 
 Logs grow in place; one that was rotated on its node is renamed here, so that here is what is there. Under output/
-a file appears whole: it is written beside as `.NAME.part` until a chunk reaches its end. Holes stay holes. A full
-disk costs bytes, and so does a limit that is reached, or somebody who removes a log here; they are counted and told,
-and never cost the job. `check*` may be called from any thread, the rest from one.
+a file appears whole: it is written beside as `.NAME.DIGEST.part` until a chunk reaches its end. Holes stay holes. A
+full disk costs bytes, and so does a limit that is reached, or somebody who removes a log here; they are counted and
+told, and never cost the job. `check*` may be called from any thread, the rest from one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.files.collected_copy import Copy, fitting, link_target
+from launcher.files.collected_copy import Copy, date, fitting, is_its_name, link_target
 from launcher.files.ledger import Difference, Ledger, ListedRow
 from launcher.text.fields import FieldError
 from launcher.text.sizes import counted, size_text
@@ -39,7 +39,7 @@ class CollectLimits:
     """What one node may have collected: bytes but for holes, and files."""
 
     most_bytes: int = 100 << 30
-    most_files: int = 100_000
+    most_files: int = 1_000_000
 
 
 @dataclass
@@ -69,6 +69,7 @@ class Collector:
         self._limits = limits or CollectLimits()
         self._copies: dict[Path, Copy] = {}
         self._links: dict[Path, str] = {}
+        self._folders: set[Path] = set()  # that neither a file nor a link is on the way to
         self._open: OrderedDict[Path, Copy] = OrderedDict()
         self._nodes: dict[int, _Node] = {}
         self._ledgers: dict[int, Ledger] = {}
@@ -78,7 +79,16 @@ class Collector:
             self._placed
         )  # asks the disk; a log grows by many chunks
 
-    def store(self, node_id: int, path: str, offset: int, reset: bool, body: bytes, eof: bool = True) -> str:
+    def store(
+        self,
+        node_id: int,
+        path: str,
+        offset: int,
+        reset: bool,
+        body: bytes,
+        eof: bool = True,
+        mtime_ns: int | None = None,
+    ) -> str:
         """Store one chunk.
 
         Args:
@@ -86,6 +96,7 @@ class Collector:
             offset: where in the file the chunk begins; a hole is before it, if it begins later than the last one ended.
             reset: the file begins anew.
             eof: the chunk reaches the file's end as it is now.
+            mtime_ns: the file's time of modification; logs keep the time of their last line here.
 
         Returns:
             A sentence for the user when something is lost for the first time, else nothing.
@@ -108,17 +119,21 @@ class Collector:
             copy = self._copies[target] = Copy(node_id, target, whole_only, start=0 if reset else offset)
             node.files += 1
         told, before = copy.lost, copy.stored
-        self._make_room(target, copy)
+        is_whole = eof and whole_only
+        if not is_whole:
+            self._make_room(target, copy)
         copy.write(offset, reset, body, room=max(0, self._limits.most_bytes - node.size))
         node.size += copy.stored - before
         if eof:
-            copy.publish()
+            copy.publish(mtime_ns)
+        if is_whole:  # most are never written again
+            copy.close()
         if copy.lost and not told and self._losses < TOLD:
             self._losses += 1
             return f"{target}: {copy.problem}; bytes of it are lost here, the node still has them"
         return self._warning(node_id, node) or self._other_name(path, target, reset)
 
-    def link(self, node_id: int, path: str, to: str) -> str:
+    def link(self, node_id: int, path: str, to: str, mtime_ns: int | None = None) -> str:
         """Make a link in output/; returns a sentence when that cannot be done.
 
         Raises:
@@ -139,12 +154,15 @@ class Collector:
                 return f"{target}: not made: a link is on the way to it"
             hidden.unlink(missing_ok=True)
             hidden.symlink_to(link_target(to, target.parent))
+            if mtime_ns is not None:
+                date(hidden, mtime_ns)
             os.replace(hidden, target)
         except OSError as error:
             with contextlib.suppress(OSError):
                 hidden.unlink()
             return f"{target}: this link to {to} cannot be made here: {error.strerror or error}"
         self._links[target] = to
+        self._folders.clear()
         node.files += 1
         return ""
 
@@ -229,6 +247,7 @@ class Collector:
             node.size -= over.stored
             node.files -= 1
         self._copies[target] = copy
+        self._folders.clear()
         copy.rename(target)
         return ""
 
@@ -327,13 +346,18 @@ class Collector:
         )
 
     def _other_name(self, path: str, target: Path, reset: bool) -> str:
-        if not reset or self._renamed >= TOLD or target.as_posix().endswith(path.partition("/")[2]):
+        if not reset or self._renamed >= TOLD or is_its_name(path, target):
             return ""
         self._renamed += 1
         return f"{path[:80]}...: a name too long for this machine; the file is {target}"
 
     def _clear_way(self, node: _Node, target: Path) -> None:
         """Remove what is no folder on the way to a file, and what was a folder on the node in its place."""
+        if target in self._folders:
+            self._folders.clear()
+        if target.parent in self._folders and target not in self._links:
+            return
+        self._folders.update(_within(target.parent, self._root))
         for place in _within(target, self._root):
             if place in self._links or (place in self._copies and place != target):
                 self._drop(node, place)
@@ -391,9 +415,9 @@ def _within(target: Path, root: Path) -> Iterator[Path]:
 
 
 def _is_name(path: str) -> bool:
-    """Whether a file can have this name: a lone surrogate is no byte."""
+    """Whether a file can have this name, whatever the locale here: a lone surrogate is no byte."""
     try:
-        os.fsencode(path)
+        path.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         return False
     return True

@@ -27,7 +27,10 @@ def fitting(path: str, folder: Path) -> Path:
         path: relative, with names that are none of ".", ".." and the empty one.
     """
     limit = _name_limit(folder)
-    place = folder.joinpath(*(fitting_name(part, limit) for part in path.split("/")))
+    path = cut = _local(path)
+    if len(path) * 4 > limit:  # bytes of a character
+        cut = "/".join(fitting_name(part, limit) for part in path.split("/"))
+    place = folder / cut
     if len(os.fsencode(place)) <= PATH_LIMIT:
         return place
     return folder / LONG_PATHS / fitting_name(f"{_digest(path)}-{place.name}", limit)
@@ -39,13 +42,23 @@ def fitting_name(name: str, limit: int) -> str:
     if len(data) <= limit:
         return name
     mark = f"~{_digest(name)}"
-    return data[: limit - len(mark)].decode("utf-8", "ignore") + mark
+    return _local(data[: limit - len(mark)].decode("utf-8", "ignore")) + mark
 
 
 def link_target(to: str, folder: Path) -> str:
     """What a link in a folder leads to, with names as `fitting` gives them."""
     limit = _name_limit(folder)
-    return "/".join(fitting_name(part, limit) for part in to.split("/"))
+    return "/".join(fitting_name(part, limit) for part in _local(to).split("/"))
+
+
+def is_its_name(path: str, target: Path) -> bool:
+    """Whether a node's file has the same name here, below log/ or output/."""
+    return os.fsencode(target).endswith(path.partition("/")[2].encode("utf-8", "surrogateescape"))
+
+
+def _local(name: str) -> str:
+    """Return a node's file name, UTF-8 with surrogate escapes, as the text that stands for its bytes in this locale."""
+    return os.fsdecode(name.encode("utf-8", "surrogateescape"))
 
 
 @functools.lru_cache(maxsize=8192)  # a folder a node
@@ -72,8 +85,29 @@ class Copy:
         lost: bytes that could not be written.
         stored: bytes that were.
         problem: why not.
+        partial: where it lies until it is whole.
         is_verified: it is here as the node listed it.
     """
+
+    __slots__ = (
+        "_broken",
+        "_fd",
+        "_gap",
+        "_is_foreign",
+        "_next",
+        "_received",
+        "_size",
+        "_target",
+        "_whole_only",
+        "_written",
+        "is_partial",
+        "is_verified",
+        "lost",
+        "node_id",
+        "partial",
+        "problem",
+        "stored",
+    )
 
     def __init__(self, node_id: int, target: Path, whole_only: bool, start: int) -> None:
         self.node_id = node_id
@@ -137,13 +171,18 @@ class Copy:
             self.lost, self.problem = self.lost + 1, error.strerror or str(error)
         self._target, self.partial = target, _beside(target)
 
-    def publish(self) -> None:
-        """Let a file that is whole appear under its name."""
-        if not self.is_partial or self._broken:
+    def publish(self, mtime_ns: int | None) -> None:
+        """Let a file that is whole appear under its name, with its node's time of modification."""
+        if not self._whole_only or self._broken:
+            return
+        if mtime_ns is not None and self._fd is not None:
+            date(self._fd, mtime_ns)
+            self._written = _identity(os.fstat(self._fd))
+        if not self.is_partial:
             return
         try:
             os.replace(self.partial, self._target)
-            self.is_partial = False
+            self.is_partial, self.partial = False, self._target  # one path less, of very many files
         except OSError as error:
             self.lost, self.problem = self.lost + 1, error.strerror or str(error)
 
@@ -262,6 +301,12 @@ class Copy:
         return self._fd
 
 
+def date(place: int | Path, mtime_ns: int) -> None:
+    """Set the time of modification of a file or link, if the file system can."""
+    with contextlib.suppress(OSError, OverflowError):
+        os.utime(place, ns=(mtime_ns, mtime_ns), follow_symlinks=isinstance(place, int))
+
+
 def _identity(status: os.stat_result) -> tuple[int, ...]:
     """What changes when somebody else writes a file, or puts another one in its place."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
@@ -272,8 +317,8 @@ def _fingerprint() -> Fingerprint:
 
 
 def _beside(target: Path) -> Path:
-    """Where a file lies until it is whole."""
-    name = f".{target.name}.part"
+    """Where a file lies until it is whole: where no other file of the job lies."""
+    name = f".{target.name}.{_digest(target.name)}.part"
     if len(os.fsencode(name)) > _name_limit(target.parent):
         name = f".{_digest(target.name)}.part"
     return target.with_name(name)

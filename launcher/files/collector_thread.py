@@ -85,23 +85,34 @@ class CollectorThread:
         self._thread = threading.Thread(target=self._work, name="collection", daemon=True)
         self._thread.start()
 
-    def store(self, node_id: int, path: str, offset: int, reset: bool, body: bytes, eof: bool) -> None:
+    def store(
+        self,
+        node_id: int,
+        path: str,
+        offset: int,
+        reset: bool,
+        body: bytes,
+        eof: bool,
+        mtime_ns: int | None = None,
+    ) -> None:
         """Have a chunk written; see `Collector.store`.
 
         Raises:
             FieldError: the path leads elsewhere, the offset is none, or more comes than was asked for.
         """
         self._collector.check(node_id, path, offset)
-        self._post(node_id, body, lambda: self._collector.store(node_id, path, offset, reset, body, eof))
+        self._post(
+            node_id, body, lambda: self._collector.store(node_id, path, offset, reset, body, eof, mtime_ns)
+        )
 
-    def link(self, node_id: int, path: str, to: str) -> None:
+    def link(self, node_id: int, path: str, to: str, mtime_ns: int | None = None) -> None:
         """Make a link in output/; see `Collector.link`.
 
         Raises:
             FieldError: it leads elsewhere, or more comes than was asked for.
         """
         self._collector.check_link(node_id, path, to)
-        self._post(node_id, b"", lambda: self._collector.link(node_id, path, to))
+        self._post(node_id, b"", lambda: self._collector.link(node_id, path, to, mtime_ns))
 
     def remove(self, node_id: int, path: str) -> None:
         """A link is gone, or a file that was sent in part; see `Collector.remove`.

@@ -304,8 +304,7 @@ class Supervisor:
     def _stop(self, procs: Optional[List[str]], grace_s: float, then: Callable[[], None]) -> None:
         def done(left: List[Found], killed: int, unsure: str = "") -> None:
             self._loop.reap()  # so that `exited` comes before `stopped`
-            named = [[one.pid, process_tree.command(one.pid)] for one in left]
-            self._outbox.send("stopped", procs=procs, left=named, killed=killed, unsure=unsure)
+            self._outbox.send("stopped", procs=procs, killed=killed, **process_tree.named(left, unsure))
             then()
 
         if procs is None and self._desk.end_before_us(self._marks, grace_s, done):

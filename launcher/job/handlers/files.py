@@ -7,16 +7,14 @@ from launcher.connection.link import LinkLost, MessageEvent
 from launcher.files.collector_thread import Compared, FilesRefused, Stored
 from launcher.files.ledger import bodies_of
 from launcher.job.context import JobContext
+from launcher.job.remarks import Remarks
 from launcher.nodes.handshake import clock_of
 from launcher.nodes.node_record import NodeRecord
 from launcher.system import clock
-from launcher.system.rate_limit import RateLimit
-from launcher.text.fields import FieldError, flag, line, text, whole
+from launcher.text.fields import LARGEST, FieldError, flag, line, text, whole, whole_or_none
 from launcher.text.sizes import counted
 from launcher.text.wrapping import visible
 
-REMARKS = 50  # of a node at once
-REMARKS_A_SECOND = 1.0
 COLLECTED = frozenset(("file", "moved", "link", "removed", "listed"))
 MOST_LINES = 1 << 20  # bytes that an agent shows at once: a read, and the line that was open before it
 
@@ -29,7 +27,7 @@ class FileHandlers:
         self._events = context.events
         self._console = context.console
         self._roster = context.roster
-        self._remarks: dict[int, RateLimit] = {}
+        self._remarks = Remarks(context.console, context.settings.limits.lease_s)
 
     def line(self, record: NodeRecord, event: MessageEvent) -> None:
         """Lines of a process, or how many bytes of them did not come."""
@@ -57,6 +55,7 @@ class FileHandlers:
             flag(fields.get("reset"), "reset"),
             event.body,
             flag(fields.get("eof"), "eof", True),
+            _mtime_ns(event),
         )
 
     def moved(self, record: NodeRecord, event: MessageEvent) -> None:
@@ -67,7 +66,7 @@ class FileHandlers:
     def link(self, record: NodeRecord, event: MessageEvent) -> None:
         """A link in output/."""
         path, to = event.fields.get("path"), event.fields.get("target")
-        self._collector.link(record.node.node_id, text(path, "path"), text(to, "target"))
+        self._collector.link(record.node.node_id, text(path, "path"), text(to, "target"), _mtime_ns(event))
 
     def removed(self, record: NodeRecord, event: MessageEvent) -> None:
         """A link is gone, or a file that was sent in part."""
@@ -105,17 +104,12 @@ class FileHandlers:
 
     def notice(self, record: NodeRecord, event: MessageEvent) -> None:
         """A remark of the node; too many are counted instead of shown."""
-        said = line(event.fields.get("text"), "text")
-        limit = self._remarks.setdefault(record.node.node_id, RateLimit(REMARKS, REMARKS_A_SECOND))
-        refused = limit.refused
-        if not limit.take():
-            if not refused:
-                self._console.note(f"{record.name}: its remarks come too fast; some are not shown")
-            return
-        if refused:
-            limit.refused = 0
-            self._console.note(f"{record.name}: {counted(refused, 'remark')} not shown")
-        self._console.note(f"{record.name}: {said}")
+        self._remarks.show(record, f"{record.name}: {line(event.fields.get('text'), 'text')}")
+
+
+def _mtime_ns(event: MessageEvent) -> int | None:
+    """When a file or link was modified, also before 1970."""
+    return whole_or_none(event.fields.get("mtime"), "mtime", least=-LARGEST)
 
 
 def _moment(record: NodeRecord, event: MessageEvent) -> float:

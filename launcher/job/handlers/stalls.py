@@ -5,15 +5,13 @@ from __future__ import annotations
 
 from launcher.connection.link import MessageEvent
 from launcher.job.context import JobContext
+from launcher.job.remarks import Remarks
 from launcher.nodes.failure import FailureKind
 from launcher.nodes.node_record import NodeRecord
-from launcher.system.rate_limit import RateLimit
 from launcher.text.fields import line, lines
 
 _STACK_LINES = 5000
 NO_STEP = "no step"
-TOLD = 50  # of a node at once
-TOLD_A_SECOND = 1.0
 
 
 class StallHandlers:
@@ -22,7 +20,7 @@ class StallHandlers:
     def __init__(self, context: JobContext) -> None:
         self._context = context
         self._roster = context.roster
-        self._limits: dict[int, RateLimit] = {}
+        self._remarks = Remarks(context.console, context.settings.limits.lease_s)
 
     def stalled(self, record: NodeRecord, event: MessageEvent) -> None:
         """Tell it; a trainer without a step has had its time already, a frozen process gets a lease."""
@@ -38,7 +36,7 @@ class StallHandlers:
             return
         process.freeze(what)
         lease_s = self._context.settings.limits.lease_s
-        self._tell(record, f"{name} is frozen: {what}; given up in {lease_s:g} s")
+        self._remarks.show(record, f"{name} is frozen: {what}; given up in {lease_s:g} s")
         self._context.node_state(record, "frozen")
 
     def recovered(self, record: NodeRecord, event: MessageEvent) -> None:
@@ -48,7 +46,7 @@ class StallHandlers:
             return
         process.thaw()
         name = self._roster.failure_of(process, "", FailureKind.STALLED).name()
-        self._tell(record, f"{name} goes on")
+        self._remarks.show(record, f"{name} goes on")
         self._context.node_state(record, "running")
 
     def stacks(self, record: NodeRecord, event: MessageEvent) -> None:
@@ -56,12 +54,6 @@ class StallHandlers:
         process = self._roster.process(record, event.fields["proc"])
         if process is not None:
             process.note_stacks(_stacks(event))
-
-    def _tell(self, record: NodeRecord, text: str) -> None:
-        """Show it, unless the node tells of more stalls than anybody reads."""
-        limit = self._limits.setdefault(record.node.node_id, RateLimit(TOLD, TOLD_A_SECOND))
-        if limit.take():
-            self._context.console.note(text)
 
 
 def _stacks(event: MessageEvent) -> str:

@@ -13,8 +13,6 @@ from launcher.system.signals import SignalEvent
 from launcher.text.fields import line, rows, whole
 from launcher.text.wrapping import visible
 
-_MOST_LEFT = 1000  # processes that could not be ended
-
 
 class Stopped(Exception):
     """The user asked the job to stop."""
@@ -51,7 +49,7 @@ class StopHandlers:
         """All that was asked for is gone there, but for what is left."""
         left = tuple(
             (whole(pid, "left"), line(command, "left"))
-            for pid, command in rows(event.fields.get("left"), "left", 2, _MOST_LEFT)
+            for pid, command in rows(event.fields.get("left"), "left", 2)
         )
         if event.fields.get("procs") is not None:
             record.traces.parted()

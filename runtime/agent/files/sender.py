@@ -94,6 +94,14 @@ class Sender:
         self._orders.append(encode(kind, fields))
         self._outbox.soon()
 
+    def send_link(self, path: str) -> None:
+        """Send one of the links."""
+        try:
+            changed: Optional[int] = os.lstat(self._absolute(path)).st_mtime_ns
+        except OSError:
+            changed = None
+        self.order("link", path=path, target=self.links[path], mtime=changed)
+
     @property
     def is_watching(self) -> bool:
         """Whether files may still change: before `finish`."""
@@ -126,7 +134,7 @@ class Sender:
         self.is_verified = not self._again
         for path in self._again:
             if path in self.links:
-                self.order("link", path=path, target=self.links[path])
+                self.send_link(path)
             else:
                 self.files[path].rewind()
                 self.enqueue(path)
@@ -251,7 +259,13 @@ class Sender:
             os.close(fd)
         if not body and offset == before and not tailed.reset:
             return None
-        fields = {"path": path, "offset": offset, "reset": tailed.reset, "eof": tailed.offset >= end}
+        fields = {
+            "path": path,
+            "offset": offset,
+            "reset": tailed.reset,
+            "eof": tailed.offset >= end,
+            "mtime": status.st_mtime_ns,
+        }
         tailed.reset, tailed.is_partial, tailed.problem = False, not fields["eof"], ""
         if not fields["eof"]:
             self.enqueue(path)

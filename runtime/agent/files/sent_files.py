@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 import time
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
@@ -141,11 +140,13 @@ class Listing(NamedTuple):
         files: every file once, with its status.
         links: links that are sent as such, with their targets relative to where they are.
         problems: what could not be read, and why.
+        left_out: links that stand for nothing that is collected, with their targets; and what is no file.
     """
 
     files: Dict[str, os.stat_result]
     links: Dict[str, str]
     problems: Dict[str, str]
+    left_out: Dict[str, str]
 
     def note(self, path: str, error: OSError) -> None:
         """A file or directory could not be read; one that is not there, or no longer, is no problem."""
@@ -159,7 +160,7 @@ def listing(job_dir: str, dirs: List[str]) -> Listing:
     Args:
         job_dir: without links in its path.
     """
-    found = Listing({}, {}, {})
+    found = Listing({}, {}, {}, {})
     plain: Dict[str, Tuple[str, os.stat_result]] = {}
     linked = set()
     todo = [
@@ -179,17 +180,18 @@ def listing(job_dir: str, dirs: List[str]) -> Listing:
                     todo.append((top, path))
                 elif entry.is_symlink():
                     target = os.path.realpath(entry.path)
-                    if (
-                        top != LOG_DIR
-                        and target.startswith(job_dir + "/" + top + "/")
-                        and os.path.exists(target)
-                    ):
+                    is_there = os.path.exists(target)
+                    if top != LOG_DIR and target.startswith(job_dir + "/" + top + "/") and is_there:
                         found.links[path] = os.path.relpath(target, job_dir + "/" + relative)
-                    elif target.startswith(job_dir + "/") and stat.S_ISREG(os.stat(target).st_mode):
+                    elif target.startswith(job_dir + "/") and os.path.isfile(target):
                         linked.add(target)
                         found.files[path] = os.stat(target)
+                    else:
+                        found.left_out[path] = os.readlink(entry.path)
                 elif entry.is_file(follow_symlinks=False):
                     plain[entry.path] = (path, entry.stat(follow_symlinks=False))
+                else:
+                    found.left_out[path] = ""
             except OSError as error:
                 found.note(path, error)
     for absolute, (path, status) in plain.items():

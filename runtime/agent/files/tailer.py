@@ -53,6 +53,8 @@ class Tailer:
         self._poked: Dict[str, None] = {}
         self._led_away: Dict[str, None] = {}
         self._links: Dict[str, str] = {}
+        self._left_out: Dict[str, str] = {}
+        self._was_left_out: Dict[str, str] = {}
         self.sender = Sender(loop, outbox, self._absolute, self._lose)
         self._files = self.sender.files
 
@@ -61,6 +63,7 @@ class Tailer:
         self._dirs = dirs
         there = self._listing()
         self._links = there.links
+        self._was_left_out = there.left_out
         for path, status in there.files.items():
             tailed = self._files[path] = Tailed(status)
             tailed.is_old = True
@@ -77,13 +80,14 @@ class Tailer:
         if self.sender.is_watching:
             self.scan()
             self._tell_lost(now=True)
+            self._tell_of_left_out()
         self.sender.finish()
 
     def scan(self) -> bool:
         """Look at every file; True when something changed."""
         if not self.sender.is_watching:
             return False
-        listed, links, self.sender.problems = self._listing()
+        listed, links, self.sender.problems, self._left_out = self._listing()
         self._tell_of_links()
         self._follow(listed)
         self._send_links(links)
@@ -109,6 +113,23 @@ class Tailer:
                 self._led_away[path] = None
                 self._outbox.notice("%s has become a link; what it leads to is not collected" % path)
 
+    def _tell_of_left_out(self) -> None:
+        """Name the first of the new links and special files that are not collected, and say how many there are."""
+        found = sorted(set(self._left_out.items()) - set(self._was_left_out.items()))
+        if found:
+            path, target = found[0]
+            self._outbox.send(
+                "notice",
+                text="%s: not collected: %s%s"
+                % (
+                    path,
+                    "this link to %s leads out of the job directory, or to no file" % target
+                    if target
+                    else "neither a file nor a link",
+                    "; nor are %d more links and special files" % (len(found) - 1) if found[1:] else "",
+                ),
+            )
+
     def _send_links(self, links: Dict[str, str]) -> None:
         for path in [path for path in self._links if path not in links]:
             self.sender.links.pop(path, None)
@@ -116,7 +137,7 @@ class Tailer:
         for path, target in links.items():
             if self._links.get(path) != target:
                 self.sender.links[path] = target
-                self.sender.order("link", path=path, target=target)
+                self.sender.send_link(path)
         self._links = links
 
     def _lose(self, path: str) -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
 _ZOMBIE = ("Z", "X")
+MOST_NAMED = 1000
 
 
 class Found(NamedTuple):
@@ -115,6 +116,20 @@ def command(pid: int) -> str:
     """What a process runs, for people; at most 200 characters."""
     line = _read("/proc/%d/cmdline" % pid) or _read("/proc/%d/comm" % pid) or b"?"
     return line.rstrip(b"\0\n").replace(b"\0", b" ").decode("utf-8", "replace")[:200]
+
+
+def named(left: List[Found], unsure: str) -> Dict[str, Any]:
+    """The fields that name processes which are left; of many, the first MOST_NAMED and the number of the others.
+
+    Args:
+        unsure: a sentence on what else may be left, or nothing.
+    """
+    more = len(left) - MOST_NAMED
+    sentences = [unsure, "%d more processes that could not be ended" % more if more > 0 else ""]
+    return {
+        "left": [[one.pid, command(one.pid)] for one in left[:MOST_NAMED]],
+        "unsure": "; ".join(filter(None, sentences)),
+    }
 
 
 def send(found: Found, number: int) -> bool:

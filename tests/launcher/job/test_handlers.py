@@ -139,3 +139,30 @@ def test_a_job_whose_trainers_neither_write_nor_step_is_told_of_until_one_does(
     running.agents[1].say(word, proc="trainer-1", **fields)
     running.settle()
     assert silence(running.roster.trainers()) == ""
+
+
+def test_a_node_may_name_thousands_of_processes_that_it_cannot_end(job: StagedJob) -> None:
+    left = [[pid, "sh"] for pid in range(1, 3001)]
+    job.agents[1].say("stopped", procs=None, left=left, killed=0)
+    job.settle()
+    assert len(job.roster.nodes[1].traces.left) == len(left)
+    assert not job.roster.nodes[1].traces.unread
+
+
+def test_what_a_node_had_to_say_while_it_was_cut_off_is_shown(job: StagedJob) -> None:
+    lease_s = int(job.context.settings.limits.lease_s)
+    for number in range(20 + lease_s):  # an agent says 20 at once, then one a second
+        job.agents[1].say("notice", text=f"remark {number}")
+    job.settle()
+    job.console.close()
+    assert [f"remark {number}\n" in job.shown.getvalue() for number in range(20 + lease_s)] == [True] * (
+        20 + lease_s
+    )
+
+
+def test_remarks_that_come_too_fast_are_counted(job: StagedJob) -> None:
+    for _ in range(1000):
+        job.agents[1].say("notice", text="again")
+    job.settle()
+    job.console.close()
+    assert "its remarks come too fast; some are not shown" in job.shown.getvalue()
