@@ -78,7 +78,7 @@ def _read_one(settings: object) -> HostSettings:
         if reader is None:
             near = nearest(name, tuple(SETTINGS)) if isinstance(name, str) else None
             hint = f"did you mean {near!r}?" if near else f"a host has {_listed()}"
-            raise ValueMismatchError(f"unknown setting {show(name)}; {hint}")
+            raise ValueMismatchError(f"unknown setting {name!r:.80}; {hint}")
         try:
             found[name] = reader(value)
         except ValueMismatchError as error:

@@ -172,7 +172,7 @@ def wrong_resume(arguments: Arguments) -> str:
     if arguments.mode is not Mode.V2 or not resume:
         return ""
     if not arguments.flag("checkpoint_dir"):
-        return "needs --checkpoint_dir=DIR, where the checkpoints are that the job goes on from"
+        return "needs --checkpoint_dir=DIR, where the checkpoints are that the job continues from"
     if resume not in ("latest", "auto") and not resume[0].isdecimal():
         return f"expected latest, auto, or the batch of a checkpoint, got {resume!r}"
     return ""

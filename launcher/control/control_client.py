@@ -65,7 +65,7 @@ class ControlClient:
         return True
 
     def close(self) -> None:
-        """Let go; the job goes on."""
+        """Let go; the job continues."""
         with contextlib.suppress(OSError):  # the launcher may have closed it before
             self._connection.shutdown(socket.SHUT_RDWR)
         self._thread.join(CONNECT_S)

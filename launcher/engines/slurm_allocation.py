@@ -117,7 +117,7 @@ class _Waiting:
                     self.is_held = True
                     return self._variables()
                 if not ready.get_map():
-                    raise PreflightError(f"Slurm gives no nodes: {self._words()}{_ASK}")
+                    raise PreflightError(f"Slurm refused the allocation: {self._words()}{_ASK}")
                 if time.monotonic() >= deadline:
                     raise PreflightError(
                         f"Slurm has given no nodes within {timeout_s:.0f} s (SLURM_QUEUE_TIMEOUT_S); "

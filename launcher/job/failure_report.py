@@ -183,23 +183,23 @@ def report(verdict: Verdict, history: Sequence[str] = ()) -> list[str]:
     cause = verdict.cause
     lines = [f"FIRST ERROR: {cause.headline()}"]
     if cause.stacks:
-        lines += ["  where it was:", *_indented(cause.stacks.splitlines()[:TAIL_LINES])]
+        lines += ["  its stacks:", *_indented(cause.stacks.splitlines()[:TAIL_LINES])]
     if cause.tail:
         lines += ["  the end of its log:", *_indented(cause.tail[-TAIL_LINES:])]
     if cause.log:
-        lines.append(f"  the whole log: {cause.log}")
+        lines.append(f"  full log: {cause.log}")
     if advice := remedy(cause):
-        lines.append(f"  what helps: {advice}")
+        lines.append(f"  try: {advice}")
     if verdict.same:
         lines.append(f"  and {len(verdict.same)} more with the same last line: {_names(verdict.same)}")
-    lines += [f"  failed too: {failure.headline()}" for failure in verdict.others[:ECHOES]]
-    lines += [f"  echo: {echo.failure.headline()}: {echo.why}" for echo in verdict.echoes[:ECHOES]]
-    for what, count in (("failures", len(verdict.others)), ("echoes", len(verdict.echoes))):
+    lines += [f"  also failed: {failure.headline()}" for failure in verdict.others[:ECHOES]]
+    lines += [f"  consequence: {echo.failure.headline()}: {echo.why}" for echo in verdict.echoes[:ECHOES]]
+    for what, count in (("failures", len(verdict.others)), ("consequences", len(verdict.echoes))):
         if count > ECHOES:
             lines.append(f"  and {count - ECHOES} more {what}")
     if verdict.ended:
-        lines.append(f"  ended by us: {_names(verdict.ended)}")
-    return lines + [f"  before that: {line}" for line in history[-ECHOES:]]
+        lines.append(f"  stopped by the launcher: {_names(verdict.ended)}")
+    return lines + [f"  earlier: {line}" for line in history[-ECHOES:]]
 
 
 def _indented(lines: Sequence[str]) -> list[str]:

@@ -233,7 +233,7 @@ def _explain(verdict: Verdict, roster: Roster, job_id: str, code: ExitCode) -> l
         stacks={name: record.stacks for name, record in roster.processes.items() if record.stacks},
     )
     lines = report(verdict, [incident.text for incident in roster.incidents])
-    return [*lines, f"  {problem}" if problem else f"  for programs: {log_dir / failure_report.NAME}"]
+    return [*lines, f"  {problem}" if problem else f"  details (JSON): {log_dir / failure_report.NAME}"]
 
 
 def _explain_error(error: LauncherError, roster: Roster, job_id: str) -> list[str]:

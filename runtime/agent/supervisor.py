@@ -172,7 +172,7 @@ class Supervisor:
             self._handle(message)
 
     def _connection_ended(self) -> None:
-        """Nobody is at the other end any more: who may come back is waited for, while the job goes on."""
+        """Nobody is at the other end any more: who may come back is waited for, while the job continues."""
         if not self._connected:
             return
         self._connected = False

@@ -126,11 +126,11 @@ class FileHandlers:
         refused = limit.refused
         if not limit.take():
             if not refused:
-                self._console.note(f"{record.name}: its remarks come too fast; some are not shown")
+                self._console.note(f"{record.name}: it sends messages too fast; some are not shown")
             return
         if refused:
             limit.refused = 0
-            self._console.note(f"{record.name}: {counted(refused, 'remark')} not shown")
+            self._console.note(f"{record.name}: {counted(refused, 'message')} not shown")
         self._console.note(f"{record.name}: {said}")
 
 

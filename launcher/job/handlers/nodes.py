@@ -190,4 +190,4 @@ class NodeHandlers:
     def _lost(self, record: NodeRecord, what: str) -> None:
         self._roster.fail_node(record, what)
         if self._roster.is_done_with(record):
-            self._console.note(f"{record.name}: {what}; its trainers were done, the job goes on")
+            self._console.note(f"{record.name}: {what}; its trainers were done, the job continues")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that are lost for good: the job goes on without their trainers while enough remain."""
+"""Nodes that are lost for good: the job continues without their trainers while enough remain."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def parameter_servers_no_longer_wait_for_a_trainer_whose_node_is_lost(
     oracle.check(
         launch,
         0,
-        r"^trainer 2 on root@node-c is left out: .*; the job goes on with 2 trainers",
+        r"^trainer 2 on root@node-c is left out: .*; the job continues with 2 trainers",
         r"^WARNING: trainer 2 on root@node-c is left out",
         r"trainer 0 life 0 is done",
         r"trainer 1 life 0 is done",

@@ -117,7 +117,7 @@ def test_hosts_are_chosen_by_name_or_number_and_numbered_anew(
     assert {names[at]: own.python for at, own in got.cluster.own.items()} == (
         {"b": "b-python"} if "b" in names else {}
     )
-    assert told_hosts(build(got, "JOB")).startswith(f"{len(names)} of the 3 nodes of conf.py")
+    assert told_hosts(build(got, "JOB")).startswith(f"{len(names)} of the 3 nodes from conf.py")
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_hosts_of_the_command_line_need_no_conf(
     assert [host.name for host in got.cluster.hosts] == ["x", "y"]
     assert (got.conf, got.cluster.root_dir) == (None, "~/.paddle-cluster")
     assert told_hosts(build(got, "JOB")) == (
-        f"2 nodes of {got.sources.hosts}, all else of the defaults (no conf.py)"
+        f"2 nodes from {got.sources.hosts}; other settings from the defaults (no conf.py)"
     )
     with pytest.raises(ConfError, match=r"conf.py: no such file; .* or give --hosts=HOST"):
         resolve(arguments.parse(["-p", "ws"]), {})

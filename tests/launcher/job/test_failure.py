@@ -107,9 +107,9 @@ def test_the_report_begins_with_the_cause_and_names_echoes_as_such() -> None:
         "FIRST ERROR: pserver 2 on node-c: signal 9 (SIGKILL)",
         "  the end of its log:",
         "    bye",
-        "  failed too: trainer 1 on node-b: exit code 3",
-        "  echo: trainer 1 on node-b: exit code 1: connection to 10.0.0.7:7164 (pserver 2 on node-c) lost",
-        "  ended by us: trainer 2 on node-c",
+        "  also failed: trainer 1 on node-b: exit code 3",
+        "  consequence: trainer 1 on node-b: exit code 1: connection to 10.0.0.7:7164 (pserver 2 on node-c) lost",
+        "  stopped by the launcher: trainer 2 on node-c",
     ]
 
 
@@ -218,7 +218,7 @@ def test_what_many_scripts_die_of_is_told_with_what_helps(error: str, helps: str
     lines = report(
         judge([trainer(0, "exit code 1", "Traceback (most recent call last):", '  File "x"', error)])
     )
-    found = [line for line in lines if line.startswith("  what helps: ")]
+    found = [line for line in lines if line.startswith("  try: ")]
     assert len(found) == bool(helps)
     assert helps in "".join(found)
 
@@ -245,7 +245,7 @@ def test_what_a_script_for_python_2_dies_of_is_told_with_what_python_3_wants(
     )
     assert done.returncode == 1
     lines = report(judge([trainer(0, "exit code 1", *done.stderr.splitlines())]))
-    (found,) = (line for line in lines if line.startswith("  what helps: "))
+    (found,) = (line for line in lines if line.startswith("  try: "))
     assert wanted in found
 
 
@@ -256,7 +256,7 @@ def test_a_lost_node_is_told_without_a_process() -> None:
 def test_a_frozen_process_is_told_with_where_it_was() -> None:
     assert report(judge([FROZEN]))[:3] == [
         "FIRST ERROR: pserver 2 on node-c: frozen: state T",
-        "  where it was:",
+        "  its stacks:",
         "    pid 7: state T",
     ]
 

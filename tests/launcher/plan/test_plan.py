@@ -248,7 +248,7 @@ def test_the_description_names_every_process_with_quoted_argv(planned: Planned) 
 
 def test_a_job_begins_with_where_its_hosts_are_from_and_what_trainers_get(planned: Planned) -> None:
     first, second = opening(planned(LOCAL, "--name=a b", "--x=\033[31m")).splitlines()
-    assert re.fullmatch(r"3 nodes of .*conf\.py", first)
+    assert re.fullmatch(r"3 nodes from .*conf\.py", first)
     assert second == "train.py gets '--name=a b' '--x='"
     first, second = opening(planned(LOCAL, "--hosts=local")).splitlines()
     assert re.fullmatch(r"1 node of --hosts, all else of .*conf\.py", first)

@@ -32,9 +32,9 @@ class Client:
     Attributes:
         trainer_id: rank of this trainer.
         num_trainers: how many there are; gradients of one step are summed over them.
-        barriers: how many barriers this trainer is past, those before a restart or a resumption included.
-        patience_s: how long a server may be gone, since somebody starts it again.
-        resumed: after `create`, where the job goes on that begins with a checkpoint; None: it begins anew, or went on.
+        barriers: how many barriers this trainer has passed, including those before a restart or a resume.
+        patience_s: how long to wait for a server that is being restarted.
+        resumed: after `create`, the point at which a job with a checkpoint continues; None: no checkpoint was loaded.
     """
 
     def __init__(

@@ -49,7 +49,7 @@ def a_job_gets_its_nodes_from_the_queue_and_gives_them_back(
         oracle.allow("slurmd", PORT)
         outside = dict(running.env)
         job.conf["SLURM_OPTIONS"] = ["--partition=nowhere"]
-        oracle.check(job.start(*ASKS, env=outside), 3, "Slurm gives no nodes: .*[Ii]nvalid partition")
+        oracle.check(job.start(*ASKS, env=outside), 3, "Slurm refused the allocation: .*[Ii]nvalid partition")
         job.conf["SLURM_OPTIONS"] = ["--time=30", "--comment=a job of two words"]
         running.allocate()  # somebody else has them all
         waiting = r"^Slurm: job \d+ is pending: (Resources|Priority)"
