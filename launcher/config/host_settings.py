@@ -105,7 +105,7 @@ def of_nodes(
         try:
             if others_are_known and isinstance(reference, int):
                 raise ValueMismatchError(
-                    "a number counts the entries of this file's HOSTS, and other hosts are given; name the host"
+                    "a number is an index into HOSTS, which this job does not use; give the name of the host"
                 )
             if others_are_known and not _is_among(reference, hosts):
                 continue

@@ -125,7 +125,7 @@ def _items(item: str) -> list[str]:
     else:
         return []
     if not found:
-        raise HostError(f"the range [{item}] runs backwards")
+        raise HostError(f"the range [{item}] ends before it starts")
     return found
 
 
@@ -134,9 +134,9 @@ def count_question(host: Host) -> str:
     if host.port not in COUNTS:
         return ""
     return (
-        f"`:{host.port}` in {host.text!r} is a port here; for {host.port} processes on each host give "
-        f"--nproc_per_node={host.port}, for as many on this host alone a hostfile with `{host.name} slots={host.port}` "
-        "(a port below 65 goes into your ssh config)"
+        f"`:{host.port}` in {host.text!r} is a port, not a count; for {host.port} processes on each host give "
+        f"--nproc_per_node={host.port}, for this host alone use a hostfile with `{host.name} slots={host.port}` "
+        "(put a port below 65 into your ssh config)"
     )
 
 

@@ -83,13 +83,13 @@ def chosen(arguments: Arguments, listed: HostList) -> tuple[int, ...]:
     if not left:
         raise ConfError(
             "--exclude",
-            f"expected at least one host to be left of {counted(len(included), 'host')}, got none",
+            f"it excludes all {counted(len(included), 'host')}; leave at least one",
         )
     if arguments.nnodes is None:
         return tuple(left)
     if arguments.nnodes > len(left):
         raise ConfError(
-            "--nnodes", f"expected at most {len(left)}, as many hosts as there are, got {arguments.nnodes}"
+            "--nnodes", f"expected at most {len(left)} (the number of hosts), got {arguments.nnodes}"
         )
     return tuple(left[: arguments.nnodes])
 
@@ -105,7 +105,7 @@ def _named(option: str, words: Sequence[str], listed: HostList) -> set[int]:
             name, _, slots = word.rpartition(":")
             hint = ""
             if any(name in (host.text, host.name) for host in hosts) and slots.isdecimal():
-                hint = f"; slots are not chosen here: give {name} the variable CUDA_VISIBLE_DEVICES in HOST_SETTINGS"
+                hint = f"; to choose GPUs, set CUDA_VISIBLE_DEVICES of {name} in HOST_SETTINGS"
             said = f"{word!r} is not in {listed.called}{hint}" if hint else str(error)
             raise ConfError(f"--{option}", said) from None
     return found
@@ -172,9 +172,9 @@ def wrong_resume(arguments: Arguments) -> str:
     if arguments.mode is not Mode.V2 or not resume:
         return ""
     if not arguments.flag("checkpoint_dir"):
-        return "needs --checkpoint_dir=DIR, where the checkpoints are that the job continues from"
+        return "needs --checkpoint_dir=DIR, the directory of the checkpoints"
     if resume not in ("latest", "auto") and not resume[0].isdecimal():
-        return f"expected latest, auto, or the batch of a checkpoint, got {resume!r}"
+        return f"expected latest, auto or a batch number, got {resume!r}"
     return ""
 
 

@@ -155,7 +155,7 @@ class Job:
         if code is ExitCode.DONE and asked is not None:  # the job was done, its results were on their way
             return asked.exit_code
         if code is ExitCode.DONE and (undone.missing or not undone.is_proven):
-            return ExitCode.NOT_CLEAN  # 0 says that every file that a node listed was verified here
+            return ExitCode.NOT_CLEAN  # exit code 0 means that every file listed by a node was verified
         return code
 
     # Phases
@@ -286,15 +286,15 @@ def discards(roster: Roster) -> list[str]:
 
 
 def idle(roster: Roster) -> list[str]:
-    """A line for a job with trainers that saw no sample: which, the first few by name."""
+    """Return a line that names trainers without a sample, if there are any."""
     found = [name for name, one in roster.processes.items() if not one.has_samples]
     if not found:
         return []
     named = ", ".join(found[:_TRAINERS_TOLD])
     more = f" and {len(found) - _TRAINERS_TOLD} more" if len(found) > _TRAINERS_TOLD else ""
     return [
-        f"WARNING: {named}{more} of {counted(len(roster.trainers()), 'trainer')} saw no sample: each trainer needs a "
-        "part of the data of its own"
+        f"WARNING: {named}{more} of {counted(len(roster.trainers()), 'trainer')} got no sample: give each trainer "
+        "its own part of the data"
     ]
 
 

@@ -143,7 +143,9 @@ class Watch:
         self._loop.until(lambda: all(r.contact.heard_at > asked_at for r in self._taking_part()), ALARM_S)
         for node in self._taking_part():
             if node.contact.heard_at <= asked_at:
-                self._roster.fail_node(node, f"no word for {time.monotonic() - node.contact.heard_at:.0f} s")
+                self._roster.fail_node(
+                    node, f"no message for {time.monotonic() - node.contact.heard_at:.0f} s"
+                )
         failures += self._stalls()
         failures += self._paths.failures()
         failures += left_early(failures, self._ended())
@@ -152,10 +154,10 @@ class Watch:
             self._look_for_who_is_waited_for()
 
     def _ended(self) -> list[Failure]:
-        """Ranks that ended with exit code 0 where all ranks are needed to the end."""
+        """Return the ranks that exited with code 0 before the end of a collective job."""
         if self._settings.job.mode is not Mode.COLLECTIVE:
             return []
-        what = "had ended with exit code 0 while others were waiting for it"
+        what = "exited early with code 0 while other ranks were waiting for it"
         return [
             replace(
                 self._roster.failure_of(record, what, FailureKind.LEFT, code=0, tail=record.last_lines),

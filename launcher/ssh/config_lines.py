@@ -62,7 +62,7 @@ class ConfigLine:
 
     @property
     def has_variables(self) -> bool:
-        """Whether a token or a variable stands in it, which only `ssh` itself replaces in an Include."""
+        """Whether it has a token or a variable, which only `ssh` expands in an Include."""
         return "%" in self.rest or "$" in self.rest
 
     def error(self, what: str) -> ConfigError:
@@ -70,10 +70,10 @@ class ConfigLine:
         return ConfigError(f"{self.path} line {self.number}: {what}")
 
     def words(self) -> list[str]:
-        """The arguments, without quotes and the comment behind them.
+        """Return the arguments without quotes and trailing comment.
 
         Raises:
-            ConfigError: a quote is not closed.
+            ConfigError: unclosed quote.
         """
         words: list[str] = []
         word, quote, at = "", "", 0
@@ -95,13 +95,13 @@ class ConfigLine:
                 word, is_open = word + character, True
             at += 1
         if quote:
-            raise self.error("a quote is not closed")
+            raise self.error("unclosed quote")
         return [*words, *[word] * is_open]
 
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """A file that `ssh` reads by itself.
+    """A configuration file that `ssh` reads by default.
 
     Attributes:
         folder: where relative names in an Include are searched, in included files too.
@@ -123,13 +123,15 @@ class ConfigFile:
             name = f"{home()}{word[1:]}" if word == "~" or word.startswith("~/") else os.path.expanduser(word)
             names = sorted(glob.glob(os.path.join(self.folder, name)))
             if not names and glob.glob(os.path.join(self.path.parent, name)):
-                raise line.error(f"Include {word} is searched in {self.folder}; write an absolute path")
+                raise line.error(
+                    f"Include {word} is resolved relative to {self.folder}; use an absolute path"
+                )
             found += map(Path, names)
         return found
 
 
 def home() -> Path:
-    """The user's home directory as `ssh` has it, which does not read $HOME."""
+    """Return the home directory that `ssh` uses, which ignores $HOME."""
     try:
         return Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
@@ -137,7 +139,7 @@ def home() -> Path:
 
 
 def is_own(config: Path) -> bool:
-    """Whether SSH_CONFIG names what `ssh` reads by itself."""
+    """Whether SSH_CONFIG is the file that `ssh` reads by default."""
     return config == Path("~/.ssh/config").expanduser()
 
 
@@ -168,7 +170,7 @@ def lines(path: Path) -> list[ConfigLine]:
 
 
 def all_lines(config: Path) -> list[ConfigLine]:
-    """The lines of all files, whatever section they stand in.
+    """Return the lines of all files, in any section.
 
     Raises:
         OSError: a file cannot be read.
@@ -182,7 +184,7 @@ def _with_included(file: ConfigFile, path: Path, depth: int) -> Iterator[ConfigL
         yield line
         if line.keyword == "include" and not line.has_variables:
             if depth == MAX_DEPTH:
-                raise line.error("files include each other without end")
+                raise line.error("circular Include")
             for included in file.included(line):
                 yield from _with_included(file, included, depth + 1)
 

@@ -97,8 +97,8 @@ def not_started(node: str, error: OSError | subprocess.TimeoutExpired) -> Connec
     if isinstance(error, FileNotFoundError):
         return ConnectError(
             node,
-            'conf.py says SSH_CLIENT = "openssh", and PATH has no program `ssh`.',
-            "Install OpenSSH's client (openssh-client), or leave SSH_CLIENT out.",
+            'SSH_CLIENT is "openssh" in conf.py, but `ssh` is not in PATH.',
+            "Install OpenSSH's client (openssh-client), or remove SSH_CLIENT.",
         )
     if isinstance(error, subprocess.TimeoutExpired):
         return ConnectError(
@@ -106,6 +106,4 @@ def not_started(node: str, error: OSError | subprocess.TimeoutExpired) -> Connec
             f"`ssh -G`, which resolves the ssh config, did not end within {ASK_S:g} s.",
             "See `Match exec` in your ssh config.",
         )
-    return ConnectError(
-        node, f"ssh cannot be run: {error}.", "See `command -v ssh`: the first in PATH is taken."
-    )
+    return ConnectError(node, f"cannot run ssh: {error}.", "Check `command -v ssh`, the first one in PATH.")

@@ -162,7 +162,7 @@ def _load(path: Path) -> _KeyFile:
         key = paramiko.PKey.from_path(path)
         certificate, key.public_blob = key.public_blob, None
         return _KeyFile(key.asbytes(), key, certificate)
-    except TypeError:  # what the crypto library raises for want of a passphrase
+    except TypeError:  # the crypto library raises this without a passphrase
         return _KeyFile(public, PasswordRequiredException("Private key file is encrypted"))
     except (ValueError, OSError, paramiko.UnknownKeyType) as error:
         return _KeyFile(public, SSHException(_unusable(path, public, error)))
@@ -173,14 +173,14 @@ def _load(path: Path) -> _KeyFile:
 def _unusable(path: Path, public: bytes, error: Exception) -> str:
     if path.suffix == ".pub":
         return (
-            f"{path} is the public half of a key that the ssh agent does not hold; name the private one, "
+            f"{path} is a public key that the ssh agent does not hold; name the private key, "
             f"{path.with_suffix('')}"
         )
     if public[4:].startswith(b"sk-"):
         return f"{path} is a FIDO key, which the default client cannot use; {OPENSSH}"
-    why = error.strerror if isinstance(error, OSError) else f"as `ssh-keygen -yf {path}` shows"
+    why = error.strerror if isinstance(error, OSError) else f"see `ssh-keygen -yf {path}`"
     return (
-        f"{path} is no private key that can be used, {why}; name another one: IdentityFile in your ssh config, "
+        f"cannot use the private key {path}: {why}. Name another one: IdentityFile in your ssh config, "
         "SSH_IDENTITY_FILES or HOST_SETTINGS in conf.py"
     )
 

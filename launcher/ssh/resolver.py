@@ -120,7 +120,7 @@ class _Race:
                 return True
         except BlockingIOError:
             return False
-        raise ConnectionResetError(errno.ECONNRESET, "closed before the server said anything")
+        raise ConnectionResetError(errno.ECONNRESET, "closed before the server sent anything")
 
 
 def _with_zone(address: str, port: int) -> tuple[str, int] | tuple[str, int, int, int]:

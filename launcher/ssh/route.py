@@ -45,9 +45,7 @@ class Routes:
         while hops[0].jump:
             *before, last = hops[0].jump.split(",")
             if len(hops) > MOST_HOPS:
-                raise ConnectError(
-                    node.text, f"its jump hosts lead to each other without end: {hops[0].text}."
-                )
+                raise ConnectError(node.text, f"its jump hosts form a loop: {hops[0].text}.")
             way = f"ProxyJump={','.join(before)}" if before else ""
             hops.insert(0, self._resolved(parse_host(last), node, way))
         named = [path for name, path in settings.host_keys if name == node.describe()]

@@ -44,7 +44,7 @@ def main() -> int:
         if connection is None:
             tried = ", ".join("%s (%s)" % fault for fault in faults.items())
             what = "rank %s could not reach the launcher at %s" % (rank, tried)
-            sys.stderr.write("paddle: %s\n" % ("the launcher is gone" if was_reached else what))
+            sys.stderr.write("paddle: %s\n" % ("the launcher has exited" if was_reached else what))
             return ALONE
         was_reached = True
         given["addresses"] = [connection.getpeername()[:2]]  # the others lead nowhere, or elsewhere
@@ -151,7 +151,7 @@ def begun(host: str, port: int) -> socket.socket:
 def greeted(
     raw: socket.socket, context: ssl.SSLContext, shown: str, faults: "dict[str, str]"
 ) -> "ssl.SSLSocket | None":
-    """The launcher's connection, if it is there and is the launcher's."""
+    """Return a connection to the launcher, or None if another program or nothing answers."""
     try:
         code = raw.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
@@ -160,7 +160,7 @@ def greeted(
         keep_alive(raw)
         return context.wrap_socket(raw)
     except ssl.SSLError:
-        faults[shown] = "another program answers"
+        faults[shown] = "another program is listening there"
     except OSError as error:
         faults[shown] = error.strerror or str(error)
     raw.close()

@@ -390,7 +390,7 @@ class Supervisor:
 
     def _need_tailer(self) -> Tailer:
         if self._tailer is None:
-            raise ValueError("commit comes first: nothing is collected")
+            raise ValueError("nothing is collected before `commit`")
         return self._tailer
 
     def _need_trees(self) -> Trees:

@@ -80,18 +80,18 @@ class FileHandlers:
             self._collector.remove(record.node.node_id, text(event.fields.get("path"), "path"))
 
     def listed(self, record: NodeRecord, event: MessageEvent) -> None:
-        """A part of what a node has collected, with digests."""
+        """Compare a part of a node's list of files and digests."""
         with self._ending(record):
             self._collector.compare(
                 record.node.node_id, event.body, flag(event.fields.get("last"), "last", True)
             )
 
     def compared(self, event: Compared) -> None:
-        """A node's list was compared with what is here: it sends some files again, or may leave."""
+        """Request differing files of a compared list again, or let the node finish."""
         record = self._roster.nodes[event.node_id]
         if event.again:
             self._console.note(
-                f"{record.name}: {counted(len(event.again), 'file')} came damaged; asking again"
+                f"{record.name}: {counted(len(event.again), 'file')} arrived damaged; requested again"
             )
         for body, is_last in bodies_of(event.again):
             record.send("verified", body, last=is_last)
@@ -104,7 +104,7 @@ class FileHandlers:
             self._roster.nodes[event.node_id].send("ack", bytes=event.size)
 
     def refused(self, event: FilesRefused) -> None:
-        """A node sent what no agent sends: its connection ends, since what follows cannot be trusted to be whole."""
+        """End the connection of a node that sent malformed data: later files may be incomplete."""
         self._end(self._roster.nodes[event.node_id], event.reason)
 
     @contextlib.contextmanager
@@ -116,11 +116,11 @@ class FileHandlers:
             self._end(record, str(error))
 
     def _end(self, record: NodeRecord, reason: str) -> None:
-        what = visible(f"what it sends of its files cannot be taken: {reason:.300}")
+        what = visible(f"malformed file data: {reason:.300}")
         self._events.put(LinkLost(record.node.node_id, what, record.link))
 
     def notice(self, record: NodeRecord, event: MessageEvent) -> None:
-        """A remark of the node; too many are counted instead of shown."""
+        """Show a message of the node; above the rate limit, count it instead."""
         said = line(event.fields.get("text"), "text")
         limit = self._remarks.setdefault(record.node.node_id, RateLimit(REMARKS, REMARKS_A_SECOND))
         refused = limit.refused

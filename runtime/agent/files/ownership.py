@@ -22,7 +22,7 @@ import struct
 from typing import Callable, List, Optional, Tuple
 
 _MAX_LINKS = 40
-_ADVICE = "name a directory of your own, below one that only you or root can write"
+_ADVICE = "use a directory of your own, in one that only you or root can write"
 
 _ACCESS, _DEFAULT, _NFS4 = "system.posix_acl_access", "system.posix_acl_default", "system.nfs4_acl"
 _NO_LIST = (errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
@@ -71,13 +71,13 @@ def problem(path: str, may_be_roots: bool = False) -> str:
             if links > _MAX_LINKS:
                 return "%s: too many links" % path
             if not _trusted(status):
-                return "%s/%s is a link of uid %d; %s" % (at, name, status.st_uid, _ADVICE)
+                return "%s/%s is a link that belongs to uid %d; %s" % (at, name, status.st_uid, _ADVICE)
             target = os.readlink(name, dir_fd=fd)
             todo += _parts(target)
             if target.startswith("/"):
                 os.close(fd)
                 fd, at = os.open("/", os.O_PATH | os.O_CLOEXEC), "/"
-        return found or _text(at, "what is created in %s can", _inherited_writer(fd))
+        return found or _text(at, "new files in %s can", _inherited_writer(fd))
     finally:
         os.close(fd)
 

@@ -190,10 +190,10 @@ class Sender:
             self._send_changed(path, tailed)
 
     def _send_changed(self, path: str, tailed: Tailed) -> None:
-        """Something that is none of the job's processes changed a file when they had ended: send what is there now."""
+        """Send a file again that another program changed after the job's processes had exited."""
         tailed.late_changes += 1
         if tailed.late_changes > MOST_LATE:
-            tailed.problem = "it changes on the node while it is collected"
+            tailed.problem = "it keeps changing on the node while it is collected"
             return
         try:
             tailed.restart(os.stat(self._absolute(path)))
@@ -208,7 +208,7 @@ class Sender:
             if tailed.is_old or (again and path not in again):
                 continue
             if tailed.problem or tailed.sent.size != tailed.size:
-                yield [path, "lost", 0, tailed.problem or "it could not be sent whole"]
+                yield [path, "lost", 0, tailed.problem or "it could not be sent completely"]
             else:
                 yield [path, "file", tailed.size, tailed.sent.hexdigest()]
         for path, target in self.links.items():
@@ -245,7 +245,7 @@ class Sender:
             tailed.add(fd, offset, body, status)
         except OSError as error:
             tailed.problem = error.strerror or str(error)
-            self._outbox.notice("%s cannot be read: %s" % (path, tailed.problem))
+            self._outbox.notice("cannot read %s: %s" % (path, tailed.problem))
             return None
         finally:
             os.close(fd)

@@ -95,7 +95,7 @@ class Outbox:
     def _tell_unnoticed(self) -> None:
         count, self._unnoticed = self._unnoticed, 0
         if count:
-            self.send("notice", text="%d more remarks came too fast and are not shown" % count)
+            self.send("notice", text="%d more messages were not shown (rate limit)" % count)
 
     def newest(self, kind: str, proc: str, fields: Fields) -> None:
         """Queue what is told again and again; an older frame of its kind and process that still waits is replaced."""

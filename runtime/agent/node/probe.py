@@ -173,7 +173,7 @@ class Probe:
                 )
                 look.problems.append(["root_dir", text])
             if free < need:
-                text = "%s has %s free, %s needed; make room, or name another ROOT_DIR in conf.py" % (
+                text = "%s has %s free, %s needed; free some space, or set another ROOT_DIR in conf.py" % (
                     self._root_dir,
                     disk.size_text(free),
                     disk.size_text(need),
@@ -181,13 +181,10 @@ class Probe:
                 look.problems.append(["disk", text])
             inodes = facts["free_inodes"]
             if inodes is not None and inodes < need_files:
-                text = (
-                    "%s has free inodes for %d more files, %d needed; remove files, or name another ROOT_DIR"
-                    % (
-                        self._root_dir,
-                        inodes,
-                        need_files,
-                    )
+                text = "%s has %d free inodes, %d needed; remove files, or set another ROOT_DIR" % (
+                    self._root_dir,
+                    inodes,
+                    need_files,
                 )
                 look.problems.append(["disk", text])
             look.found.update(free_bytes=free, writable=problem is None)

@@ -82,7 +82,7 @@ while True:
         print("holding", flush=True)
     time.sleep(0.02)
 """
-LEFT = "trainer 1 on root@node-b: had ended with exit code 0 while others were waiting for it"
+LEFT = "trainer 1 on root@node-b: exited early with code 0 while other ranks were waiting for it"
 
 
 def write(job: JobRunner, script: str, **values: int) -> None:

