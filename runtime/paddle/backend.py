@@ -70,13 +70,9 @@ class Device:
         try:
             count = int(self.module().cuda.runtime.getDeviceCount())
         except (RuntimeError, OSError) as error:  # no driver, no library
-            raise DeviceError(
-                f"a GPU was asked for, and the GPUs of this machine cannot be used: {error}"
-            ) from error
+            raise DeviceError(f"cannot use the GPUs of this machine: {error}") from error
         if self.index >= count:
-            raise DeviceError(
-                f"{self.name} was asked for, and this machine has {count} GPUs; they count from 0"
-            )
+            raise DeviceError(f"no GPU for {self.name}: this machine has {count} GPUs, counted from 0")
 
     def active(self) -> AbstractContextManager[object]:
         """Return a context in which new arrays land on this device."""

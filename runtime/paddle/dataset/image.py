@@ -71,7 +71,7 @@ def to_chw(im: Image, order: Sequence[int] = (2, 0, 1)) -> Image:
     """Turn (height, width, channels) into (channels, height, width)."""
     if im.ndim != len(order):
         raise ConfigError(
-            f"to_chw: the image has shape {im.shape}, but order {tuple(order)} is of {len(order)} axes"
+            f"to_chw: the image has shape {im.shape}, but order {tuple(order)} has {len(order)} axes"
         )
     return im.transpose(order)
 
@@ -173,7 +173,8 @@ def batch_images_from_tar(
                 count += 1
         if count == 0:
             raise ConfigError(
-                f"{data_file} holds none of the {len(img2label)} images of img2label; are names as in the tar?"
+                f"{data_file} has none of the {len(img2label)} images of img2label; "
+                "its keys must be member names of the tar"
             )
         names = [done.absolute() / f"batch_{number}" for number in range(count)]
         listing.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
@@ -189,11 +190,11 @@ def _decoded(raw: bytes, is_color: bool, what: str) -> Image:
             continue
         image = decode(module, raw, is_color)
         if image is None:
-            raise ConfigError(f"{what} holds no image that {library} can read")
+            raise ConfigError(f"{what} is not an image that {library} can read")
         return image
     raise NotAvailableError(
-        f"{what} cannot be read: images need cv2 or Pillow, and neither is installed here; "
-        "pip install opencv-python-headless, or Pillow"
+        f"cannot read {what}: neither cv2 nor Pillow is installed; "
+        "run pip install opencv-python-headless, or pip install Pillow"
     )
 
 
@@ -237,7 +238,8 @@ def _room(im: Image, size: int) -> tuple[int, int]:
     """Rows and columns that a square leaves over."""
     if min(im.shape[:2]) < size:
         raise ConfigError(
-            f"cannot cut {size} x {size} pixels out of an image of {im.shape[0]} x {im.shape[1]}: resize_short it first"
+            f"cannot cut {size} x {size} pixels out of an image of {im.shape[0]} x {im.shape[1]}: "
+            "call resize_short first"
         )
     return im.shape[0] - size, im.shape[1] - size
 

@@ -57,7 +57,7 @@ class DatasetBase:
         Those with a LoD level get sequences, others arrays of as many values a sample as they have.
 
         Raises:
-            FluidError: one is neither int64 nor float32, or comes twice.
+            FluidError: one is neither int64 nor float32, or is listed twice.
         """
         slots = []
         for variable in var_list:
@@ -67,7 +67,7 @@ class DatasetBase:
         names = [slot.name for slot in slots]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
-            raise FluidError(f"set_use_var: {', '.join(sorted(twice))} comes twice")
+            raise FluidError(f"set_use_var: {', '.join(sorted(twice))} is listed twice")
         self._description.slots = slots
 
     def set_pipe_command(self, pipe_command: str) -> None:
@@ -88,7 +88,7 @@ class DatasetBase:
     def set_filelist(self, filelist: Sequence[str]) -> None:
         """Set the files of a pass."""
         if isinstance(filelist, str):
-            raise FluidTypeError(f"set_filelist: expected a list of files, got the text {filelist!r}")
+            raise FluidTypeError(f"set_filelist: expected a list of files, got the string {filelist!r}")
         self._files = tuple(map(str, filelist))
 
     def set_hdfs_config(self, fs_name: str, fs_ugi: str) -> None:
@@ -185,7 +185,7 @@ class InMemoryDataset(DatasetBase):
         trainers = 1 if fleet is None else int(fleet.worker_num())
         if trainers > 1:
             raise RunError(
-                f"global_shuffle: samples are not exchanged between {trainers} trainers. Give every trainer other "
+                f"global_shuffle: cannot exchange samples between {trainers} trainers. Give every trainer different "
                 "files in each pass (set_filelist), and call local_shuffle"
             )
         self.local_shuffle()

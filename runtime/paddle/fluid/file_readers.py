@@ -229,6 +229,6 @@ def _checked(paths: Sequence[str], dtypes: Sequence[str]) -> Batches:
             if dtypes and [value.dtype.name for value in values] != list(dtypes):
                 found = ", ".join(value.dtype.name for value in values)
                 raise FluidError(
-                    f"{path}: record {number} has tensors of {found}; the reader was opened for {', '.join(dtypes)}"
+                    f"{path}: record {number} has dtypes {found}, but the reader was opened with {', '.join(dtypes)}"
                 )
             yield values

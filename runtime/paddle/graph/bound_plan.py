@@ -193,7 +193,7 @@ class BoundPlan:
         position, op = self._plan.ops[at]
         numbers = self._plan.numbers
         notes = [
-            f"{name!r} was fed {shape} and is declared {self._specs[name].shape}"
+            f"{name!r} was fed with shape {shape}, but is declared {self._specs[name].shape}"
             for name, shape in self._odd.items()
         ]
         return failed(

@@ -38,6 +38,6 @@ def failed(
             parts.append(f"{slot}={name}{found}".rstrip())
     message = f"operator {position} {op.describe()} failed: {error} [{'; '.join(parts)}]"
     if op.line:
-        message += f"; it was made at {op.line}"
+        message += f"; created at {op.line}"
     message += "".join(f"; {note}" for note in notes)
     return ExecutionError(op.type, position, message)

@@ -36,4 +36,4 @@ def _check(name: str, value: Any) -> None:
     xp = array_module(value)
     if not xp.isfinite(value).all():
         what = "NaN" if xp.isnan(value).any() else "infinity"
-        raise NotFiniteError(f"variable {name!r} has {what} in it (FLAGS_check_nan_inf is set)")
+        raise NotFiniteError(f"variable {name!r} contains {what} (FLAGS_check_nan_inf is set)")

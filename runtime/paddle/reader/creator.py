@@ -111,5 +111,5 @@ def _samples(files: Sequence[str]) -> Iterator[Any]:
             try:
                 sample = pickled.loads(record)
             except pickled.PickleRefused as error:
-                raise RecordFileError(path, f"record {number} is no pickled sample: {error}") from error
+                raise RecordFileError(path, f"record {number} is not a pickled sample: {error}") from error
             yield sample

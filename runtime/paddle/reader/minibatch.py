@@ -38,6 +38,6 @@ def batch(reader: Reader[T], batch_size: int, drop_last: bool = False) -> Reader
                 if group
                 else "no samples"
             )
-            _log.warning("a reader gave %s: there is nothing to train on", count)
+            _log.warning("the reader returned %s: there is nothing to train on", count)
 
     return marked(read, [reader])

@@ -30,7 +30,7 @@ def _write(value: Any, out: list[bytes]) -> None:
     if writer is None:
         writer = next((each for kind, each in _WRITERS.items() if isinstance(value, kind)), None)
     if writer is None:
-        raise TypeError(f"a sample cannot be written with {type(value).__name__} in it")
+        raise TypeError(f"cannot write a sample that contains a {type(value).__name__}")
     writer(value, out)
 
 
@@ -110,7 +110,7 @@ def _write_scalar(value: np.generic, out: list[bytes]) -> None:
 def _plain(array: NDArray[Any]) -> NDArray[Any]:
     """Little-endian."""
     if not DTYPE.fullmatch(array.dtype.str):
-        raise TypeError(f"a sample cannot be written with an ndarray of dtype {array.dtype} in it")
+        raise TypeError(f"cannot write a sample that contains an ndarray of dtype {array.dtype}")
     return array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 

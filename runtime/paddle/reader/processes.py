@@ -69,7 +69,7 @@ def _received(running: dict[Connection[Any, Any], Any]) -> Iterator[Any]:
             except EOFError:
                 running[pipe].join(_STOP_S)
                 raise PaddleError(
-                    f"multiprocess_reader: a reader's process ended early, with exit code {running[pipe].exitcode}"
+                    f"multiprocess_reader: a reader process exited early with code {running[pipe].exitcode}"
                 ) from None
             if kind == _SAMPLE:
                 yield content

@@ -149,7 +149,7 @@ class Writer:
 def _chunk(file: BinaryIO, path: str | PathLike[str], at: int, end: int) -> tuple[_Header, bytes]:
     raw = file.read(_FIELDS.size)
     if len(raw) < _FIELDS.size:
-        raise RecordFileError(path, f"it is cut short: the chunk at byte {at} ends inside its header")
+        raise RecordFileError(path, f"it is truncated: the chunk at byte {at} ends inside its header")
     magic, *fields = _FIELDS.unpack(raw)
     if magic != MAGIC:
         raise RecordFileError(
@@ -168,7 +168,7 @@ def _chunk(file: BinaryIO, path: str | PathLike[str], at: int, end: int) -> tupl
         if zlib.crc32(payload) == header.checksum:
             return header, payload
     if cut:
-        raise RecordFileError(path, f"it is cut short or damaged: the chunk at byte {at} is not all there")
+        raise RecordFileError(path, f"it is truncated or damaged: the chunk at byte {at} is incomplete")
     raise RecordFileError(path, f"the chunk at byte {at} is damaged: its checksum is wrong")
 
 
@@ -187,7 +187,7 @@ def _split(path: str | PathLike[str], at: int, header: _Header, plain: bytes) ->
         if end + size > len(plain):
             raise RecordFileError(
                 path,
-                f"the chunk at byte {at} is damaged: record {number} of {header.records} leaves its {len(plain)} bytes",
+                f"the chunk at byte {at} is damaged: record {number} of {header.records} ends beyond it",
             )
         yield plain[end : end + size]
         begin = end + size
@@ -202,7 +202,7 @@ def _gunzip(payload: bytes) -> bytes:
     reader = zlib.decompressobj(wbits=31)
     plain = reader.decompress(payload, MAX_CHUNK)
     if reader.unconsumed_tail:
-        raise ValueError(f"it holds more than {MAX_CHUNK} bytes")
+        raise ValueError(f"it has more than {MAX_CHUNK} bytes")
     if not reader.eof:
         raise ValueError("its gzip data ends too early")
     return plain

@@ -114,7 +114,7 @@ def decompress_block(data: bytes, most: int) -> bytes:
             length = 1 + (tag >> 2)
         _copy(out, offset, length, size)
     if len(out) != size:
-        raise SnappyError(f"a block says that it holds {size} bytes, {len(out)} were found")
+        raise SnappyError(f"a block declares {size} bytes, but has {len(out)}")
     return bytes(out)
 
 
@@ -164,7 +164,9 @@ def crc32c(data: bytes) -> int:
 def _copy(out: bytearray, offset: int, length: int, size: int) -> None:
     begin = len(out) - offset
     if offset == 0 or begin < 0 or len(out) + length > size:
-        raise SnappyError(f"a copy of {length} bytes from {offset} before byte {len(out)} leaves its block")
+        raise SnappyError(
+            f"a copy of {length} bytes at distance {offset} from byte {len(out)} exceeds its block"
+        )
     if offset >= length:
         out += out[begin : begin + length]
     else:
@@ -178,7 +180,7 @@ def _length(data: bytes) -> tuple[int, int]:
         value |= (byte & 0x7F) << 7 * at
         if byte < 0x80:
             return value, at + 1
-    raise SnappyError("a block does not begin with its length")
+    raise SnappyError("the length of a block is missing or malformed")
 
 
 def _varint(value: int) -> bytes:

@@ -86,7 +86,7 @@ def test_random_cuts_reach_every_place_and_no_other() -> None:
 def test_a_cut_larger_than_the_image_is_told() -> None:
     for cut in (image.center_crop, image.random_crop):
         with pytest.raises(
-            ConfigError, match="cannot cut 6 x 6 pixels out of an image of 5 x 8: resize_short it"
+            ConfigError, match="cannot cut 6 x 6 pixels out of an image of 5 x 8: call resize_short"
         ):
             cut(_picture(5, 8, 3), 6)
 
@@ -169,7 +169,7 @@ def test_without_a_library_that_reads_images_it_is_told_what_to_install(
 ) -> None:
     for library in ("cv2", "PIL", "PIL.Image"):
         monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(NotAvailableError, match=r"need cv2 or Pillow.*pip install opencv-python-headless"):
+    with pytest.raises(NotAvailableError, match=r"cv2 nor Pillow.*pip install opencv-python-headless"):
         paddle.image.load_image_bytes(b"\x89PNG")
 
 
@@ -199,8 +199,6 @@ def test_images_of_a_tar_become_files_of_batches_that_pickle_reads(tmp_path: Pat
 
 def test_a_tar_without_the_images_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     source = _tar(tmp_path / "all.tar", {"./a.jpg": b"a"})
-    with pytest.raises(
-        ConfigError, match=r"all\.tar holds none of the 1 images of img2label; are names as in the tar"
-    ):
+    with pytest.raises(ConfigError, match=r"all\.tar has none of the 1 images of img2label"):
         image.batch_images_from_tar(source, "train", {"a.jpg": 0})
     assert list(Path(f"{source}_batch").iterdir()) == []

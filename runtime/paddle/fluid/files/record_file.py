@@ -33,7 +33,7 @@ def unpack_batch(record: bytes, what: str) -> list[Any]:
         ModelFileError: it holds something else.
     """
     if len(record) < _COUNT.size:
-        raise ModelFileError(f"{what}: expected tensors, it has {len(record)} bytes")
+        raise ModelFileError(f"{what}: expected tensors, got {len(record)} bytes")
     stream = io.BytesIO(record)
     (count,) = _COUNT.unpack(stream.read(_COUNT.size))
     values = []

@@ -36,7 +36,7 @@ class DataGenerator:
         To be overridden. None among the samples is left out.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} has no generate_sample(line): it returns a function that yields "
+            f"{type(self).__name__} must define generate_sample(line), which returns a function that yields "
             "[(name, [value, ...]), ...]"
         )
 
@@ -94,7 +94,7 @@ class MultiSlotDataGenerator(DataGenerator):
             self._proto_info = [(name, "uint64") for name in names]
         known = [name for name, _ in self._proto_info]
         if names != known:
-            raise ConfigError(f"a sample has the slots {names}, the first one had {known}")
+            raise ConfigError(f"all samples must have the slots of the first, {known}; got {names}")
         for at, (name, values) in enumerate(fields):
             if not isinstance(values, (list, tuple, np.ndarray)) or not len(values):
                 raise ConfigError(
@@ -115,7 +115,7 @@ def _checked(line: _Sample) -> _Sample:
         )
     for field in line:
         if not isinstance(field, (list, tuple)) or len(field) != 2 or not isinstance(field[0], str):
-            raise ConfigError(f"a sample must be a list of (name, values), it has {field!r:.60} in it")
+            raise ConfigError(f"a sample must be a list of (name, values), got the field {field!r:.60}")
     return line
 
 

@@ -185,7 +185,7 @@ class Preprocessor:
         body = end(self._block)
         self._block = None
         if not self._sources or not self._sinks:
-            raise FluidError("Preprocessor.block: call inputs() and outputs() inside it")
+            raise FluidError("Preprocessor: call inputs() and outputs() inside block()")
         sources = [variable.name for variable in self._sources]
         outside = [name for name in body.reads if name not in sources]
         attrs = {
@@ -223,7 +223,7 @@ class Preprocessor:
     def __call__(self) -> ReaderVariable:
         """Return the reader of what the block makes."""
         if self._made is None:
-            raise FluidError("Preprocessor: fill its block() first")
+            raise FluidError("Preprocessor: define its block() first")
         return self._made
 
     def _inside(self, method: str) -> Block:
@@ -242,7 +242,8 @@ def _opened(
 ) -> ReaderVariable:
     if not len(shapes) == len(lod_levels) == len(dtypes):
         raise FluidError(
-            f"{type}: {len(shapes)} shapes, {len(lod_levels)} lod_levels and {len(dtypes)} dtypes must be as many"
+            f"{type}: {len(shapes)} shapes, {len(lod_levels)} lod_levels and {len(dtypes)} dtypes; "
+            "give as many of each"
         )
     names = [np.dtype(VarType.of(dtype).numpy).name for dtype in dtypes]
     fields = [
@@ -266,8 +267,8 @@ def _opened(
 def _file_reader(layer: str, reader: Any) -> ReaderVariable:
     if not isinstance(reader, ReaderVariable):
         raise FluidTypeError(
-            f"{layer}: expected a reader of open_files or its kind, got {reader!r}; what a py_reader is given is "
-            f"shuffled and batched by paddle.reader.shuffle and paddle.batch"
+            f"{layer}: expected a reader of open_files or its kind, got {reader!r}; for a py_reader use "
+            f"paddle.reader.shuffle and paddle.batch"
         )
     return reader
 

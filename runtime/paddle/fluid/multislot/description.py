@@ -90,7 +90,7 @@ def parse_description(text: str, what: str) -> Description:
 def _slot(fields: Mapping[str, Sequence[Any]], what: str) -> Slot:
     for name in ("name", "type"):
         if name not in fields:
-            raise ModelFileError(f"{what}: a slot has no {name}")
+            raise ModelFileError(f"{what}: a slot without {name}")
     name, kind = _last(fields, "name", str, what), _last(fields, "type", str, what)
     if kind not in {each.value for each in SlotType} | {"uint32", "int64"}:
         raise ModelFileError(f"{what}: slot {name!r}: expected the type uint64 or float, got {kind!r}")
@@ -117,7 +117,7 @@ def _last(fields: Mapping[str, Sequence[Any]], name: str, kind: type, what: str)
     raise ModelFileError(f"{what}: {name}: expected {_KINDS[kind]}, got {value!r:.40}")
 
 
-_KINDS = {bool: "true or false", int: "a whole number", str: "a text in quotes"}
+_KINDS = {bool: "true or false", int: "an integer", str: "a quoted string"}
 
 
 class _Text(str):

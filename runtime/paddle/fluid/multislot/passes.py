@@ -58,7 +58,7 @@ def printing(
     names = [each if isinstance(each, str) else each.name for each in fetches]
     labels = [fetch_info] if isinstance(fetch_info, str) else list(fetch_info or names)
     if len(labels) != len(fetches):
-        raise FluidError(f"fetch_info: expected a text for each of {len(fetches)} fetches, got {len(labels)}")
+        raise FluidError(f"fetch_info: expected one string per fetch ({len(fetches)}), got {len(labels)}")
     if period < 1:
         raise FluidError(f"print_period: expected at least 1, got {period}")
     return Printing(fetches, labels, period, totals)

@@ -80,14 +80,14 @@ class Samples:
         lengths = np.diff(column.offsets)
         if (lengths != lengths[0]).any():
             raise FluidError(
-                f"slot {slot.name!r} is dense, but samples of one batch have from {lengths.min()} to "
+                f"slot {slot.name!r} is dense, but the samples of a batch have {lengths.min()} to "
                 f"{lengths.max()} values: declare its variable with lod_level=1 for sequences"
             )
         try:
             return column.values.reshape(self.count, *slot.shape)
         except ValueError as error:
             raise FluidError(
-                f"slot {slot.name!r}: {lengths[0]} values a sample do not fit its variable's shape {slot.shape}"
+                f"slot {slot.name!r}: {lengths[0]} values per sample do not fit its variable's shape {slot.shape}"
             ) from error
 
 

@@ -61,7 +61,7 @@ def slot_of(variable: Variable) -> Slot:
     kind = types.get(np.dtype(variable.dtype))
     if kind is None:
         raise FluidError(
-            f"MultiSlot text fills variables of int64 and float32; {variable.name!r} is {variable.dtype}"
+            f"MultiSlot text supports int64 and float32 variables; {variable.name!r} is {variable.dtype}"
         )
     return Slot(variable.name, kind, not variable.lod_level, True, tuple(variable.shape[1:]))
 

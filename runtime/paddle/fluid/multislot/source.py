@@ -38,7 +38,7 @@ class PipeError(RunError):
 
     def __init__(self, path: str, command: str, status: int, errors: str) -> None:
         ended = f"was killed by signal {-status}" if status < 0 else f"exited with {status}"
-        shown = errors.strip() or "it wrote nothing to its standard error"
+        shown = errors.strip() or "its standard error is empty"
         super().__init__(f"{path}: the pipe command {command!r} {ended}: {shown}")
         self.path, self.status, self.errors = path, status, errors
 

@@ -174,9 +174,9 @@ class Connection:
         }
         if differs and not gives and not JobEnvironment.read().restart_count:
             raise RunError(
-                f"{min(differs)!r} was set on trainer {place.trainer_id} before its first step, and trainer 0 did "
-                "not set the same: parameter servers begin with what trainer 0 has. Load or set it on trainer 0 as "
-                "well, or on trainer 0 alone."
+                f"{min(differs)!r} was set on trainer {place.trainer_id} before its first step, but not to the same "
+                "value on trainer 0, whose values the parameter servers start with. Load or set it on trainer 0 too, "
+                "or only there."
             )
         theirs = {
             name for name, parts in served.parts.items() if any((p.endpoint, p.name) in given for p in parts)

@@ -73,9 +73,7 @@ class ServedVariables:
         for part in parts:
             size = int(np.prod(part.shape))
             if part.offset + size > flat.size:
-                raise RunError(
-                    f"{name!r} was set to {flat.size} elements, which is fewer than the servers keep"
-                )
+                raise RunError(f"{name!r} was set to {flat.size} elements, fewer than on the servers")
             found[part.endpoint, part.name] = flat[part.offset : part.offset + size].reshape(part.shape)
         return found
 
@@ -127,8 +125,8 @@ class LocalWrites:
             if scope.get(name) is not value and name not in self._warned:
                 self._warned.add(name)
                 _log.warning(
-                    "%r was set on this trainer after training began: the parameter servers keep their own value, and "
-                    "the next step brings it back. Set it before the first step.",
+                    "%r was set on this trainer after its first step; the next step replaces it with the value of the "
+                    "parameter servers. Set it before the first step.",
                     name,
                 )
 

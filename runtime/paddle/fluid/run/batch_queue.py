@@ -21,7 +21,7 @@ from paddle.reader.channel import Channel, pump, running
 
 _log = logging.getLogger(__name__)
 
-NOT_STARTED = "the program reads from a reader that has not started: call its start() before each pass"
+NOT_STARTED = "the reader of the program is not started: call its start() before each pass"
 
 Batches = Callable[[], Iterable[list[Any]]]
 
@@ -82,7 +82,7 @@ class BatchQueue:
                 self._taken += 1
                 return batch
             if not self._taken:
-                _log.warning("a reader's pass had no batch: there is nothing to train on")
+                _log.warning("the reader returned no batch: there is nothing to train on")
                 self._taken = 1
         raise EndOfData("the reader has no more batches: reset it, and start it for another pass")
 

@@ -210,7 +210,7 @@ def _read_table(folder: Path, variable: Variable) -> SelectedRows:
     paths = _table_files(folder, variable.name)
     if not paths:
         raise ModelFileError(
-            f"{folder / _FOLDER}: no file {variable.name}_0, {variable.name}_1, ... of the distributed embedding"
+            f"{folder / _FOLDER}: found no file {variable.name}_0, {variable.name}_1, ... of the distributed embedding"
         )
     held = [read_table(path, variable.name) for path in paths]
     rows, values = (

@@ -145,7 +145,7 @@ def _like(after: Any, before: Any) -> Any:
         return rows
     if len(rows) != len(before):
         raise InputError(
-            f"a state of sequences with {len(before)} rows has {len(rows)} rows after a step: their lengths must stay"
+            f"a state of sequences must keep its {len(before)} rows, got {len(rows)} after a step"
         )
     return LoDArray(rows, before.lod)
 

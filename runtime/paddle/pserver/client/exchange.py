@@ -166,9 +166,7 @@ class Exchange:
             PserverError: it was closed.
         """
         if self._is_closed:
-            raise PserverError(
-                "this client is closed and takes part in the job no longer: make another one to go on"
-            )
+            raise PserverError("this client is closed; create another one to continue")
 
     def wait_for_turn(self, timeout_s: float) -> bool:
         """Wait until no thread is in the middle of an exchange; return whether that is so."""

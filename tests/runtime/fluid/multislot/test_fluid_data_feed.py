@@ -195,7 +195,7 @@ def test_a_generator_writes_what_it_makes_of_memory_and_of_lines(
     [
         ([[("a", [1]), ("b", [])]], "slot 'b': expected a list of at least one number"),
         ([[("a", ["1"])]], "slot 'a': expected integers or floats, got '1'"),
-        ([[("a", [1])], [("b", [1])]], r"a sample has the slots \['b'\], the first one had \['a'\]"),
+        ([[("a", [1])], [("b", [1])]], r"\['a'\]; got \['b'\]"),
         (["a 1"], r"a sample must be a list of \(name, values\)"),
         ([[("a", 1)]], "slot 'a': expected a list"),
     ],
