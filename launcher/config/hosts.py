@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The grammar of one host: `[user@]host[:port]`, `[user@][v6]:port`, an ssh_config alias, or `local`; and of lists.
 
-A text that parses holds nothing a shell or an option parser could act on. Names are not looked up here.
+Parsed text contains nothing that a shell or an option parser interprets. Names are not resolved here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MAX_TEXT = 253
 MOST = 100_000  # hosts that a range stands for
 COUNTS = frozenset(range(1, 65)) - {
     22
-}  # ports on which no sshd listens: processes, as Horovod and MPICH write them
+}  # smaller numbers are process counts in Horovod and MPICH, not sshd ports
 
 _SHELL_CHARACTERS = frozenset(";$`'\"\\|&<>(){}*?!#~^=,")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,63}")
@@ -88,10 +88,10 @@ def listed(text: str) -> tuple[str, ...]:
     """Split a list of hosts at its commas and expand ranges.
 
     `node[01-03,7]` (Slurm, pdsh), `node[01:03]` and `rack-[a:c]` (Ansible) are ranges; brackets around anything else
-    stay, as around an IPv6 address.
+    are kept, as in an IPv6 address.
 
     Raises:
-        HostError: a range runs backwards or has too many hosts.
+        HostError: a range ends before it starts or has too many hosts.
     """
     return tuple(host for part in _COMMA.split(text) for host in _expanded(part))
 
@@ -111,7 +111,7 @@ def _expanded(text: str) -> list[str]:
 
 
 def _items(item: str) -> list[str]:
-    """What one part of a range stands for; nothing where it is none."""
+    """Return the values of one part of a range; empty if it is not a range."""
     letters = _LETTERS.fullmatch(item)
     numbers = _NUMBERS.fullmatch(item)
     if letters:
@@ -130,7 +130,7 @@ def _items(item: str) -> list[str]:
 
 
 def count_question(host: Host) -> str:
-    """Ask whether the port of a host is meant to be a count, or return nothing."""
+    """Return a question for the user if the port of a host looks like a process count; else ""."""
     if host.port not in COUNTS:
         return ""
     return (

@@ -73,10 +73,10 @@ def choose(
 
 
 def chosen(arguments: Arguments, listed: HostList) -> tuple[int, ...]:
-    """The ids of the hosts that take part: --include, less --exclude, and of these the first --nnodes.
+    """Return the ids of the hosts to use: --include without --exclude, and of these the first --nnodes.
 
     Raises:
-        ConfError: a word names no host, nothing is left, or there are not so many.
+        ConfError: an unknown host, no host left, or fewer hosts than --nnodes.
     """
     included = _named("include", arguments.include, listed) or set(range(len(listed.hosts)))
     left = sorted(included - _named("exclude", arguments.exclude, listed))
@@ -167,7 +167,7 @@ def check_cluster(
 
 
 def wrong_resume(arguments: Arguments) -> str:
-    """What is wrong with --resume, which pservers would say one by one, or nothing."""
+    """Return an error in --resume, which each pserver would report otherwise, or ""."""
     resume = arguments.flag("resume")
     if arguments.mode is not Mode.V2 or not resume:
         return ""

@@ -15,10 +15,8 @@ from launcher.system import checked_json
 PROTOCOL_VERSION = 2
 MAX_HEADER = 16 << 20
 MAX_BODY = 4 << 20
-WINDOW = (
-    2 << 20
-)  # of collected frames that are not acknowledged, as `cost` counts them; as much as SSH lets travel
-FRAME_COST = 1 << 10  # what a collected frame counts beside its body
+WINDOW = 2 << 20  # of unacknowledged collected frames, as `cost` counts them; equals the window of SSH
+FRAME_COST = 1 << 10  # cost of a collected frame beside its body
 NOISE_KEPT = 500
 MAX_NOISE = 1 << 20  # what a login shell may say before the agent does
 
@@ -125,7 +123,7 @@ def encode(kind: str, fields: Fields, body: bytes = b"") -> bytes:
 
 
 def cost(body: bytes) -> int:
-    """What a collected frame (file, link, removed, moved, listed) takes of the window."""
+    """Return what a collected frame (file, link, removed, moved, listed) takes of the window."""
     return len(body) + FRAME_COST
 
 

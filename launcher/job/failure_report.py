@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last screen of a job that failed: as lines for people, and as `failure.json` beside the logs for programs.
+"""Reports why a job failed: on the screen, and as `failure.json` next to the logs.
 
-The first cause, the end of its log, then what followed, named as such.
+The report has the first cause, the end of its log, and the failures that followed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LAST_WORDS = 200
 _REMEDIES = tuple(
     (re.compile(pattern), text)
     for pattern, text in (
-        # what scripts written for Python 2 die of
+        # errors of scripts written for Python 2
         (
             r"^SyntaxError: Missing parentheses in call to 'print'",
             "in Python 3 print is a function: print(x)",
@@ -157,7 +157,7 @@ def _time(at: float) -> str:
 
 
 def headline(cause: Failure) -> str:
-    """Who failed, where, how, and the error that it ended with, or else its last words."""
+    """Return what failed, where, how, and the error or the last line of its log."""
     return ": ".join(filter(None, (cause.headline(), last_error(cause) or _last_words(cause))))
 
 
@@ -169,13 +169,13 @@ def _last_words(cause: Failure) -> str:
 
 
 def remedy(cause: Failure) -> str:
-    """What to do about a cause of which many scripts die in the same way, or nothing."""
+    """Return advice for a common cause, or ""."""
     error = last_error(cause) or cause.what
     return next((text.format(*found.groups()) for end, text in _REMEDIES if (found := end.search(error))), "")
 
 
 def report(verdict: Verdict, history: Sequence[str] = ()) -> list[str]:
-    """The lines of the last screen.
+    """Return the lines of the report.
 
     Args:
         history: restarts and losses that the job survived before, one line each.

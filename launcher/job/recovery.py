@@ -119,7 +119,7 @@ class Recovery:
         self._note(text)
 
     def _revive(self, names: Collection[str], cause: Failure) -> None:
-        """Start pservers again, the first time at once: trainers wait for them."""
+        """Restart pservers, the first time immediately, because trainers wait for them."""
         number = 1 + max(self._roster.processes[name].restarts for name in names)
         wait_s = 0.0
         if number > 1:

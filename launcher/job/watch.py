@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The middle of a job: start the pservers, then the trainers, and watch until all trainers are done or the job failed.
 
-Failures that arrive together are weighed together, so that the cause is told and not its echo.
+Failures that arrive together are judged together, so that the cause is reported and not a secondary failure.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Watch:
         return bool(self._roster.failures)
 
     def _settle(self) -> None:
-        """Wait for what fails together, so that the cause is told and not its echo.
+        """Wait for failures that arrive together, so that the cause is reported and not a secondary failure.
 
         Every node is asked for a word; one that stays silent for ALARM_S is itself the likeliest cause. So is a
         process that was frozen already when others failed.

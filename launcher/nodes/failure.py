@@ -23,7 +23,7 @@ class FailureKind(StrEnum):
     STALLED = "stalled"  # frozen too, but it might have recovered
     HUNG = "hung"  # no step for too long
     EXIT = "exit"
-    LEFT = "ended early"  # with exit code 0, while others waited for it
+    LEFT = "ended early"  # exited with code 0 while others waited for it
     NOT_STARTED = "not started"
     NOT_READY = "not ready"
     REFUSED = "refused"

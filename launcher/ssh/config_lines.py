@@ -20,7 +20,7 @@ _TAKEN = """\
 hostname user port proxyjump proxycommand identityfile identitiesonly identityagent certificatefile
 userknownhostsfile globalknownhostsfile hostkeyalias connecttimeout serveraliveinterval"""
 TAKEN = frozenset(_TAKEN.split())
-# Options that make no difference to it.
+# Options without effect on it.
 _WITHOUT_EFFECT = """\
 addkeystoagent addressfamily batchmode bindaddress bindinterface casignaturealgorithms
 challengeresponseauthentication channeltimeout checkhostip ciphers clearallforwardings compression
@@ -66,7 +66,7 @@ class ConfigLine:
         return "%" in self.rest or "$" in self.rest
 
     def error(self, what: str) -> ConfigError:
-        """An error that names the line."""
+        """Return an error that names the line."""
         return ConfigError(f"{self.path} line {self.number}: {what}")
 
     def words(self) -> list[str]:
@@ -111,7 +111,7 @@ class ConfigFile:
     folder: Path
 
     def included(self, line: ConfigLine) -> list[Path]:
-        """The files that an Include names.
+        """Return the files that an Include names.
 
         Raises:
             ConfigError: its names have variables, or are searched in another folder than its author expects.
@@ -144,13 +144,13 @@ def is_own(config: Path) -> bool:
 
 
 def files(config: Path) -> tuple[ConfigFile, ...]:
-    """The user's configuration and the system's, in the order of their precedence."""
+    """Return the user's and the system's configuration, in order of precedence."""
     user = home() / ".ssh" / "config" if is_own(config) else config.absolute()
     return ConfigFile(user, home() / ".ssh"), ConfigFile(SYSTEM_CONFIG, SYSTEM_CONFIG.parent)
 
 
 def lines(path: Path) -> list[ConfigLine]:
-    """The lines of one file; none where it does not exist.
+    """Return the lines of one file; none if it does not exist.
 
     Raises:
         OSError: it cannot be read.
@@ -190,7 +190,7 @@ def _with_included(file: ConfigFile, path: Path, depth: int) -> Iterator[ConfigL
 
 
 def has_effect(given: Sequence[ConfigLine]) -> bool:
-    """Whether any line may make a difference to a login of the default client."""
+    """Whether any line can affect a login of the default client."""
     return any(
         line.keyword not in WITHOUT_EFFECT
         and (line.keyword not in _STRUCTURE or (line.keyword == "include" and line.has_variables))
@@ -199,7 +199,7 @@ def has_effect(given: Sequence[ConfigLine]) -> bool:
 
 
 def digest(config: Path) -> str:
-    """A digest of the content of all files.
+    """Return a digest of the content of all files.
 
     Raises:
         OSError, ConfigError: as `all_lines`.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ssh configuration where no `ssh` is installed: the common part of its language; all else is refused by line.
+"""Reads the ssh configuration if no `ssh` is installed: a common subset; anything else is refused with its line.
 
-Gives what `ssh -G` prints. `Match` knows `all`, `host`, `originalhost`, `user` and `localuser`.
+The result is that of `ssh -G`. `Match` supports `all`, `host`, `originalhost`, `user` and `localuser`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the ssh configuration says about one host, with its tokens and variables expanded."""
+"""The ssh configuration of one host, with tokens and variables expanded."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ class HostConfig:
 
     @property
     def text(self) -> str:
-        """As messages name it."""
+        """Its name in messages."""
         return f"{self.user}@{self.host}:{self.port}"
 
 
 def local_user() -> str:
-    """The name of this process's user as `ssh` has it, which does not read $USER."""
+    """Return the name of this process's user; like `ssh`, ignore $USER."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -76,7 +76,7 @@ def local_user() -> str:
 
 
 def host_config(host: Host, options: Options, given: Sequence[ConfigLine]) -> HostConfig:
-    """The login that options describe.
+    """Return the login that options describe.
 
     Args:
         options: as `ssh -G` prints them; those left out have their defaults.

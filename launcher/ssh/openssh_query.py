@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ssh -G HOST`: what the installed `ssh` makes of the configuration."""
+"""Runs `ssh -G HOST` to resolve the ssh configuration."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _asking = threading.Lock()
 
 
 def is_usable() -> bool:
-    """Whether PATH has an OpenSSH of 8.0 or newer, and this user an account, which it needs."""
+    """Whether PATH has OpenSSH 8.0 or newer, and the user has an account, which `ssh` requires."""
     path = shutil.which(PROGRAM) or ""
     with contextlib.suppress(KeyError):
         return bool(pwd.getpwuid(os.getuid())) and _is_answering(path)
@@ -51,7 +51,7 @@ def _is_new_enough(path: str) -> bool:
 
 
 def ask(words: Sequence[str], about: str) -> Options:
-    """What `ssh -G` prints: each option in lower case with its values.
+    """Return the output of `ssh -G`: each option in lower case with its values.
 
     Args:
         words: the arguments of `ssh`.
@@ -76,14 +76,14 @@ def ask(words: Sequence[str], about: str) -> Options:
 
 
 def _file_names(printed: str) -> Iterator[str]:
-    """The names of a list, which are printed with blanks between them and without quotes."""
+    """Return the names of a list, printed without quotes and separated by spaces."""
     for name in re.split(r" (?=[/~%$])", printed):
         yield from [name] if name[:1] in "/~%$" else name.split()
 
 
 @contextlib.contextmanager
 def readable(text: str) -> Iterator[str]:
-    """The path of a file with this text, which ends with this process: `ssh` reads it before the login is over."""
+    """Yield the path of a file with this text that exists as long as this process."""
     fd = os.memfd_create("ssh_config")
     try:
         os.write(fd, text.encode("utf-8", "surrogateescape"))
@@ -93,7 +93,7 @@ def readable(text: str) -> Iterator[str]:
 
 
 def not_started(node: str, error: OSError | subprocess.TimeoutExpired) -> ConnectError:
-    """Why `ssh` did not run, or did not end."""
+    """Return the error if `ssh` did not start, or did not finish."""
     if isinstance(error, FileNotFoundError):
         return ConnectError(
             node,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends one job on this node in the place of its agent: for somebody who is not its launcher, or for a launcher that
-has logged in again.
+"""Ends one job on this node instead of its agent: for another process than its launcher, or for a launcher that has
+logged in again.
 
-The job's own agent is told to stop, and it stops its job by itself; then what it left is stopped, as far as it is the
-job's for sure. Nothing else is ever signalled.
+The job's own agent gets TERM and stops the job. Then the remaining processes that certainly belong to the job are
+stopped. No other process is signalled.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class JobsDesk:
     def end_before_us(
         self, marks: Dict[str, str], grace_s: float, done: Callable[[List[Found], int, str], None]
     ) -> bool:
-        """End what an agent before this one left of this node's job; False when there was none that was cut off."""
+        """End the processes that an earlier agent left of this node's job; return False if there was no such agent."""
         left = [
             one for one in registry.before_us(self._root(), marks) if one.agent or not one.record.get("ended")
         ]

@@ -318,7 +318,7 @@ class Supervisor:
         Stop(self._loop, scope, grace_s, done)
 
     def _drain(self, deadline: float) -> None:
-        """Send what was written until now, and leave when the launcher has compared all of it."""
+        """Send everything written so far, and exit after the launcher has compared it."""
         if self._tailer is not None:
             self._tailer.finish()
         verified = self._tailer is None or self._tailer.sender.is_verified

@@ -87,7 +87,7 @@ class Outbox:
         self.send("notice", text=text[:NOTICE_SIZE])
 
     def loss(self, text: str) -> None:
-        """Queue a sentence on output that was lost, and keep it for the end."""
+        """Queue a message about lost output, and store it for the final list."""
         if len(self.losses) < MOST_LOSSES:
             self.losses.append(text[:NOTICE_SIZE])
         self.notice(text)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verifies parts of checkpoints on this node before servers resume: every byte is read and its checksum compared.
 
-A child of the agent's reads, so that a slow disk holds up nothing else. Progress is reported while it reads; a child
-that reports none for STALL_S is killed, and what it did not finish counts as unreadable. Nothing is changed.
+A child process reads, so that a slow disk does not block the agent. It reports its progress; after STALL_S without
+a report it is killed, and its unfinished parts count as unreadable. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Problems = Dict[str, str]
 def reading(folder: str, paths: List[str]) -> Iterator[Tuple[int, int, Problems]]:
     """Read all files of the parts, each one time; yield bytes read, bytes in all and the problems so far.
 
-    Yields at the begin, at least every _READ bytes, and at the end.
+    Yields at the start, at least every _READ bytes, and at the end.
     """
     problems: Problems = {}
     listed: Dict[str, List[Any]] = {}
@@ -58,7 +58,7 @@ def reading(folder: str, paths: List[str]) -> Iterator[Tuple[int, int, Problems]
 
 
 class Verification:
-    """One request under way.
+    """A running verification.
 
     Args:
         progress: called with bytes read and bytes in all, every REPORT_S at most.
