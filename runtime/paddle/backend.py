@@ -60,10 +60,10 @@ class Device:
         return _cupy() if self.is_gpu else np
 
     def check(self) -> None:
-        """Make sure that this device is here.
+        """Check that this device is available.
 
         Raises:
-            DeviceError: it is not; the message says what is missing.
+            DeviceError: it is not available; the message says why.
         """
         if not self.is_gpu:
             return

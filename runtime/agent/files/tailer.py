@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Watches the collected directories and passes growing files to the sender.
 
-A log that was renamed is known by its inode and the digests of what was sent: `moved` tells the new name, and
+A log that was renamed is recognized by its inode and the digests of the sent bytes: `moved` reports the new name, and
 sending continues at the same position. Any other file that is replaced, shrinks, or is rewritten in place is sent
-again from its start (`reset`). A link within output/ is sent as one; a link in log/ to a file inside the job directory is
-sent under the link's name, and the file it points to is then not sent twice. Files that were removed before they
+again from its start (`reset`). A link within output/ is sent as a link. A link in log/ to a file inside the job
+directory is sent under the link's name, and its target is not sent a second time. Files that were removed before they
 were sent are counted and reported. `finish` scans one last time, which determines what is collected.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of Fluid 1.5 that this runtime does not have, what to use instead, and how a wrong name is answered."""
+"""Names of Fluid 1.5 that this runtime does not have, with replacements, and the error for unknown names."""
 
 from __future__ import annotations
 
