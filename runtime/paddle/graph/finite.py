@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that check what they computed: the first operator with NaN or infinity in its results stops a run."""
+"""Checks results: a run stops at the first operator that produces NaN or infinity."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paddle.ops.base.selected_rows import SelectedRows
 
 
 class NotFiniteError(OpError):
-    """An operator put out NaN or infinity."""
+    """An operator produced NaN or infinity."""
 
 
 def checked(call: Any, op: Operator, numbers: Mapping[str, int]) -> Any:

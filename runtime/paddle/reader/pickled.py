@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pickles of samples, read as data: nothing in them is ever called or imported.
+"""Reads pickled samples as data: nothing in them is ever called or imported.
 
-A sample holds None, booleans, numbers, strings, bytes, lists, tuples, dictionaries, and numpy arrays and scalars of
-numbers, booleans or text. Pickles may be of protocol 0 to 5, of Python 2 as well; its strings come back as text where
-they are UTF-8, and as bytes otherwise. `pickling` is the other direction.
+A sample can contain None, booleans, numbers, strings, bytes, lists, tuples, dictionaries, and numpy arrays and scalars
+of numbers, booleans or text. Protocols 0 to 5 are supported, also of Python 2, whose strings become str if they are
+UTF-8, and bytes otherwise. `pickling` writes such pickles.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _KEYS = (str, bytes, int, float, type(None))
 
 
 class PickleRefused(PaddleError, ValueError):
-    """A pickle is damaged, or holds something else than samples do; it was not unpickled."""
+    """A pickle is damaged, or contains an unsupported type; it was not unpickled."""
 
 
 def loads(raw: bytes) -> Any:
-    """Return what a pickle holds.
+    """Return the value of a pickle.
 
     Raises:
-        PickleRefused: it is damaged, or holds an object of another type than the module names.
+        PickleRefused: it is damaged, or contains an unsupported type.
     """
     try:
         return _Machine(raw).run()
@@ -142,13 +142,13 @@ _NAMES: Mapping[str, str] = {
 
 
 class _Name(str):
-    """A name that samples may have in their pickles; it is compared, never looked up."""
+    """An allowed name in a pickle; it is compared, never imported."""
 
     __slots__ = ()
 
 
 class _Machine:
-    """The stack machine of pickles without its means to call."""
+    """The stack machine of pickles, without calls."""
 
     def __init__(self, raw: bytes) -> None:
         self.raw, self.at = raw, 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples as pickles of protocol 2, which every Python and numpy reads; `pickled` says what a sample may hold."""
+"""Writes samples as pickles of protocol 2, which every Python and numpy can read; `pickled` lists the types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def dumps(value: Any) -> bytes:
     """Return a value as a pickle.
 
     Raises:
-        TypeError: it holds an object of a type that samples do not have.
+        TypeError: it contains an unsupported type.
     """
     out = [b"\x80\x02"]
     _write(value, out)

@@ -45,7 +45,7 @@ class BatchQueue:
         self._thread = ExitStack()
 
     def size(self) -> int:
-        """Return how many batches are made and not taken."""
+        """Return the number of prefetched batches."""
         return 0 if self._ahead is None else len(self._ahead)
 
     def start(self, source: Batches) -> None:
@@ -89,10 +89,10 @@ class BatchQueue:
 
 @contextmanager
 def readers_named(block: Block) -> Iterator[None]:
-    """Say of a run that fails for want of a reader's value that the reader has not started.
+    """Raise a clear error if a run failed because its reader is not started.
 
     Raises:
-        RunError: that is so.
+        RunError: the reader is not started.
     """
     try:
         yield

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameter servers for programs of any framework: named tensors, gradients out, values in.
+"""A client of parameter servers for any framework: sends gradients and gets values of named tensors.
 
-A thin face of the trainer's client that takes numpy, cupy and DLPack arrays. A step is one push of every trainer; a
+A thin wrapper of the trainer's client for numpy, cupy and DLPack arrays. A step is one push of every trainer; a
 tensor left out of it has the gradient 0. Every call blocks and ends: `timeout_s` bounds the silence of a server,
-`wait_s` each wait for other trainers. After an error of the servers a client can only be closed; after that each call
-is a PserverError.
+`wait_s` each wait for other trainers. After an error of the servers a client can only be closed; calls on a closed
+client raise PserverError.
 """
 
 from __future__ import annotations

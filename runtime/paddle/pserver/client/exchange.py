@@ -160,10 +160,10 @@ class Exchange:
             self._network.close()
 
     def check_open(self) -> None:
-        """Refuse to go on after `close`.
+        """Raise an error after `close`.
 
         Raises:
-            PserverError: it was closed.
+            PserverError: it is closed.
         """
         if self._is_closed:
             raise PserverError("this client is closed; create another one to continue")

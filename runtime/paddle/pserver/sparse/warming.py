@@ -93,7 +93,7 @@ def _compiled_aside() -> bool:
 
 
 def _reason(error: OSError | subprocess.SubprocessError) -> str:
-    """Return one line that says why a child did not compile; its command would be several."""
+    """Return one line on why a child did not compile, without its long command."""
     if isinstance(error, subprocess.TimeoutExpired):
         return f"the process that compiles them did not finish within {error.timeout:.0f} s"
     if isinstance(error, subprocess.CalledProcessError):
