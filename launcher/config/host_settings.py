@@ -113,7 +113,7 @@ def of_nodes(
             if node_id in found:
                 raise ValueMismatchError(f"it is node {node_id}, which is listed before")
             if settings.key is not None and hosts[node_id].is_local:
-                raise ValueMismatchError("key: nobody logs in to an embedded node; take it out")
+                raise ValueMismatchError("key: an embedded node needs no login; remove it")
         except ValueMismatchError as error:
             raise _at(error, index, reference) from None
         found[node_id] = replace(settings, where=where(index))

@@ -33,7 +33,7 @@ KEYS = "Ctrl+C stops the job (twice: immediately), Ctrl+\\ or closing the termin
 
 
 class Parting(Enum):
-    """Why nobody looks any more."""
+    """Why an attached view ended."""
 
     ENDED = auto()
     LOST = auto()

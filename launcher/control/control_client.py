@@ -103,7 +103,7 @@ def connect(path: Path, events: queue.SimpleQueue[Any]) -> tuple[ControlClient, 
         connection.connect(str(path))
     except OSError as error:
         connection.close()
-        raise ControlLost(f"nobody listens on {path}: {error}") from error
+        raise ControlLost(f"nothing is listening on {path}: {error}") from error
     client = ControlClient(connection, events)
     try:
         first = events.get(timeout=CONNECT_S)

@@ -98,7 +98,7 @@ class Rendezvous:
             rank, host = said["rank"], said["host"]
             knows = hmac.compare_digest(str(said["word"]).encode(), self._word.encode())
             if not knows or type(rank) is not int or not isinstance(host, str):
-                raise ConnectionError("a stranger")
+                raise ConnectionError("an unauthenticated peer")
         except (OSError, ValueError, LookupError):
             connection.close()
         else:

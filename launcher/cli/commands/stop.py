@@ -161,7 +161,7 @@ def _end_there(job_id: str, nodes: Sequence[NodeEntry], login: SshSettings) -> E
             show(f"! {ending.node.name}: could not be asked: {ending.error}")
             continue
         told = "; ".join(ending.told)
-        show(f"  {ending.node.name}: {told or 'nothing of it was there'}")
+        show(f"  {ending.node.name}: {told or 'no process of the job was found'}")
         for pid, command in ending.left:
             show(f"! NOT CLEANED on {ending.node.name}: pid {pid} {command}")
         if ending.unsure:

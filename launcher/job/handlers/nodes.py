@@ -146,7 +146,7 @@ class NodeHandlers:
             self._dispatch.offer(record)
 
     def unread(self, record: NodeRecord, kind: str, error: Exception) -> None:
-        """A message is not what it should be: news are left out, told once and counted; an answer ends the job.
+        """Handle a malformed message: skip and count a report, with one notice; a malformed answer ends the job.
 
         Raises:
             ProtocolError: the job waits for such messages.
