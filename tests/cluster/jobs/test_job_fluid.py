@@ -88,7 +88,7 @@ def a_killed_trainer_ends_the_job(cluster: Cluster, job: JobRunner, oracle: Orac
 def a_killed_trainer_is_started_again(kind: str, cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     fluid(job)
     arguments = ("--steps=120", "--die=2:30", "--max_restarts=1", f"--async={int(kind == 'async')}")
-    oracle.check(job.start("--mode=fluid", *arguments), 0, r"trainer 2 is started again")
+    oracle.check(job.start("--mode=fluid", *arguments), 0, r"restarting trainer 2")
     assert "TRAINER 2 life 1 step 0" in job.log(2, "train.log")
     assert max(last_cost(job, rank) for rank in range(3)) < 1
 

@@ -54,7 +54,7 @@ def a_killed_trainer_is_started_again_and_ends_its_passes_with_the_others(
         never=["FIRST ERROR"],
     )
     log = job.log(int(victim), "train.log")
-    assert f"---- trainer {victim} is started again (restart 1) ----" in log
+    assert f"---- trainer {victim} restarted (restart 1) ----" in log
     passes = re.findall(rf"trainer {victim} life (\d): end of pass (\d)", log)
     assert passes == [("0", "0"), ("1", "1"), ("1", "2"), ("1", "3")], end.output
 

@@ -35,7 +35,7 @@ def test_a_hostfile_is_read_and_a_host_that_comes_again_has_more_slots(tmp_path:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("", "names no host"),
+        ("", "lists no usable host"),
         ("node-a slots=four\n", ":1: expected `host slots=N`, got 'slots=four'"),
         ("node-a\nnode-b:x\n", ":2: 'x' is no port"),
         ("node-a;reboot\n", ":1: a host holds no ';'"),
