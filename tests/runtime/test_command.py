@@ -73,7 +73,7 @@ def test_a_command_of_the_original_that_is_not_here_is_known_and_says_how_to_tra
     assert done.returncode == 1
     assert f"the command '{command}' (" in done.stderr
     assert "is not available yet" in done.stderr
-    assert "starts as `python train.py`" in done.stderr
+    assert "`python train.py`" in done.stderr
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
 

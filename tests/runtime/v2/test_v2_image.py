@@ -101,7 +101,7 @@ def test_channels_come_first() -> None:
     im = _numbers(2, 3)
     assert image.to_chw(im).shape == (3, 2, 3)
     np.testing.assert_array_equal(image.to_chw(im)[1], im[:, :, 1])
-    with pytest.raises(ConfigError, match=r"shape \(2, 3\), but order \(2, 0, 1\) is of 3 axes"):
+    with pytest.raises(ConfigError, match=r"shape \(2, 3\), but order \(2, 0, 1\) has 3 axes"):
         image.to_chw(im[:, :, 0])
 
 
@@ -147,7 +147,7 @@ def test_files_are_read_by_cv2(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     expected = image.simple_transform(im, 5, 4, False)
     np.testing.assert_array_equal(image.load_and_transform(path, 5, 4, is_train=False), expected)
     path.write_bytes(b"no image at all")
-    with pytest.raises(ConfigError, match=r"picture\.npy holds no image that cv2 can read"):
+    with pytest.raises(ConfigError, match=r"picture\.npy is not an image that cv2 can read"):
         image.load_image(path)
     with pytest.raises(ConfigError, match="a file of 0 bytes holds no image"):
         image.load_image_bytes(b"")

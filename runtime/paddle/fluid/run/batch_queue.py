@@ -21,7 +21,10 @@ from paddle.reader.channel import Channel, pump, running
 
 _log = logging.getLogger(__name__)
 
-NOT_STARTED = "the reader of the program is not started: call its start() before each pass"
+NOT_STARTED = (
+    "the reader of the program is not started: call its start() before each pass of a py_reader, "
+    "or run the startup program that opens its files"
+)
 
 Batches = Callable[[], Iterable[list[Any]]]
 

@@ -49,11 +49,11 @@ def test_a_run_without_start_says_that_the_reader_has_not_started() -> None:
     reader, mean = read_in_a_program()
     reader.decorate_paddle_reader(batch(samples, 2))
     exe = fluid.Executor(fluid.CPUPlace())
-    with pytest.raises(RunError, match=rf"reader '{reader.name}': .* has not started: call its start\(\)"):
+    with pytest.raises(RunError, match=rf"reader '{reader.name}': .* is not started: call its start\(\)"):
         exe.run(fetch_list=[mean])
     reader.start()
     reader.reset()
-    with pytest.raises(PaddleError, match=r"has not started: call its start\(\)"):
+    with pytest.raises(PaddleError, match=r"is not started: call its start\(\)"):
         exe.run(fetch_list=[mean])
 
 
