@@ -88,7 +88,7 @@ def test_a_node_speaks_for_its_own_processes_alone(job: StagedJob, kind: str) ->
         "sparse_endpoints": [],
     }
     job.agents[1].say(kind, proc="trainer-2", **fields)
-    with pytest.raises(ProtocolError, match=f"b: its '{kind}' message cannot be read: .*not requested"):
+    with pytest.raises(ProtocolError, match=f"b: its '{kind}' message cannot be read: .*not asked for"):
         job.settle()
     assert all(record.process.name == "trainer-2" for record in job.roster.trainers()[2:])
 

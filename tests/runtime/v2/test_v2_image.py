@@ -149,7 +149,7 @@ def test_files_are_read_by_cv2(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     path.write_bytes(b"no image at all")
     with pytest.raises(ConfigError, match=r"picture\.npy is not an image that cv2 can read"):
         image.load_image(path)
-    with pytest.raises(ConfigError, match="a file of 0 bytes holds no image"):
+    with pytest.raises(ConfigError, match="a file of 0 bytes is not an image"):
         image.load_image_bytes(b"")
 
 
