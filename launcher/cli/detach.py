@@ -120,7 +120,7 @@ def _look_on(connection: socket.socket) -> ExitCode:
             show("\n".join(f"{PROGRAM}: {line}" for line in farewell.lines), sys.stderr)
         return _exit_code(farewell.exit_code)
     if farewell.parting is Parting.LOST:
-        show(f"{PROGRAM}: the detached launcher is gone without a word ({farewell.reason})", sys.stderr)
+        show(f"{PROGRAM}: the detached launcher exited without a message ({farewell.reason})", sys.stderr)
         return ExitCode.LOST
     show(_directions(welcome))
     return _exit_code(farewell.exit_code)

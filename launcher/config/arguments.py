@@ -38,8 +38,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LONG = {option.name: option for option in OPTIONS}
 _SHORT = {option.short: option for option in OPTIONS if option.short}
 _KNOWN_FLAGS = INIT_FLAGS | PSERVER_FLAGS
-_ESCAPE = " (If it is an option of your script, write it after a lone --.)"
-_WORD_ESCAPE = " (If it is an argument of your script, write it after a lone --.)"
+_ESCAPE = " (To pass it to your script, put it after --.)"
 _SCRIPTS = (".py", ".sh")
 
 
@@ -123,7 +122,7 @@ def parse(argv: Sequence[str]) -> Arguments:
     loose = next((run[0] for run in rest if run and not run[0].startswith("-")), "")
     _check_job_options(given, loose)
     if loose.endswith(_SCRIPTS) and "entry" not in given:
-        raise UsageError(f"{loose!r} is no option: to run it, give --entry={loose}" + _WORD_ESCAPE)
+        raise UsageError(f"unknown argument {loose!r}: to run it, give --entry={loose}" + _ESCAPE)
     last = {name: values[-1] for name, values in given.items()}
     mode = Mode(last.get("mode", Mode.V2))
     flags = tuple(flag for run in rest for flag in _read_flags(run))
@@ -178,7 +177,8 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
             if before is not None and "," in before.metavar and not token.startswith("-"):
                 listed = f"--{before.name}={given[before.name][-1].rstrip(',')},{token.strip(',')}"
                 raise UsageError(
-                    f"{token!r} is no option: for several, write no blanks: {listed}" + _WORD_ESCAPE
+                    f"unknown argument {token!r}. Separate several values with commas and no spaces: {listed}"
+                    + _ESCAPE
                 )
             _refuse_what_is_ours(token)
             runs[-1].append(token)
@@ -233,7 +233,7 @@ def _check_job_options(given: dict[str, list[str]], loose: str) -> None:
         )
     if not package and not workspace:
         raise UsageError(
-            "what shall run? Give --job_dispatch_package=DIR to send a directory to the nodes, "
+            "nothing to run: give --job_dispatch_package=DIR to send a directory to the nodes, "
             "or --job_workspace=DIR to start one that is already there" + _meant(loose)
         )
     quiet = [name for name in ("detach", "dry_run") if name in given]
@@ -312,7 +312,7 @@ def _read_flags(run: Sequence[str]) -> Iterator[Flag]:
         if name in LAUNCHER_FLAGS:
             raise UsageError(
                 f"--{name} follows from the nodes, PSERVERS and TRAINERS and cannot be given; "
-                f"if it is an option of your script, write it after a lone --"
+                "to pass it to your script, put it after --"
             )
         yield Flag(name, value)
 
@@ -321,7 +321,7 @@ def _refuse_what_is_ours(token: str) -> None:
     """An option of ours with a typo, or under the name that it has elsewhere, would reach the trainers in silence."""
     if token[:2] in {f"-{short}" for short in _SHORT if _SHORT[short].metavar}:
         option = _SHORT[token[1]]
-        raise UsageError(f"{token!r} is no option: write -{option.short} {option.metavar}" + _ESCAPE)
+        raise UsageError(f"unknown option {token!r}: write -{option.short} {option.metavar}" + _ESCAPE)
     if not token.startswith("-"):
         return
     given = token.partition("=")[0]
@@ -333,10 +333,10 @@ def _refuse_what_is_ours(token: str) -> None:
     if advice is None and conf_name is not None:
         advice = f"give --{conf_name.flag}" if conf_name.flag else f"give {name.upper()} in conf.py"
     if advice is not None:
-        raise UsageError(f"{given} is no option: {advice}" + _ESCAPE)
+        raise UsageError(f"unknown option {given}: {advice}" + _ESCAPE)
     near = next((option.name for option in OPTIONS if near_miss(name, option.name)), None)
     if near and token.startswith("--"):
-        raise UsageError(f"{given} is no option: did you mean --{near}?" + _ESCAPE)
+        raise UsageError(f"unknown option {given}: did you mean --{near}?" + _ESCAPE)
 
 
 def _refuse_misspelt_flags(flags: Sequence[Flag]) -> None:

@@ -87,10 +87,10 @@ class ConfFile:
 
 
 def read_files(paths: Sequence[Path]) -> ConfFile:
-    """Reads files of which a later one goes before an earlier one, name by name; no file assigns no name.
+    """Read files; a name in a later file overrides the same name in an earlier one.
 
     Raises:
-        ConfError: one cannot be read, parsed or run; the message holds the line.
+        ConfError: a file cannot be read, parsed or run; the message names the line.
     """
     if not paths:
         return ConfFile(CONF_NAME, {}, (), {}, {})

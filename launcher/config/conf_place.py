@@ -17,13 +17,13 @@ TOML_NAME = "cluster.toml"
 
 
 def conf_files(arguments: Arguments, environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """Return the files that count; a later one has precedence over an earlier one.
+    """Return the configuration files; a later one has precedence over an earlier one.
 
-    --conf or the variable names one, which counts alone. Without them they are those of the checkout. Where the
-    launcher is installed they lie beside the workspace that is sent, or else in the current directory.
+    If --conf or the environment variable names a file, it is the only one. Otherwise they are the files of the
+    checkout or, with an installed launcher, those next to the workspace, else those in the current directory.
 
     Returns:
-        None at all where there is no such file and the options say which hosts there are.
+        An empty result if there is no file and the options give the hosts.
     """
     given = arguments.conf or environ.get(CONF_VARIABLE)
     if given:

@@ -16,16 +16,16 @@ _LARGEST_PORT = 65535
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSettings:
-    """What holds for one or the other engine alone.
+    """Settings of single engines.
 
     Attributes:
-        resident_s: how long an agent that was logged in to waits for the next job; 0: not at all.
-        ports: of this machine, for nodes to call; empty: any.
-        address: of this machine, for nodes to call; empty: all that it has.
+        resident_s: seconds that an agent waits for the next job; 0: it does not wait.
+        ports: ports of this machine for connections from nodes; empty: any.
+        address: address of this machine for connections from nodes; empty: all of its addresses.
         slurm_options: of salloc and sbatch.
-        slurm_queue_timeout_s: from asking Slurm for nodes until they are there.
+        slurm_queue_timeout_s: timeout for an allocation.
         slurm_job: the job id of the allocation that this process runs in, or empty.
-        waits_for_nodes: Slurm is to be asked for nodes; until then they are called slurm-0, slurm-1, ...
+        waits_for_nodes: the nodes must be requested from Slurm; until then they are called slurm-0, slurm-1, ...
     """
 
     resident_s: float

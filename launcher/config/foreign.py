@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recognizes jobs that are meant for another launcher or another mode, and names the command to give instead.
+"""Recognizes jobs that are meant for another launcher or another mode, and names the command to use instead.
 
-A launcher such as torchrun, started once per node without the others' address, trains a separate model on each node and
-exits with 0. A script of PyTorch in the default mode gets parameter servers that it never talks to.
+A launcher such as torchrun, started on each node without a common endpoint, trains a separate model per node and exits
+with 0. A PyTorch script in the default mode gets parameter servers that it never uses.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def check(settings: Settings) -> None:
     """Check that the job is not meant for another launcher or another mode.
 
     Raises:
-        UsageError: it is; the message has the options to give.
+        UsageError: the job is meant for another launcher or mode; the message names the options to use.
     """
     launcher = _launcher(settings.job.entry, settings.job.package)
     if settings.job.package is not None and settings.job.entry.is_program and settings.num_trainers > 1:
@@ -79,7 +79,7 @@ def check(settings: Settings) -> None:
 
 
 def _launcher(entry: Entry, package: Path | None) -> str:
-    """The launcher that an entry is, unless the workspace has a file of that name; or nothing."""
+    """Return the launcher that an entry starts; "" if it is another program or a file of the workspace."""
     if package is not None and any((package / name).exists() for name in entries.files(entry, package)):
         return ""
     names = {entry.text, PurePosixPath(entry.path).name}
@@ -95,8 +95,8 @@ def _check_script(file: Path) -> None:
         return
     if source.startswith("#!") and not _OTHER_NODES.search(source) and _TORCHRUN.search(source):
         raise UsageError(
-            f"{file} starts torchrun on each node without --nnodes and --rdzv_endpoint, so that every node would train "
-            "a model of its own. Add them, or give --mode=collective --entry=train.py --nproc_per_node=N instead"
+            f"{file} starts torchrun without --nnodes and --rdzv_endpoint, so each node would train a "
+            "separate model. Add them, or give --mode=collective --entry=train.py --nproc_per_node=N instead"
         )
 
 
@@ -116,13 +116,13 @@ def _refuse_launcher(launcher: str, settings: Settings) -> None:
     if count == 1:
         why = "needs --mode=collective" if is_module else "is not in the workspace"
     raise UsageError(
-        f"--entry={settings.job.entry.text}: {launcher} {why}; paddle.py itself starts the processes and sets RANK, "
-        f"WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Give {shlex.join(meant(settings))}"
+        f"--entry={settings.job.entry.text}: {launcher} {why}; paddle.py starts the processes itself and sets RANK, "
+        f"WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Use: {shlex.join(meant(settings))}"
     )
 
 
 def meant(settings: Settings) -> list[str]:
-    """The options that start what another launcher was to start."""
+    """Return the options that start the same processes without the other launcher."""
     given = [word for word in settings.job.passthrough if word != "--"]
     found = (
         (at, word) for at, word in enumerate(given) if word.endswith((".py", ".sh")) or word in _IS_MODULE
@@ -142,7 +142,7 @@ def meant(settings: Settings) -> list[str]:
 
 
 def _processes(given: Sequence[str], nodes: int) -> int:
-    """How many processes per node another launcher's options ask for; 0: they do not say."""
+    """Return the number of processes per node in another launcher's options; 0 if they give none."""
     for word, following in itertools.zip_longest(given, given[1:], fillvalue=""):
         name, equals, value = word.lstrip("-").partition("=")
         value = value if equals else following
@@ -153,10 +153,10 @@ def _processes(given: Sequence[str], nodes: int) -> int:
 
 
 def foreign_framework(entry: Entry, package: Path) -> str:
-    """The framework that a script imports where neither it nor a module of the workspace that it imports has paddle.
+    """Return the framework that a script imports, if neither the script nor its modules in the workspace import paddle.
 
     Returns:
-        Its name, or nothing: there is none, or a source file cannot be read.
+        The name; "" if there is none or a source file cannot be read.
     """
     todo = [package / name for name in entries.files(entry, package)[:2] if name.endswith(".py")]
     seen: set[Path] = set()
@@ -183,7 +183,7 @@ def foreign_framework(entry: Entry, package: Path) -> str:
 
 
 def _imported(tree: ast.Module, folder: Sequence[str]) -> Iterator[str]:
-    """Dotted names of all that a module imports, relative ones from the top of the workspace."""
+    """Return the dotted names that a module imports; relative names start at the top of the workspace."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -194,7 +194,7 @@ def _imported(tree: ast.Module, folder: Sequence[str]) -> Iterator[str]:
 
 
 def _files_of(package: Path, name: str) -> Iterator[Path]:
-    """The files of the workspace that an import of this name may run."""
+    """Return the files of the workspace that an import of this name can execute."""
     place = package
     for part in name.split("."):
         place = place / part

@@ -78,7 +78,7 @@ def _read_one(settings: object) -> HostSettings:
         if reader is None:
             near = nearest(name, tuple(SETTINGS)) if isinstance(name, str) else None
             hint = f"did you mean {near!r}?" if near else f"a host has {_listed()}"
-            raise ValueMismatchError(f"unknown setting {show(name)}; {hint}")
+            raise ValueMismatchError(f"unknown setting {name!r:.80}; {hint}")
         try:
             found[name] = reader(value)
         except ValueMismatchError as error:
@@ -105,7 +105,7 @@ def of_nodes(
         try:
             if others_are_known and isinstance(reference, int):
                 raise ValueMismatchError(
-                    "a number counts the entries of this file's HOSTS, and other hosts are given; name the host"
+                    "a number is an index into HOSTS, which this job does not use; give the name of the host"
                 )
             if others_are_known and not listed.ids(str(reference)):
                 continue
@@ -113,7 +113,7 @@ def of_nodes(
             if node_id in found:
                 raise ValueMismatchError(f"it is node {node_id}, which is listed before")
             if settings.key is not None and hosts[node_id].is_local:
-                raise ValueMismatchError("key: nobody logs in to an embedded node; take it out")
+                raise ValueMismatchError("key: an embedded node needs no login; remove it")
         except ValueMismatchError as error:
             raise _at(error, index, reference) from None
         found[node_id] = replace(settings, where=where(index))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts from elsewhere than conf.py: a hostfile, or Slurm's allocation."""
+"""Hosts that do not come from conf.py: a hostfile, or a Slurm allocation."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hostfiles: those of mpirun, DeepSpeed and Horovod (`host slots=N`), and inventories of Ansible in INI form.
 
-Of an inventory the hosts of all groups count, with address, user and port from the host or its groups. What else it
-says is named as ignored.
+From an inventory, the hosts of all groups are used, with address, user and port of the host or its groups. Other
+variables are ignored and reported.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LOGIN = {
 
 
 class _Line(NamedTuple):
-    """One line with something in it; `words` are (name, value), the value None where there is no `=`."""
+    """A line that is not blank; `words` are (name, value), the value None without `=`."""
 
     where: str
     words: tuple[tuple[str, str | None], ...]
@@ -48,7 +48,7 @@ class _Group:
 
 
 def read_hostfile(path: Path) -> HostList:
-    """Read the hosts of a file; a host with `slots=0` is not used, and one that comes again has more slots.
+    """Read the hosts of a file. A host with `slots=0` is not used; the slots of a repeated host are added up.
 
     Raises:
         ConfError: with file and line.
@@ -57,10 +57,10 @@ def read_hostfile(path: Path) -> HostList:
         text = bounded_file.read(path, LIMIT).decode("utf-8-sig")
     except OSError as error:
         raise ConfError(
-            str(path), f"the hostfile cannot be read: {error.strerror}; --hostfile=FILE names it"
+            str(path), f"cannot read the hostfile: {error.strerror}; check --hostfile=FILE"
         ) from error
     except ValueError as error:
-        raise ConfError(str(path), f"the hostfile cannot be read: {error}; {EXPECTED}, in UTF-8") from error
+        raise ConfError(str(path), f"cannot read the hostfile: {error}; {EXPECTED}, in UTF-8") from error
     lines = text.splitlines()
     if _OTHER_FORM.match("\n".join(lines)):
         raise ConfError(
@@ -71,7 +71,7 @@ def read_hostfile(path: Path) -> HostList:
     is_inventory = any(_SECTION.fullmatch(line.strip()) for line in lines) or "ansible_" in text
     found = _inventory(path, lines) if is_inventory else _slots(path, _read(path, lines))
     if not found.hosts:
-        raise ConfError(str(path), f"the hostfile names no host that is used; {EXPECTED}")
+        raise ConfError(str(path), f"the hostfile lists no usable host; {EXPECTED}")
     return found
 
 
@@ -86,7 +86,7 @@ def _read(path: Path, lines: list[str], comment: str = "#") -> Iterator[_Line]:
 
 
 def _hosts(line: _Line) -> Iterator[str]:
-    """The hosts that a line begins with."""
+    """Return the hosts at the beginning of a line."""
     name, value = line.words[0]
     if value is not None:
         raise ConfError(line.where, f"expected a host first, got {name + '=' + value!r:.80}")
@@ -165,7 +165,7 @@ def _inventory(path: Path, lines: list[str]) -> HostList:
 
 
 def _login(word: str, where: str, variables: Mapping[str, str]) -> Host:
-    """The host with the address, user and port that an inventory has for it, under its name there."""
+    """Return the host under its inventory name, with the address, user and port that the inventory gives."""
     given = {_LOGIN[name]: value for name, value in variables.items() if name in _LOGIN and value}
     host = _listed_host(word, where)
     if not given:
@@ -178,7 +178,7 @@ def _login(word: str, where: str, variables: Mapping[str, str]) -> Host:
 
 
 def _inherited(groups: Mapping[str, _Group]) -> dict[str, dict[str, str]]:
-    """What groups say of each host: a child's variables have precedence over its parents', those of `all` none."""
+    """Return the group variables of each host; a child's override its parents', and `all` has the lowest precedence."""
     found: dict[str, dict[str, str]] = {}
 
     def above(name: str, seen: tuple[str, ...] = ()) -> dict[str, str]:

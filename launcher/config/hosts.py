@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The grammar of one host: `[user@]host[:port]`, `[user@][v6]:port`, an ssh_config alias, or `local`; and of lists.
 
-A text that parses holds nothing a shell or an option parser could act on. Names are not looked up here.
+Parsed text contains nothing that a shell or an option parser interprets. Names are not resolved here.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ def listed(text: str) -> tuple[str, ...]:
     """Split a list of hosts at its commas and expand ranges.
 
     `node[01-03,7]` (Slurm, pdsh), `node[01:03]` and `rack-[a:c]` (Ansible) are ranges; brackets around anything else
-    stay, as around an IPv6 address.
+    are kept, as in an IPv6 address.
 
     Raises:
-        HostError: a range runs backwards or has too many hosts.
+        HostError: a range ends before it starts or has too many hosts.
     """
     return tuple(host for part in _COMMA.split(text) for host in _expanded(part))
 
@@ -110,7 +110,7 @@ def _expanded(text: str) -> list[str]:
 
 
 def _items(item: str) -> list[str]:
-    """What one part of a range stands for; nothing where it is none."""
+    """Return the values of one part of a range; empty if it is not a range."""
     letters = _LETTERS.fullmatch(item)
     numbers = _NUMBERS.fullmatch(item)
     if letters:
@@ -124,18 +124,18 @@ def _items(item: str) -> list[str]:
     else:
         return []
     if not found:
-        raise HostError(f"the range [{item}] runs backwards")
+        raise HostError(f"the range [{item}] ends before it starts")
     return found
 
 
 def count_question(host: Host) -> str:
-    """Ask whether the port of a host is meant to be a count, or return nothing."""
+    """Return a question for the user if the port of a host looks like a process count; else ""."""
     if host.port not in COUNTS:
         return ""
     return (
-        f"`:{host.port}` in {host.text!r} is a port here; for {host.port} processes on each host give "
-        f"--nproc_per_node={host.port}, for as many on this host alone a hostfile with `{host.name} slots={host.port}` "
-        "(a port below 65 goes into your ssh config)"
+        f"`:{host.port}` in {host.text!r} is a port, not a count; for {host.port} processes on each host give "
+        f"--nproc_per_node={host.port}, for this host alone use a hostfile with `{host.name} slots={host.port}` "
+        "(put a port below 65 into your ssh config)"
     )
 
 

@@ -71,7 +71,7 @@ def pods(count: int, given_hosts: str, image: str, where: str) -> tuple[Host, ..
             "take HOSTS out, or give another file with --conf=FILE",
         )
     if not count:
-        raise ConfError(where, "how many pods? Give --nnodes=N, or K8S_NODES in conf.py")
+        raise ConfError(where, "number of pods unknown: give --nnodes=N, or K8S_NODES in conf.py")
     if not image:
         raise ConfError(
             where,

@@ -73,23 +73,23 @@ def choose(
 
 
 def chosen(arguments: Arguments, listed: HostList) -> tuple[int, ...]:
-    """The ids of the hosts that take part: --include, less --exclude, and of these the first --nnodes.
+    """Return the ids of the hosts to use: --include without --exclude, and of these the first --nnodes.
 
     Raises:
-        ConfError: a word names no host, nothing is left, or there are not so many.
+        ConfError: an unknown host, no host left, or fewer hosts than --nnodes.
     """
     included = _named("include", arguments.include, listed) or set(range(len(listed.hosts)))
     left = sorted(included - _named("exclude", arguments.exclude, listed))
     if not left:
         raise ConfError(
             "--exclude",
-            f"expected at least one host to be left of {counted(len(included), 'host')}, got none",
+            f"it excludes all {counted(len(included), 'host')}; leave at least one",
         )
     if arguments.nnodes is None:
         return tuple(left)
     if arguments.nnodes > len(left):
         raise ConfError(
-            "--nnodes", f"expected at most {len(left)}, as many hosts as there are, got {arguments.nnodes}"
+            "--nnodes", f"expected at most {len(left)} (the number of hosts), got {arguments.nnodes}"
         )
     return tuple(left[: arguments.nnodes])
 
@@ -165,14 +165,14 @@ def check_cluster(
 
 
 def wrong_resume(arguments: Arguments) -> str:
-    """What is wrong with --resume, which pservers would say one by one, or nothing."""
+    """Return an error in --resume, which each pserver would report otherwise, or ""."""
     resume = arguments.flag("resume")
     if arguments.mode is not Mode.V2 or not resume:
         return ""
     if not arguments.flag("checkpoint_dir"):
-        return "needs --checkpoint_dir=DIR, where the checkpoints are that the job goes on from"
+        return "needs --checkpoint_dir=DIR, the directory of the checkpoints"
     if resume not in ("latest", "auto") and not resume[0].isdecimal():
-        return f"expected latest, auto, or the batch of a checkpoint, got {resume!r}"
+        return f"expected latest, auto or a batch number, got {resume!r}"
     return ""
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hosts that a source names, and which of them are meant: by an entry, by a host's name, or by the index."""
+"""The hosts of a source, and how to select some: by entry, by host name or by index."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class HostList:
-    """Hosts, and who says so.
+    """Hosts and their source.
 
     Attributes:
-        lines: where each is named.
+        lines: place of each host in the source.
         source: the file or option that names them.
-        slots: trainers by node id, where that is said.
-        all_hosts: how many there are with those that were left out; 0: none was.
-        ignored: what else the source says of hosts, which has no meaning here.
+        slots: trainers by node id, if given.
+        all_hosts: number of hosts including excluded ones; 0: none was excluded.
+        ignored: settings of the source that have no effect.
         is_conf: the source is HOSTS of conf.py.
     """
 
@@ -38,16 +38,16 @@ class HostList:
 
     @property
     def called(self) -> str:
-        """What messages call the list."""
+        """The name of the list in messages."""
         return "HOSTS" if self.is_conf else f"the nodes of {self.source}"
 
     @property
     def total(self) -> int:
-        """How many the source names."""
+        """Number of hosts in the source."""
         return self.all_hosts or len(self.hosts)
 
     def of(self, ids: Sequence[int]) -> HostList:
-        """Some of them, numbered anew."""
+        """Return a selection of the hosts, renumbered from 0."""
         if len(ids) == len(self.hosts):
             return self
         return replace(

@@ -112,7 +112,7 @@ class Limits:
         heartbeat_timeout_s: a process of ours that is silent for so long is taken for frozen.
         step_timeout_s: a trainer that told of steps and then of none for so long hangs; 0: never.
         restart_backoff_s: the wait before the first restart; each one after it doubles it.
-        keep_jobs: so many job directories of a workspace stay on a node.
+        keep_jobs: number of job directories of a workspace that stay on a node.
         log_limit_mb: a log that grows beyond it is rotated.
         warn_size_mb: what of a workspace is sent is told first where it is more.
         collect_limit_gb: bytes of one node that are collected; collect_limit_files: files.
@@ -153,7 +153,7 @@ class JobSettings:
         min_trainers: how many trainers must remain when nodes are lost; None: all.
         allow_mismatch: nodes may differ in what their Python is and has, and in the code that they have.
         bootstrap: nodes get the packages that the job imports.
-        keep_links: links to absolute paths are sent as they are.
+        keep_links: links to absolute paths are sent unchanged.
     """
 
     mode: Mode
@@ -201,8 +201,8 @@ class Settings:
     """Everything that was configured, typed.
 
     Attributes:
-        conf: the conf.py that was read, absolute, or None: the options say which hosts there are.
-        json: the screen is for a program.
+        conf: absolute path of the conf.py, or None if the options give the hosts.
+        json: the screen prints JSON.
         state: where jobs keep their state on this machine.
     """
 

@@ -44,9 +44,9 @@ _PLACES = """
 _LOGS = "GLOG_logtostderr GLOG_log_dir"
 
 _REASONS = {
-    _MARKS: "by it the job's processes are found, told apart and trusted",
+    _MARKS: "the launcher finds and authenticates the job's processes by it",
     _RANKS: "it follows from PSERVERS, TRAINERS and --nproc_per_node, and a second value would part the trainers",
-    _PLACES: "it follows from the nodes' addresses, PADDLE_NIC and the ports that are free",
+    _PLACES: "the launcher sets it from the nodes' addresses, PADDLE_NIC and the free ports",
     _LOGS: "the logs are collected from where it points",
     "PADDLE_CHECKPOINT_DIR": "give --keep_as=NAME, or another variable, for a directory of your own",
     "PADDLE_WIRE": "give --wire instead",

@@ -53,7 +53,7 @@ RECONNECT = (
 )
 LOADER = "agent.bootstrap"
 NONCE_BYTES = 16
-SHORTEST_RUN = 24  # letters and digits of the agent's code: so many are nothing else
+SHORTEST_RUN = 24  # a shorter run of letters and digits may be something else than the agent's code
 REPEATED = "[the agent's code]"
 _RUN = re.compile(f"[A-Za-z0-9+/=]{{{SHORTEST_RUN},}}")
 _packing = threading.Lock()
@@ -107,11 +107,11 @@ class Bootstrap:
         )
 
     def without_code(self, text: str) -> str:
-        """A text of the node without the agent's code, which a shell may repeat that took it for its commands."""
+        """Return output of the node without the agent's code, which a shell may have echoed."""
         return _RUN.sub(lambda run: REPEATED if self._is_ours(run[0]) else run[0], text)
 
     def is_repeated_in(self, text: str) -> bool:
-        """Whether a text of the node has some of the agent's code."""
+        """Whether output of the node contains a part of the agent's code."""
         return any(map(self._is_ours, _RUN.findall(text)))
 
     def _is_ours(self, run: str) -> bool:

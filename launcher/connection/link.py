@@ -261,7 +261,7 @@ class Link:
     def _acknowledge(self, carrier: Carrier, fields: Fields) -> None:
         position = fields.get("position")
         if not isinstance(position, int) or self.key is None:
-            raise FrameError(f"its 'received' says {str(position)[:80]!r}; expected a whole number")
+            raise FrameError(f"its 'received' message: expected a whole number, got {str(position)[:80]!r}")
         try:
             self._outgoing.acknowledged(position)
         except ValueError as error:
@@ -275,7 +275,7 @@ class Link:
 
 
 def unstarted(fault: str, said: str, ended: str) -> str:
-    """Why no agent started, and where to look.
+    """Return why no agent started, and what to check.
 
     Args:
         said: the output of the login.
@@ -284,7 +284,7 @@ def unstarted(fault: str, said: str, ended: str) -> str:
     reason = fault or "no node agent started"
     reason += f"; the login said {said!r}" if said else ""
     if _NO_SHELL.search(f"{said} {ended}"):
-        return f"{reason}; the user's login shell lets nobody in: log in as another user, or change it (usermod -s)"
+        return f"{reason}; the login shell of this user refuses logins: use another user, or change it (usermod -s)"
     if "with status" in ended and said:
         return (
             f"{reason}; another program ran: see ForceCommand in sshd_config, command= in ~/.ssh/authorized_keys, "
@@ -293,7 +293,7 @@ def unstarted(fault: str, said: str, ended: str) -> str:
     if ": " in ended and not fault:  # its standard error says why
         return reason
     return (
-        f"{reason}; see what ~/.bashrc does there without a terminal (exit, exec, a wait for input, a stop)"
+        f"{reason}; check what ~/.bashrc on the node does without a terminal (exit, exec, waiting for input)"
     )
 
 

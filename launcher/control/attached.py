@@ -29,11 +29,11 @@ from launcher.text.sizes import counted
 
 TURN_S = 0.5
 SILENT_S = 15.0
-KEYS = "Ctrl+C stops the job (twice: at once), Ctrl+\\ or closing the terminal lets go"
+KEYS = "Ctrl+C stops the job (twice: immediately), Ctrl+\\ or closing the terminal detaches"
 
 
 class Parting(Enum):
-    """Why nobody looks any more."""
+    """Why an attached view ended."""
 
     ENDED = auto()
     LOST = auto()
@@ -149,14 +149,14 @@ class _Follower:
         self._client.send("stop", signal="SIGINT", force=event.count > 1, by=self._by)
         if event.count == 1:
             self._console.note(
-                "asked the job to stop; Ctrl+C once more kills at once, a third one only lets go"
+                "asked the job to stop; a second Ctrl+C kills it immediately, a third only detaches"
             )
         return None
 
     def _mind_silence(self) -> None:
         if not self._silent and time.monotonic() - self._heard_at >= SILENT_S:
             self._silent = True
-            self._console.note(f"the job's launcher has said nothing for {SILENT_S:.0f} s")
+            self._console.note(f"no message from the job's launcher for {SILENT_S:.0f} s")
 
 
 @contextlib.contextmanager

@@ -70,7 +70,7 @@ class Control:
         except OSError as error:
             console.note(
                 f"the job's state cannot be kept in {where.jobs} ({error.strerror}): other terminals see less "
-                "of it; the job goes on"
+                "of it; the job continues"
             )
         else:
             paths = socket_paths(where, directory, plan.job_id)

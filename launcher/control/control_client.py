@@ -65,7 +65,7 @@ class ControlClient:
         return True
 
     def close(self) -> None:
-        """Let go; the job goes on."""
+        """Let go; the job continues."""
         with contextlib.suppress(OSError):  # the launcher may have closed it before
             self._connection.shutdown(socket.SHUT_RDWR)
         self._thread.join(CONNECT_S)
@@ -103,7 +103,7 @@ def connect(path: Path, events: queue.SimpleQueue[Any]) -> tuple[ControlClient, 
         connection.connect(str(path))
     except OSError as error:
         connection.close()
-        raise ControlLost(f"nobody listens on {path}: {error}") from error
+        raise ControlLost(f"nothing is listening on {path}: {error}") from error
     client = ControlClient(connection, events)
     try:
         first = events.get(timeout=CONNECT_S)

@@ -102,12 +102,12 @@ class JobMetrics:
         except ImportError:
             self._tell(
                 "METRICS_PORT: no metrics, the Python of the launcher has no prometheus_client: "
-                "pip install prometheus_client; the job goes on"
+                "pip install prometheus_client; the job continues"
             )
         except OSError as error:
             self._tell(
                 f"METRICS_PORT: no metrics, {place} cannot be listened on ({error.strerror}): another job may have it, "
-                f"`{PROGRAM} status` shows them; the job goes on"
+                f"`{PROGRAM} status` shows them; the job continues"
             )
 
     def close(self) -> None:

@@ -135,7 +135,7 @@ def submitter(collected: Path) -> dict[str, Any]:
 
 
 def login_of(settings: Settings) -> SshSettings:
-    """How a configuration logs in; nobody who only looks accepts new host keys."""
+    """Return the login settings of a configuration; read-only commands never accept new host keys."""
     return replace(settings.ssh, accept_new_host_keys=False)
 
 

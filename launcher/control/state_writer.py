@@ -95,7 +95,7 @@ class StateWriter:
                 self._told = True
                 self._tell(
                     f"the job's state cannot be kept in {self._directory} ({error.strerror}): other terminals "
-                    "may see less of it; the job goes on"
+                    "may see less of it; the job continues"
                 )
 
     def _write(self) -> None:

@@ -191,7 +191,7 @@ def health(job: KnownJob, now: float) -> list[str]:
         return [f"  its launcher runs on {job.record.launcher.host}, which cannot be seen from here{last}"]
     if not job.running:
         return [
-            f"  its launcher is gone without a word; its nodes stop within {job.record.lease_s:g} s{last}",
+            f"  its launcher exited without a message; its nodes stop within {job.record.lease_s:g} s{last}",
             f"  to see and to make sure: {PROGRAM} status --nodes {job.job_id}, {PROGRAM} stop {job.job_id}",
         ]
     if heard_s is not None and heard_s > STALE_S:

@@ -50,7 +50,7 @@ class TensorBoardLog:
         except ImportError:
             self._tell(
                 "TENSORBOARD: no event files, the Python of the launcher has no tensorboardX: "
-                "pip install tensorboardX; the job goes on"
+                "pip install tensorboardX; the job continues"
             )
             return
         self._thread = threading.Thread(target=self._work, name="tensorboard", daemon=True)
@@ -85,7 +85,7 @@ class TensorBoardLog:
                 if not self._told:
                     self._told = True
                     self._tell(
-                        f"{self._directory}: curves cannot be written ({error.strerror}); the job goes on"
+                        f"{self._directory}: curves cannot be written ({error.strerror}); the job continues"
                     )
         for writer in self._writers.values():
             writer.close()

@@ -57,7 +57,7 @@ def stacks(job: KnownJob, names: Sequence[str]) -> dict[str, str]:
 @contextlib.contextmanager
 def _asking(job: KnownJob) -> Iterator[tuple[ControlClient, queue.SimpleQueue[Any]]]:
     if job.ended:
-        raise ControlLost(f"{job.job_id} is over already: {job.describe()}")
+        raise ControlLost(f"{job.job_id} has already ended: {job.describe()}")
     if not job.running or not job.record.socket:
         raise ControlLost(
             f"{job.job_id}: no launcher of this machine can be asked ({job.describe()}); `{PROGRAM} stop "

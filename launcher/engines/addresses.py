@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The addresses at which nodes can call this machine, in the order in which they should be tried.
+"""The addresses at which nodes can reach this machine, in the order to try them.
 
-Names of nodes may not resolve here, or resolve to loopback (127.0.1.1 on Debian): the routes to nodes give the order,
-and all interfaces give what a route does not. Nothing is sent to any node.
+Node names may not resolve here, or resolve to loopback (127.0.1.1 on Debian), so addresses on the routes to nodes come
+first, then those of all other interfaces. No packet is sent to any node.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-MOST = 16  # addresses that a node is given
+MOST = 16  # addresses given to a node
 LOOKED_UP, LOOK_UP_S = 16, 3.0
 _SIOCGIFADDR = 0x8915
-_FAR = ("192.0.2.1", "2001:db8::1")  # of documentation, behind the default route
+_FAR = ("192.0.2.1", "2001:db8::1")  # documentation address, reached by the default route
 _INSIDE = re.compile(r"docker|br-|virbr|veth|cni|flannel|cali|lxc|lxd|podman|vmnet|vboxnet")
 
 
 def own_addresses(hosts: Sequence[str], given: str = "") -> list[str]:
-    """Addresses of this machine as the nodes may see it; at least one.
+    """Return the addresses at which nodes may reach this machine; at least one.
 
     Args:
         hosts: names or addresses of the nodes, as far as they are known.
-        given: what ENGINE_ADDRESS says, which counts alone.
+        given: ENGINE_ADDRESS, the only address if set.
 
     Returns:
-        First those by the routes to the nodes, then by the default route, then of all other interfaces, those of
-        networks inside this machine last. Loopback only where this machine has no other address: a node that is
-        this machine reaches it by any of them.
+        Addresses on the routes to the nodes, then on the default route, then of all other interfaces, with networks
+        inside this machine last. Loopback only if there is no other address: a node on this machine reaches it by
+        any of them.
     """
     if given:
         return [given]
@@ -45,10 +45,10 @@ def own_addresses(hosts: Sequence[str], given: str = "") -> list[str]:
 
 
 def routed_addresses(hosts: Sequence[str]) -> list[str]:
-    """Addresses of this machine by the routes to hosts, as far as these are known here.
+    """Return the addresses of this machine on the routes to hosts that resolve here.
 
-    Of many hosts some are looked up: their networks are few, and a name server that is asked for thousands of names at
-    once stops answering.
+    Of many hosts only some are resolved: they share few networks, and thousands of simultaneous queries overload a
+    name server.
     """
     found: dict[str, None] = {}
     enough = time.monotonic() + LOOK_UP_S
@@ -64,12 +64,12 @@ def routed_addresses(hosts: Sequence[str]) -> list[str]:
 
 
 def sampled(hosts: Sequence[str]) -> Sequence[str]:
-    """Some of many hosts, spread over all."""
+    """Return an evenly spread sample of hosts."""
     return hosts[:: max(1, len(hosts) // LOOKED_UP)]
 
 
 def _interfaces() -> Iterator[tuple[str, str]]:
-    """Name and address of each interface: its first IPv4 address, and the IPv6 ones."""
+    """Return name and address of each interface: its first IPv4 address, and its IPv6 addresses."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
         for _, name in socket.if_nameindex():
             with contextlib.suppress(OSError):  # it has none

@@ -80,11 +80,11 @@ class Engine:
 
     Args:
         names: of the nodes in the order of their ids, as messages call them.
-        patience_s: how long a porter whose connection is lost calls again.
-        again_s: how long a new connection to a node that was there may take.
+        patience_s: how long a porter tries to reconnect.
+        again_s: timeout for reconnecting to a node.
         pythons: the job's interpreters, for nodes without python3.
-        ports: that porters may call; empty: any.
-        address: of this machine, where porters are to call; empty: all that it has.
+        ports: ports for the porters' connections; empty: any.
+        address: address of this machine for the porters; empty: all of its addresses.
     """
 
     def __init__(
@@ -173,14 +173,14 @@ class Engine:
         if node_id in self._lost:
             return ConnectError(name, f"{self._lost[node_id]}.")
         if self._fault or self._closed:
-            return ConnectError(name, f"{self._fault or f'{self._porters.name} was ended'}.")
+            return ConnectError(name, f"{self._fault or f'{self._porters.name} was stopped'}.")
         within = f" within {self._porters.start_s:.0f} s"
         what = "has not called" + (" again" if node_id in self._seen else within)
         says = self._porters.words()
         return ConnectError(
             name,
-            f"what {self._porters.name} should have started there {what}"
-            + (f"; it says: {says}" if says else "."),
+            f"the process that {self._porters.name} should start on this node {what}"
+            + (f"; {self._porters.name} reports: {says}" if says else "."),
             "The node must reach this machine by TCP, on "
             + (
                 f"port {shown_ports(self._ports)}"

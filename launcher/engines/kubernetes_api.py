@@ -292,7 +292,7 @@ def _said(status: int, data: bytes) -> str:
 
 
 def _cut(made: Object) -> str:
-    return visible(str(made.get("message") or made.get("reason") or "no reason is told")[:SHOWN])
+    return visible(str(made.get("message") or made.get("reason") or "no reason given")[:SHOWN])
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:

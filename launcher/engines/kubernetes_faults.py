@@ -143,7 +143,7 @@ def _states(status: Object, kind: str) -> Iterator[Object]:
 
 def _why(told: Object) -> str:
     reason, message = str(told.get("reason") or ""), str(told.get("message") or "")
-    return _cut(": ".join(filter(None, (reason, message))) or "no reason is told")
+    return _cut(": ".join(filter(None, (reason, message))) or "no reason given")
 
 
 def _after(text: object) -> str:

@@ -206,7 +206,7 @@ class KubernetesJob:
             job = api.call("get", "jobs", self._job)
         except ApiError as error:
             if error.status == NOT_FOUND:
-                return "somebody deleted the Job"
+                return "the Job was deleted"
             raise
         trouble = faults.of_job(job)
         if trouble is not None and trouble.is_final:  # of which a pod that failed just now is the cause

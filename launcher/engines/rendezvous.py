@@ -31,12 +31,12 @@ Came = Callable[[int, str, TlsStream], None]
 
 
 class Rendezvous:
-    """Listens from its making to `close`.
+    """Listens from construction to `close`.
 
     Args:
         came: gets rank, host name and stream of each porter's connection; on any thread.
         ports: the first free one of these is taken; empty: any.
-        address: the only one at which this machine is to be called; empty: all that it has.
+        address: the only address to give to porters; empty: all addresses of this machine.
 
     Raises:
         OSError: there is no port to listen on.
@@ -54,12 +54,12 @@ class Rendezvous:
         threading.Thread(target=self._accept, name="rendezvous", daemon=True).start()
 
     def invitation(self, hosts: Sequence[str], ranks: Sequence[str], patience_s: float) -> dict[str, Any]:
-        """What a porter is given; secret.
+        """Return the secret data for a porter.
 
         Args:
-            hosts: names or addresses of the nodes: the launcher's addresses are in the order of the routes there.
+            hosts: names or addresses of the nodes; they determine the order of the launcher's addresses.
             ranks: variables that may hold a porter's rank, the first of them first.
-            patience_s: how long a porter goes on calling a launcher that does not answer.
+            patience_s: how long a porter retries a launcher that does not answer.
         """
         port = self._listener.getsockname()[1]
         return {
@@ -98,7 +98,7 @@ class Rendezvous:
             rank, host = said["rank"], said["host"]
             knows = hmac.compare_digest(str(said["word"]).encode(), self._word.encode())
             if not knows or type(rank) is not int or not isinstance(host, str):
-                raise ConnectionError("a stranger")
+                raise ConnectionError("an unauthenticated peer")
         except (OSError, ValueError, LookupError):
             connection.close()
         else:

@@ -117,11 +117,11 @@ class _Waiting:
                     self.is_held = True
                     return self._variables()
                 if not ready.get_map():
-                    raise PreflightError(f"Slurm gives no nodes: {self._words()}{_ASK}")
+                    raise PreflightError(f"Slurm refused the allocation: {self._words()}{_ASK}")
                 if time.monotonic() >= deadline:
                     raise PreflightError(
-                        f"Slurm has given no nodes within {timeout_s:.0f} s (SLURM_QUEUE_TIMEOUT_S); "
-                        f"it says: {self._look() or self._words()}"
+                        f"no allocation from Slurm within {timeout_s:.0f} s (SLURM_QUEUE_TIMEOUT_S); "
+                        f"Slurm reports: {self._look() or self._words()}"
                     )
                 if time.monotonic() >= look_at:
                     if self.job and (never := why_never(self.job)):
@@ -190,7 +190,7 @@ def _give_back(process: subprocess.Popen[bytes], waiting: _Waiting) -> None:
 
 
 def why_never(job: str) -> str:
-    """Why a job that waits will wait for ever: it asks for more than its partition has; or nothing."""
+    """Return why a pending job can never start: it asks for more than its partition has. "" if it can."""
     reason, _, rest = asked("squeue", "-h", "-j", job, "-o", "%r|%P|%D|%l").partition("|")
     partition, _, rest = rest.partition("|")
     count, _, time_limit = rest.partition("|")

@@ -139,7 +139,7 @@ def submit(made: Batch) -> str:
     never = why_never(job)
     if never:
         asked("scancel", job)
-        raise PreflightError(f"Slurm would never start this job: {never}")
+        raise PreflightError(f"Slurm can never start this job: {never}")
     state = asked("squeue", "-h", "-j", job, "-o", "%T: %r")
     output = OUTPUT.replace("%j", job)
     return (

@@ -74,7 +74,7 @@ class ToolProcess:
         return [str(file) if word == HOSTS else word for word in self._tool.argv]
 
     def _listen(self, ended: PortersEnded) -> None:
-        """Keep the last words of the tool until it ends; nodes that cannot reach this machine are told at once."""
+        """Keep the last output of the tool until it ends; report nodes that cannot reach this machine immediately."""
         assert self._process is not None
         assert self._process.stdout is not None
         with self._process.stdout as stdout:
@@ -93,8 +93,8 @@ class ToolProcess:
             self._unreached.add(rank)
             host = self.hosts[rank]
             ended(
-                f"node {host} could not reach this machine at {visible(tried)}; set ENGINE_ADDRESS in conf.py to an "
-                f"address of this machine that {host} reaches",
+                f"{host} could not reach this machine at {visible(tried)}; set ENGINE_ADDRESS in conf.py to an "
+                f"address of this machine that {host} can reach",
                 rank,
             )
 

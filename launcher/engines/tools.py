@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What mpirun and srun are told: one process on each host, in the hosts' order, bound to no core."""
+"""Command lines of mpirun and srun: one process per host, in the order of the hosts, not pinned."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Tool:
     """How one kind of cluster starts a program on each node.
 
     Attributes:
-        name: what messages call it.
+        name: its name in messages.
         argv: everything before the program's own argv; the variables `GIVEN` and `CODE` must reach the program.
-        ranks: variables in which it tells a process its rank, which is the node's place in the list of hosts.
+        ranks: variables with the rank of a process, which is the index of its node.
         hosts: content of the file that the word HOSTS in argv stands for.
-        routes: addresses of nodes as the cluster has them, where it does not go by their names.
+        routes: addresses of nodes in the cluster, if it does not use their names.
     """
 
     name: str
@@ -46,7 +46,7 @@ def tool_of(cluster: ClusterSettings, address: str = "") -> Tool:
     """The tool of a cluster.
 
     Args:
-        address: of this machine, where nodes are to call; empty: by the routes to them.
+        address: address of this machine for the nodes; empty: chosen by the routes to them.
 
     Raises:
         UsageError: a host has a form that the tool does not know.
@@ -116,6 +116,6 @@ def srun(hosts: Sequence[str]) -> Tool:
 
 
 def node_addresses(hosts: Sequence[str]) -> tuple[str, ...]:
-    """Slurm's NodeAddr of nodes, of many some: names of nodes need not resolve anywhere."""
+    """Return Slurm's NodeAddr of some nodes, because node names need not resolve."""
     told = asked("scontrol", "--oneliner", "show", "node", ",".join(sampled(hosts)))
     return tuple(_NODE_ADDR.findall(told))

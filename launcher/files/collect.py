@@ -102,7 +102,7 @@ class Collector:
             A sentence for the user when something is lost for the first time, else nothing.
 
         Raises:
-            FieldError: the path leads elsewhere, or the offset is none.
+            FieldError: the path or the offset is not valid.
         """
         self.check(node_id, path, offset)
         target, whole_only = self._place(node_id, path)
@@ -180,21 +180,21 @@ class Collector:
         return ""
 
     def check(self, node_id: int, path: str, offset: int = 0) -> None:
-        """Check that a node may send a file of this path. Asks no disk.
+        """Check that a node is allowed to send a file with this path. Does not access the disk.
 
         Raises:
-            FieldError: the path leads elsewhere, or the offset is none.
+            FieldError: the path or the offset is not valid.
         """
         if not 0 <= offset <= LARGEST:
             raise FieldError(f"{path!r:.80} at {offset}")
         top, *rest = path.split("/")
         if not (rest and _is_name(path)) or any(part in ("", ".", "..") or "\0" in part for part in rest):
-            raise FieldError(f"no file has the name {path!r:.80}")
+            raise FieldError(f"{path!r:.80} is not a valid path")
         if not (top in (LOG, SAVED) or (top == OUTPUT and node_id == OUTPUT_NODE)):
             raise FieldError(f"{path!r:.80} is not collected from this node")
 
     def _placed(self, node_id: int, path: str) -> tuple[Path, bool]:
-        """Where a node's file goes here, and whether it may appear only whole."""
+        """Return the local path of a node's file, and whether it must appear only when complete."""
         top, _, rest = path.partition("/")
         if top == LOG:
             return fitting(rest, self._root / LOG / f"node_{node_id}"), False
@@ -203,21 +203,21 @@ class Collector:
         return fitting(rest, self._root / OUTPUT), True
 
     def check_move(self, node_id: int, path: str, to: str) -> None:
-        """Check that a node may say that a log has another name now.
+        """Check that a node is allowed to rename a log.
 
         Raises:
-            FieldError: it is no log, or a path leads elsewhere.
+            FieldError: it is not a log, or a path is not valid.
         """
         self.check(node_id, path)
         self.check(node_id, to)
         if not (path.startswith(f"{LOG}/") and to.startswith(f"{LOG}/")):
-            raise FieldError(f"{path!r:.80} was renamed to {to!r:.80}, which is no log")
+            raise FieldError(f"{path!r:.80} was renamed to {to!r:.80}, which is not a log")
 
     def check_link(self, node_id: int, path: str, to: str) -> None:
-        """Check that a node may have a link there.
+        """Check that a link may be created.
 
         Raises:
-            FieldError: it would lead out of output/, or is elsewhere itself.
+            FieldError: the link or its target is outside output/.
         """
         self.check(node_id, path)
         up = 0
@@ -228,10 +228,10 @@ class Collector:
         depth = path.count("/") - 1 - up  # of what the names are in, below output/
         inside = path.startswith(f"{OUTPUT}/") and (depth > 0 or (depth == 0 and names))
         if not (inside and _is_name(to)) or any(part in ("", ".", "..") or "\0" in part for part in names):
-            raise FieldError(f"no link in output/ is {path!r:.80} to {to!r:.80}")
+            raise FieldError(f"{path!r:.80} is not a valid link in output/ to {to!r:.80}")
 
     def move(self, node_id: int, path: str, to: str) -> str:
-        """Rename the copy of a log; what had the new name is gone."""
+        """Rename the copy of a log, replacing a log with the new name."""
         self.check_move(node_id, path, to)
         (source, _), (target, _) = self._place(node_id, path), self._place(node_id, to)
         node = self._nodes.setdefault(node_id, _Node())
@@ -253,28 +253,28 @@ class Collector:
 
     @property
     def has_output(self) -> bool:
-        """Whether a file of output/ came."""
+        """Whether a file of output/ was received."""
         return any(target.is_relative_to(self._root / OUTPUT) for target in self._copies)
 
     def compare(self, node_id: int, row: ListedRow) -> None:
-        """Compare a row of a node's list with what is here, and account for it.
+        """Compare a row of a node's list with the local copy, and record the result.
 
         Raises:
-            FieldError: the path leads elsewhere, or nobody asked for the row.
+            FieldError: the path is not valid, or the row was not requested.
         """
         self.ledger(node_id).enter(row, self._difference(node_id, row))
 
     def end_of_list(self, node_id: int) -> tuple[str, ...]:
-        """A node's list has come to its end; returns what it is to send again."""
+        """Finish the list of a node; return the paths that the node must send again."""
         ledger = self.ledger(node_id)
-        if ledger.was_asked_again:  # what came again may have taken the place of something else
+        if ledger.was_asked_again:  # a file sent again may have replaced another one
             for target, copy in self._copies.items():
                 if copy.is_verified and copy.node_id == node_id and (why := copy.changed()):
                     ledger.revoke(str(target), why)
         return ledger.close()
 
     def ledger(self, node_id: int) -> Ledger:
-        """What a node has listed, and what of it is here."""
+        """Return the record of what a node listed and what was received."""
         return self._ledgers.setdefault(node_id, Ledger())
 
     def _difference(self, node_id: int, row: ListedRow) -> Difference | None:
@@ -282,7 +282,7 @@ class Collector:
             return Difference(row.text, again=False)
         if row.kind == "link":
             made = self._links.get(self._place(node_id, row.path)[0])
-            return None if made == row.text else Difference("this link could not be made here")
+            return None if made == row.text else Difference("cannot create this link")
         target, _ = self._place(node_id, row.path)
         copy = self._copies.get(target)
         if copy is None:
@@ -291,7 +291,7 @@ class Collector:
                 return Difference(
                     f"more than COLLECT_LIMIT_FILES = {self._limits.most_files} files", again=False
                 )
-            return Difference("it did not arrive")
+            return Difference("it was not received")
         return copy.verify(row.size, row.text, self._free_bytes() if copy.lost else 0)
 
     def _free_bytes(self) -> int:
@@ -301,25 +301,25 @@ class Collector:
             return 0
 
     def close(self) -> list[str]:
-        """Close every file; returns a sentence for each one that is not complete, and for each node that kept some."""
+        """Close every file; return a sentence per incomplete file and per node with uncollected files."""
         missing = []
         for target, copy in sorted(self._copies.items()):
             copy.close()
             if self.ledger(copy.node_id).is_complete:
-                continue  # which names what differs
+                continue  # the ledger names the differences
             copy.look_again()
             if copy.lost:
                 missing.append(f"{target}: {size_text(copy.lost)} missing: {copy.problem}")
             elif copy.is_partial:
-                missing.append(f"{target}: its end did not arrive; what did is in {copy.partial.name}")
+                missing.append(f"{target}: its end was not received; the rest is in {copy.partial.name}")
         self._open.clear()
         if len(missing) > TOLD:
             missing[TOLD:] = [f"and {counted(len(missing) - TOLD, 'more file')} not complete"]
         return (
             missing
             + [
-                f"node {node_id}: {node.chunks_left} pieces of files were left there, such as {node.left_there}: more "
-                f"than COLLECT_LIMIT_FILES = {self._limits.most_files} files"
+                f"node {node_id}: {node.chunks_left} pieces of files were not collected, such as {node.left_there}: "
+                f"more than COLLECT_LIMIT_FILES = {self._limits.most_files} files"
                 for node_id, node in sorted(self._nodes.items())
                 if node.left_there and not self.ledger(node_id).is_complete
             ]

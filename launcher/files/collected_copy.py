@@ -78,8 +78,8 @@ class Copy:
     """One file.
 
     Args:
-        node_id: the node that it comes from.
-        start: where the first chunk begins, but for holes.
+        node_id: the node that sends it.
+        start: the offset of the first chunk, holes not counted.
 
     Attributes:
         lost: bytes that could not be written.
@@ -121,8 +121,8 @@ class Copy:
         self._broken = False
         self._gap = False
         self._received = _fingerprint()
-        self._written: tuple[int, ...] = ()  # the file as it was when it was written last
-        self._is_foreign = False  # it was then changed by somebody else
+        self._written: tuple[int, ...] = ()  # the status of the file after the last write
+        self._is_foreign = False  # another process changed it then
         self.is_verified = False
         self._next = start  # offset, on the node
         self._size = 0  # of a log, as it should be here
@@ -187,10 +187,10 @@ class Copy:
             self.lost, self.problem = self.lost + 1, error.strerror or str(error)
 
     def verify(self, size: int, digest: str, free_bytes: int) -> Difference | None:
-        """Compare it with what the node has; returns what differs.
+        """Compare the copy with the list of the node; return the difference.
 
         Args:
-            free_bytes: what the disk has room for now.
+            free_bytes: free space on the disk.
         """
         self.close()
         found = self._difference(size, digest, free_bytes)
@@ -198,7 +198,7 @@ class Copy:
         return found
 
     def changed(self) -> str:
-        """What became of a file that was verified, or nothing."""
+        """Return how a verified copy has changed since, or "" if it has not."""
         found = self._difference_on_disk(self._received.hexdigest())
         return found.why if found else ""
 
@@ -207,22 +207,22 @@ class Copy:
             again = self.problem != _FULL and free_bytes > size
             return Difference(f"{size_text(self.lost)} missing: {self.problem}", again)
         if self.is_partial:
-            return Difference("its end did not arrive")
+            return Difference("its end was not received")
         if (self._received.size, self._received.hexdigest()) != (size, digest):
-            return Difference(f"what arrived differs: {self._received.size} of {size} bytes")
+            return Difference(f"the received copy differs: {self._received.size} of {size} bytes")
         return self._difference_on_disk(digest)
 
     def _difference_on_disk(self, digest: str) -> Difference | None:
         try:
             is_same = self._is_on_disk(digest)
-        except FileNotFoundError:  # a model may be taken away at any time
-            return None if self._whole_only else Difference("it was removed here while the job ran")
+        except FileNotFoundError:  # the user may move a model away at any time
+            return None if self._whole_only else Difference("the local copy was removed while the job ran")
         except OSError as error:
-            return Difference(f"it cannot be read here: {error.strerror or error}")
-        return None if is_same else Difference("it was changed here while the job ran")
+            return Difference(f"the local copy cannot be read: {error.strerror or error}")
+        return None if is_same else Difference("the local copy was changed while the job ran")
 
     def _is_on_disk(self, digest: str) -> bool:
-        """Whether the file has the digest; it is read only if anybody else may have changed it."""
+        """Whether the file has the digest; it is read only if another process may have changed it."""
         status = os.stat(self._target, follow_symlinks=False)
         if _identity(status) == self._written and not self._is_foreign:
             return True
@@ -282,7 +282,7 @@ class Copy:
             status = os.fstat(self._fd)
             self._is_foreign = self._is_foreign or _identity(status) != self._written
             if not status.st_nlink:
-                self.close()  # somebody removed it
+                self.close()  # it was removed
         if self._fd is None:
             path = self.partial if self.is_partial else self._target
             flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if self._whole_only else os.O_APPEND)
@@ -308,7 +308,7 @@ def date(place: int | Path, mtime_ns: int) -> None:
 
 
 def _identity(status: os.stat_result) -> tuple[int, ...]:
-    """What changes when somebody else writes a file, or puts another one in its place."""
+    """Return what changes when another process writes or replaces a file."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Brings the files of all nodes to disk, in a thread of its own: a disk that stalls must not stall the job's loop.
 
-What waits is bounded by WINDOW, which nodes count as it is counted here: a frame is acknowledged when it is written,
-so a slow disk slows the sending, and no frame is ever dropped. Acknowledgements are saved up; one for each small
-chunk would cost more than the chunk. In the end nodes list what they have, which is compared with what is here.
+WINDOW bounds the queue on both sides: a frame is acknowledged when it is written, so a slow disk slows down the nodes
+and no frame is dropped. Acknowledgements are batched, since one per small chunk would cost more than the chunk. At the
+end each node lists its files, and the lists are compared with the copies.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from launcher.files.ledger import Ledger, rows_of
 from launcher.text.fields import FieldError
 
 ACK_SIZE = 256 << 10  # bytes; far below what may travel unacknowledged
-PATIENCE_S = 300.0  # with a disk that takes nothing
+PATIENCE_S = 300.0  # without a successful write
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class Stored:
 
 @dataclass(frozen=True)
 class Compared:
-    """Event: a node's list was compared with what is here.
+    """Event: a node's list was compared with the copies.
 
     Attributes:
-        again: paths that the node is to send again; none: it has sent everything.
+        again: paths that the node must send again; empty: it has sent everything.
     """
 
     node_id: int
@@ -54,7 +54,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class FilesRefused:
-    """Event: a node sent what no agent sends."""
+    """Event: a node sent a malformed message."""
 
     node_id: int
     reason: str
@@ -81,7 +81,7 @@ class CollectorThread:
         self._closing = False
         self._unacked: dict[int, int] = {}
         self._asked_at: dict[int, float] = {}
-        self._moved_at = 0.0  # when the disk began to have work, or finished a piece of it
+        self._moved_at = 0.0  # when the queue became non-empty, or a write finished
         self._thread = threading.Thread(target=self._work, name="collection", daemon=True)
         self._thread.start()
 
@@ -133,10 +133,10 @@ class CollectorThread:
         self._post(node_id, b"", lambda: self._collector.move(node_id, path, to))
 
     def compare(self, node_id: int, body: bytes, is_last: bool) -> None:
-        """Compare a part of a node's list with what is here.
+        """Compare a part of a node's list with the copies.
 
         Raises:
-            FieldError: it cannot be read, or more comes than was asked for.
+            FieldError: it is malformed, or has more rows than were requested.
         """
         rows = rows_of(body)
         for row in rows:
@@ -153,9 +153,9 @@ class CollectorThread:
         self._post(node_id, body, compare)
 
     def quiet_s(self, node_id: int) -> float:
-        """How long a node has sent nothing while nothing of it waited for the disk.
+        """Return for how long a node has sent nothing while its queue was empty.
 
-        For the thread that calls `store`.
+        Call it from the thread that calls `store`.
         """
         now = time.monotonic()
         if self._waiting.get(node_id, 0) and 0.0 < self.stalled_s() < PATIENCE_S:
@@ -163,13 +163,13 @@ class CollectorThread:
         return now - max(self._asked_at.get(node_id, 0.0), self._moved_at)
 
     def stalled_s(self) -> float:
-        """How long the disk has been at one piece of work; 0 while it has none."""
+        """Return for how long the current write has been running; 0 if there is none."""
         if not self._all_waiting or not self._thread.is_alive():
             return 0.0
         return time.monotonic() - self._moved_at
 
     def ledger(self, node_id: int) -> Ledger:
-        """What a node has listed, and what of it is here; asked when the collection was closed."""
+        """Return what a node listed and what was received; call it after `close`."""
         return self._collector.ledger(node_id)
 
     @property
@@ -178,10 +178,10 @@ class CollectorThread:
         return self._collector.has_output
 
     def close(self, timeout_s: float = PATIENCE_S) -> list[str]:
-        """Write what waits and close every file; returns a sentence for each that is not complete.
+        """Write the queue and close every file; return a sentence for each incomplete file.
 
         Args:
-            timeout_s: how long the disk may take for one piece of work.
+            timeout_s: timeout for one write.
         """
         with self._wake:
             self._closing = True
@@ -190,9 +190,9 @@ class CollectorThread:
             self._thread.join(min(timeout_s, 0.2))
         if self._thread.is_alive():
             return [
-                f"the disk of log/ and output/ took nothing for {timeout_s:g} s; what came last is missing"
+                f"no write to log/ and output/ succeeded for {timeout_s:g} s; the last data received is missing"
             ]
-        failed = ["what came last of log/ and output/ was not written"] if self._all_waiting else []
+        failed = ["the last data received for log/ and output/ was not written"] if self._all_waiting else []
         return [*failed, *self._collector.close()]
 
     def _post(self, node_id: int, body: bytes, job: Callable[[], str]) -> None:
@@ -201,7 +201,7 @@ class CollectorThread:
             waiting = self._waiting.get(node_id, 0)
             if waiting + size > WINDOW:
                 raise FieldError(
-                    f"{waiting} bytes of it wait for the disk; no agent sends more than {WINDOW} ahead"
+                    f"{waiting} bytes of this node wait for the disk; the window is {WINDOW} bytes"
                 )
             self._asked_at[node_id] = time.monotonic()
             if self._closing:

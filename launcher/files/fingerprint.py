@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The digest of a collected file, computed while its bytes pass by; the launcher and the agent have the same module.
+"""The digest of a collected file, computed while it is sent; the launcher and the agent have the same module.
 
-A block of zeros adds nothing, so a hole costs nothing, and it makes no difference whether a file has a hole or zeros.
-Of every other block its number and its bytes are hashed. Where the pieces of a file were cut makes no difference.
+Blocks of zeros are skipped, so holes cost nothing and are equal to zeros. Of every other block the number and the bytes
+are hashed. The digest does not depend on the boundaries of the chunks.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _ZEROS = bytes(BLOCK)
 
 
 class Fingerprint:
-    """Size and digest of the beginning of one file.
+    """Computes size and digest of the beginning of one file.
 
     Args:
         hasher: a new blake2b of DIGEST_SIZE; owned by the fingerprint.
 
     Attributes:
-        size: bytes that have passed by, holes included.
+        size: bytes taken, holes included.
     """
 
     __slots__ = ("_hasher", "_is_hashed", "size")
@@ -33,7 +33,7 @@ class Fingerprint:
     def __init__(self, hasher: Any) -> None:
         self.size = 0
         self._hasher = hasher
-        self._is_hashed = False  # the block that `size` lies in has a byte that is not zero
+        self._is_hashed = False  # the current block has a byte that is not zero
 
     def skip_to(self, end: int) -> None:
         """Take a hole up to `end`."""
@@ -63,7 +63,7 @@ class Fingerprint:
         return str(self._hasher.hexdigest())
 
     def reading(self, path: str, end: int) -> Iterator[None]:
-        """Take a file up to `end`, or all of a shorter one, in steps of at most 1 MiB.
+        """Read a file up to `end`, or to its end if it is shorter, in steps of at most 1 MiB.
 
         Raises:
             OSError: it cannot be read.
@@ -75,7 +75,7 @@ class Fingerprint:
                 self.skip_to(min(end, data_from(fd, self.size, end)))
                 piece = os.pread(fd, min(_PIECE, end - self.size), self.size)
                 if not piece and self.size < end:
-                    return  # it became shorter meanwhile
+                    return  # it was truncated meanwhile
                 self.add(piece)
                 yield
         finally:
@@ -86,5 +86,5 @@ def data_from(fd: int, offset: int, size: int) -> int:
     """Where bytes follow that are not in a hole; the end of the file where none do."""
     try:
         return os.lseek(fd, offset, os.SEEK_DATA)
-    except OSError as error:  # ENXIO: nothing but a hole; any other: a file system that knows none
+    except OSError as error:  # ENXIO: only a hole follows; other errors: no support for holes
         return max(offset, size) if error.errno == errno.ENXIO else offset

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node has listed of its files at the end, and what of it is here: a job is done only if both are the same."""
+"""The final list of files of a node, compared with the received copies; a job succeeds only if they match."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from launcher.text.fields import FieldError, items, text, whole
 from launcher.text.sizes import counted
 
 MOST_NAMED = 1000  # files of one node; of the others it is told how many
-MOST_ROWS = 1 << 24  # of one node; more is no list of files
+MOST_ROWS = 1 << 24  # per node; a longer list is malformed
 _KINDS = frozenset(("file", "link", "lost"))
 _PART = 1 << 20  # bytes of a frame of paths
 
@@ -32,10 +32,10 @@ class ListedRow(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """What is listed and is not here like that.
+    """A listed file that does not match the local copy.
 
     Attributes:
-        again: whether it can be better once it was sent again.
+        again: whether sending it again can help.
     """
 
     why: str
@@ -43,27 +43,27 @@ class Difference(NamedTuple):
 
 
 def rows_of(body: bytes) -> list[ListedRow]:
-    """The rows of one `listed` frame.
+    """Return the rows of one `listed` frame.
 
     Raises:
-        FieldError: it cannot be read.
+        FieldError: the frame is malformed.
     """
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise FieldError(f"a list of files is no JSON: {error}") from error
+        raise FieldError(f"the list of files is not JSON: {error}") from error
     return [_row(items(row, "a row", 4)) for row in items(found, "a list of files")]
 
 
 def _row(values: list[object]) -> ListedRow:
     if len(values) != 4 or values[1] not in _KINDS:
-        raise FieldError(f"no row of a list of files is {values!r:.80}")
+        raise FieldError(f"malformed row in the list of files: {values!r:.80}")
     path, kind, size, told = values
     return ListedRow(text(path, "path"), str(kind), whole(size, "size"), text(told, "text"))
 
 
 def bodies_of(paths: Sequence[str]) -> Iterator[tuple[bytes, bool]]:
-    """The bodies of `verified` frames that ask for files again, and whether each is the last."""
+    """Yield the bodies of the `verified` frames that request files again, each with whether it is the last."""
     found: list[str] = []
     size = 0
     for path in paths:
@@ -81,9 +81,9 @@ class Ledger:
     """The account of one node.
 
     Attributes:
-        listed: rows of its list; `verified`: those of them that are here like that.
-        differing: path (or a sentence) -> why it is not.
-        is_complete: the list has come to its end, and nothing is asked for again.
+        listed: rows of its list; `verified`: rows that match the local copy.
+        differing: path (or a sentence) -> the difference.
+        is_complete: the list has ended, and no file is requested again.
     """
 
     listed: int = 0
@@ -95,7 +95,7 @@ class Ledger:
 
     @property
     def is_proven(self) -> bool:
-        """Whether everything that the node listed is here."""
+        """Whether every listed file matches its local copy."""
         return self.is_complete and self.verified == self.listed and not self.differing
 
     @property
@@ -104,18 +104,18 @@ class Ledger:
         return bool(self._asked)
 
     def enter(self, row: ListedRow, difference: Difference | None) -> None:
-        """Account for a row.
+        """Record a row and its difference.
 
         Raises:
-            FieldError: nobody asked for it.
+            FieldError: the row was not requested.
         """
         name = row.path or row.text
         if self.is_complete or self.listed >= MOST_ROWS:
-            raise FieldError("it lists files once more")
+            raise FieldError("it sent more rows than expected")
         if self._asked is None:
             self.listed += 1
         elif name not in self._asked or name not in self.differing:
-            raise FieldError(f"it lists {name!r:.80}, which was not asked for again")
+            raise FieldError(f"it listed {name!r:.80}, which was not requested again")
         if difference is None:
             self.differing.pop(name, None)
             self.verified += 1
@@ -125,19 +125,19 @@ class Ledger:
             self._again.append(row.path)
 
     def close(self) -> tuple[str, ...]:
-        """The list is at its end; returns what is to be sent again."""
+        """End the list; return the paths that the node must send again."""
         again, self._again = tuple(self._again), []
         self._asked = frozenset(again)
         self.is_complete = not again
         return again
 
     def revoke(self, name: str, why: str) -> None:
-        """What was verified is not here any more."""
+        """Mark a verified file as changed since."""
         self.verified -= 1
         self.differing[name] = why
 
     def lines(self, node_id: int) -> list[str]:
-        """A sentence for each file that is not here as it is on the node."""
+        """Return a sentence for each file that differs from the node."""
         named = sorted(self.differing.items())
         more = len(named) - MOST_NAMED
         rest = [f"node {node_id}: and {counted(more, 'more file')}"] if more > 0 else []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which files travel and how large they are, as text for people; what is alike in many is summed up."""
+"""Lists the files to send and their sizes, with a summary for many files."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Sized(NamedTuple):
 
 
 def of_workspace(root: Path, withheld: Collection[str], shard_dirs: Sequence[str]) -> list[str]:
-    """What a dispatch of a workspace would send; reads no file."""
+    """Return lines about what a dispatch would send; reads no file."""
     left_out: list[LeftOut] = []
     files = [Sized(path, size) for path, size in survey(root, withheld, left_out)]
-    share = f"; of {', '.join(shard_dirs)} each node its share" if shard_dirs else ""
-    lines = [f"{_total(files)} go to every node that lacks them{share}"]
+    share = f"; {', '.join(shard_dirs)}: one shard per node" if shard_dirs else ""
+    lines = [f"to send: {_total(files)} (only where missing){share}"]
     if len(files) <= SHOWN:
         lines += _rows(sorted(files))
     else:
@@ -38,22 +38,22 @@ def of_workspace(root: Path, withheld: Collection[str], shard_dirs: Sequence[str
 
 
 def warning(files: Sequence[Sized], node: str, limit_mb: int, left_out: Sequence[LeftOut]) -> list[str]:
-    """What is told before much is sent to a node that lacks these files."""
+    """Return the warning before many megabytes are sent to a node."""
     return [
-        f"{node} lacks {_total(files).rstrip(',')}, more than WARN_SIZE_MB = {limit_mb}; the largest:",
+        f"{node} is missing {_total(files)}, more than WARN_SIZE_MB = {limit_mb}; the largest:",
         *_rows(largest(files)),
         *told_left_out(left_out),
-        f"  (what {IGNORE_FILE} names stays here)",
+        f"  (files named in {IGNORE_FILE} are not sent)",
     ]
 
 
 def largest(files: Sequence[Sized]) -> list[Sized]:
-    """Some files, the largest first."""
+    """Return the largest files, largest first."""
     return sorted(files, key=lambda one: (-one.size, one.path))[:LARGEST]
 
 
 def told_left_out(left_out: Sequence[LeftOut]) -> list[str]:
-    """What stays here, by the rule that says so."""
+    """Return lines about files that are not sent, grouped by rule."""
     lines = []
     for rule in dict.fromkeys(one.rule for one in left_out):
         paths = sorted(one.path for one in left_out if one.rule == rule)
@@ -68,7 +68,7 @@ def told_left_out(left_out: Sequence[LeftOut]) -> list[str]:
 
 
 def _total(files: Sequence[Sized]) -> str:
-    return f"{counted(len(files), 'file')}, {size_text(sum(one.size for one in files))},"
+    return f"{counted(len(files), 'file')}, {size_text(sum(one.size for one in files))}"
 
 
 def _rows(files: Sequence[Sized], indent: str = "  ") -> Iterator[str]:

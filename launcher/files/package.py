@@ -161,7 +161,7 @@ def workspace_package(
     Args:
         withheld: files that do not travel, relative to `root`.
         digests: remembers files that have not changed; without it every file is read.
-        keep_links: links to absolute paths travel as they are.
+        keep_links: send links to absolute paths unchanged.
 
     Raises:
         WorkspaceError: something in it cannot travel; names it.
@@ -353,7 +353,7 @@ def link_problem(link: str, links: Mapping[str, str], tree: Container[str], keep
             followed += 1
             if links[path].startswith("/"):
                 return (
-                    "" if keep_links else f"to {target!r}, an absolute path (--keep_links sends it as it is)"
+                    "" if keep_links else f"to {target!r}, an absolute path (--keep_links sends it unchanged)"
                 )
             if followed > _MAX_LINKS:
                 return f"to {target!r}, which leads in a circle"

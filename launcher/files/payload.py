@@ -76,7 +76,7 @@ class Payload:
         return self._runtime.unpacked_bytes + 2 * (share.total_bytes if share else 0)
 
     def files_for(self, node: Node) -> int:
-        """How many files and directories a node has to have room for; counted like the bytes."""
+        """Return the number of free inodes that a node needs, counted like the bytes."""
         share = self._share(node)
         copies = len(share.entries) + len(share.by_digest) if share else 0
         return len(self._runtime.tree.entries) + copies + FILES_BESIDE

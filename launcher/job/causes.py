@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of the things that went wrong caused the others. Pure.
+"""Finds the failure that caused the others. Pure.
 
-When one process dies or freezes, others die of it: their connections to it break or time out. So failures that
-arrive together are ranked by what causes what, and only then by arrival. One whose last words are of a broken
-connection to a failed peer is an echo; what ends after we began to stop the job was ended by us, unless its last
-words are an echo's, or are those of the cause: then it is one more of the same.
+When one process dies or freezes, others fail too, because their connections to it break or time out. So failures that
+arrive together are ordered by cause first, and by arrival second. A process whose last output reports a broken
+connection to a failed peer is a secondary failure (echo). A process that ends after the launcher began to stop the job
+was ended by the launcher, unless its last output is that of an echo or of the cause.
 
-When one process of a synchronous job hangs, all make no step, and any of them may be told first. Whose stacks show
-that it waits for its peers is an echo of one whose do not.
+When one process of a synchronous job hangs, none makes progress, and any of them may be reported first. A process
+whose stacks show that it waits for its peers is an echo of one that does not.
 
-A rank of a collective job that ends early with exit code 0 is no failure by itself. It is the cause where all that
-failed waited for it: their last words name its rank or its address, or they hung.
+A rank of a collective job that exits early with code 0 is not a failure by itself. It is the cause if all failed ranks
+waited for it: their last output names its rank or address, or they hung.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def broken_line(failure: Failure) -> str:
 
 
 def left_early(failures: Sequence[Failure], ended: Sequence[Failure]) -> list[Failure]:
-    """Ranks that all failures were waiting for when they ended, in order of their ends.
+    """Return the ranks that all failed processes were waiting for, ordered by exit time.
 
     Args:
         failures: at least one.
@@ -182,10 +182,10 @@ def _rank(failure: Failure) -> int:
 
 
 def _why_echo(failure: Failure, cause: Failure, failed: Mapping[str, Sequence[Failure]]) -> str:
-    """Why a failure followed from another, or nothing.
+    """Return why a failure follows from another, or "".
 
     Args:
-        failed: what failed for reasons of its own, by address.
+        failed: independent failures by address.
     """
     if cause.kind is FailureKind.NODE_LOST and failure.node_id == cause.node_id and failure.process:
         return "it ran on the lost node"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The phase in which nodes verify the checkpoint that a job resumes from; no node is changed yet.
+"""The phase in which nodes verify the checkpoint that a job resumes from; it changes nothing on the nodes.
 
-All nodes read the newest checkpoint that is whole by its listing, in parallel. Where a checksum differs the next one
-is tried. Servers then resume from one that is whole on all nodes, or the job ends with the reasons.
+All nodes read the newest complete checkpoint in parallel. If a checksum differs, the next older one is tried. Servers
+resume from a checkpoint that is whole on all nodes; without one the job ends with the reasons.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from launcher.plan.checkpoints import Checkpoint, Part
 from launcher.screen.console import Console
 from launcher.text.sizes import size_text
 
-PROGRESS_S = 5.0  # a shorter reading is not reported; then after twice the time each
+PROGRESS_S = 5.0  # until the first report; the interval then doubles
 RAREST_S = 60.0
 
 
 def choose(
     job: plan.Plan, roster: Roster, loop: Loop, console: Console, enter: Callable[[str], None]
 ) -> None:
-    """Verify until a checkpoint is whole on all nodes that serve, and report what is passed over.
+    """Verify checkpoints until one is whole on all pserver nodes, and report those that are skipped.
 
     Args:
         enter: called with the name of the phase, if there is something to verify.
 
     Raises:
-        PreflightError: none is whole. A server that began anew would lose what was trained.
+        PreflightError: no checkpoint is whole; starting from scratch would lose the training.
     """
     nodes = job.pserver_nodes
     found = {
@@ -51,7 +51,7 @@ def choose(
         roster.nodes[node_id].said.take_parts(parts)
     told = plan.aligned(job, machines.Machines(parts=found)).told
     if best is None and (is_damaged or checkpoints.unreadable(found, nodes)):
-        raise PreflightError(f"{told}. No server was started, since it would begin anew")
+        raise PreflightError(f"{told}. No server was started, because it would train from scratch")
     if told:
         console.note(told)
 
@@ -59,10 +59,10 @@ def choose(
 def _verify(
     one: Checkpoint, job: plan.Plan, roster: Roster, loop: Loop, console: Console
 ) -> list[tuple[int, Part, str]]:
-    """Have nodes read a checkpoint: (node, part, problem) of what is damaged.
+    """Have the nodes read a checkpoint; return (node, part, problem) for each damaged part.
 
     Raises:
-        PreflightError: a node was lost meanwhile.
+        PreflightError: a node was lost.
     """
     parts = checkpoints.shares(one)
     records = [roster.nodes[node_id] for node_id in parts]
@@ -94,14 +94,14 @@ def _verify(
 
 
 class _Progress:
-    """Notes about a reading that takes long."""
+    """Reports the progress of a long verification."""
 
     def __init__(self, what: str, console: Console) -> None:
         self._what, self._console = what, console
         self._noted_at, self._wait_s = time.monotonic(), PROGRESS_S
 
     def show(self, reading: list[tuple[int, int]]) -> None:
-        """Note bytes read and bytes in all of all nodes, from time to time."""
+        """Report the bytes read and the total of all nodes, at growing intervals."""
         if time.monotonic() - self._noted_at >= self._wait_s:
             self._noted_at, self._wait_s = time.monotonic(), min(RAREST_S, 2 * self._wait_s)
             read, total = (sum(column) for column in zip(*reading, strict=True))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last screen of a job that failed: as lines for people, and as `failure.json` beside the logs for programs.
+"""Reports why a job failed: on the screen, and as `failure.json` next to the logs.
 
-The first cause, the end of its log, then what followed, named as such.
+The report has the first cause, the end of its log, and the failures that followed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CONVERT = "`2to3 -w train.py` rewrites most of a script for Python 2 (`paddle.p
 _REMEDIES = tuple(
     (re.compile(pattern), text)
     for pattern, text in (
-        # what scripts written for Python 2 die of
+        # errors of scripts written for Python 2
         (
             r"^SyntaxError: Missing parentheses in call to 'print'",
             f"in Python 3 print is a function: print(x); {_CONVERT}",
@@ -178,7 +178,7 @@ def _time(at: float) -> str:
 
 
 def headline(cause: Failure) -> str:
-    """Who failed, where, how, and the error that it ended with, or else its last words."""
+    """Return what failed, where, how, and the error or the last line of its log."""
     return ": ".join(filter(None, (cause.headline(), last_error(cause) or _last_words(cause))))
 
 
@@ -190,13 +190,13 @@ def _last_words(cause: Failure) -> str:
 
 
 def remedy(cause: Failure) -> str:
-    """What to do about a cause of which many scripts die in the same way, or nothing."""
+    """Return advice for a common cause, or ""."""
     error = last_error(cause) or cause.what
     return next((text.format(*found.groups()) for end, text in _REMEDIES if (found := end.search(error))), "")
 
 
 def report(verdict: Verdict, history: Sequence[str] = ()) -> list[str]:
-    """The lines of the last screen.
+    """Return the lines of the report.
 
     Args:
         history: restarts and losses that the job survived before, one line each.
@@ -204,23 +204,23 @@ def report(verdict: Verdict, history: Sequence[str] = ()) -> list[str]:
     cause = verdict.cause
     lines = [f"FIRST ERROR: {cause.headline()}"]
     if cause.stacks:
-        lines += ["  where it was:", *_indented(cause.stacks.splitlines()[:TAIL_LINES])]
+        lines += ["  its stacks:", *_indented(cause.stacks.splitlines()[:TAIL_LINES])]
     if cause.tail:
         lines += ["  the end of its log:", *_indented(cause.tail[-TAIL_LINES:])]
     if cause.log:
-        lines.append(f"  the whole log: {cause.log}")
+        lines.append(f"  full log: {cause.log}")
     if advice := remedy(cause):
-        lines.append(f"  what helps: {advice}")
+        lines.append(f"  try: {advice}")
     if verdict.same:
         lines.append(f"  and {len(verdict.same)} more with the same last line: {_names(verdict.same)}")
-    lines += [f"  failed too: {failure.headline()}" for failure in verdict.others[:ECHOES]]
-    lines += [f"  echo: {echo.failure.headline()}: {echo.why}" for echo in verdict.echoes[:ECHOES]]
-    for what, count in (("failures", len(verdict.others)), ("echoes", len(verdict.echoes))):
+    lines += [f"  also failed: {failure.headline()}" for failure in verdict.others[:ECHOES]]
+    lines += [f"  consequence: {echo.failure.headline()}: {echo.why}" for echo in verdict.echoes[:ECHOES]]
+    for what, count in (("failures", len(verdict.others)), ("consequences", len(verdict.echoes))):
         if count > ECHOES:
             lines.append(f"  and {count - ECHOES} more {what}")
     if verdict.ended:
-        lines.append(f"  ended by us: {_names(verdict.ended)}")
-    return lines + [f"  before that: {line}" for line in history[-ECHOES:]]
+        lines.append(f"  stopped by the launcher: {_names(verdict.ended)}")
+    return lines + [f"  earlier: {line}" for line in history[-ECHOES:]]
 
 
 def _indented(lines: Sequence[str]) -> list[str]:

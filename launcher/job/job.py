@@ -155,7 +155,7 @@ class Job:
         if code is ExitCode.DONE and asked is not None:  # the job was done, its results were on their way
             return asked.exit_code
         if code is ExitCode.DONE and (undone.missing or not undone.is_proven):
-            return ExitCode.NOT_CLEAN  # 0 says that every file that a node listed was verified here
+            return ExitCode.NOT_CLEAN  # exit code 0 means that every file listed by a node was verified
         return code
 
     # Phases
@@ -233,7 +233,7 @@ def _explain(verdict: Verdict, roster: Roster, job_id: str, code: ExitCode) -> l
         stacks={name: record.stacks for name, record in roster.processes.items() if record.stacks},
     )
     lines = report(verdict, [incident.text for incident in roster.incidents])
-    return [*lines, f"  {problem}" if problem else f"  for programs: {log_dir / failure_report.NAME}"]
+    return [*lines, f"  {problem}" if problem else f"  details (JSON): {log_dir / failure_report.NAME}"]
 
 
 def _explain_error(error: LauncherError, roster: Roster, job_id: str) -> list[str]:
@@ -286,7 +286,7 @@ def discards(roster: Roster) -> list[str]:
 
 
 def idle(roster: Roster) -> list[str]:
-    """A line for a job with trainers that saw no sample: which, the first few by name."""
+    """Return a line that names trainers without a sample, if there are any."""
     found = [name for name, one in roster.processes.items() if not one.has_samples]
     if not found:
         return []

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Watches the paths between the nodes of a running job, so that a broken one is named.
 
-A node tries its peers' listeners while one of its trainers reports no step: it waits for its peers, or it is a program
-that reports none. A refusal is an answer. A broken path is noted once its other end has been heard of since the try: a
-node that is lost is reported as such, and not by all others.
+A node probes its peers' listeners while one of its trainers reports no step, because it waits for peers or never
+reports steps. A refused connection counts as an answer. A broken path is reported only after a later message from its
+other end, so that a lost node is reported one time, as lost.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from launcher.plan.answers import Way
 
 WAIT_S = 5.0  # without a step
 AGAIN_S = 4.0
-A_SECOND = 50.0  # nodes that are asked per second, where there are many
+A_SECOND = 50.0  # nodes asked per second in a large job
 MOST_PEERS = 32
 MOST_TOLD = 8
 _REFUSED = os.strerror(errno.ECONNREFUSED)
@@ -37,7 +37,7 @@ class PathWatch:
         self._asked_at = 0.0
         self._asked: dict[int, tuple[Way, ...] | None] = {}  # node -> what it had answered before
         self._broken: dict[tuple[int, int], Way] = {}
-        self._untold: dict[tuple[int, int], float] = {}  # -> when it was tried
+        self._untold: dict[tuple[int, int], float] = {}  # -> time of the probe
 
     def look(self) -> None:
         """Take the answers that came, and ask when it is time; called again and again."""
@@ -116,4 +116,4 @@ class PathWatch:
     def _tell(self, between: tuple[int, int]) -> None:
         way, name = self._broken[between], self._roster.nodes[between[0]].name
         peer = self._roster.nodes[between[1]].name
-        self._console.note(f"{name} cannot reach {peer} at {way.address}: {way.text}; trainers wait")
+        self._console.note(f"{name} cannot reach {peer} at {way.address}: {way.text}; trainers are waiting")

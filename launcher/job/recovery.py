@@ -112,14 +112,14 @@ class Recovery:
         wait_s = backoff_s(self._settings.limits.restart_backoff_s, number, self._jitter.random())
         at = time.monotonic() + wait_s
         self._due.update(dict.fromkeys(names, at))
-        who = f"all {len(names)} trainers are" if self._policy.together else f"{_listed(names)} is"
+        who = f"all {len(names)} trainers" if self._policy.together else _listed(names)
         limit = f" of {self._policy.max_restarts}" if self._policy.max_restarts else ""
-        text = f"{cause.headline()}; {who} started again in {wait_s:.1f} s (restart {number}{limit})"
+        text = f"{cause.headline()}; restarting {who} in {wait_s:.1f} s (restart {number}{limit})"
         self._roster.incidents.append(Incident(RESTART, text))
         self._note(text)
 
     def _revive(self, names: Collection[str], cause: Failure) -> None:
-        """Start pservers again, the first time at once: trainers wait for them."""
+        """Restart pservers, the first time immediately, because trainers wait for them."""
         number = 1 + max(self._roster.processes[name].restarts for name in names)
         wait_s = 0.0
         if number > 1:
@@ -127,7 +127,7 @@ class Recovery:
         self._due.update(dict.fromkeys(names, time.monotonic() + wait_s))
         limit = self._policy.pserver_restarts
         text = (
-            f"{cause.headline()}; {_listed(names)} is started again with its state in {wait_s:.1f} s "
+            f"{cause.headline()}; restarting {_listed(names)} with its saved state in {wait_s:.1f} s "
             f"(restart {number} of {limit})"
         )
         self._roster.incidents.append(Incident(RESTART, text))
@@ -141,7 +141,7 @@ class Recovery:
             process = self._roster.processes[name].process
             why = by_process.get(name) or nodes[process.node_id]
             who = f"{name.replace('-', ' ', 1)} on {self._roster.nodes[process.node_id].name}"
-            text = f"{who} is left out: {why.what}; the job goes on with {counted(remaining, 'trainer')}"
+            text = f"{who} is left out: {why.what}; the job continues with {counted(remaining, 'trainer')}"
             self._roster.incidents.append(Incident(LEFT_OUT, text))
             self._note(text)
         for node_id in nodes:
@@ -204,6 +204,6 @@ def send_word_of(gone: Process, plan: Plan, roster: Roster, starter: Starter) ->
         return
     node = plan.node(plan.pserver_nodes[0])
     name = f"leave-{gone.rank}"
-    roster.messengers[name] = f"the pservers could not be told that trainer {gone.rank} is gone"
+    roster.messengers[name] = f"the pservers did not get the message that trainer {gone.rank} has left"
     argv = (node.python, "-P", "-m", "paddle", "pserver-leave")
     starter.send(replace(gone, name=name, node_id=node.node_id, argv=argv, log=LOG, ports=()), {})

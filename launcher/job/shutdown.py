@@ -32,13 +32,13 @@ STALL_TOLD_S = 10.0
 
 @dataclass(frozen=True)
 class Undone:
-    """What could not be done, as lines for the screen.
+    """What the shutdown could not do, as lines for the screen.
 
     Attributes:
         unclean: processes that may still run.
         missing: files that did not come back whole, and checkpoints that could not be written.
-        excused: both, of nodes that the job went on without; and what may be left but cannot be told.
-        is_proven: every file that the other nodes listed was verified here.
+        excused: both, of nodes that the job continued without, and processes that may be left.
+        is_proven: every file that the other nodes listed was verified.
     """
 
     unclean: tuple[str, ...]
@@ -144,11 +144,11 @@ class Shutdown:
         self._wait(is_written, DRAIN_LIMIT_S, FORCED_S)
 
     def _tell_of_stall(self) -> None:
-        """Say that the disk here is what the end waits for; once."""
+        """Report one time that the job waits for the local disk."""
         if not self._has_told and self._collector.stalled_s() >= STALL_TOLD_S:
             self._has_told = True
             self._context.console.note(
-                f"{self._roster.collected}: this disk has taken nothing for {STALL_TOLD_S:g} s; waiting for it, "
+                f"{self._roster.collected}: no write to this disk succeeded for {STALL_TOLD_S:g} s; waiting "
                 f"for at most {PATIENCE_S:g} s (Ctrl+C gives up)"
             )
 
@@ -181,7 +181,7 @@ class Shutdown:
         return lines
 
     def _is_proven(self, record: NodeRecord) -> bool:
-        """Whether everything that a node listed is here as it is there."""
+        """Whether every file that a node listed matches its local copy."""
         return not record.traces.used or self._collector.ledger(record.node.node_id).is_proven
 
     def _missing(self, record: NodeRecord) -> list[str]:
@@ -193,8 +193,8 @@ class Shutdown:
         if self._is_proven(record):
             return unread
         ledger = self._collector.ledger(record.node.node_id)
-        what = "what is missing here of its log/ and output/ is"
+        what = "the missing parts of its log/ and output/ are"
         if ledger.is_complete:
             what = f"{ledger.listed - ledger.verified} of {counted(ledger.listed, 'file')} are"
         place = record.delivery.trees.get(WORKSPACE) or record.node.job_dir
-        return [*unread, f"NOT COLLECTED from {record.name}: {what} there in {place}"]
+        return [*unread, f"NOT COLLECTED from {record.name}: {what} on the node in {place}"]

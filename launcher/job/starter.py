@@ -57,7 +57,7 @@ class Starter:
         name = process.name.replace("-", " ", 1)
         banner = None
         if restarts:
-            banner = f"---- {name} is started again (restart {restarts}) ----"
+            banner = f"---- {name} restarted (restart {restarts}) ----"
         self.send(
             process,
             {"PADDLE_RESTART_COUNT": str(restarts)},

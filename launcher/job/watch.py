@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The middle of a job: start the pservers, then the trainers, and watch until all trainers are done or the job failed.
 
-Failures that arrive together are weighed together, so that the cause is told and not its echo.
+Failures that arrive together are judged together, so that the cause is reported and not a secondary failure.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Watch:
         return bool(self._roster.failures)
 
     def _settle(self) -> None:
-        """Wait for what fails together, so that the cause is told and not its echo.
+        """Wait for failures that arrive together, so that the cause is reported and not a secondary failure.
 
         Every node is asked for a word; one that stays silent for ALARM_S is itself the likeliest cause. So is a
         process that was frozen already when others failed.
@@ -143,7 +143,9 @@ class Watch:
         self._loop.until(lambda: all(r.contact.heard_at > asked_at for r in self._taking_part()), ALARM_S)
         for node in self._taking_part():
             if node.contact.heard_at <= asked_at:
-                self._roster.fail_node(node, f"no word for {time.monotonic() - node.contact.heard_at:.0f} s")
+                self._roster.fail_node(
+                    node, f"no message for {time.monotonic() - node.contact.heard_at:.0f} s"
+                )
         failures += self._stalls()
         failures += self._paths.failures()
         failures += left_early(failures, self._ended())
@@ -152,10 +154,10 @@ class Watch:
             self._look_for_who_is_waited_for()
 
     def _ended(self) -> list[Failure]:
-        """Ranks that ended with exit code 0 where all ranks are needed to the end."""
+        """Return the ranks that exited with code 0 before the end of a collective job."""
         if self._settings.job.mode is not Mode.COLLECTIVE:
             return []
-        what = "had ended with exit code 0 while others were waiting for it"
+        what = "exited early with code 0 while other ranks were waiting for it"
         return [
             replace(
                 self._roster.failure_of(record, what, FailureKind.LEFT, code=0, tail=record.last_lines),

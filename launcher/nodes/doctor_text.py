@@ -62,7 +62,7 @@ def lines(examined: Examined, took_s: float, width: int) -> list[str]:
     said += wrapped(f"addresses: {examined.choice.why}", width)
     slow = _slowest(answered)
     said += wrapped(slow, width) if slow else []
-    for title, found in (("remark", verdict.remarks), ("PROBLEM", verdict.problems)):
+    for title, found in (("warning", verdict.remarks), ("PROBLEM", verdict.problems)):
         for text in found:
             said += wrapped(f"{title}: {text}", width)
     said += wrapped(_last(examined), width)
@@ -97,7 +97,7 @@ def _columns(listed: Sequence[Reply], values: dict[str, dict[str, str]]) -> list
 def _rest(others: Sequence[Reply], some_listed: bool) -> str:
     ranges = [text for name, fact in FACTS.items() if (text := _range(name, fact, others))]
     who = counted(len(others), "other node") if some_listed else f"all {len(others)} nodes"
-    return f"{who} {'is' if len(others) == 1 else 'are'} ok and alike: {', '.join(ranges)}"
+    return f"{who} {'is' if len(others) == 1 else 'are'} ok with similar values: {', '.join(ranges)}"
 
 
 def _range(name: str, fact: Fact, replies: Sequence[Reply]) -> str:
@@ -147,5 +147,5 @@ def _last(examined: Examined) -> str:
     if problems:
         fits = "; one with --mode=collective would" if examined.fits_any_script else ""
         return f"{counted(len(problems), 'problem')}: {job} would not start (exit 3){fits}"
-    noted = f", {counted(len(remarks), 'remark')}" if remarks else ""
+    noted = f", {counted(len(remarks), 'warning')}" if remarks else ""
     return f"ready for {job}{noted} (exit 0)"

@@ -30,10 +30,10 @@ EACH_S = 0.05  # of this machine for a node: a login, its answers
 
 @dataclass(frozen=True)
 class Examined:
-    """What came of it: the answers, the verdict on them, and the addresses.
+    """The result of an examination: the answers, the conclusions and the addresses.
 
     Attributes:
-        mode: of the jobs that the verdict is about.
+        mode: the mode that the nodes were checked for.
         fits_any_script: a job with --mode=collective would start, whatever the verdict.
     """
 
@@ -67,7 +67,7 @@ class Examination:
         self._enter = enter
 
     def run(self) -> Examined:
-        """Run both phases; bounded by the connect and preflight timeouts."""
+        """Run both phases, limited by the connect and preflight timeouts."""
         settings = self._plan.settings
         self._enter("connect")
         for record in self._roster.all():
@@ -92,7 +92,7 @@ class Examination:
         return Examined(replies, verdict, choice, self._plan.mode, fits)
 
     def _patience_s(self) -> float:
-        """How long nodes may take to answer, with what this machine itself takes for thousands of them."""
+        """Return the timeout for answers; it grows with the number of nodes."""
         return self._plan.settings.limits.preflight_timeout_s + EACH_S * len(self._plan.nodes)
 
     def _answers(self) -> dict[int, Answer]:
@@ -155,7 +155,7 @@ class Examination:
             Reply(
                 name=record.name,
                 python=record.node.python,
-                error=_error(record),
+                error=_error(record, self._patience_s()),
                 answer=record.said.answer or Answer(),
                 node_id=record.node.node_id,
                 ways=record.said.ways or (),
@@ -171,7 +171,7 @@ class Examination:
         ]
 
 
-def _error(record: NodeRecord) -> str:
+def _error(record: NodeRecord, within_s: float) -> str:
     if record.contact.error is not None:
         return str(record.contact.error).removeprefix(f"{record.name}: ")
-    return "it did not answer in time" if record.said.answer is None else ""
+    return f"no answer from this node within {within_s:.0f} s" if record.said.answer is None else ""

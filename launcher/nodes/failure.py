@@ -23,7 +23,7 @@ class FailureKind(StrEnum):
     STALLED = "stalled"  # frozen too, but it might have recovered
     HUNG = "hung"  # no step for too long
     EXIT = "exit"
-    LEFT = "ended early"  # with exit code 0, while others waited for it
+    LEFT = "ended early"  # exited with code 0 while others waited for it
     NOT_STARTED = "not started"
     NOT_READY = "not ready"
     REFUSED = "refused"
@@ -36,7 +36,7 @@ class Failure:
     Attributes:
         node: how the screen names the node; for embedded nodes it is no host.
         process: "trainer-2", or empty when it was the node itself.
-        what: for people: "exit code 3", "signal 9 (SIGKILL)", "no word for 10 s".
+        what: for people: "exit code 3", "signal 9 (SIGKILL)", "no message for 10 s".
         tail: the last lines of the process's log.
         log: where the whole log lies on the submitting machine, or empty.
         code, signal: how it ended, where it ended.

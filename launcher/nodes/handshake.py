@@ -32,10 +32,10 @@ _SHORTEST_PACE_S, _USUAL_PACE_S = 0.01, 0.2
 def probe_of(
     plan: Plan, node: Node, need_bytes: int = 0, need_files: int = 0, gpus: bool = False
 ) -> dict[str, Any]:
-    """The fields of `probe` for a node.
+    """Return the fields of `probe` for a node.
 
     Args:
-        need_bytes, need_files: what it must have room for.
+        need_bytes, need_files: required free space and inodes.
         gpus: ask nvidia-smi too, which may take a second or two.
     """
     settings = plan.settings
@@ -75,15 +75,15 @@ def pace_s(nodes: int) -> float:
 
 @dataclass
 class Introduction:
-    """What a node said of itself.
+    """The messages of a node about itself.
 
     Attributes:
         hostname: what the node calls itself.
         answer: to `probe`; its address is the job's once that is chosen.
-        ways: what came of its tries to reach other nodes.
-        neighbours: ids of nodes whose marks lie in its ROOT_DIR.
-        clock: how its clock compares with ours, kept up to date.
-        reading: bytes that it has read of a checkpoint, and bytes in all.
+        ways: results of its probes to other nodes.
+        neighbours: ids of nodes with marks in its ROOT_DIR.
+        clock: current offset of its clock.
+        reading: bytes read of a checkpoint, and the total.
         damaged: (path, problem) of the checkpoint's parts on it; None: it has not answered.
     """
 
@@ -124,20 +124,20 @@ class Introduction:
         self.ways = read_reached(fields)
 
     def asked_to_verify(self) -> None:
-        """It reads a checkpoint from now on."""
+        """Record that it was asked to verify a checkpoint."""
         self.reading, self.damaged = (0, 0), None
 
     def verifying(self, fields: Mapping[str, Any]) -> None:
-        """Its progress in reading a checkpoint."""
+        """Take its progress in reading a checkpoint."""
         self.reading = whole(fields.get("bytes"), "bytes"), whole(fields.get("total"), "total")
 
     def verified(self, fields: Mapping[str, Any]) -> None:
-        """It has read its share of a checkpoint."""
+        """Take the result of its verification."""
         found = rows(fields.get("problems") or [], "problems", 2)
         self.damaged = tuple((line(path, "problems"), line(problem, "problems")) for path, problem in found)
 
     def take_parts(self, parts: tuple[Part, ...]) -> None:
-        """Of its parts of checkpoints that is known now."""
+        """Replace the known parts of its checkpoints."""
         if self.answer is not None:
             self.answer = replace(self.answer, parts=parts)
 

@@ -80,7 +80,7 @@ class Contact:
 
 @dataclass
 class Traces:
-    """What the job did on a node, and what is left of it there.
+    """What the job started on a node, and what may still run there.
 
     Attributes:
         used: a process was started there, so something may need cleaning.
@@ -88,7 +88,7 @@ class Traces:
         left: (pid, command) of what could not be stopped.
         unsure: what may be left although the agent cannot tell, or empty.
         parting: requests to stop some of its processes that it has not answered yet.
-        left_out: it was lost, and the job went on without it.
+        left_out: it was lost, and the job continued without it.
         unread: how many of its messages could not be read, by their kind.
     """
 
@@ -109,7 +109,7 @@ class Traces:
         self.stopped, self.left, self.unsure = False, (), ""
 
     def stop(self, left: tuple[tuple[int, str], ...], unsure: str) -> None:
-        """All is gone there, but for what is left, and what may be."""
+        """Record that all processes have exited, except those left and those that may be."""
         self.stopped, self.left, self.unsure = True, left, unsure
 
     def part(self) -> None:
@@ -121,7 +121,7 @@ class Traces:
         self.parting = max(0, self.parting - 1)
 
     def miss(self, kind: str) -> bool:
-        """A message of it could not be read; True for the first of its kind."""
+        """Count an unreadable message; return True for the first of its kind."""
         self.unread[kind] = self.unread.get(kind, 0) + 1
         return self.unread[kind] == 1
 

@@ -93,12 +93,12 @@ def _said(replies: Sequence[Reply]) -> Iterator[Finding]:
 
 
 def result(reply: Reply, wrong: AbstractSet[str], noted: AbstractSet[str]) -> str:
-    """One word for a node; what it is exactly the findings say."""
+    """Return the result of one node in one or two words; the findings have the details."""
     if reply.error:
-        return "no login" if not reply.login_s else "no answer"
+        return "no answer"
     if reply.name in wrong:
-        return "wrong"
-    return "remark" if reply.name in noted else "ok"
+        return "FAIL"
+    return "warning" if reply.name in noted else "ok"
 
 
 def _row(reply: Reply, result: str) -> tuple[str, ...]:

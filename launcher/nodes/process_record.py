@@ -37,24 +37,24 @@ class Stall:
 
 @dataclass
 class ProcessRecord:
-    """One process that was asked for: STARTING -> RUNNING -> EXITED; started again, it has a new record.
+    """One requested process: STARTING -> RUNNING -> EXITED. A restart has a new record.
 
     Attributes:
         endpoints: what a pserver reported when it answered on all its ports.
-        restarts: how often it was started again.
-        ending: we end it, to start it again or to go on without it.
-        done: it ended well and will not be started again.
-        stall: why it does not get on just now, if it does not.
-        stacks: where it was when somebody asked.
-        unsaved: what a pserver could not save and is not there, or empty.
-        pushes: what became of gradients on a pserver in asynchronous training, by trainer.
-        spoke: a line of it came.
-        has_samples: False for a trainer whose first pass had none, until it has some.
+        restarts: how often it was restarted.
+        ending: the launcher ends it, to restart it or to continue without it.
+        done: it succeeded and will not be restarted.
+        stall: why it makes no progress now, or empty.
+        stacks: its stacks when last requested.
+        unsaved: checkpoints that a pserver could not write, or empty.
+        pushes: push and discard counts of a pserver in asynchronous training, by trainer.
+        spoke: it has written a line.
+        has_samples: False for a trainer whose passes had no samples so far.
         stepped_at: monotonic time of its last step; 0 before it.
-        queue: who waits on a pserver for whom, as it last told.
-        usage: what its node last saw it use, while it runs.
-        left_at: when it ended by itself with exit code 0, in seconds since 1970; 0 before that.
-        last_lines: the end of its log then.
+        queue: the trainers that a pserver waits for, as last reported.
+        usage: its resource usage as last reported.
+        left_at: when it exited with code 0, in seconds since 1970; 0 before that.
+        last_lines: the end of its log at that time.
     """
 
     process: Process
@@ -88,7 +88,7 @@ class ProcessRecord:
         self.spoke = True
 
     def step(self, *, has_samples: bool) -> None:
-        """It reported a step just now, or a pass without any."""
+        """Record a step, or a pass without steps."""
         self.stepped_at, self.has_samples = time.monotonic(), has_samples
 
     def count_pushes(self, pushes: Mapping[int, Pushes]) -> None:
@@ -128,7 +128,7 @@ class ProcessRecord:
         self.state, self.stall, self.usage, self.queue = ProcessState.EXITED, None, None, None
 
     def leave(self, last_lines: tuple[str, ...]) -> None:
-        """It ended by itself with exit code 0."""
+        """Record that it exited with code 0."""
         self.left_at, self.last_lines = time.time(), last_lines
 
     def finish(self) -> None:

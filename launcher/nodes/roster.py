@@ -62,7 +62,7 @@ class Roster:
         return name
 
     def process(self, node: NodeRecord, name: object) -> ProcessRecord | None:
-        """The process that a node speaks of; None when the job goes on without it, or it is a messenger.
+        """The process that a node speaks of; None when the job continues without it, or it is a messenger.
 
         Raises:
             FieldError: that node was never asked for such a process.

@@ -106,7 +106,7 @@ class _Visit:
             record.drop(ConnectError(record.name, event.reason))
 
     def _lease_over(self, record: NodeRecord) -> None:
-        record.drop(ConnectError(record.name, f"no word for {self._plan.settings.limits.lease_s:g} s"))
+        record.drop(ConnectError(record.name, f"no message for {self._plan.settings.limits.lease_s:g} s"))
 
 
 def _failed(record: NodeRecord, event: MessageEvent) -> None:

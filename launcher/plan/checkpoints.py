@@ -162,11 +162,11 @@ def together(found: Mapping[int, Sequence[Part]], nodes: Sequence[int]) -> tuple
 
 @dataclass(frozen=True)
 class ResumeChoice:
-    """What pservers are told to go on from.
+    """The checkpoint that pservers resume from.
 
     Attributes:
-        resume: the value of `--resume` for them; empty: as the user gave it.
-        told: a sentence for the user, or empty.
+        resume: the value of `--resume` for the pservers; empty: the user's value.
+        told: a message for the user, or empty.
     """
 
     resume: str = ""
@@ -176,17 +176,17 @@ class ResumeChoice:
 def choose(
     resume: str, found: Mapping[int, Sequence[Part]], nodes: Sequence[int], names: Mapping[int, str]
 ) -> ResumeChoice:
-    """Align `--resume=latest|auto` where the newest checkpoint is not whole on all nodes.
+    """Choose the checkpoint for `--resume=latest|auto` if the newest one is not whole on all nodes.
 
     Args:
-        names: of nodes, for people.
+        names: node names for messages.
     """
     if resume not in ("latest", "auto"):
         return ResumeChoice()
     all_there = together(found, nodes)
     best = newest_whole(all_there)
     if not all_there or best is all_there[0]:
-        return ResumeChoice()  # each server finds it
+        return ResumeChoice()  # each server finds the same one
     newer = all_there[: all_there.index(best)] if best is not None else all_there
     told = "; ".join(_lacking(one, names) for one in newer[:_NEWEST_TOLD])
     if len(newer) > _NEWEST_TOLD:
@@ -201,12 +201,12 @@ def choose(
 
 
 def newest_whole(made: Sequence[Checkpoint]) -> Checkpoint | None:
-    """The checkpoint to resume from, of those that `together` gives."""
+    """Return the newest whole checkpoint of a result of `together`."""
     return next((one for one in made if one.is_whole), None)
 
 
 def shares(one: Checkpoint) -> Mapping[int, tuple[Part, ...]]:
-    """Which parts each node verifies: every file one time, by one of the nodes that see it, evenly."""
+    """Return the parts that each node verifies: each file one time, spread evenly over the nodes that see it."""
     seen: dict[tuple[int, str], list[int]] = {}
     parts: dict[tuple[int, str], Part] = {}
     for node, found in sorted(one.parts.items()):
@@ -242,21 +242,21 @@ def marked(
 
 
 def unreadable(found: Mapping[int, Sequence[Part]], nodes: Sequence[int]) -> tuple[int, ...]:
-    """Nodes without a readable part of any checkpoint, where some node has parts: a server would begin anew there."""
+    """Return the nodes without a readable part if some node has parts: a server would start from scratch there."""
     if not any(found.get(node) for node in nodes):
         return ()
     return tuple(node for node in nodes if all(part.problem for part in found.get(node, ())))
 
 
 def _lacking(one: Checkpoint, names: Mapping[int, str]) -> str:
-    """Why a checkpoint is not whole."""
+    """Return why a checkpoint is not whole."""
     batch = f"batch {one.first.version}"
     damaged = [node for node, parts in one.parts.items() if any(part.problem for part in parts)]
     if damaged:
         return f"{batch} is damaged on {_named(damaged, names)} ({one.problems[0]})"
     if one.without:
         return f"batch {one.first.version} is not on {_named(one.without, names)}"
-    return f"{batch} lacks part {one.missing[0]} of {one.first.servers}"
+    return f"{batch} is missing part {one.missing[0]} of {one.first.servers}"
 
 
 def _named(nodes: Sequence[int], names: Mapping[int, str]) -> str:

@@ -68,9 +68,9 @@ def told_hosts(plan: Plan) -> str:
     sources, file = plan.settings.sources, plan.settings.conf
     conf = shown_path(file) if file is not None else "the defaults (no conf.py)"
     some = f"{len(plan.nodes)} of the " if sources.total > len(plan.nodes) else ""
-    rest = "" if conf == sources.hosts else f", all else of {conf}"
+    rest = "" if conf == sources.hosts else f"; other settings from {conf}"
     remarks = [*sources.remarks, *_unused_resident(plan)]
-    return "\n".join([f"{some}{counted(sources.total, 'node')} of {sources.hosts}{rest}", *remarks])
+    return "\n".join([f"{some}{counted(sources.total, 'node')} from {sources.hosts}{rest}", *remarks])
 
 
 def _unused_resident(plan: Plan) -> Iterator[str]:
@@ -78,7 +78,7 @@ def _unused_resident(plan: Plan) -> Iterator[str]:
     if plan.settings.engines.resident_s and not (
         over_ssh and any(not node.host.is_local for node in plan.nodes)
     ):
-        yield "RESIDENT_S counts for nodes that are logged in to over SSH alone: no agent stays here"
+        yield "RESIDENT_S has no effect here: agents stay only on nodes reached over SSH"
 
 
 def _head(plan: Plan) -> Iterator[str]:

@@ -299,6 +299,6 @@ class Console:
         if self._sink.gone and not self._gone_noted:
             self._gone_noted = True
             show(
-                f"{PROGRAM}: cannot write to the screen any more ({self._sink.gone}); the job goes on",
+                f"{PROGRAM}: cannot write to the screen any more ({self._sink.gone}); the job continues",
                 sys.stderr,
             )

@@ -54,7 +54,7 @@ class View(Protocol):
 
 
 class Drawer:
-    """Draws events on a view. What pservers say in the normal course of things stays in their logs.
+    """Draws events on a view. Normal output of pservers stays in their logs.
 
     Args:
         on_terminal: a burst of lines is cut.

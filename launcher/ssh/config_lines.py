@@ -23,7 +23,7 @@ _TAKEN = """\
 hostname user port proxyjump proxycommand identityfile identitiesonly identityagent certificatefile
 userknownhostsfile globalknownhostsfile hostkeyalias connecttimeout serveraliveinterval"""
 TAKEN = frozenset(_TAKEN.split())
-# Options that make no difference to it.
+# Options without effect on it.
 _WITHOUT_EFFECT = """\
 addkeystoagent addressfamily batchmode bindaddress bindinterface casignaturealgorithms
 challengeresponseauthentication channeltimeout checkhostip ciphers clearallforwardings compression
@@ -65,19 +65,19 @@ class ConfigLine:
 
     @property
     def has_variables(self) -> bool:
-        """Whether a token or a variable stands in it, which only `ssh` itself replaces in an Include."""
+        """Whether it has a token or a variable, which only `ssh` expands in an Include."""
         return "%" in self.rest or "$" in self.rest
 
     def error(self, what: str) -> ConfigError:
-        """An error that names the line."""
+        """Return an error that names the line."""
         return ConfigError(f"{self.path} line {self.number}: {what}")
 
     @functools.cached_property
     def words(self) -> list[str]:
-        """The arguments, without quotes and the comment behind them.
+        """Return the arguments without quotes and trailing comment.
 
         Raises:
-            ConfigError: a quote is not closed.
+            ConfigError: unclosed quote.
         """
         words: list[str] = []
         word, quote, at = "", "", 0
@@ -99,13 +99,13 @@ class ConfigLine:
                 word, is_open = word + character, True
             at += 1
         if quote:
-            raise self.error("a quote is not closed")
+            raise self.error("unclosed quote")
         return [*words, *[word] * is_open]
 
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """A file that `ssh` reads by itself.
+    """A configuration file that `ssh` reads by default.
 
     Attributes:
         folder: where relative names in an Include are searched, in included files too.
@@ -115,7 +115,7 @@ class ConfigFile:
     folder: Path
 
     def included(self, line: ConfigLine) -> list[Path]:
-        """The files that an Include names.
+        """Return the files that an Include names.
 
         Raises:
             ConfigError: its names have variables, or are searched in another folder than its author expects.
@@ -127,7 +127,9 @@ class ConfigFile:
             name = without_tilde(word)
             names = sorted(glob.glob(os.path.join(self.folder, name)))
             if not names and glob.glob(os.path.join(self.path.parent, name)):
-                raise line.error(f"Include {word} is searched in {self.folder}; write an absolute path")
+                raise line.error(
+                    f"Include {word} is resolved relative to {self.folder}; use an absolute path"
+                )
             found += map(Path, names)
         return found
 
@@ -148,7 +150,7 @@ def without_tilde(text: str) -> str:
 
 
 def home() -> Path:
-    """The user's home directory as `ssh` has it, which does not read $HOME."""
+    """Return the home directory that `ssh` uses, which ignores $HOME."""
     try:
         return Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
@@ -156,12 +158,12 @@ def home() -> Path:
 
 
 def is_own(config: Path) -> bool:
-    """Whether SSH_CONFIG names what `ssh` reads by itself."""
+    """Whether SSH_CONFIG is the file that `ssh` reads by default."""
     return config == Path("~/.ssh/config").expanduser()
 
 
 def files(config: Path) -> tuple[ConfigFile, ...]:
-    """The user's configuration and the system's, in the order of their precedence."""
+    """Return the user's and the system's configuration, in order of precedence."""
     user = home() / ".ssh" / "config" if is_own(config) else config.absolute()
     return ConfigFile(user, home() / ".ssh"), ConfigFile(SYSTEM_CONFIG, SYSTEM_CONFIG.parent)
 
@@ -193,7 +195,7 @@ def _lines(path: Path, version: tuple[int, int, int]) -> tuple[ConfigLine, ...]:
 
 
 def all_lines(config: Path) -> list[ConfigLine]:
-    """The lines of all files, whatever section they stand in.
+    """Return the lines of all files, in any section.
 
     Raises:
         OSError: a file cannot be read.
@@ -207,7 +209,7 @@ def _with_included(file: ConfigFile, path: Path, depth: int) -> Iterator[ConfigL
         yield line
         if line.keyword == "include" and not line.has_variables:
             if depth == MAX_DEPTH:
-                raise line.error("files include each other without end")
+                raise line.error("circular Include")
             for included in file.included(line):
                 yield from _with_included(file, included, depth + 1)
 
@@ -223,7 +225,7 @@ def key_lines(given: Sequence[ConfigLine]) -> dict[str, ConfigLine]:
 
 
 def has_effect(given: Sequence[ConfigLine]) -> bool:
-    """Whether any line may make a difference to a login of the default client."""
+    """Whether any line can affect a login of the default client."""
     return any(
         line.keyword not in WITHOUT_EFFECT
         and (line.keyword not in _STRUCTURE or (line.keyword == "include" and line.has_variables))
@@ -232,7 +234,7 @@ def has_effect(given: Sequence[ConfigLine]) -> bool:
 
 
 def digest(config: Path) -> str:
-    """A digest of the content of all files.
+    """Return a digest of the content of all files.
 
     Raises:
         OSError, ConfigError: as `all_lines`.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ssh configuration where no `ssh` is installed: the common part of its language; all else is refused by line.
+"""Reads the ssh configuration if no `ssh` is installed: a common subset; anything else is refused with its line.
 
-Gives what `ssh -G` prints. `Match` knows `all`, `host`, `originalhost`, `user` and `localuser`.
+The result is that of `ssh -G`. `Match` supports `all`, `host`, `originalhost`, `user` and `localuser`.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _ADVICE = "not supported without `ssh`; install OpenSSH's client"
 
 
 def read(config: Path, host: Host, local_user: str, preset: Mapping[str, str]) -> Options:
-    """What the configuration says about a host.
+    """Return the options of the configuration for a host.
 
     Args:
         preset: options that precede it.
 
     Raises:
-        ConfigError: a line is beyond this reader.
+        ConfigError: a line is not supported.
         OSError: a file cannot be read.
     """
     reader = _Reader(host, local_user, preset)
@@ -58,7 +58,7 @@ class _Reader:
         self._local_user = local_user
 
     def read(self, file: ConfigFile, path: Path, is_active: bool, depth: int) -> None:
-        """Take the options of one file; no section of it applies where the Include itself stands in another's."""
+        """Take the options of one file; none applies if its Include is in a section for other hosts."""
         in_section = is_active
         for line in lines(path):
             if line.keyword == "host":
@@ -67,7 +67,7 @@ class _Reader:
                 in_section = self._matches(line) and is_active
             elif line.keyword == "include":
                 if depth == MAX_DEPTH:
-                    raise line.error("files include each other without end")
+                    raise line.error("circular Include")
                 for included in file.included(line):
                     self.read(file, included, in_section, depth + 1)
             elif line.keyword in TAKEN:
@@ -129,11 +129,11 @@ def seconds(text: str) -> int:
     """A time of ssh_config: 90, 1m30s.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it is not a time.
     """
     parts = re.findall(r"([0-9]+)([smhdw]?)", text.lower())
     if "".join(map("".join, parts)) != text.lower() or not parts:
-        raise ValueError(f"{text} is not a time")
+        raise ValueError(f"{text} is not a valid time")
     return sum(int(number) * _SECONDS[unit] for number, unit in parts)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the ssh configuration says about one host, with its tokens and variables expanded."""
+"""The ssh configuration of one host, with tokens and variables expanded."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ class HostConfig:
 
     @property
     def text(self) -> str:
-        """As messages name it."""
+        """Its name in messages."""
         return f"{self.user}@{self.host}:{self.port}"
 
 
 def local_user() -> str:
-    """The name of this process's user as `ssh` has it, which does not read $USER."""
+    """Return the name of this process's user; like `ssh`, ignore $USER."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

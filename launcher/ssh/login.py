@@ -97,7 +97,7 @@ class FabricLogins:
         try:
             return self._routes.to(host)
         except (OSError, ValueError) as error:
-            raise ConnectError(host.text, f"the ssh config cannot be used: {error}.") from error
+            raise ConnectError(host.text, f"cannot use the ssh config: {error}.") from error
 
     def _log_in(
         self, host: Host, hops: tuple[HostConfig, ...], python: str, bootstrap: Bootstrap

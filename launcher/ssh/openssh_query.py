@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ssh -G HOST`: what the installed `ssh` makes of the configuration."""
+"""Runs `ssh -G HOST` to resolve the ssh configuration."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _is_new_enough(path: str) -> bool:
 
 
 def ask(words: Sequence[str], about: str) -> Options:
-    """What `ssh -G` prints: each option in lower case with its values.
+    """Return the output of `ssh -G`: each option in lower case with its values.
 
     Args:
         words: the arguments of `ssh`.
@@ -70,14 +70,14 @@ def ask(words: Sequence[str], about: str) -> Options:
 
 
 def _file_names(printed: str) -> Iterator[str]:
-    """The names of a list, which are printed with blanks between them and without quotes."""
+    """Return the names of a list, printed without quotes and separated by spaces."""
     for name in re.split(r" (?=[/~%$])", printed):
         yield from [name] if name[:1] in "/~%$" else name.split()
 
 
 @contextlib.contextmanager
 def readable(text: str) -> Iterator[str]:
-    """The path of a file with this text, which ends with this process: `ssh` reads it before the login is over."""
+    """Yield the path of a file with this text that exists as long as this process."""
     fd = os.memfd_create("ssh_config")
     try:
         os.write(fd, text.encode("utf-8", "surrogateescape"))
@@ -87,12 +87,12 @@ def readable(text: str) -> Iterator[str]:
 
 
 def not_started(node: str, error: OSError | subprocess.TimeoutExpired) -> ConnectError:
-    """Why `ssh` did not run, or did not end."""
+    """Return the error if `ssh` did not start, or did not finish."""
     if isinstance(error, FileNotFoundError):
         return ConnectError(
             node,
-            'conf.py says SSH_CLIENT = "openssh", and PATH has no program `ssh`.',
-            "Install OpenSSH's client (openssh-client), or leave SSH_CLIENT out.",
+            'SSH_CLIENT is "openssh" in conf.py, but `ssh` is not in PATH.',
+            "Install OpenSSH's client (openssh-client), or remove SSH_CLIENT.",
         )
     if isinstance(error, subprocess.TimeoutExpired):
         return ConnectError(
@@ -100,6 +100,4 @@ def not_started(node: str, error: OSError | subprocess.TimeoutExpired) -> Connec
             f"`ssh -G`, which resolves the ssh config, did not end within {ASK_S:g} s.",
             "See `Match exec` in your ssh config.",
         )
-    return ConnectError(
-        node, f"ssh cannot be run: {error}.", "See `command -v ssh`: the first in PATH is taken."
-    )
+    return ConnectError(node, f"cannot run ssh: {error}.", "Check `command -v ssh`, the first one in PATH.")

@@ -173,9 +173,7 @@ def not_looked_up(node: str, said: bytes) -> ConnectError:
     own = [line.rstrip(".") for line in words.own]
     placed = next((line for line in own if re.search(r" line [0-9]+\b", line)), own[0])
     what = visible(placed if placed == own[0] else f"{placed} ({own[0]})")
-    return ConnectError(
-        node, f"the ssh config cannot be read: {what}.", "Correct it; `ssh -G HOST` reads it."
-    )
+    return ConnectError(node, f"cannot read the ssh config: {what}.", "Correct it; `ssh -G HOST` checks it.")
 
 
 Found = re.Match[str]
@@ -241,7 +239,7 @@ def _open_key(words: Words, attempt: FailedLogin, found: Found) -> Reason:
 
 def _config(words: Words, attempt: FailedLogin, found: Found) -> Reason:
     return Reason(
-        f"the ssh config cannot be read: {found[0].rstrip('.')}.", "Correct it; `ssh -G HOST` reads it."
+        f"the ssh config cannot be read: {found[0].rstrip('.')}.", "Correct it; `ssh -G HOST` checks it."
     )
 
 

@@ -21,7 +21,7 @@ from paramiko.ssh_exception import PasswordRequiredException, SSHException
 from launcher.ssh.host_config import HostConfig
 from launcher.ssh.reasons import OPENSSH
 
-AGENT_S = 30.0  # for the ssh agent to answer: it may ask its user
+AGENT_S = 30.0  # for the ssh agent to answer: it may prompt the user
 _BEGIN, _END = "-----BEGIN OPENSSH PRIVATE KEY-----", "-----END OPENSSH PRIVATE KEY-----"
 _MAGIC = b"openssh-key-v1\0"
 
@@ -42,7 +42,7 @@ class _KeyFile:
 
 
 class KeyRing:
-    """The user's private keys, each file read once, however many nodes it opens; any thread may ask."""
+    """The user's private keys. Each file is read one time; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -71,7 +71,7 @@ class KeyRing:
         raise refused
 
     def _keys(self, hop: HostConfig, agent: _Agent) -> Iterator[paramiko.PKey | SSHException]:
-        """All keys to offer, or why one cannot be used."""
+        """Return all keys to offer, or why one cannot be used."""
         named = []
         for path in hop.keys:
             with self._lock:  # an RSA key takes long to check: once, not once for each thread that waits
@@ -97,7 +97,7 @@ class KeyRing:
 
 
 class _Agent(AgentSSH):  # type: ignore[misc]
-    """The ssh agent at a socket; one that does not answer has no keys."""
+    """The ssh agent at a socket; it has no keys if it does not answer."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -111,11 +111,11 @@ class _Agent(AgentSSH):  # type: ignore[misc]
                 connection.close()
 
     def keys(self) -> tuple[paramiko.PKey, ...]:
-        """The keys that it holds."""
+        """Return its keys."""
         return tuple(self.get_keys())
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._close()
 
 
@@ -136,7 +136,7 @@ def _with_certificates(key: paramiko.PKey, certificates: Iterable[PublicBlob]) -
 
 
 def _certified(certificate: PublicBlob) -> bytes | None:
-    """What a certificate has of the key that it is for; it begins with a nonce."""
+    """Return the public key in a certificate, which starts with a nonce."""
     rest = _fields(certificate.key_blob, 2)
     count = {"ssh-rsa": 2, "ssh-ed25519": 1, "ecdsa-sha2": 2}
     for kind, fields in count.items():
@@ -162,7 +162,7 @@ def _load(path: Path) -> _KeyFile:
         key = paramiko.PKey.from_path(path)
         certificate, key.public_blob = key.public_blob, None
         return _KeyFile(key.asbytes(), key, certificate)
-    except TypeError:  # what the crypto library raises for want of a passphrase
+    except TypeError:  # the crypto library raises this without a passphrase
         return _KeyFile(public, PasswordRequiredException("Private key file is encrypted"))
     except (ValueError, OSError, paramiko.UnknownKeyType) as error:
         return _KeyFile(public, SSHException(_unusable(path, public, error)))
@@ -173,14 +173,14 @@ def _load(path: Path) -> _KeyFile:
 def _unusable(path: Path, public: bytes, error: Exception) -> str:
     if path.suffix == ".pub":
         return (
-            f"{path} is the public half of a key that the ssh agent does not hold; name the private one, "
+            f"{path} is a public key that the ssh agent does not hold; name the private key, "
             f"{path.with_suffix('')}"
         )
     if public[4:].startswith(b"sk-"):
         return f"{path} is a FIDO key, which the default client cannot use; {OPENSSH}"
-    why = error.strerror if isinstance(error, OSError) else f"as `ssh-keygen -yf {path}` shows"
+    why = error.strerror if isinstance(error, OSError) else f"see `ssh-keygen -yf {path}`"
     return (
-        f"{path} is no private key that can be used, {why}; name another one: IdentityFile in your ssh config, "
+        f"cannot use the private key {path}: {why}. Name another one: IdentityFile in your ssh config, "
         "SSH_IDENTITY_FILES or HOST_SETTINGS in conf.py"
     )
 

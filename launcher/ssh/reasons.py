@@ -11,7 +11,7 @@ from launcher.config.settings import SshSettings
 from launcher.errors import ConnectError
 
 ADD_TO_AGENT = "Add it to your ssh agent: ssh-add KEY."
-OPENSSH = 'SSH_CLIENT = "openssh" in conf.py works there'
+OPENSSH = 'Set SSH_CLIENT = "openssh" in conf.py to use your own `ssh`'
 
 
 class Reason(NamedTuple):
@@ -56,7 +56,7 @@ def certified(key: str, place: str) -> Reason:
     """known_hosts has an authority for the host, and no key."""
     return Reason(
         f"its host key {key} is certified by the authority at {place}, which the default client cannot check.",
-        f"{OPENSSH}: your own `ssh` checks host certificates. Or add the key itself to known_hosts.",
+        f"{OPENSSH}, which checks host certificates, or add the key itself to known_hosts.",
     )
 
 
@@ -65,11 +65,12 @@ def changed_key(sent: str, places: str, is_same_type: bool) -> Reason:
     if not is_same_type:
         return Reason(
             f"its host key {sent} is not known; {places} has one of another type.",
-            "Add it by hand if it is right.",
+            "Add it by hand if it is correct.",
         )
     return Reason(
         f"ITS HOST KEY HAS CHANGED: it sent {sent}, which is not the key at {places}.",
-        "Somebody may listen in. If the machine was set up anew, remove that line and accept the new key.",
+        "Someone may be intercepting the connection. If the machine was reinstalled, remove that line and accept the "
+        "new key.",
     )
 
 
@@ -91,7 +92,7 @@ def refused(login: Login, why: str, keys: Iterable[str], hint: str = "") -> Reas
 
 def unresolved(host: str, why: str) -> Reason:
     """The resolver knows no such name."""
-    return Reason(f"the name {host} is not resolved: {why}.", "Check HOSTS and your ssh config.")
+    return Reason(f"cannot resolve {host}: {why}.", "Check HOSTS and your ssh config.")
 
 
 def out_of_reach(target: str, why: str) -> Reason:
@@ -106,7 +107,7 @@ def no_forwarding(target: str, why: str) -> Reason:
     """A jump host can be logged in to, and does not forward connections to nodes."""
     return Reason(
         f"its jump host {target} does not forward connections: {why}.",
-        "See AllowTcpForwarding, PermitOpen and DisableForwarding of sshd there, and its authorized_keys "
+        "Check AllowTcpForwarding, PermitOpen and DisableForwarding of its sshd, and its authorized_keys "
         "(restrict, no-port-forwarding).",
     )
 
@@ -115,7 +116,7 @@ def nothing_in_common(target: str, kind: str, offered: Iterable[str]) -> Reason:
     """The server offers only algorithms that the default client does not support."""
     return Reason(
         f"{target} offers only {kind} that the default client does not support: {', '.join(offered)}.",
-        f"{OPENSSH}: your own `ssh` logs in.",
+        f"{OPENSSH}.",
     )
 
 

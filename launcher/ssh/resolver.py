@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host names to addresses, and addresses to connections, within a time limit."""
+"""Resolves host names and opens connections within a time limit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 
-TRIES = 4  # connections to one server that says nothing, the first of them at once
+TRIES = 4  # attempts for one silent server, the first immediately
 
 
 class NameTimeoutError(TimeoutError):
@@ -20,13 +20,13 @@ class NameTimeoutError(TimeoutError):
 
 
 class SilentError(TimeoutError):
-    """A server accepted the connection and said nothing in time."""
+    """A server accepted the connection and sent nothing in time."""
 
 
 def open_tcp(host: str, port: int, timeout_s: float, greeting: bytes) -> socket.socket:
     """A connection to a server that has answered a greeting; blocks for about `timeout_s`.
 
-    While nothing answers, another connection is begun beside the ones that wait: one may be lost with its packets.
+    While no server answers, further connections are started in parallel, because packets can be lost.
 
     Raises:
         NameTimeoutError: the resolver did not answer.
@@ -71,11 +71,11 @@ class _Race:
 
     @property
     def is_on(self) -> bool:
-        """Whether a connection waits."""
+        """Whether a connection is waiting."""
         return bool(self._waiting)
 
     def late(self) -> OSError:
-        """The error where time is over."""
+        """Return the error for a timeout."""
         return SilentError() if self._greeted else TimeoutError("timed out")
 
     def begin(self, address: str) -> None:
@@ -109,7 +109,7 @@ class _Race:
         return None
 
     def _step(self, connection: socket.socket) -> bool:
-        """Go on with a connection; whether there is an answer."""
+        """Continue with a connection; return whether it has an answer."""
         if connection not in self._greeted:
             connection.send(self._greeting)  # raises the reason where there is no connection
             self._greeted.add(connection)
@@ -120,7 +120,7 @@ class _Race:
                 return True
         except BlockingIOError:
             return False
-        raise ConnectionResetError(errno.ECONNRESET, "closed before the server said anything")
+        raise ConnectionResetError(errno.ECONNRESET, "closed before the server sent anything")
 
 
 def _with_zone(address: str, port: int) -> tuple[str, int] | tuple[str, int, int, int]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The route to a node: the hosts to log in to, one after the other, as HOSTS and the user's ssh config say.
+"""The route to a node: the hosts to log in to, in order, from HOSTS and the user's ssh config.
 
-`ssh -G` resolves each host, where an OpenSSH of 8.0 or newer is installed. It is not started where no configuration
-has a line that makes a difference.
+If OpenSSH 8.0 or newer is installed, `ssh -G` resolves each host. It is not run if no line of the configuration has an
+effect.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST_HOPS = 16
 
 
 class Routes:
-    """Routes to nodes; each host is resolved one time. Any thread may ask."""
+    """Routes to nodes; each host is resolved one time. Thread-safe."""
 
     def __init__(self, settings: SshSettings) -> None:
         self._settings = settings
@@ -46,9 +46,7 @@ class Routes:
         while hops[0].jump:
             *before, last = hops[0].jump.split(",")
             if len(hops) > MOST_HOPS:
-                raise ConnectError(
-                    node.text, f"its jump hosts lead to each other without end: {hops[0].text}."
-                )
+                raise ConnectError(node.text, f"its jump hosts form a loop: {hops[0].text}.")
             way = f"ProxyJump={','.join(before)}" if before else ""
             hops.insert(0, self._resolved(parse_host(last), node, way))
         for at, hop in enumerate(hops):

@@ -128,13 +128,13 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
         super()._parse_channel_open_failure(m)
 
     def get_exception(self) -> Exception | None:
-        """The reason why this thread's channel was not opened, or else why the connection ended."""
+        """Return why the channel of this thread was not opened, or else why the connection ended."""
         refused = self._refused.pop(getattr(self._opening, "number", -1), None)
         error: Exception | None = refused or super().get_exception()
         return error
 
     def kill(self, channel: paramiko.Channel) -> None:
-        """Ask the server to kill the command of a channel; one may refuse, as OpenSSH does for root's."""
+        """Ask the server to kill the command of a channel; OpenSSH refuses for root."""
         request = paramiko.Message()
         request.add_byte(cMSG_CHANNEL_REQUEST)
         request.add_int(channel.remote_chanid)
@@ -144,7 +144,7 @@ class QuietTransport(paramiko.Transport):  # type: ignore[misc]
         self._send_user_message(request)
 
     def _parse_kex_init(self, m: paramiko.Message) -> None:
-        """Name what the server offers where the library supports none of it."""
+        """Raise an error that names the algorithms of the server if the library supports none of them."""
         offer = paramiko.Message(m.asbytes())
         offer.packet.seek(m.packet.tell())
         offered = self._really_parse_kex_init(offer)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads JSON that another process wrote: a state file, a message, an answer of a server.
 
-Whatever it returns can be compared, printed and written again: a whole number of more than 64 bits is read as a float,
-which may be infinite, and what is nested deeper than DEPTH is a ValueError.
+The result can always be compared, printed and written again: integers of more than 64 bits become floats, which may be
+infinite, and nesting deeper than DEPTH raises ValueError.
 `agent.link.checked_json` is the same on nodes.
 """
 
@@ -16,7 +16,7 @@ _DIGITS = 20  # of a number of 64 bits, its sign included
 
 
 def loads(data: bytes | str) -> Any:
-    """The value of a JSON text.
+    """Return the value of a JSON text.
 
     Raises:
         ValueError: it is not JSON, or is nested too deeply.
@@ -32,10 +32,10 @@ def loads(data: bytes | str) -> Any:
 
 
 def as_object(data: bytes | str) -> dict[str, Any]:
-    """The JSON object of a text.
+    """Return the JSON object of a text.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it is not a JSON object.
     """
     value = loads(data)
     if not isinstance(value, dict):

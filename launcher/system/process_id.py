@@ -59,7 +59,7 @@ def from_json(fields: Mapping[str, Any]) -> ProcessId:
     """
     pid, start = fields["pid"], fields["start"]
     if type(pid) is not int or type(start) is not int:
-        raise ValueError(f"expected a process, got pid {pid!r:.80}, start {start!r:.80}")
+        raise ValueError(f"expected a process id and start time, got pid {pid!r:.80}, start {start!r:.80}")
     return ProcessId(str(fields["host"]), pid, start, str(fields.get("boot_id") or ""))
 
 

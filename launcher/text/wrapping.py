@@ -183,7 +183,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], red: AbstractSe
 
 
 def fitting(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int]:
-    """The columns of a table for which the screen is wide enough: the first two, and the next ones that still fit."""
+    """Return the columns that fit the screen: the first two, then each further one that still fits."""
     room = width - 2
     chosen = []
     for column, header in enumerate(headers):
@@ -197,10 +197,12 @@ def fitting(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int) -
 def fitted_table(
     headers: Sequence[str], rows: Sequence[Sequence[str]], red: AbstractSet[int], width: int
 ) -> tuple[list[str], list[str]]:
-    """A table as wide as the screen, whose first column names the rows; what is alike in all of them is said once.
+    """Draw a table that fits the screen; list a column below it when all rows have the same value.
+
+    The first column names the rows.
 
     Returns:
-        The lines of the table, and those below it: what is alike, and what did not fit.
+        The lines of the table, and the lines below it: columns with one value, and columns that did not fit.
     """
     found = {column: {row[column] for row in rows if row[column]} for column in range(len(headers))}
     alike = [column for column in found if column > 1 and len(rows) > 1 and len(found[column]) == 1]
@@ -210,7 +212,7 @@ def fitted_table(
         for at in fitting([headers[c] for c in kept], [[row[c] for c in kept] for row in rows], width)
     ]
     below = (
-        [f"alike: {'; '.join(f'{headers[column]} {min(found[column])}' for column in alike)}"]
+        [f"same on all: {'; '.join(f'{headers[column]} {min(found[column])}' for column in alike)}"]
         if alike
         else []
     )

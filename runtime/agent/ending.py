@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends one job on this node in the place of its agent: for somebody who is not its launcher, or for a launcher that
-has logged in again.
+"""Ends one job on this node instead of its agent: for another process than its launcher, or for a launcher that has
+logged in again.
 
-The job's own agent is told to stop, and it stops its job by itself; then what it left is stopped, as far as it is the
-job's for sure. Nothing else is ever signalled.
+The job's own agent gets TERM and stops the job. Then the remaining processes that certainly belong to the job are
+stopped. No other process is signalled.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from agent.processes.process_tree import Found
 from agent.processes.stopper import Scope, Stop
 from agent.registry import Known
 
-AGENT_S = 12.0  # what an agent may take to stop its job and leave
+AGENT_S = 12.0  # for an agent to stop its job and exit
 LOOK_S = 0.1
 UNSEEN = (
-    "its agent was killed there, and no control group could be made for its processes: "
-    "what cleared its environment and left the job's directory may be left, and cannot be told from others"
+    "its agent was killed and the job had no control group: processes that cleared their environment and left the "
+    "job's directory may still run and cannot be identified"
 )
-DOUBTFUL = "pid %d (%s) works in the job's directory and may be left of it, or yours: it is not touched"
+DOUBTFUL = "pid %d (%s) is in the job's directory; it may belong to the job or to you, so it was not stopped"
 
 
 class End:
-    """One ending under way.
+    """Ends one job on this node.
 
     Args:
-        marks: what the environment of the job's processes holds, the job's id for one.
-        agent_s: what the job's agent may take beyond the grace.
+        marks: environment variables that mark the job's processes, such as the job's id.
+        agent_s: time for the job's agent to exit, beyond the grace.
         done: called once with a sentence a record, with the processes that are left, and with a sentence on what may be
             left, or nothing.
     """
@@ -61,13 +61,13 @@ class End:
         )
         self._asked = [known for known in records if self._ask(known)]
         if not records:
-            self._told.append("no record of the job here")
+            self._told.append("no record of the job on this node")
         self._wait()
 
     def _ask(self, known: Known) -> bool:
-        """Have the agent's processes stop the job; False where it has none that could."""
+        """Ask the agent to stop the job; return False if no agent is running."""
         if known.agent is None:
-            self._told.append("its agent is gone")
+            self._told.append("its agent has exited")
             return False
         try:
             process_tree.send(known.agent, signal.SIGTERM)
@@ -83,13 +83,13 @@ class End:
         if alive and time.monotonic() < self._deadline:
             self._loop.after(LOOK_S, self._wait)
             return
-        self._told += ["its agent (pid %d) does not end" % one.pid for one in alive]
+        self._told += ["its agent (pid %d) did not exit" % one.pid for one in alive]
         if self._asked and not alive:
             self._told.append("its agent stopped it")
         Stop(self._loop, Scope(self._marks, set, more=self._find), self._grace_s, self._stopped)
 
     def _find(self) -> List[Found]:
-        """What the environment does not tell: the agents' own processes, and what they left."""
+        """Return unmarked processes: the agents' own, and processes that the agents left."""
         found = {
             one.pid: one for of in self._traces for one in leftovers.search(of)[0] + leftovers.agents(of)
         }

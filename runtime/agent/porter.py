@@ -44,10 +44,12 @@ def main() -> int:
         if connection is None:
             tried = ", ".join("%s (%s)" % fault for fault in faults.items())
             what = "rank %s could not reach the launcher at %s" % (rank, tried)
-            sys.stderr.write("paddle: %s\n" % ("the launcher is gone" if was_reached else what))
+            sys.stderr.write("paddle: %s\n" % ("the launcher has exited" if was_reached else what))
             return ALONE
         was_reached = True
-        given["addresses"] = [connection.getpeername()[:2]]  # the others lead nowhere, or elsewhere
+        given["addresses"] = [
+            connection.getpeername()[:2]
+        ]  # the other addresses are unreachable or reach another machine
         try:
             connection.sendall(json.dumps(word).encode() + b"\n")
             connection.settimeout(None)  # keepalive finds out when nobody is there any more
@@ -83,11 +85,11 @@ def call(
     refused_s: float,
     faults: "dict[str, str]",
 ) -> "ssl.SSLSocket | None":
-    """Connect to the first address that answers; None when all refuse, or nobody has answered, for long.
+    """Connect to the first address that answers; return None after all have refused or not answered for long.
 
-    `faults` gets by address why it could not be reached.
+    `faults` gets the error by address.
     """
-    first = heard = time.monotonic()  # `heard`: when somebody did something else than refuse
+    first = heard = time.monotonic()  # `heard`: last time that an address did not refuse
     while True:
         connection = connect(addresses, context, faults)
         if connection is not None:
@@ -103,7 +105,7 @@ def call(
 def connect(
     addresses: "list[tuple[str, int]]", context: ssl.SSLContext, faults: "dict[str, str]"
 ) -> "ssl.SSLSocket | None":
-    """Try all addresses, each a moment after the one before it; the first launcher that proves itself counts."""
+    """Try all addresses with a short delay between them; return the first authenticated launcher."""
     todo = list(addresses)
     waiting: "dict[int, tuple[socket.socket, str]]" = {}
     poll = select.poll()
@@ -137,7 +139,7 @@ def connect(
 
 
 def begun(host: str, port: int) -> socket.socket:
-    """A socket whose connection is on its way."""
+    """Return a socket that is connecting."""
     family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     raw = socket.socket(family, kind)
     raw.setblocking(False)
@@ -151,7 +153,7 @@ def begun(host: str, port: int) -> socket.socket:
 def greeted(
     raw: socket.socket, context: ssl.SSLContext, shown: str, faults: "dict[str, str]"
 ) -> "ssl.SSLSocket | None":
-    """The launcher's connection, if it is there and is the launcher's."""
+    """Return a connection to the launcher, or None if another program or nothing answers."""
     try:
         code = raw.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
@@ -160,7 +162,7 @@ def greeted(
         keep_alive(raw)
         return context.wrap_socket(raw)
     except ssl.SSLError:
-        faults[shown] = "another program answers"
+        faults[shown] = "another program is listening there"
     except OSError as error:
         faults[shown] = error.strerror or str(error)
     raw.close()

@@ -130,10 +130,10 @@ class Registry:
 
 
 class Known(NamedTuple):
-    """A job's record as it lies on the disk.
+    """A job's record on disk.
 
     Attributes:
-        agent: the job's agent if it lives.
+        agent: the job's agent if it is running.
         traces: where to search for what it left in this boot; nothing in a listing.
     """
 

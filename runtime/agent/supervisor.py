@@ -172,7 +172,7 @@ class Supervisor:
             self._handle(message)
 
     def _connection_ended(self) -> None:
-        """Nobody is at the other end any more: who may come back is waited for, while the job goes on."""
+        """Nobody is at the other end any more: who may come back is waited for, while the job continues."""
         if not self._connected:
             return
         self._connected = False
@@ -314,7 +314,7 @@ class Supervisor:
         Stop(self._loop, scope, grace_s, done)
 
     def _drain(self, deadline: float) -> None:
-        """Send what was written until now, and leave when the launcher has compared all of it."""
+        """Send everything written so far, and exit after the launcher has compared it."""
         if self._tailer is not None:
             self._tailer.finish()
         verified = self._tailer is None or self._tailer.sender.is_verified
@@ -386,7 +386,7 @@ class Supervisor:
 
     def _need_tailer(self) -> Tailer:
         if self._tailer is None:
-            raise ValueError("commit comes first: nothing is collected")
+            raise ValueError("nothing is collected before `commit`")
         return self._tailer
 
     def _need_trees(self) -> Trees:

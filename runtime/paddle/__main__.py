@@ -32,16 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _COMMANDS[command](rest)
     if command in _NOT_YET:
         sys.stderr.write(
-            f"paddle: the command {command!r} ({_NOT_YET[command]}) is known and not available yet; a script that "
-            "trains with paddle.v2 or paddle.fluid starts as `python train.py`\n"
+            f"paddle: the command {command!r} ({_NOT_YET[command]}) is not available yet. To train with "
+            "paddle.v2 or paddle.fluid, run a script: `python train.py`\n"
         )
         return 1
     _say(_USAGE)
     if command == "--help":
         return 0
-    sys.stderr.write(
-        f"paddle: there is no command {command!r}; a training script starts as `python train.py`\n"
-    )
+    sys.stderr.write(f"paddle: unknown command {command!r}; run a training script with `python train.py`\n")
     return 1
 
 
@@ -93,11 +91,11 @@ _COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = MappingProxyType(
 # commands of the original -> what they do
 _NOT_YET: Mapping[str, str] = MappingProxyType(
     {
-        "train": "trains by a configuration file",
+        "train": "trains from a configuration file",
         "merge_model": "puts a configuration and its parameters into one file",
-        "dump_config": "prints a configuration file as a message",
+        "dump_config": "prints a parsed configuration file",
         "make_diagram": "draws a configuration file",
-        "usage": "counts the users of the original",
+        "usage": "reports usage statistics",
     }
 )
 

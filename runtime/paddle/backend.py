@@ -60,23 +60,19 @@ class Device:
         return _cupy() if self.is_gpu else np
 
     def check(self) -> None:
-        """Make sure that this device is here.
+        """Check that this device is available.
 
         Raises:
-            DeviceError: it is not; the message says what is missing.
+            DeviceError: it is not available; the message says why.
         """
         if not self.is_gpu:
             return
         try:
             count = int(self.module().cuda.runtime.getDeviceCount())
         except (RuntimeError, OSError) as error:  # no driver, no library
-            raise DeviceError(
-                f"a GPU was asked for, and the GPUs of this machine cannot be used: {error}"
-            ) from error
+            raise DeviceError(f"cannot use the GPUs of this machine: {error}") from error
         if self.index >= count:
-            raise DeviceError(
-                f"{self.name} was asked for, and this machine has {count} GPUs; they count from 0"
-            )
+            raise DeviceError(f"no GPU for {self.name}: this machine has {count} GPUs, counted from 0")
 
     def active(self) -> AbstractContextManager[object]:
         """Return a context in which new arrays land on this device."""

@@ -57,7 +57,7 @@ class CheckpointError(PaddleError):
 
 
 class NotAvailableError(PaddleError, NotImplementedError):
-    """The original has it, this runtime does not."""
+    """A feature of the original that this runtime does not have."""
 
 
 class MissingNameError(PaddleError, AttributeError):

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which other users can replace files below a path: judged by owner, mode and access lists of each directory.
+"""Finds other users who can replace files below a path, by owner, mode and access lists of each directory.
 
-A user who owns a directory, or can write to it, can rename what it holds and put his own files there, however well
-those are protected. The walk opens each directory by descriptor from the root and follows links itself, so that the
+A user who owns a directory, or can write to it, can replace its files, however well these are protected. The walk
+opens each directory by descriptor from the root and follows links itself, so that the
 directories judged are the directories used.
 
 POSIX access lists are read where the group may write, since the mode shows their mask, which limits all named
-entries. A default list counts for what is created next, thus on the last directory that exists. Modes do not show
+entries. A default list applies to new files, thus on the last existing directory. Modes do not show
 named entries of NFSv4 lists, so these are read on every directory; deny entries are ignored.
 
 runtime/agent/files/ownership.py and runtime/paddle/ownership.py have the same text: neither package can import the
@@ -22,7 +22,7 @@ import struct
 from typing import Callable, List, Optional, Tuple
 
 _MAX_LINKS = 40
-_ADVICE = "name a directory of your own, below one that only you or root can write"
+_ADVICE = "use a directory of your own, in one that only you or root can write"
 
 _ACCESS, _DEFAULT, _NFS4 = "system.posix_acl_access", "system.posix_acl_default", "system.nfs4_acl"
 _NO_LIST = (errno.ENODATA, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
@@ -44,8 +44,8 @@ def problem(path: str, may_be_roots: bool = False) -> str:
     """Return how other users could replace files below `path` and what to do about it; empty if they cannot.
 
     Directories above must belong to this user or to root and be closed to others, or be sticky; links must belong
-    to either; `path` itself must be closed, and belong to this user or, with `may_be_roots`, to root. What does not
-    exist yet is not judged.
+    to either; `path` itself must be closed, and belong to this user or, with `may_be_roots`, to root. Missing
+    directories are not checked.
 
     Raises:
         OSError: a directory cannot be examined.
@@ -71,13 +71,13 @@ def problem(path: str, may_be_roots: bool = False) -> str:
             if links > _MAX_LINKS:
                 return "%s: too many links" % path
             if not _trusted(status):
-                return "%s/%s is a link of uid %d; %s" % (at, name, status.st_uid, _ADVICE)
+                return "%s/%s is a link that belongs to uid %d; %s" % (at, name, status.st_uid, _ADVICE)
             target = os.readlink(name, dir_fd=fd)
             todo += _parts(target)
             if target.startswith("/"):
                 os.close(fd)
                 fd, at = os.open("/", os.O_PATH | os.O_CLOEXEC), "/"
-        return found or _text(at, "what is created in %s can", _inherited_writer(fd))
+        return found or _text(at, "new files in %s can", _inherited_writer(fd))
     finally:
         os.close(fd)
 
@@ -88,7 +88,7 @@ def is_closed(fd: int) -> bool:
 
 
 def _parts(path: str) -> List[str]:
-    """Components, the last one first; `..` stays, for it means something else behind a link."""
+    """Return the components, last first; `..` is kept, because its meaning changes after a link."""
     return [part for part in reversed(path.split("/")) if part not in ("", ".")]
 
 
@@ -109,7 +109,7 @@ def _text(path: str, what: str, found: Tuple[str, str]) -> str:
 
 
 def _writer(fd: int) -> Tuple[str, str]:
-    """Another user or group that can write, and the command that prevents it; empty texts if there is none."""
+    """Return another user or group that can write, and the command that prevents it; empty strings if there is none."""
     status = os.fstat(fd)
     writers: List[Writer] = [(_OTHER, "")] if status.st_mode & stat.S_IWOTH else []
     try:
@@ -125,7 +125,7 @@ def _writer(fd: int) -> Tuple[str, str]:
 
 
 def _inherited_writer(fd: int) -> Tuple[str, str]:
-    """As `_writer`, of what this user would create in a directory; without a default list its umask decides."""
+    """Like `_writer`, for new files of this user in a directory; without a default list the umask applies."""
     status = os.fstat(fd)
     gid = status.st_gid if status.st_mode & stat.S_ISGID else os.getegid()
     try:
@@ -139,13 +139,13 @@ def _inherited_writer(fd: int) -> Tuple[str, str]:
 
 
 def _list(fd: int, name: str, parse: Callable[[bytes], List[Writer]]) -> Optional[List[Writer]]:
-    """Writers that an access list names, None where there is none.
+    """Return the writers in an access list, None without a list.
 
     Raises:
         ValueError: it cannot be read or understood.
     """
     try:
-        data = os.getxattr("/proc/self/fd/%d" % fd, name)  # descriptors of O_PATH cannot be asked themselves
+        data = os.getxattr("/proc/self/fd/%d" % fd, name)  # O_PATH descriptors do not support this call
     except OSError as error:
         if error.errno in _NO_LIST:
             return None
@@ -182,7 +182,7 @@ def posix_writers(data: bytes) -> List[Writer]:
 
 
 def nfs4_writers(data: bytes, inherited: bool = False) -> List[Writer]:
-    """Entries of an NFSv4 list, in XDR, that let somebody change a directory, or what is created in it.
+    """Return the entries of an NFSv4 list, in XDR, that allow changes of a directory, or of new files in it.
 
     Raises:
         ValueError: it does not have this form.
@@ -218,7 +218,7 @@ def _first_other(writers: List[Writer], gid: int) -> str:
         own = pwd.getpwuid(os.geteuid())
         users.add(own.pw_name)
         group = grp.getgrgid(own.pw_gid)
-        # many systems make a group for each user, of his name and with no other member
+        # many systems create a group per user, with the same name and no other member
         if group.gr_name == own.pw_name and not set(group.gr_mem) - {own.pw_name}:
             groups = {str(group.gr_gid), group.gr_name}
     except KeyError:

@@ -76,7 +76,7 @@ def test_a_disk_that_stalls_for_longer_than_the_job_and_its_end_loses_nothing(
     code = launch.wait(120)
     stall.join()
     assert code == 0, launch.output
-    assert "no word for" not in launch.output
+    assert "no message for" not in launch.output
     for node in range(2):
         (job_dir,) = (tmp_path / f"nodes/node_{node}").glob("JOB*")
         collected = (workspace / f"log/node_{node}/train.log").read_bytes()

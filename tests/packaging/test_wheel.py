@@ -88,7 +88,7 @@ def test_an_installed_launcher_trains_what_init_wrote(paddle_cluster: Path, tmp_
     for piece in (tmp_path / "demo" / "ws").glob("t*.txt-*"):
         piece.write_text("".join(piece.read_text().splitlines(keepends=True)[:LINES]))
     output = run(paddle_cluster, "run", "-p", "demo/ws", "--num_passes=1", cwd=tmp_path)
-    assert output.splitlines()[0] == "3 nodes of demo/conf.py"
+    assert output.splitlines()[0] == "3 nodes from demo/conf.py"
     assert len(re.findall(r"^\[trainer \d local-\d\] Pass 0, Train cost [\d.]+", output, re.MULTILINE)) == 3
     assert (tmp_path / "demo/ws/output/pass-00000/params.tar.gz").is_file()
     others = "in use by pid"  # what another job's process is called is nobody's slip
@@ -124,12 +124,12 @@ def test_conf_py_beside_the_workspace_counts_before_the_one_here(
     assert missing.startswith("paddle-cluster: conf.py: no such file")
     assert "`paddle-cluster init DIR`" in missing
     (tmp_path / "demo/conf.py").write_text("HOSTS = ['beside']\n")
-    assert "1 node of demo/conf.py" in run(*job, cwd=tmp_path)
+    assert "1 node from demo/conf.py" in run(*job, cwd=tmp_path)
     from_within = run(paddle_cluster, "-p", ".", "--dry_run", cwd=tmp_path / "demo/ws")
-    assert f"1 node of {tmp_path / 'demo/conf.py'}" in from_within
+    assert f"1 node from {tmp_path / 'demo/conf.py'}" in from_within
     (tmp_path / "conf.py").write_text("HOSTS = ['here', 'there']\n")
-    assert "1 node of demo/conf.py" in run(*job, cwd=tmp_path)
-    assert "2 nodes of conf.py" in run(paddle_cluster, "-j", "ws", "--dry_run", cwd=tmp_path)
+    assert "1 node from demo/conf.py" in run(*job, cwd=tmp_path)
+    assert "2 nodes from conf.py" in run(paddle_cluster, "-j", "ws", "--dry_run", cwd=tmp_path)
 
 
 def test_what_is_told_names_the_command_that_was_called(paddle_cluster: Path, tmp_path: Path) -> None:

@@ -26,21 +26,21 @@ from launcher.system.state_dir import SCREEN_FILE, places
 USAGE = f"""\
 {PROGRAM} attach [JOB] [--lines=N] [--json]
 
-The screen of a running job, as if it ran here: its last N lines (40), then what
-comes. JOB is an id or a beginning or end of one; without it the newest job that
-runs, or the newest of all.
+Follow a running job: its last N lines (default 40), then live output. JOB is an
+id, or the beginning or end of one; default: the newest running job, or else the
+newest job.
 
-  --json   what happens as lines of JSON, one an event, as a job's --json
+  --json   print events as JSON, one per line, as `run --json` does
 
-Ctrl+C stops the job, twice: at once. Ctrl+\\ or closing the terminal lets go of
-it. Exit: that of the job when it ended, 0 when it was let go, 5 when its
-launcher is gone.
+Ctrl+C stops the job, a second Ctrl+C immediately. Ctrl+\\ or closing the
+terminal detaches. Exit: that of the job when it ended, 0 when detached, 5 when
+its launcher is no longer running.
 """
 LINES = 40
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Look at a job until it ends; its exit code then, 0 when let go, 5 when its launcher is gone."""
+    """Follow a job until it ends; return its exit code, 0 when detached, 5 when its launcher is not running."""
     given = command_arguments.read("attach", argv, switches=("--json",), values=("--lines",))
     as_json = "--json" in given.switches
     lines = command_arguments.whole_number("attach", given, "--lines", LINES)
@@ -76,7 +76,7 @@ def _part(job: KnownJob, farewell: Farewell, stream: TextIO | None) -> ExitCode:
         if again.ended:  # it closed the connection before we had read the end
             return as_exit_code(again.exit_code or 0)
         show(
-            "\n".join([f"{PROGRAM}: the job's launcher is gone", *status_text.detail(again, time.time())]),
+            "\n".join([f"{PROGRAM}: the job's launcher has exited", *status_text.detail(again, time.time())]),
             sys.stderr,
         )
         return ExitCode.LOST

@@ -97,7 +97,7 @@ def _where(given: Given) -> tuple[tuple[NodeEntry, ...], SshSettings, str, str]:
 def _of_pservers(found: Found, folder: str, job_id: str, labels: Mapping[int, str]) -> list[str]:
     of_job = f" (job {job_id})" if job_id else ""
     if not folder:
-        return [f"the job{of_job} was given no --checkpoint_dir: its pservers wrote no checkpoint"]
+        return [f"the job{of_job} had no --checkpoint_dir: its pservers wrote no checkpoint"]
     where = f"{folder} on {counted(len(labels), 'node')}{of_job}"
     if not found.pservers:
         return [f"no checkpoint in {where}"]
@@ -112,8 +112,8 @@ def _of_pservers(found: Found, folder: str, job_id: str, labels: Mapping[int, st
         )
         lines += [f"      {problem}" for problem in one.problems[:1]]
     if best is None:
-        return [*lines, "none of them is whole: --resume=latest would end with an error"]
-    return [*lines, f"> --resume=latest goes on from batch {best.first.version}"]
+        return [*lines, "none is complete: --resume=latest would fail"]
+    return [*lines, f"> --resume=latest continues from batch {best.first.version}"]
 
 
 def _completeness(one: Checkpoint, labels: Mapping[int, str]) -> str:
@@ -136,7 +136,7 @@ def _of_scripts(found: Found, labels: Mapping[int, str]) -> list[str]:
         changed = max(one.changed_at for one in by_node.values())
         size = sum(one.nbytes for one in by_node.values())
         lines.append(f"  {_moment(changed)}  {size_text(size):>8}  {name}: {_filled(by_node, labels)}")
-    return [*lines, "--keep_as=NAME goes on with one of them"]
+    return [*lines, "--keep_as=NAME continues with one of them"]
 
 
 def _filled(by_node: Mapping[int, Filled], labels: Mapping[int, str]) -> str:

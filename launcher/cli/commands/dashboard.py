@@ -49,7 +49,8 @@ def run(argv: Sequence[str]) -> ExitCode:
     try:
         show(f"{server.address}{'?' + urlencode({'job': job.job_id}) if job else ''}")
         show(
-            "this address is for you alone: who has it sees your jobs and can stop them; Ctrl+C ends the page, no job"
+            "keep this address private: anyone who has it can see and stop your jobs; "
+            "Ctrl+C closes the page, not the jobs"
         )
         server.serve_forever(poll_interval=1.0)
     finally:

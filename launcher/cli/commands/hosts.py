@@ -28,11 +28,11 @@ USAGE = f"""\
       [--engine=ENGINE] [--mode=v2|fluid|collective] [--nproc_per_node=N]
       [--json]
 
-Prints the nodes that a job with these options would have: the number of each,
-how it is logged in to by conf.py and your SSH configuration, what runs there,
-its Python and its directory, and which line says so. Connects to nothing.
+Prints the nodes that a job with these options would use: number, login, roles,
+Python and directory of each, and where each value comes from (conf.py, your SSH
+configuration, an option). Connects to nothing.
 
-  --json   as data
+  --json   print JSON
 """
 HEADERS = (
     "node",

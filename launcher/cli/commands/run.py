@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py run`, or no word at all: a job. Options alone, --dry_run and mistakes need no network and no package."""
+"""`paddle.py run`, or no command: run a job. Options alone, --dry_run and mistakes need no network and no package."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ Runs a script on all nodes of conf.py.
   -j, --job_workspace=DIR         run DIR, which is on the nodes already
   --dry_run             show every process of the job; connect to nothing
   --conf=FILE           the cluster ({_CONF})
-  --hosts=HOST[,HOST]   other hosts: user@a,b:2222, or --hostfile=FILE
+  --hosts=HOST[,HOST]   hosts to use: user@a,b:2222, or --hostfile=FILE
   --engine=ENGINE       ssh (default), openmpi; slurm, kubernetes: --nnodes=N
   --entry=FILE          what runs: train.py (default), ./run.sh, -mpkg.module
-  --mode=MODE           v2 (default), fluid; collective: any script at all
-  --nproc_per_node=N    so many trainers on each node (default: 1)
+  --mode=MODE           v2 (default), fluid; collective: any script
+  --nproc_per_node=N    trainers per node (default: 1)
   --env=NAME[=VALUE]    a variable for every process; --env_file=FILE: many
-  --max_restarts=N      start a process that failed again, up to N times
-  --detach              let the job go on by itself; attach brings it back
+  --max_restarts=N      restart a failed process up to N times
+  --detach              run in the background; attach shows it again
   -h, --help            this text; --version: the version
 
-All other arguments reach the trainers as they are, those after a lone -- even
-unread; flags of paddle.init become PADDLE_INIT_<NAME> too.
+All other arguments reach the trainers unchanged; everything after -- is passed
+through. Flags of paddle.init are also set as PADDLE_INIT_<NAME>.
 
 More: {PROGRAM} help command-line (every option, exit codes),
 help configuration (conf.py), help any-script (PyTorch, ...), help: all pages.
@@ -52,7 +52,7 @@ help configuration (conf.py), help any-script (PyTorch, ...), help: all pages.
 
 HELP = f"""\
 usage: {COMMAND} (-p DIR | -j DIR) [options] [--flag=value ...] [-- ...]
-{textwrap.fill("words: " + ", ".join(COMMANDS), 80, subsequent_indent="       ")}
+{textwrap.fill("commands: " + ", ".join(COMMANDS), 80, subsequent_indent="          ")}
 
 {_HELP}"""
 _REST = ", ".join(

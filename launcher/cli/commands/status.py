@@ -76,7 +76,7 @@ def _show_all(jobs: list[KnownJob], where: StatePlaces) -> None:
 
 
 def _tell_unreadable(where: StatePlaces) -> None:
-    """What is left aside is told beside the answer, which programs may read."""
+    """Report skipped jobs on standard error, so that programs can read the answer."""
     for problem in known_jobs.unreadable(where)[:SHOWN]:
         show(f"{PROGRAM}: {problem}", sys.stderr)
 

@@ -38,15 +38,15 @@ or a beginning or end of one; it may be left out where one job runs.
   --conf=FILE   the nodes are those of this conf.py; --hosts,
                 --hostfile: these
 
-Exit: 0 when nothing of it is left, 7 when something is or a node could not be
-asked, 5 when its launcher does not answer.
+Exit: 0 when all its processes have exited, 7 when some have not or a node could
+not be asked, 5 when its launcher does not answer.
 """
 SILENT_S = 30.0  # the launcher says something every few seconds
 TURN_S = 0.5
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """End a job and wait for its end; 0 when nothing of it is left, 7 when something is."""
+    """End a job and wait for it; return 0 when all its processes have exited, 7 when some have not."""
     given = command_arguments.read(
         "stop", argv, switches=("--force", "--nodes"), values=("--conf", "--hosts", "--hostfile")
     )
@@ -72,12 +72,12 @@ def run(argv: Sequence[str]) -> ExitCode:
             raise ControlLost(
                 f"{job.job_id}: {lost}\nto end it on its nodes: {PROGRAM} stop --nodes {job.job_id}"
             ) from lost
-        show(f"{job.job_id}: its launcher is gone; asking its nodes to end it")
+        show(f"{job.job_id}: its launcher has exited; asking its nodes to end the job")
         return _end_there(job.job_id, job.record.nodes, job.record.login)
 
 
 def _tell_over(job: KnownJob) -> ExitCode:
-    show(f"{job.job_id} is over already: {job.describe()}")
+    show(f"{job.job_id} has already ended: {job.describe()}")
     return ExitCode.DONE
 
 
@@ -95,13 +95,13 @@ def _only_running(where: StatePlaces) -> KnownJob:
 
 def _stop_by_launcher(job: KnownJob, force: bool) -> ExitCode:
     if not job.record.socket:
-        raise ControlLost(f"{job.job_id} could make no socket to be asked through")
+        raise ControlLost(f"{job.job_id} could not create its control socket")
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
     client, _ = connect(Path(job.record.socket), events)
     try:
         client.send("attach", lines=0)
         client.send("stop", signal="SIGTERM", force=force, by=attached.me("stop"))
-        show(f"asked {job.job_id} to stop; waiting for its end (Ctrl+C here only stops the waiting)")
+        show(f"asked {job.job_id} to stop; waiting for its end (Ctrl+C stops waiting, not the job)")
         return _wait(job, client, events)
     finally:
         client.close()
@@ -122,7 +122,7 @@ def _wait(job: KnownJob, client: ControlClient, events: queue.SimpleQueue[Any]) 
             if again is not None and again.ended:
                 left = tuple(map(str, again.status.get("left") or ()))
                 return _tell_end(job.job_id, again.exit_code or 0, left)
-            raise ControlLost(f"its launcher is gone: {event.reason}")
+            raise ControlLost(f"its launcher has exited: {event.reason}")
         if isinstance(event, Frame) and event.kind == "end":
             code, left, _ = end_of(event)
             return _tell_end(job.job_id, code, left)
@@ -161,7 +161,7 @@ def _end_there(job_id: str, nodes: Sequence[NodeEntry], login: SshSettings) -> E
             show(f"! {ending.node.name}: could not be asked: {ending.error}")
             continue
         told = "; ".join(ending.told)
-        show(f"  {ending.node.name}: {told or 'nothing of it was there'}")
+        show(f"  {ending.node.name}: {told or 'no process of the job was found'}")
         for pid, command in ending.left:
             show(f"! NOT CLEANED on {ending.node.name}: pid {pid} {command}")
         if ending.unsure:

@@ -180,12 +180,12 @@ function drawFacts(job) {
   const end = job.ended_at ?? Date.now() / 1000;
   const facts = [
     ["phase", job.phase],
-    [job.ended_at ? "took" : "runs for", span(end - job.submitted_at)],
+    [job.ended_at ? "took" : "running for", span(end - job.submitted_at)],
     ["nodes", String(job.nodes)],
     ...ROLES.map((role) => [`${role}s`, states(rows.filter((row) => row.role === role))]),
-    ["samples/s of all", job.ended_at ? "" : whole(trainers.reduce((sum, row) => sum + (row.samples_per_s ?? 0), 0)) || ""],
+    ["total samples/s", job.ended_at ? "" : whole(trainers.reduce((sum, row) => sum + (row.samples_per_s ?? 0), 0)) || ""],
     [`cost of ${first?.name}`, first ? number(first.cost) : ""],
-    ["last trainer", last && !job.ended_at && trainers.some((row) => !isBefore(row, last)) ? `${last.name}: pass ${last.pass_id} batch ${last.batch_id}` : ""],
+    ["slowest trainer", last && !job.ended_at && trainers.some((row) => !isBefore(row, last)) ? `${last.name}: pass ${last.pass_id} batch ${last.batch_id}` : ""],
     ["logs", job.logs],
   ].filter(([, value]) => value);
   fill(byId("facts"), facts, pair, ({ children: [title, value] }, fact) => {
@@ -261,13 +261,13 @@ byId("stacks").onclick = async () => {
   const running = processes.inOrder().filter((row) => row.state === "running").map((row) => row.name);
   const names = running.slice(0, MOST_ASKED);
   if (!names.length) {
-    tell("no process that the list shows is running");
+    tell("none of the listed processes is running");
     return;
   }
   const which = running.length > MOST_ASKED ? `the first ${MOST_ASKED} of ${running.length} that the list shows` : names.length > 4 ? `${names.length} processes` : names.join(", ");
-  const text = `Asks ${which} for the Python stacks of all threads. They go on; their logs get the stacks, too.`;
-  if (!(await sure("Where are they?", text, "Ask", false))) return;
-  tell("asked; nodes take up to two seconds");
+  const text = `Captures the Python stacks of all threads of ${which}. The processes keep running; the stacks also go to their logs.`;
+  if (!(await sure("Capture stacks?", text, "Capture", false))) return;
+  tell("capturing; this can take two seconds");
   const answer = await post("stacks", { job: id, processes: names });
   tell(answer.told ?? "");
   if (answer.stacks) drawPlaces(answer.stacks);

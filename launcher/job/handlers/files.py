@@ -77,11 +77,11 @@ class FileHandlers:
         self._collector.compare(record.node.node_id, event.body, flag(event.fields.get("last"), "last", True))
 
     def compared(self, event: Compared) -> None:
-        """A node's list was compared with what is here: it sends some files again, or may leave."""
+        """Request differing files of a compared list again, or let the node finish."""
         record = self._roster.nodes[event.node_id]
         if event.again:
             self._console.note(
-                f"{record.name}: {counted(len(event.again), 'file')} came damaged; asking again"
+                f"{record.name}: {counted(len(event.again), 'file')} arrived damaged; requested again"
             )
         for body, is_last in bodies_of(event.again):
             record.send("verified", body, last=is_last)

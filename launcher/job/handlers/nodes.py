@@ -146,7 +146,7 @@ class NodeHandlers:
             self._dispatch.offer(record)
 
     def unread(self, record: NodeRecord, kind: str, error: Exception) -> None:
-        """A message is not what it should be: news are left out, told once and counted; an answer ends the job.
+        """Handle a malformed message: skip and count a report, with one notice; a malformed answer ends the job.
 
         Raises:
             ProtocolError: the job waits for such messages.
@@ -160,7 +160,7 @@ class NodeHandlers:
     def silent(self, record: NodeRecord) -> None:
         """No word for ALARM_S: tell it."""
         self._console.note(
-            f"{record.name}: no word for {ALARM_S:.0f} s; lost after {self._settings.limits.lease_s:g} s"
+            f"{record.name}: no message for {ALARM_S:.0f} s; lost after {self._settings.limits.lease_s:g} s"
         )
         self._context.node_state(record, "silent")
 
@@ -171,7 +171,7 @@ class NodeHandlers:
 
     def lease_over(self, record: NodeRecord) -> None:
         """No word for a whole lease: the node is lost, and stops its processes by itself."""
-        reason = f"no word for {self._settings.limits.lease_s:g} s"
+        reason = f"no message for {self._settings.limits.lease_s:g} s"
         if not record.contact.login_s:
             reason += (
                 " after the login: no node agent started; see what ~/.bashrc does there without a terminal"
@@ -190,4 +190,4 @@ class NodeHandlers:
     def _lost(self, record: NodeRecord, what: str) -> None:
         self._roster.fail_node(record, what)
         if self._roster.is_done_with(record):
-            self._console.note(f"{record.name}: {what}; its trainers were done, the job goes on")
+            self._console.note(f"{record.name}: {what}; its trainers were done, the job continues")

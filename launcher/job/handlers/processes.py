@@ -60,7 +60,7 @@ class ProcessHandlers:
     def started(self, record: NodeRecord, event: MessageEvent) -> None:
         """The process is there."""
         process = self._roster.process(record, event.fields["proc"])
-        if process is not None:  # else a messenger, or one that the job goes on without
+        if process is not None:  # else a messenger, or one that the job continues without
             process.start()
             self._context.node_state(record, "running")
 
@@ -68,7 +68,7 @@ class ProcessHandlers:
         """A pserver answered on all its ports."""
         process = self._roster.process(record, event.fields["proc"])
         endpoints = read_ready(event.fields)
-        if process is not None:  # else the job goes on without it
+        if process is not None:  # else the job continues without it
             process.answer_at(endpoints)
 
     def progress(self, record: NodeRecord, event: MessageEvent) -> None:
@@ -142,7 +142,7 @@ class ProcessHandlers:
             if code != 0 and not self._context.stopping:
                 self._roster.fail_node(record, f"{errand}: {how}", FailureKind.REFUSED)
             return
-        if process is None:  # the job goes on without it
+        if process is None:  # the job continues without it
             return
         process.exit()
         is_trainer = process.process.role is Role.TRAINER

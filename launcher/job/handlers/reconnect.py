@@ -63,7 +63,7 @@ class ReconnectHandlers:
         if record.link is event.link:
             why = f" ({tries.broken})" if tries is not None and tries.broken else ""
             self._context.console.note(
-                f"{record.name}: its connection was lost{why}; the job goes on over a new one"
+                f"{record.name}: its connection was lost{why}; the job continues over a new one"
             )
 
     def reconnect_failed(self, event: ReconnectFailed) -> None:

@@ -119,7 +119,7 @@ def _different(reply: Reply, usual: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _other_code(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
-    """Files are compared with what most nodes have; with --allow_mismatch the job goes on."""
+    """Files are compared with what most nodes have; with --allow_mismatch the job continues."""
     asked = {reply.name: reply.answer.code for reply in replies if reply.answer.code is not None}
     usual = _usual_code(list(asked.values()))
     for name, code in asked.items():

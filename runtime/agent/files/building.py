@@ -86,7 +86,7 @@ class Builder:
         aside = "%s/%s.%s" % (self._folder, os.path.basename(final), os.urandom(8).hex())
         disk.own_parent(final)
         os.mkdir(aside, 0o700)
-        os.chmod(aside, 0o777 & self._kept)  # a default access list would have taken the place of the umask
+        os.chmod(aside, 0o777 & self._kept)  # a default access list would replace the umask
         self._asides.add(aside)
         try:
             yield from fill(aside)

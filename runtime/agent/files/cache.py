@@ -145,9 +145,9 @@ class Cache:
         self.adopt(aside, digest)
 
     def lend(self, digest: str, target: str, mode: int, changed_ns: int = 0) -> bool:
-        """Give a file a second name, in a job's tree, instead of a copy there; False where that cannot be.
+        """Link a file into a job's tree instead of copying it; return False if it cannot be linked.
 
-        With `changed_ns` it gets this time of modification, unless that is in the future here.
+        With `changed_ns` it gets this modification time, unless that is in the future on this node.
 
         A job may write to its files, so no two jobs ever share one: a file that has a second name is copied for the
         next job, and one that was written to under its second name is found out before that, and sent anew.

@@ -34,7 +34,7 @@ def free_bytes(path: str) -> int:
 
 
 def free_inodes(path: str) -> Optional[int]:
-    """How many files a user may still make where `path` is or would be; None where the file system counts none."""
+    """Return the number of free inodes at `path`; None if the file system does not count them."""
     status = os.statvfs(deepest(path))
     return status.f_favail if status.f_files else None
 

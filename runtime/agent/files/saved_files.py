@@ -73,7 +73,7 @@ class SavedFiles:
                 if count <= MOST_FILES:
                     found.files[FOLDER + "/" + path] = status
         if count > MOST_FILES:
-            found.problems[self.path] = "%d of its %d files are not collected" % (count - MOST_FILES, count)
+            found.problems[self.path] = "%d of its %d files were not collected" % (count - MOST_FILES, count)
 
     def close(self) -> None:
         """The job is over."""

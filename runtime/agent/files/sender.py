@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends the files and links that the tailer has found, never more than WINDOW bytes ahead of the launcher's disk.
 
-Every frame counts, also one without a body, as the launcher counts it. Links, renames and removals go out before
-chunks, in their order. Holes are left out. After `finish` all is sent, read again where it changed while it was sent,
-and listed. The launcher asks for what it does not have like that; this is sent and listed once more.
+Both sides count every frame, also one without a body. Links, renames and removals are sent before chunks, in order.
+Holes are skipped. After `finish` the rest is sent, files that changed meanwhile are read again, and all are listed.
+The launcher requests files that differ; these are sent and listed one more time.
 
-A row of the list is [path, what, size, text]: "file" with its digest, "link" with its target, "lost" with the reason
-why something that the job wrote cannot be collected whole.
+A row of the list is [path, what, size, text]: "file" with its digest, "link" with its target, or "lost" with the reason
+why a file of the job cannot be collected completely.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ class _Stage(Enum):
 
 
 class Sender:
-    """The way of one job's files to the launcher.
+    """Sends the files of one job to the launcher.
 
     Args:
-        absolute: where a collected file lies.
-        gone: called with the path of a file that is there no more, while processes may still remove files.
+        absolute: returns the absolute path of a collected file.
+        gone: called with the path of a file that was removed while processes may still remove files.
 
     Attributes:
-        files: what was found, by the path that it is sent as.
+        files: the files by the path under which they are sent.
         links: links in output/, with their targets.
-        problems: what was found and cannot be read.
-        is_verified: the launcher has compared the list with what it has, and wants nothing more.
+        problems: paths that cannot be read.
+        is_verified: the launcher has compared the list and requests nothing more.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class Sender:
         self._again: List[str] = []
 
     def enqueue(self, path: str) -> None:
-        """Send what is new of a file."""
+        """Send the new bytes of a file."""
         if path not in self._queued:
             self._queued[path] = None
             self._queue.append(path)
 
     def forget(self, path: str) -> bool:
-        """Send no more of a path; whether it waited."""
+        """Stop sending a path; return whether it was queued."""
         waited = path in self._queued
         self._queued.pop(path, None)
         return waited
@@ -117,7 +117,7 @@ class Sender:
         self._outbox.pump()
 
     def acked(self, count: int) -> None:
-        """The launcher has stored so many bytes, as `cost` counts them."""
+        """Take an acknowledgement of bytes, as `cost` counts them."""
         self._unacked = max(0, self._unacked - count)
         self._outbox.pump()
 
@@ -143,7 +143,7 @@ class Sender:
         self._outbox.pump()
 
     def next_chunk(self) -> Optional[bytes]:
-        """The next frame of what is collected, or None when there is nothing or no credit."""
+        """Return the next frame, or None without data or credit."""
         while self._unacked + CHUNK + cost(b"") <= WINDOW:
             if self._orders:
                 return self._counted(self._orders.popleft(), b"")
@@ -159,7 +159,7 @@ class Sender:
         return None
 
     def _next_part(self) -> Optional[bytes]:
-        """The next frame of the list, once everything was sent."""
+        """Return the next frame of the list after everything was sent."""
         if self._stage is _Stage.SENDING:
             self._stage = _Stage.PROVING
             self._loop.work(self._prove())
@@ -198,10 +198,10 @@ class Sender:
             self._send_changed(path, tailed)
 
     def _send_changed(self, path: str, tailed: Tailed) -> None:
-        """Something that is none of the job's processes changed a file when they had ended: send what is there now."""
+        """Send a file again that another program changed after the job's processes had exited."""
         tailed.late_changes += 1
         if tailed.late_changes > MOST_LATE:
-            tailed.problem = "it changes on the node while it is collected"
+            tailed.problem = "it keeps changing on the node while it is collected"
             return
         try:
             tailed.restart(os.stat(self._absolute(path)))
@@ -216,7 +216,7 @@ class Sender:
             if tailed.is_old or (again and path not in again):
                 continue
             if tailed.problem or tailed.sent.size != tailed.size:
-                yield [path, "lost", 0, tailed.problem or "it could not be sent whole"]
+                yield [path, "lost", 0, tailed.problem or "it could not be sent completely"]
             else:
                 yield [path, "file", tailed.size, tailed.sent.hexdigest()]
         for path, target in self.links.items():
@@ -253,7 +253,7 @@ class Sender:
             tailed.add(fd, offset, body, status)
         except OSError as error:
             tailed.problem = error.strerror or str(error)
-            self._outbox.notice("%s cannot be read: %s" % (path, tailed.problem))
+            self._outbox.notice("cannot read %s: %s" % (path, tailed.problem))
             return None
         finally:
             os.close(fd)

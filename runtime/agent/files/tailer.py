@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the files of the collected directories as they grow, and has them sent.
+"""Watches the collected directories and passes growing files to the sender.
 
-A log that was renamed is known by its inode and the digests of what was sent: `moved` tells the new name, and
-sending goes on where it was. Any other file that is replaced, shrinks, or is rewritten in place is sent again from
-its start (`reset`). A link within output/ is sent as one; a link in log/ to a file inside the job directory is
-sent under the link's name, and the file it points to is then not sent twice. What went away before it was sent is
-counted and told. `finish` looks for the last time: what is there then is what is collected.
+A log that was renamed is recognized by its inode and the digests of the sent bytes: `moved` reports the new name, and
+sending continues at the same position. Any other file that is replaced, shrinks, or is rewritten in place is sent
+again from its start (`reset`). A link within output/ is sent as a link. A link in log/ to a file inside the job
+directory is sent under the link's name, and its target is not sent a second time. Files that were removed before they
+were sent are counted and reported. `finish` scans one last time, which determines what is collected.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Tailer:
             self._poke_timer = self._loop.after(POKE_S, self._look_at_poked)
 
     def finish(self) -> None:
-        """Look for the last time: no process of the job writes any more."""
+        """Scan one last time, after all processes of the job have exited."""
         if self.sender.is_watching:
             self.scan()
             self._tell_lost(now=True)

@@ -265,12 +265,9 @@ class Trees:
         lacking = sum(size for digest, size in tree.files.items() if not self._cache.has(digest, size))
         missing = lacking + tree.size() - free
         if missing <= 0 and inodes is not None:  # room for bytes, and none for files
-            text = (
-                "%s has free inodes for %d more files only; remove files there, or name another ROOT_DIR"
-                % (
-                    self._root_dir,
-                    inodes,
-                )
+            text = "%s has only %d free inodes; remove files, or set another ROOT_DIR" % (
+                self._root_dir,
+                inodes,
             )
         else:
             text = "%s is full: %s free, %s more needed" % (

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads JSON that another process wrote: a message, a record on the disk, an answer of a child.
 
-Whatever it returns can be compared, printed and written again: a whole number of more than 64 bits is read as a float,
-which may be infinite, and what is nested deeper than DEPTH is a ValueError.
+The result can always be compared, printed and written again: integers of more than 64 bits become floats, which may be
+infinite, and nesting deeper than DEPTH raises ValueError.
 `launcher.system.checked_json` is the same for the launcher.
 """
 
@@ -17,7 +17,7 @@ _TOO_DEEP = "it is nested more than %d deep" % DEPTH
 
 
 def loads(data: bytes) -> Any:
-    """The value of a JSON text.
+    """Return the value of a JSON text.
 
     Raises:
         ValueError: it is not JSON, or is nested too deeply.
@@ -32,10 +32,10 @@ def loads(data: bytes) -> Any:
 
 
 def as_object(data: bytes) -> Dict[str, Any]:
-    """The JSON object of a text.
+    """Return the JSON object of a text.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it is not a JSON object.
     """
     value = loads(data)
     if not isinstance(value, dict):

@@ -87,7 +87,7 @@ class Outbox:
         self.send("notice", text=text[:NOTICE_SIZE])
 
     def loss(self, text: str) -> None:
-        """Queue a sentence on output that was lost, and keep it for the end."""
+        """Queue a message about lost output, and store it for the final list."""
         if len(self.losses) < MOST_LOSSES:
             self.losses.append(text[:NOTICE_SIZE])
         self.notice(text)
@@ -95,7 +95,7 @@ class Outbox:
     def _tell_unnoticed(self) -> None:
         count, self._unnoticed = self._unnoticed, 0
         if count:
-            self.send("notice", text="%d more remarks came too fast and are not shown" % count)
+            self.send("notice", text="%d more messages were not shown (rate limit)" % count)
 
     def newest(self, kind: str, proc: str, fields: Fields) -> None:
         """Queue what is told again and again; an older frame of its kind and process that still waits is replaced."""

@@ -115,7 +115,7 @@ def encode(kind: str, fields: Fields, body: bytes = b"") -> bytes:
 
 
 def cost(body: bytes) -> int:
-    """What a collected frame (file, link, removed, moved, listed) takes of the window."""
+    """Return what a collected frame (file, link, removed, moved, listed) takes of the window."""
     return len(body) + FRAME_COST
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists the checkpoints that lie on this node: parts that pservers wrote, and the directories that scripts were given.
+"""Lists the checkpoints on this node: parts written by pservers, and the directories of scripts.
 
-Sizes are compared with what a manifest says; checksums take `verification`, which reads every byte. A listing changes
-nothing.
+Sizes are compared with the manifest; `verification` compares checksums, which needs to read every byte. Listing
+changes nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Row = List[Any]
 
 
 class Part(NamedTuple):
-    """One server's part of a checkpoint as it lies here.
+    """One server's part of a checkpoint on this node.
 
     Attributes:
         nbytes: of its own files; it may build upon earlier ones.
@@ -76,7 +76,7 @@ def files_of(folder: str, path: str) -> List[Tuple[str, int, Optional[int]]]:
     for file in _manifest(folder + "/" + path + "/" + _MANIFEST)["files"]:
         name, crc = str(file["path"]), file["crc32"]
         if name.startswith("/") or ".." in name.split("/"):
-            raise ValueError("%.80r is no file of a checkpoint" % name)
+            raise ValueError("%.80r is not a file of a checkpoint" % name)
         found.append((name, int(file["nbytes"]), None if crc is None else int(crc)))
     return found
 

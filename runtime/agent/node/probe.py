@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Looks at a node before a job changes anything there.
 
-Everything that may take time or hang runs at once, beside the loop, with a deadline of its own; the answer goes out
-when the last of it is in. Leaves nothing behind but a listener on the job's address, until `close`: other nodes try
-the path to this one while the job runs.
+Checks that can be slow or hang run in parallel outside the loop, each with a deadline; the answer is sent after the
+last one. Only a listener on the job's address remains until `close`, because other nodes probe the path to this one
+while the job runs.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Probe:
             return []
 
     def leave_to_job(self, address: str = "") -> None:
-        """Remove the mark, and listen on the job's address alone; every node has looked by now."""
+        """Remove the mark, and listen only on the job's address; all nodes have checked by now."""
         if address:
             self._listeners.keep(address)
         self._unmark()
@@ -173,7 +173,7 @@ class Probe:
                 )
                 look.problems.append(["root_dir", text])
             if free < need:
-                text = "%s has %s free, %s needed; make room, or name another ROOT_DIR in conf.py" % (
+                text = "%s has %s free, %s needed; free some space, or set another ROOT_DIR in conf.py" % (
                     self._root_dir,
                     disk.size_text(free),
                     disk.size_text(need),

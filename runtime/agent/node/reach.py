@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paths between nodes, before a job and while it runs: listeners that other nodes try, and tries of theirs.
+"""Probes the paths between nodes, before and during a job: listeners for other nodes, and probes to them.
 
-One listener per address, since nothing listens on all of them. A try is a TCP connection, and FULL_BYTES on it: the
-peer's kernel acknowledges them only if packets of full size arrive. A path on which they vanish (a smaller MTU on the
-way, and no ICMP message about it) opens connections and then carries nothing. All tries run at once.
+There is one listener per address. A probe opens a TCP connection and sends FULL_BYTES: the peer's kernel acknowledges
+them only if full-size packets arrive. On a path that drops these (a smaller MTU without an ICMP message) connections
+open but carry no data. All probes run in parallel.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Way = Tuple[int, str, int]
 
 
 class Listeners:
-    """Accepts connections and discards what comes, until `close`; of each at most _MOST_READ, for _CALLER_S."""
+    """Accepts connections until `close` and discards their data, at most _MOST_READ for _CALLER_S each."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -84,7 +84,7 @@ class Listeners:
         try:
             connection = listener.accept()[0]
         except OSError:
-            return  # the peer was content already
+            return  # the peer is already satisfied
         if len(self._callers) >= _MOST_CALLERS:
             connection.close()
             return
@@ -121,7 +121,7 @@ class _Caller:
 
 
 class Reach:
-    """Tries a TCP connection to every peer at once, and packets of full size on it.
+    """Opens a TCP connection to every peer in parallel, and sends full-size packets.
 
     Args:
         peers: [[node_id, address, port], ...]; a peer may be there with several addresses.
@@ -168,7 +168,7 @@ class Reach:
         self._note(way, code)
         try:
             sent = 0 if code else peer.send(bytes(FULL_BYTES))
-        except OSError:  # it was closed already, which is an answer too
+        except OSError:  # already closed, which counts as an answer
             sent = 0
         if sent:
             self._filling.add(way)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verifies parts of checkpoints on this node before servers resume: every byte is read and its checksum compared.
 
-A child of the agent's reads, so that a slow disk holds up nothing else. Progress is reported while it reads; a child
-that reports none for STALL_S is killed, and what it did not finish counts as unreadable. Nothing is changed.
+A child process reads, so that a slow disk does not block the agent. It reports its progress; after STALL_S without
+a report it is killed, and its unfinished parts count as unreadable. Nothing is changed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Problems = Dict[str, str]
 def reading(folder: str, paths: List[str]) -> Iterator[Tuple[int, int, Problems]]:
     """Read all files of the parts, each one time; yield bytes read, bytes in all and the problems so far.
 
-    Yields at the begin, at least every _READ bytes, and at the end.
+    Yields at the start, at least every _READ bytes, and at the end.
     """
     problems: Problems = {}
     listed: Dict[str, List[Any]] = {}
@@ -58,7 +58,7 @@ def reading(folder: str, paths: List[str]) -> Iterator[Tuple[int, int, Problems]
 
 
 class Verification:
-    """One request under way.
+    """A running verification.
 
     Args:
         progress: called with bytes read and bytes in all, every REPORT_S at most.
@@ -87,7 +87,7 @@ class Verification:
             return
         self._timer.cancel()
         if not data:
-            self._end("it could not be read to its end")
+            self._end("reading it failed before its end")
             return
         self._timer = self._loop.after(STALL_S, self._give_up)
         *lines, self._came = (self._came + data).split(b"\n")
@@ -98,7 +98,7 @@ class Verification:
     def _give_up(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)  # not reaped before its pipe was read to the end: still ours
-        self._end("nothing could be read for %.0f s" % STALL_S)
+        self._end("no data could be read for %.0f s" % STALL_S)
 
     def _end(self, why: str) -> None:
         self._loop.on_readable(self._fd, None)
@@ -132,7 +132,7 @@ def _compared(path: str, nbytes: int, expected: Any) -> Iterator[int]:
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(fd, "rb", buffering=0) as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise ValueError("it is not a plain file")
+            raise ValueError("it is not a regular file")
         crc, at, buffer = 0, 0, bytearray(_READ)
         while True:
             os.posix_fadvise(fd, at, _AHEAD, os.POSIX_FADV_WILLNEED)

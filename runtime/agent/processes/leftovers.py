@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the processes that a job left on this node when its agent was killed or stopped, its own three processes too.
+"""Finds the processes of a job that remain after its agent was killed or stopped, and those of the agent itself.
 
-A process is the job's when its control group, its environment or its session says so, when it descends from such a
-process, or when it is an orphan without an environment that works in the job's directory. An orphan there with an
-environment of its own may be the user's: it is doubtful, and never signalled. So is nothing that has a terminal.
+A process belongs to the job by its control group, environment or session, as a descendant of such a process, or as an
+orphan in the job's directory whose environment is empty. An orphan there with a login environment may belong to the
+user: it is doubtful and never signalled. A process with a terminal is never signalled either.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Identity = Tuple[int, int]
 
 
 class Traces(NamedTuple):
-    """What an agent wrote down of one job on this node in this boot.
+    """The record of one job that an agent wrote on this node in this boot.
 
     Attributes:
         agents: pid and start time of the agent proper, its guard and its watcher, as far as they were written down.
         sessions: pid -> start time of each process that it started, which led a session of its own.
-        group: directory of a control group that holds nothing but the job, or empty.
-        folder: directory that is the job's alone, or empty.
-        since: the start time of the agent proper: what is older is not the job's.
+        group: directory of the control group of the job, or empty.
+        folder: directory used only by the job, or empty.
+        since: the start time of the agent proper; older processes do not belong to the job.
     """
 
     job_id: str
@@ -47,7 +47,7 @@ def traces(record: Dict[str, Any], is_ours_alone: bool) -> Traces:
     """Those of a record.
 
     Args:
-        is_ours_alone: no other job works in the job's directory.
+        is_ours_alone: no other job uses the job's directory.
     """
     agent = record["agent"]
     own = _identities([[agent.get("pid"), agent.get("start")]])
@@ -77,7 +77,7 @@ def own_agent() -> Dict[str, Any]:
 
 
 def agents(of: Traces) -> List[Found]:
-    """The agent's processes that live, the innermost first; never one that this process descends from."""
+    """Return the running processes of the agent, innermost first, except ancestors of this process."""
     seen = process_tree.snapshot()
     ours = process_tree.lineage(seen, os.getpid())
     found = [(seen.get(pid), start) for pid, start in of.agents if pid not in ours]
@@ -154,5 +154,5 @@ def _paths(pid: int) -> Iterator[str]:
         yield os.readlink(place + "/cwd")
         for name in os.listdir(place + "/fd"):
             yield os.readlink(place + "/fd/" + name)
-    except OSError:  # gone, or somebody else's
+    except OSError:  # exited, or of another user
         return

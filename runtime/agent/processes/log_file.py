@@ -151,5 +151,6 @@ class LogFile:
         if self._told_at == 0.0 or now - self._told_at > TELL_S:
             self._told_at = now
             self._tell(
-                "%s: %s; %d bytes of output lost so far, the job goes on" % (self._name, problem, self._lost)
+                "%s: %s; %d bytes of output lost so far, the job continues"
+                % (self._name, problem, self._lost)
             )

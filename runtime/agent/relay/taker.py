@@ -131,7 +131,7 @@ class Taker:
         """Wait for a word, not longer than STALL_S."""
         if self._stall is not None:
             self._stall.cancel()
-        self._stall = self._loop.after(STALL_S, lambda: self._next_source("no word for %.0f s" % STALL_S))
+        self._stall = self._loop.after(STALL_S, lambda: self._next_source("no message for %.0f s" % STALL_S))
 
     def _ask(self) -> None:
         """Ask for more files while few are due."""

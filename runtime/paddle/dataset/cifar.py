@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CIFAR: 50,000 and 10,000 small colour pictures, of 10 or of 100 kinds.
+"""CIFAR: 50,000 training and 10,000 test colour images of 10 or 100 classes.
 
 A sample is (pixels (3072,) float32 from 0 to 1, all of red, then green, then blue, label int). The files are
-pickles; they are read as data (`reader.pickled`).
+pickles, which are parsed as data (`reader.pickled`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def fetch() -> None:
 
 
 def convert(path: str) -> None:
-    """Writes all readers to recordio files of 1,000 samples in a folder, under the original's names."""
+    """Write all readers to recordio files of 1,000 samples in a folder, with the original's file names."""
     convert_reader(path, train100(), 1000, "cifar_train100")
     convert_reader(path, test100(), 1000, "cifar_test100")
     convert_reader(path, train10(), 1000, "cifar_train10")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images for training: read, resized, cut, mirrored, as rows of channels.
+"""Loads, resizes, crops and flips images for training.
 
 An image is (height, width, 3) uint8 in the order blue, green, red, or (height, width) uint8 without colours. Reading
-files needs cv2 or Pillow; all else is computed here. Random cuts draw from numpy's global generator.
+files needs cv2 or Pillow; everything else uses numpy. Random crops use numpy's global generator.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def load_image(file: str | os.PathLike[str], is_color: bool = True) -> Image:
     """Read an image file.
 
     Raises:
-        ConfigError: the file holds no image.
-        NotAvailableError: there is neither cv2 nor Pillow.
+        ConfigError: the file is not an image.
+        NotAvailableError: neither cv2 nor Pillow is installed.
     """
     return _decoded(Path(file).read_bytes(), is_color, str(file))
 
@@ -71,13 +71,13 @@ def to_chw(im: Image, order: Sequence[int] = (2, 0, 1)) -> Image:
     """Turn (height, width, channels) into (channels, height, width)."""
     if im.ndim != len(order):
         raise ConfigError(
-            f"to_chw: the image has shape {im.shape}, but order {tuple(order)} is of {len(order)} axes"
+            f"to_chw: the image has shape {im.shape}, but order {tuple(order)} has {len(order)} axes"
         )
     return im.transpose(order)
 
 
 def center_crop(im: Image, size: int, is_color: bool = True) -> Image:
-    """Cut `size` x `size` pixels out of the middle; the image says itself whether it has colours."""
+    """Cut `size` x `size` pixels out of the middle; the shape of the image shows whether it has colours."""
     rows, columns = _room(im, size)
     return _cut(im, size, rows // 2, columns // 2)
 
@@ -89,7 +89,7 @@ def random_crop(im: Image, size: int, is_color: bool = True) -> Image:
 
 
 def left_right_flip(im: Image) -> Image:
-    """Mirror an image: left is right."""
+    """Flip an image horizontally."""
     return im[:, ::-1]
 
 
@@ -101,14 +101,14 @@ def simple_transform(
     is_color: bool = True,
     mean: ArrayLike | None = None,
 ) -> NDArray[np.float32]:
-    """Resize an image and cut a square out of it: in training anywhere, mirrored half of the time, else in the middle.
+    """Resize an image and crop a square: random and flipped half of the time in training, else from the centre.
 
     Args:
         im: with or without colours.
-        resize_size: pixels of the shorter edge, before the cut.
+        resize_size: pixels of the shorter edge before the crop.
         crop_size: pixels of the square.
-        is_train: draw the place, and whether it is mirrored.
-        is_color: has no meaning, `im` says it.
+        is_train: crop and flip at random.
+        is_color: ignored; the shape of `im` decides.
         mean: what is subtracted: a number for each channel, or for each value of the result.
 
     Returns:
@@ -138,25 +138,25 @@ def load_and_transform(
     is_color: bool = True,
     mean: ArrayLike | None = None,
 ) -> NDArray[np.float32]:
-    """Read a file by `load_image` and go on as `simple_transform`."""
+    """Load a file with `load_image` and apply `simple_transform`."""
     return simple_transform(load_image(filename, is_color), resize_size, crop_size, is_train, is_color, mean)
 
 
 def batch_images_from_tar(
     data_file: str, dataset_name: str, img2label: Mapping[str, int], num_per_batch: int = 1024
 ) -> str:
-    """Write the images of a tar, as they are, and their labels into files of `num_per_batch` images.
+    """Write the undecoded images of a tar and their labels into files of `num_per_batch` images.
 
-    A file is a pickle of {"label": [int, ...], "data": [bytes, ...]}. What an earlier call has written is kept.
+    A file is a pickle of {"label": [int, ...], "data": [bytes, ...]}. Files of an earlier call are not overwritten.
 
     Args:
         data_file: the tar; the files are written into the folder "<data_file>_batch/<dataset_name>".
         dataset_name: such as "train".
-        img2label: name within the tar -> label; other members are left out.
+        img2label: name within the tar -> label; other members are skipped.
         num_per_batch: images of a file; the last one may have fewer.
 
     Returns:
-        Path of a text file that names the files, one a line.
+        Path of a text file that lists the files, one per line.
     """
     folder = Path(f"{data_file}_batch")
     done, listing = folder / dataset_name, folder / f"{dataset_name}.txt"
@@ -173,7 +173,8 @@ def batch_images_from_tar(
                 count += 1
         if count == 0:
             raise ConfigError(
-                f"{data_file} holds none of the {len(img2label)} images of img2label; are names as in the tar?"
+                f"{data_file} has none of the {len(img2label)} images of img2label; "
+                "its keys must be member names of the tar"
             )
         names = [done.absolute() / f"batch_{number}" for number in range(count)]
         listing.write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
@@ -189,11 +190,11 @@ def _decoded(raw: bytes, is_color: bool, what: str) -> Image:
             continue
         image = decode(module, raw, is_color)
         if image is None:
-            raise ConfigError(f"{what} holds no image that {library} can read")
+            raise ConfigError(f"{what} is not an image that {library} can read")
         return image
     raise NotAvailableError(
-        f"{what} cannot be read: images need cv2 or Pillow, and neither is installed here; "
-        "pip install opencv-python-headless, or Pillow"
+        f"cannot read {what}: neither cv2 nor Pillow is installed; "
+        "run pip install opencv-python-headless, or pip install Pillow"
     )
 
 
@@ -206,15 +207,15 @@ def _by_pillow(pillow: Any, raw: bytes, is_color: bool) -> Image | None:
     mode = "RGB" if is_color else "L"
     try:
         with pillow.open(io.BytesIO(raw)) as image:
-            image.draft(mode, None)  # greys of a JPEG file are in it, and need not be made of its colours
+            image.draft(mode, None)  # a JPEG file stores grey values, so no conversion is needed
             pixels = np.asarray(image.convert(mode))
-    except (OSError, SyntaxError):  # what Pillow makes of bytes that are none
+    except (OSError, SyntaxError):  # raised by Pillow for bytes that are not an image
         return None
     return pixels[:, :, ::-1] if is_color else pixels
 
 
 def _resized(im: NDArray[np.float64], size: int, axis: int) -> NDArray[np.float64]:
-    """Interpolate along an axis by a cubic through four neighbours; those beyond the edge are like it."""
+    """Interpolate along an axis with a cubic through four neighbours; pixels beyond the edge repeat it."""
     before = im.shape[axis]
     place = (np.arange(size) + 0.5) * (before / size) - 0.5  # of each new pixel's middle among the old ones
     left = np.floor(place).astype(np.int64)
@@ -234,10 +235,11 @@ def _cubic(distance: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _room(im: Image, size: int) -> tuple[int, int]:
-    """Rows and columns that a square leaves over."""
+    """Return the rows and columns outside a square crop."""
     if min(im.shape[:2]) < size:
         raise ConfigError(
-            f"cannot cut {size} x {size} pixels out of an image of {im.shape[0]} x {im.shape[1]}: resize_short it first"
+            f"cannot cut {size} x {size} pixels out of an image of {im.shape[0]} x {im.shape[1]}: "
+            "call resize_short first"
         )
     return im.shape[0] - size, im.shape[1] - size
 

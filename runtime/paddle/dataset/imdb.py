@@ -62,7 +62,7 @@ def fetch() -> None:
 
 
 def convert(path: str) -> None:
-    """Writes all readers to recordio files of 1,000 samples in a folder, under the original's names."""
+    """Write all readers to recordio files of 1,000 samples in a folder, with the original's file names."""
     words = word_dict()
     convert_reader(path, train(words), 1000, "imdb_train")
     convert_reader(path, test(words), 1000, "imdb_test")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Samples in numbered files, so that every trainer of a job can read its own.
 
-The files hold pickles, as the original's, but nothing is unpickled: they are written and read as data, and samples
-hold what `reader.pickled` names. Files of JSON, as earlier versions wrote them, are read too.
+As in the original, the files contain pickles, but nothing is unpickled: they are parsed as data, and samples can
+contain the types that `reader.pickled` lists. JSON files of earlier versions are supported too.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def dump(samples: list[Any], file: BinaryIO) -> None:
     """Writes samples; the default dumper of `split`.
 
     Raises:
-        TypeError: a sample holds something else than the module says.
+        TypeError: a sample contains an unsupported type.
     """
     try:
         file.write(pickling.dumps(samples))
     except TypeError as error:
-        raise TypeError(f"split: {error}; give a dumper of your own") from error
+        raise TypeError(f"split: {error}; pass dumper=") from error
 
 
 def load(file: BinaryIO) -> list[Any]:
@@ -120,7 +120,7 @@ def convert(output_path: str, reader: Reader[Any], line_count: int, name_prefix:
     `reader.creator.recordio` reads them.
 
     Args:
-        output_path: folder; it is made.
+        output_path: folder, created if missing.
         reader: what to write.
         line_count: samples per file.
         name_prefix: of the files' names.

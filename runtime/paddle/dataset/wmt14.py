@@ -76,7 +76,7 @@ def fetch() -> None:
 
 
 def convert(path: str) -> None:
-    """Writes all readers to recordio files of 1,000 samples in a folder, under the original's names."""
+    """Write all readers to recordio files of 1,000 samples in a folder, with the original's file names."""
     convert_reader(path, train(30000), 1000, "wmt14_train")
     convert_reader(path, test(30000), 1000, "wmt14_test")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of Fluid 1.5 that this runtime does not have, what to use instead, and how a wrong name is answered."""
+"""Names of Fluid 1.5 that this runtime does not have, with replacements, and the error for unknown names."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _RARE = """
 
 ABSENT: Mapping[str, str] = MappingProxyType(
     {
-        **dict.fromkeys(_DETECTION.split(), "there are no operators of object detection"),
-        **dict.fromkeys(_RARE.split(), "write it with other layers"),
+        **dict.fromkeys(_DETECTION.split(), "object detection is not supported"),
+        **dict.fromkeys(_RARE.split(), "compose it from other layers"),
         "adaptive_pool3d": "use pool3d",
         "data_norm": "use batch_norm",
         "load": "use fluid.io.load_vars",
@@ -50,26 +50,26 @@ ABSENT: Mapping[str, str] = MappingProxyType(
         "DataFeedDesc": "use fluid.io.PyReader",
         "DatasetFactory": "use fluid.io.PyReader",
         "AsyncExecutor": "use Executor, with sync_mode=False in transpile",
-        "recordio_writer": "use a reader of your own",
-        "contrib": "its parts have no counterpart here; nets and layers have the common ones",
-        "dygraph": "programs are built before they run: use fluid.layers",
+        "recordio_writer": "use a Python reader",
+        "contrib": "it is not supported; nets and layers have the common parts",
+        "dygraph": "only static programs are supported: use fluid.layers",
         "incubate": "use DistributeTranspiler",
         "communicator": "use DistributeTranspiler with sync_mode=False",
-        "get_opti_var_name_list": "its variables are the persistable ones of the program",
+        "get_opti_var_name_list": "use the persistable variables of the program",
         "with_inference_optimize": "run the program that load_inference_model returns",
         "train_from_dataset": "use run with fluid.io.PyReader",
         "infer_from_dataset": "use run with fluid.io.PyReader",
     }
 )
-"""Name, without its module -> what to do without it."""
+"""Name without its module -> what to use instead."""
 
 
 def answering(module: str, *also: str) -> Callable[[str], Any]:
-    """Return a `__getattr__` for a module: finds what another one has, else says what the original had.
+    """Return a `__getattr__` for a module that searches other modules, or raises an error that names a replacement.
 
     Args:
         module: name of the module.
-        also: names of modules whose names are found here as well, as they were in the original.
+        also: modules whose names are also available, as in the original.
     """
 
     def find(name: str) -> Any:
@@ -81,7 +81,7 @@ def answering(module: str, *also: str) -> Callable[[str], Any]:
         caller = sys._getframe(1)
         code = caller.f_code.co_code
         is_import = 0 <= caller.f_lasti < len(code) and code[caller.f_lasti] == _IMPORT_FROM
-        # An AttributeError would become an ImportError of Python's own words.
+        # Python would replace the message of an AttributeError with its own.
         raise ImportError(message) if is_import else MissingNameError(message)
 
     return find

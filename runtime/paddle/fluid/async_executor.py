@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AsyncExecutor of Fluid 1.2 to 1.4: passes over files of MultiSlot text."""
+"""AsyncExecutor of Fluid 1.2 to 1.4: trains on files of MultiSlot text."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = ["AsyncExecutor"]
 
 
 class AsyncExecutor:
-    """Runs programs over files. `thread_num` threads read and parse them; one trains, so updates are not raced for."""
+    """Runs programs on files. `thread_num` threads read and parse; one thread trains, so updates do not race."""
 
     def __init__(self, place: CPUPlace | None = None, run_mode: str = "") -> None:
-        """Prepare.
+        """Create an executor.
 
         Raises:
             FluidTypeError: the place is not a CPU.
@@ -41,7 +41,7 @@ class AsyncExecutor:
         self._executor = Executor(place or CPUPlace())
 
     def run_startup_program(self, program: Program | None = None) -> None:
-        """Run a startup program; None is the default one."""
+        """Run a startup program; None: the default one."""
         self._executor.run(default_startup_program() if program is None else program)
 
     def run(
@@ -54,19 +54,19 @@ class AsyncExecutor:
         mode: str | bool = "",
         debug: bool = False,
     ) -> None:
-        """Run a program for each batch of files, and print the mean of what is fetched at the end.
+        """Run a program for each batch of the files, and print the means of the fetched values at the end.
 
         Args:
-            program: None is the default main program.
-            data_feed: what a line of the files is, and how large batches are.
-            filelist: files, or one.
+            program: None: the default main program.
+            data_feed: the slots of a line, and the batch size.
+            filelist: paths, or a single path.
             thread_num: threads that read and parse.
             fetch: variables or names.
-            mode: has no meaning; a boolean is `debug`, as in 1.2.
-            debug: print what is fetched of each batch.
+            mode: ignored; a boolean means `debug`, as in 1.2.
+            debug: print the fetched values of each batch.
 
         Raises:
-            FluidError: a slot that is used has no variable; or data_feed or filelist are missing.
+            FluidError: a used slot has no variable, or data_feed or filelist is missing.
         """
         if not isinstance(data_feed, DataFeedDesc):
             raise FluidTypeError(f"AsyncExecutor.run: data_feed: expected a DataFeedDesc, got {data_feed!r}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DataFeedDesc: what the lines of MultiSlot files are, read from a file of protocol buffers' text."""
+"""DataFeedDesc: describes the slots of MultiSlot files, read from a file in protocol buffers' text format."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["DataFeedDesc"]
 
 
 class DataFeedDesc:
-    """A description that `AsyncExecutor.run` takes; slots are sparse and unused unless the file or a script says so.
+    """A description for `AsyncExecutor.run`; slots are sparse and unused by default.
 
     Attributes:
-        proto_desc: what the file says.
+        proto_desc: the content of the file.
     """
 
     def __init__(self, proto_file: str) -> None:
@@ -30,14 +30,14 @@ class DataFeedDesc:
         self.proto_desc.batch_size = int(batch_size)
 
     def set_dense_slots(self, dense_slots_name: Sequence[str]) -> None:
-        """Make slots dense: they become arrays, with as many values a sample as their variables have."""
+        """Make slots dense: they become arrays with the shapes of their variables."""
         wanted = self._known("set_dense_slots", dense_slots_name)
         self.proto_desc.slots = [
             replace(slot, is_dense=slot.is_dense or slot.name in wanted) for slot in self.proto_desc.slots
         ]
 
     def set_use_slots(self, use_slots_name: Sequence[str]) -> None:
-        """Make slots fill the variables of their names; others are skipped."""
+        """Use slots to fill the variables of the same names; other slots are skipped."""
         wanted = self._known("set_use_slots", use_slots_name)
         self.proto_desc.slots = [
             replace(slot, is_used=slot.is_used or slot.name in wanted) for slot in self.proto_desc.slots

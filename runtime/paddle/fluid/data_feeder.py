@@ -121,8 +121,8 @@ class DataFeeder:
 
             if group and not given:
                 _log.warning(
-                    "a reader gave only %d minibatches, fewer than the %d places (CPU_NUM): drop_last leaves them "
-                    "out, and nothing is trained on",
+                    "the reader returned only %d minibatches for %d places (CPU_NUM): drop_last discards them, so "
+                    "there is nothing to train on",
                     len(group),
                     places,
                 )

@@ -22,13 +22,13 @@ __all__ = ["DatasetFactory", "InMemoryDataset", "QueueDataset"]
 
 
 class DatasetFactory:
-    """Makes datasets by the names of their classes."""
+    """Creates datasets by class name."""
 
     def create_dataset(self, datafeed_class: str = "QueueDataset") -> QueueDataset | InMemoryDataset:
         """Return an empty dataset: a QueueDataset or an InMemoryDataset.
 
         Raises:
-            FluidError: there is no such class.
+            FluidError: unknown class.
         """
         found = _CLASSES.get(datafeed_class)
         if found is None:
@@ -37,10 +37,10 @@ class DatasetFactory:
 
 
 class DatasetBase:
-    """What both kinds are told: files, slots, a pipe command, threads and the size of a batch.
+    """Settings of both datasets: files, slots, a pipe command, threads and the batch size.
 
     Attributes:
-        thread_num: threads that read and parse files; a dataset of one thread keeps their order.
+        thread_num: threads that read and parse files; one thread keeps the order of the files.
     """
 
     feed_name = ""
@@ -52,12 +52,12 @@ class DatasetBase:
         self._hdfs = ("", "")
 
     def set_use_var(self, var_list: Sequence[Variable]) -> None:
-        """Say which variables the slots of a line fill, in the order of the line.
+        """Set the variables that the slots of a line fill, in order.
 
-        Those with a LoD level get sequences, others arrays of as many values a sample as they have.
+        Variables with a LoD level get sequences, others arrays of their shape.
 
         Raises:
-            FluidError: one is neither int64 nor float32, or comes twice.
+            FluidError: one is neither int64 nor float32, or is listed twice.
         """
         slots = []
         for variable in var_list:
@@ -67,11 +67,11 @@ class DatasetBase:
         names = [slot.name for slot in slots]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
-            raise FluidError(f"set_use_var: {', '.join(sorted(twice))} comes twice")
+            raise FluidError(f"set_use_var: {', '.join(sorted(twice))} is listed twice")
         self._description.slots = slots
 
     def set_pipe_command(self, pipe_command: str) -> None:
-        """Say what each file goes through: a command for a shell that reads a file and writes MultiSlot text."""
+        """Set the shell command that reads each file and writes MultiSlot text."""
         self._description.pipe_command = pipe_command
 
     def set_batch_size(self, batch_size: int) -> None:
@@ -82,13 +82,13 @@ class DatasetBase:
         self._description.batch_size = size
 
     def set_thread(self, thread_num: int) -> None:
-        """Set the number of threads that read and parse files, at most one a file."""
+        """Set the number of threads that read and parse files, at most one per file."""
         self.thread_num = max(1, int(thread_num))
 
     def set_filelist(self, filelist: Sequence[str]) -> None:
         """Set the files of a pass."""
         if isinstance(filelist, str):
-            raise FluidTypeError(f"set_filelist: expected a list of files, got the text {filelist!r}")
+            raise FluidTypeError(f"set_filelist: expected a list of files, got the string {filelist!r}")
         self._files = tuple(map(str, filelist))
 
     def set_hdfs_config(self, fs_name: str, fs_ugi: str) -> None:
@@ -103,7 +103,7 @@ class DatasetBase:
         """Yield the batches of a pass.
 
         Args:
-            threads: that read; 0: as `set_thread` says.
+            threads: reading threads; 0: the value of `set_thread`.
         """
         return batches(self._samples(threads), self._description.batch_size)
 
@@ -117,12 +117,12 @@ class DatasetBase:
 
 
 class QueueDataset(DatasetBase):
-    """Reads its files anew in each pass, as training goes on."""
+    """Streams its files in each pass, during training."""
 
     feed_name = "MultiSlotDataFeed"
 
     def local_shuffle(self) -> None:
-        """Not possible: samples are not held.
+        """Not supported: samples are not in memory.
 
         Raises:
             NotImplementedError: always.
@@ -130,7 +130,7 @@ class QueueDataset(DatasetBase):
         raise NotImplementedError("a QueueDataset cannot be shuffled: use an InMemoryDataset")
 
     def global_shuffle(self, fleet: Any = None) -> None:
-        """Not possible; see `local_shuffle`."""
+        """Not supported; see `local_shuffle`."""
         self.local_shuffle()
 
 
@@ -148,13 +148,13 @@ class InMemoryDataset(DatasetBase):
         self._order: NDArray[np.int64] | None = None
 
     def set_queue_num(self, queue_num: int) -> None:
-        """Do nothing: one thread makes batches."""
+        """Do nothing: one thread prepares batches."""
 
     def set_fleet_send_batch_size(self, fleet_send_batch_size: int = 1024) -> None:
-        """Do nothing: samples are not sent."""
+        """Do nothing: samples are not sent to other trainers."""
 
     def load_into_memory(self) -> None:
-        """Read all files; what was held before is released."""
+        """Read all files, replacing samples in memory."""
         self.release_memory()
         parts = list(self._samples())
         if not parts:
@@ -162,7 +162,7 @@ class InMemoryDataset(DatasetBase):
         self._held = joined(parts)
 
     def preload_into_memory(self, thread_num: int | None = None) -> None:
-        """Read all files, as `load_into_memory` does, and return when they are read."""
+        """Read all files like `load_into_memory`; blocks."""
         if thread_num is not None:
             self.set_thread(thread_num)
         self.load_into_memory()
@@ -171,39 +171,39 @@ class InMemoryDataset(DatasetBase):
         """Do nothing: `preload_into_memory` has waited."""
 
     def local_shuffle(self) -> None:
-        """Put the samples of this process into random order."""
+        """Shuffle the samples of this process."""
         order = np.arange(self._loaded().count)
         np.random.default_rng(random.getrandbits(64)).shuffle(order)
         self._order = order
 
     def global_shuffle(self, fleet: Any = None, thread_num: int = 12) -> None:
-        """Shuffle the samples of all trainers; without a fleet, or with a fleet of one, those of this process.
+        """Shuffle the samples of this process; a fleet may have only one trainer.
 
         Raises:
-            RunError: the fleet has several trainers: samples are not exchanged between them.
+            RunError: the fleet has several trainers, which do not exchange samples.
         """
         trainers = 1 if fleet is None else int(fleet.worker_num())
         if trainers > 1:
             raise RunError(
-                f"global_shuffle: samples are not exchanged between {trainers} trainers. Give every trainer other "
+                f"global_shuffle: cannot exchange samples between {trainers} trainers. Give every trainer different "
                 "files in each pass (set_filelist), and call local_shuffle"
             )
         self.local_shuffle()
 
     def release_memory(self) -> None:
-        """Forget the samples."""
+        """Release the samples."""
         self._held = self._order = None
 
     def get_memory_data_size(self, fleet: Any = None) -> int:
-        """Return the number of samples of this process; 0 if none were loaded."""
+        """Return the number of samples in memory."""
         return 0 if self._held is None else self._held.count
 
     def get_shuffle_data_size(self, fleet: Any = None) -> int:
-        """Return the number of samples that were shuffled."""
+        """Return the number of shuffled samples."""
         return 0 if self._order is None else len(self._order)
 
     def batches(self, threads: int = 0) -> Iterator[Samples]:
-        """Yield the batches of a pass over what is held."""
+        """Yield the batches of a pass over the samples in memory."""
         held, order, size = self._loaded(), self._order, self._description.batch_size
         for start in range(0, held.count, size):
             if order is None:

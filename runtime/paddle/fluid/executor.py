@@ -44,10 +44,10 @@ class Compiled(Protocol):
 
 
 class Batches(Protocol):
-    """A dataset, as `fluid.DatasetFactory` makes it."""
+    """A dataset of `fluid.DatasetFactory`."""
 
     def batches(self, threads: int = 0) -> Iterator[Samples]:
-        """Yield the batches of a pass, read by so many threads; 0: as many as the dataset says."""
+        """Yield the batches of a pass; `threads` is the number of reading threads, 0: that of the dataset."""
 
 
 class Executor:
@@ -137,19 +137,19 @@ class Executor:
         fetch_info: Sequence[str] | str | None = None,
         print_period: int = 100,
     ) -> None:
-        """Run a program for each batch of a dataset, and print what is fetched.
+        """Run a program for each batch of a dataset, and print fetched values.
 
-        One thread trains, another makes batches ahead, and `thread` of them read and parse files.
+        One thread trains, one prepares batches, and `thread` threads read and parse files.
 
         Args:
             program: None is the default main program; a trainer's transpiled program talks to its servers.
             dataset: of `fluid.DatasetFactory`.
             scope: where persistable variables live; None is the global scope.
-            thread: threads that read and parse; 0: as the dataset's `set_thread` says.
+            thread: threads that read and parse; 0: the value of `set_thread`.
             debug: print batches, samples and seconds at the end.
-            fetch_list: what is printed of every `print_period`-th batch, from the first.
-            fetch_info: what it is called there, one text each; None: the variables' names.
-            print_period: batches from one line to the next.
+            fetch_list: variables to print for every `print_period`-th batch, from the first.
+            fetch_info: one label per variable; None: the variables' names.
+            print_period: batches between two lines.
 
         Raises:
             FluidTypeError: the dataset is missing.
@@ -173,7 +173,7 @@ class Executor:
         fetch_info: Sequence[str] | str | None = None,
         print_period: int = 100,
     ) -> None:
-        """Do as `train_from_dataset` without what trains: backward pass, updates, messages to servers."""
+        """Like `train_from_dataset`, without the backward pass, updates and messages to servers."""
         target = default_main_program() if program is None else program
         if isinstance(target, Program):
             target = _without_training(target)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readers that programs open: operators that make them, and what `read` operators take batches from.
+"""Readers in programs: the operators that create them, and the source of batches for `read` operators.
 
-A startup program makes the first of a chain: of files, or of random numbers. Operators of the main program put others
-around it, once: they shuffle, batch, read ahead or preprocess. A reset of any of them begins the whole chain anew.
+A startup program creates the first reader of a chain, from files or random numbers. Operators of the main program wrap
+it one time: they shuffle, batch, prefetch or preprocess. Resetting any of them restarts the whole chain.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _AHEAD = 4
 
 
 class FileReader:
-    """One reader of a chain; safe for several threads. It lies in a scope like any value.
+    """One reader of a chain, stored in a scope like any value; thread-safe.
 
     Attributes:
-        shape: as its variable's.
-        dtype: as its variable's.
+        shape: that of its variable.
+        dtype: that of its variable.
     """
 
     def __init__(self, batches: Callable[[], Batches], source: FileReader | None = None) -> None:
@@ -50,7 +50,7 @@ class FileReader:
         """Return the values of the next batch.
 
         Raises:
-            EndOfData: there is none, until the reader is reset.
+            EndOfData: there is none; reset the reader first.
         """
         with self._lock:
             if self._open is None:
@@ -60,18 +60,18 @@ class FileReader:
         raise EndOfData("the reader has no more batches: reset it for another pass")
 
     def reset(self) -> None:
-        """Begin the whole chain anew."""
+        """Restart the whole chain."""
         first = self
         while first._source is not None:
             first = first._source
         first._close()
 
     def around(self, name: str, wrap: Callable[[Callable[[], Batches]], Batches]) -> FileReader:
-        """Return the reader of this name around this one; it is made the first time.
+        """Return the reader of this name that wraps this one; create it the first time.
 
         Args:
-            name: of its variable.
-            wrap: makes its batches of those that a function begins to read from this one.
+            name: the name of its variable.
+            wrap: turns a function that reads this reader into one that reads the new reader.
         """
         if name not in self._around:
             self._around[name] = FileReader(lambda: wrap(self.batches), self)
@@ -116,7 +116,7 @@ def open_files(
     ranks: Sequence[int],
     dtypes: Any,
 ) -> FileReader:
-    """Return a reader of the batches in several files, one after the other, read ahead by a thread."""
+    """Return a reader of the batches in several files, in order, prefetched by a thread."""
     return FileReader(lambda: iter(buffered(lambda: _checked(file_names, dtypes), max(buffer_size, 1))()))
 
 
@@ -132,7 +132,7 @@ def create_random_data_generator(
     ranks: Sequence[int],
     dtypes: Any,
 ) -> FileReader:
-    """Return a reader that never ends, of uniform numbers."""
+    """Return an endless reader of uniform random numbers."""
     ends = list(itertools.accumulate(ranks))
     shapes = [tuple(shape_concat[end - rank : end]) for end, rank in zip(ends, ranks, strict=True)]
 
@@ -148,7 +148,7 @@ def create_random_data_generator(
 def create_multi_pass_reader(
     reader: FileReader, *, pass_num: int, names: Mapping[str, Sequence[str]]
 ) -> FileReader:
-    """Return a reader that goes through another one several times."""
+    """Return a reader that repeats another one."""
 
     def repeated(batches: Callable[[], Batches]) -> Batches:
         for _ in range(pass_num):
@@ -161,7 +161,7 @@ def create_multi_pass_reader(
 def create_shuffle_reader(
     reader: FileReader, *, buffer_size: int, names: Mapping[str, Sequence[str]]
 ) -> FileReader:
-    """Return a reader that fills a buffer with batches and gives them in random order, by Python's `random`."""
+    """Return a reader that fills a buffer with batches and returns them in random order (Python's `random`)."""
 
     def shuffled(batches: Callable[[], Batches]) -> Batches:
         source = batches()
@@ -178,7 +178,7 @@ def create_shuffle_reader(
 def create_batch_reader(
     reader: FileReader, *, batch_size: int, discard_leftover: bool, names: Mapping[str, Sequence[str]]
 ) -> FileReader:
-    """Return a reader that joins so many batches to one; a last one of fewer is left out, as in the original."""
+    """Return a reader that combines batches; as in the original, an incomplete last one is dropped."""
 
     def joins(batches: Callable[[], Batches]) -> Batches:
         source = batches()
@@ -193,7 +193,7 @@ def create_batch_reader(
 def create_double_buffer_reader(
     reader: FileReader, *, place: str, names: Mapping[str, Sequence[str]]
 ) -> FileReader:
-    """Return a reader that a thread reads ahead for."""
+    """Return a reader with a thread that prefetches."""
     return reader.around(names["Out"][0], lambda batches: iter(buffered(batches, _AHEAD)()))
 
 
@@ -211,7 +211,7 @@ def create_custom_reader(
     sink_var_names: Sequence[str],
     names: Mapping[str, Sequence[str]],
 ) -> FileReader:
-    """Return a reader that runs a block for each batch: sources take its values, sinks are the new ones."""
+    """Return a reader that runs a block for each batch: sources get its values, sinks are the new values."""
     given = dict(zip(names.get("X", ()), around or (), strict=True))
 
     def processed(batches: Callable[[], Batches]) -> Batches:
@@ -229,6 +229,6 @@ def _checked(paths: Sequence[str], dtypes: Sequence[str]) -> Batches:
             if dtypes and [value.dtype.name for value in values] != list(dtypes):
                 found = ", ".join(value.dtype.name for value in values)
                 raise FluidError(
-                    f"{path}: record {number} has tensors of {found}; the reader was opened for {', '.join(dtypes)}"
+                    f"{path}: record {number} has dtypes {found}, but the reader was opened with {', '.join(dtypes)}"
                 )
             yield values

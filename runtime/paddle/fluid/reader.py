@@ -65,7 +65,7 @@ class PyReader:
 
     @property
     def queue(self) -> BatchQueue:
-        """The batches made ahead; `size()` says how many."""
+        """The prefetched batches; `size()` returns their number."""
         return self._queue
 
     def append_read(self) -> list[Variable]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches of a Python reader converted to recordio files, which `layers.open_files` reads."""
+"""Writes the batches of a Python reader to recordio files for `layers.open_files`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Batches = Callable[[], Iterable[Any]]
 def create_recordio_writer(
     filename: str, compressor: Compressor = Compressor.Snappy, max_num_records: int = 1000
 ) -> Iterator[RecordIOWriter]:
-    """Write a file inside the context; it appears under its name at the end, and not at all after an error."""
+    """Write a file inside the context; it is renamed into place at the end, and discarded after an error."""
     writer = RecordIOWriter(filename, compressor, max_num_records)
     try:
         yield writer
@@ -41,15 +41,15 @@ def convert_reader_to_recordio_file(
     max_num_records: int = 1000,
     feed_order: Sequence[str] | None = None,
 ) -> int:
-    """Write the minibatches of a reader to a file, a record each, and return how many.
+    """Write the minibatches of a reader to a file, one record each, and return their number.
 
     Args:
-        filename: of the file.
+        filename: path of the file.
         reader_creator: yields minibatches, lists of samples.
-        feeder: makes tensors of them.
-        compressor: of the file's chunks.
-        max_num_records: in a chunk, at most.
-        feed_order: names of variables; None: as the feeder has them.
+        feeder: converts them to tensors.
+        compressor: compressor of the chunks.
+        max_num_records: most records in a chunk.
+        feed_order: names of variables; None: those of the feeder.
     """
     return _write(filename, reader_creator(), feeder, compressor, max_num_records, feed_order)
 
@@ -63,9 +63,9 @@ def convert_reader_to_recordio_files(
     max_num_records: int = 1000,
     feed_order: Sequence[str] | None = None,
 ) -> int:
-    """Write the minibatches of a reader to files `name-00000.recordio` and so on, and return how many.
+    """Write the minibatches of a reader to files `name-00000.recordio` and so on, and return their number.
 
-    The last file has what is left over, where the original lost it. See `convert_reader_to_recordio_file`.
+    The last file can be smaller; the original lost its batches. See `convert_reader_to_recordio_file`.
 
     Raises:
         FluidError: the name does not end in .recordio.

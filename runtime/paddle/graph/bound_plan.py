@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """BoundPlan: a plan together with the cells of one scope, ready to run step after step.
 
-The dtype of what enters is checked, and the shape of what lies in the scope; fed shapes need not be as declared, as
-long as the operators take them. What leaves is never shared. A persistable array
-that a run writes is updated in place, so whoever holds the scope's array sees the new values.
+The dtypes of all inputs and the shapes of values in the scope are checked; fed shapes can differ from the declared
+ones if the operators accept them. Results are never shared. A persistable array
+that a run writes is updated in place, so references to the scope's array see the new values.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class BoundPlan:
         self._misfits = Misfits(block, plan.ops)
         self._odd: dict[
             str, tuple[int, ...]
-        ] = {}  # what came into this run in another shape than it is declared
+        ] = {}  # values of this run whose shapes differ from their declarations
         self._calls: Sequence[Call] = [
             self._checked_read(call, op) if op.type == _READ else call
             for call, (_, op) in zip(plan.calls, plan.ops, strict=True)
@@ -108,10 +108,10 @@ class BoundPlan:
         return owned
 
     def _check_shapes(self, values: Mapping[str, Any], registers: Registers) -> None:
-        """Let operators check fed values again that are not as declared.
+        """Check fed values whose shapes differ from their declarations.
 
         Raises:
-            _Refused: one does not take them.
+            _Refused: an operator does not accept them.
         """
         odd = self._misfits.odd(values)
         if not odd:
@@ -193,7 +193,7 @@ class BoundPlan:
         position, op = self._plan.ops[at]
         numbers = self._plan.numbers
         notes = [
-            f"{name!r} was fed {shape} and is declared {self._specs[name].shape}"
+            f"{name!r} was fed with shape {shape}, but is declared {self._specs[name].shape}"
             for name, shape in self._odd.items()
         ]
         return failed(
@@ -202,7 +202,7 @@ class BoundPlan:
 
 
 class _Refused(ExecutionError):
-    """An operator does not take what was fed."""
+    """An operator does not accept the fed values."""
 
 
 def _store(cell: Cell, value: Any, has_lod: bool) -> None:

@@ -44,7 +44,7 @@ class Executor:
             remote: connects operators that talk to other processes; None: they fail.
             rooms: variable name -> array of its shape and dtype that an operator may put its value in, instead of in a
                 new one; looked at in each run. What is fetched of such a variable is then that array.
-            checks_finite: stop at the first operator that puts out NaN or infinity.
+            checks_finite: stop at the first operator that produces NaN or infinity.
         """
         keep_freed_memory(STEPS)
         self.device = Device(device) if isinstance(device, str) else device

@@ -19,14 +19,14 @@ def failed(
 ) -> ExecutionError:
     """Return the error of an operator that failed.
 
-    An operator whose body failed is told by its type alone: the operator within says the rest.
+    If the body of an operator failed, only its type is named; the inner error has the rest.
 
     Args:
-        op: which one.
+        op: the operator.
         position: its index in its block.
-        value_of: the value of one of its inputs, None where there is none yet.
+        value_of: the value of one of its inputs, None if it has no value yet.
         error: what its kernel raised.
-        notes: what else the user must know.
+        notes: further information for the user.
     """
     if isinstance(error, ExecutionError):
         return ExecutionError(op.type, position, f"operator {position} {op.type}, in its body: {error}")
@@ -38,6 +38,6 @@ def failed(
             parts.append(f"{slot}={name}{found}".rstrip())
     message = f"operator {position} {op.describe()} failed: {error} [{'; '.join(parts)}]"
     if op.line:
-        message += f"; it was made at {op.line}"
+        message += f"; created at {op.line}"
     message += "".join(f"; {note}" for note in notes)
     return ExecutionError(op.type, position, message)

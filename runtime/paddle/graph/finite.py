@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that check what they computed: the first operator with NaN or infinity in its results stops a run."""
+"""Checks results: a run stops at the first operator that produces NaN or infinity."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paddle.ops.base.selected_rows import SelectedRows
 
 
 class NotFiniteError(OpError):
-    """An operator put out NaN or infinity."""
+    """An operator produced NaN or infinity."""
 
 
 def checked(call: Any, op: Operator, numbers: Mapping[str, int]) -> Any:
@@ -36,4 +36,4 @@ def _check(name: str, value: Any) -> None:
     xp = array_module(value)
     if not xp.isfinite(value).all():
         what = "NaN" if xp.isnan(value).any() else "infinity"
-        raise NotFiniteError(f"variable {name!r} has {what} in it (FLAGS_check_nan_inf is set)")
+        raise NotFiniteError(f"variable {name!r} contains {what} (FLAGS_check_nan_inf is set)")

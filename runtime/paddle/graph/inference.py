@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes before kernels run: what an operator's outputs are, and whether operators take fed values of other shapes.
+"""Infers shapes before kernels run, and checks whether operators accept fed values of other shapes.
 
-Declared shapes of what is fed are placeholders: batches that are padded to their own length are fed to variables that
-were declared longer. Operators then see other shapes than when the program was built, and check them again.
+Declared shapes of fed variables are placeholders: a padded batch can be shorter than the declaration. Operators then
+get other shapes than when the program was built, and check them again.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from paddle.ops.base.registry import Spec
 
 
 class Misfits:
-    """Checks the shapes of fed values that are not as declared; each set of shapes is checked once."""
+    """Checks fed values whose shapes differ from their declarations; each set of shapes is checked one time."""
 
     def __init__(self, block: Block, ops: Iterable[tuple[int, Operator]]) -> None:
         self._infer = _Inference({name: each.spec for name, each in block.visible_vars().items()}, tuple(ops))
         self._passed: set[tuple[tuple[str, tuple[int, ...]], ...]] = set()
 
     def odd(self, values: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of those values that are not as declared."""
+        """Return the shapes that differ from the declarations."""
         specs = self._infer.specs
         return {
             name: tuple(value.shape)
@@ -35,7 +35,7 @@ class Misfits:
     def refusal(
         self, values: Mapping[str, Any], odd: Mapping[str, tuple[int, ...]]
     ) -> tuple[int, OpError] | None:
-        """Return the number of the first operator that does not take these values, and why; None: all do."""
+        """Return the index of the first operator that does not accept these values, and why; None: all do."""
         key = tuple(odd.items())
         if key in self._passed:
             return None
@@ -47,7 +47,7 @@ class Misfits:
         return failed
 
 
-_MOST = 10_000  # sets of shapes that are remembered
+_MOST = 10_000  # cached sets of shapes
 
 
 class _Inference:
@@ -56,7 +56,7 @@ class _Inference:
         self.specs, self._ops = specs, ops
 
     def first_failure(self, given: Mapping[str, Spec]) -> tuple[int, OpError] | None:
-        seen: dict[str, Spec | None] = dict(given)  # what is not as declared; None: unknown
+        seen: dict[str, Spec | None] = dict(given)  # shapes that differ from the declarations; None: unknown
 
         def spec_of(name: str) -> Spec:
             found = seen.get(name)
@@ -81,7 +81,7 @@ class _Inference:
 
 
 def shape_fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
-    """Return whether a value's shape is as declared."""
+    """Return whether a value has the declared shape."""
     return shape == declared or (
         len(shape) == len(declared)
         and all(want in (-1, got) for got, want in zip(shape, declared, strict=True))

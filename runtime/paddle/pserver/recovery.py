@@ -80,9 +80,7 @@ class Safety:
         if resume and not folder:
             raise ConfigError("flag --resume needs --checkpoint_dir: where the checkpoints are")
         if resume not in ("", "latest", "auto") and not _NAMED.fullmatch(resume):
-            raise ConfigError(
-                f"flag --resume: expected latest, auto, or the batch of a checkpoint, got {resume!r}"
-            )
+            raise ConfigError(f"flag --resume: expected latest, auto or a batch number, got {resume!r}")
         job = re.sub(r"[^A-Za-z0-9_-]", "_", job_id)
         return cls(None, Path(folder) if folder else None, period, keep, resume, job)
 

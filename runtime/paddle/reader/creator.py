@@ -49,15 +49,15 @@ def text_file(path: str | PathLike[str]) -> Reader[str]:
 
 
 def recordio(paths: str | Sequence[str], buf_size: int = 100) -> Reader[Any]:
-    """Gives the samples in recordio files, which are pickled; they are read as data, see `reader.pickled`.
+    """Read the pickled samples in recordio files as data; see `reader.pickled`.
 
     Args:
         paths: patterns, in a list or separated by commas; files come in the order of their names.
-        buf_size: samples read ahead.
+        buf_size: prefetched samples.
 
     Raises:
         ConfigError: while reading, when no file matches a pattern.
-        RecordFileError: while reading, for a file that is damaged, and a record that is no sample.
+        RecordFileError: while reading, for a damaged file or a record that is not a sample.
     """
     return buffered(lambda: _samples(_matching(paths)), buf_size)
 
@@ -65,16 +65,16 @@ def recordio(paths: str | Sequence[str], buf_size: int = 100) -> Reader[Any]:
 def cloud_reader(
     paths: str | Sequence[str], etcd_endpoints: str, timeout_sec: int = 5, buf_size: int = 64
 ) -> Reader[Any]:
-    """Gives this trainer's share of the samples in recordio files: file i belongs to trainer i % trainers.
+    """Read this trainer's share of the samples in recordio files: file i belongs to trainer i % trainers.
 
-    The original asked a master for chunks of them; there is none, so files are shared out by rank, and
-    `etcd_endpoints` and `timeout_sec` have no meaning. Over all trainers a pass has each sample one time.
+    The original got chunks of files from a master; here files are assigned by rank, and `etcd_endpoints` and
+    `timeout_sec` are ignored. Over all trainers a pass has each sample one time.
 
     Args:
         paths: as for `recordio`; at least one file for each trainer.
-        etcd_endpoints: has no meaning.
-        timeout_sec: has no meaning.
-        buf_size: samples read ahead.
+        etcd_endpoints: ignored.
+        timeout_sec: ignored.
+        buf_size: prefetched samples.
 
     Raises:
         ConfigError: while reading, when there are fewer files than trainers.
@@ -111,5 +111,5 @@ def _samples(files: Sequence[str]) -> Iterator[Any]:
             try:
                 sample = pickled.loads(record)
             except pickled.PickleRefused as error:
-                raise RecordFileError(path, f"record {number} is no pickled sample: {error}") from error
+                raise RecordFileError(path, f"record {number} is not a pickled sample: {error}") from error
             yield sample

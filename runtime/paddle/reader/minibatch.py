@@ -16,8 +16,7 @@ _log = logging.getLogger(__name__)
 def batch(reader: Reader[T], batch_size: int, drop_last: bool = False) -> Reader[list[T]]:
     """Groups samples into lists of `batch_size`; the last list holds what is left, unless `drop_last`.
 
-    `/` of sizes gives a float in Python 3: of that the whole part counts, as in Python 2. A pass without any batch is
-    warned of.
+    A float batch_size, such as the result of `/` in Python 3, is truncated. A pass without batches logs a warning.
 
     Raises:
         ConfigError: at once, when batch_size is below 1.
@@ -38,6 +37,6 @@ def batch(reader: Reader[T], batch_size: int, drop_last: bool = False) -> Reader
                 if group
                 else "no samples"
             )
-            _log.warning("a reader gave %s: there is nothing to train on", count)
+            _log.warning("the reader returned %s: there is nothing to train on", count)
 
     return marked(read, [reader])

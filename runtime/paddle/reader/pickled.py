@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pickles of samples, read as data: nothing in them is ever called or imported.
+"""Reads pickled samples as data: nothing in them is ever called or imported.
 
-A sample holds None, booleans, numbers, strings, bytes, lists, tuples, dictionaries, and numpy arrays and scalars of
-numbers, booleans or text. Pickles may be of protocol 0 to 5, of Python 2 as well; its strings come back as text where
-they are UTF-8, and as bytes otherwise. `pickling` is the other direction.
+A sample can contain None, booleans, numbers, strings, bytes, lists, tuples, dictionaries, and numpy arrays and scalars
+of numbers, booleans or text. Protocols 0 to 5 are supported, also of Python 2, whose strings become str if they are
+UTF-8, and bytes otherwise. `pickling` writes such pickles.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _KEYS = (str, bytes, int, float, type(None))
 
 
 class PickleRefused(PaddleError, ValueError):
-    """A pickle is damaged, or holds something else than samples do; it was not unpickled."""
+    """A pickle is damaged, or contains an unsupported type; it was not unpickled."""
 
 
 def loads(raw: bytes) -> Any:
-    """Return what a pickle holds.
+    """Return the value of a pickle.
 
     Raises:
-        PickleRefused: it is damaged, or holds an object of another type than the module names.
+        PickleRefused: it is damaged, or contains an unsupported type.
     """
     try:
         return _Machine(raw).run()
@@ -66,7 +66,7 @@ class _Type:
 
     def __init__(self, name: str) -> None:
         if not DTYPE.fullmatch(name):
-            raise PickleRefused(f"samples have no arrays of dtype {name!r:.40}")
+            raise PickleRefused(f"unsupported in samples: arrays of dtype {name!r:.40}")
         self.dtype = np.dtype(name)
 
     def build(self, state: tuple[Any, ...]) -> None:
@@ -105,13 +105,13 @@ def _make_array_from_buffer(data: bytes, kind: _Type, shape: tuple[int, ...], or
 
 def _encode(text: str, encoding: str = "latin1") -> bytes:
     if _text(encoding).replace("-", "").lower() != "latin1":
-        raise PickleRefused(f"bytes encoded as {encoding!r:.40} are not part of samples")
+        raise PickleRefused(f"unsupported in samples: bytes encoded as {encoding!r:.40}")
     return text.encode("latin-1")
 
 
 def _make_bytes(*nothing: Any) -> bytes:
     if nothing:
-        raise PickleRefused("bytes made of arguments are not part of samples")
+        raise PickleRefused("unsupported in samples: bytes() with arguments")
     return b""
 
 
@@ -142,13 +142,13 @@ _NAMES: Mapping[str, str] = {
 
 
 class _Name(str):
-    """A name that samples may have in their pickles; it is compared, never looked up."""
+    """An allowed name in a pickle; it is compared, never imported."""
 
     __slots__ = ()
 
 
 class _Machine:
-    """The stack machine of pickles without its means to call."""
+    """The stack machine of pickles, without calls."""
 
     def __init__(self, raw: bytes) -> None:
         self.raw, self.at = raw, 0
@@ -163,11 +163,11 @@ class _Machine:
                 break
             operation = _OPERATIONS.get(code)
             if operation is None:
-                raise PickleRefused(f"samples have no pickle operation {code!r} (byte {self.at - 1})")
+                raise PickleRefused(f"unsupported in samples: pickle operation {code!r} (byte {self.at - 1})")
             operation(self)
         value = self.stack.pop()
         if isinstance(value, _Array | _Type | _Name):
-            raise PickleRefused("the pickle holds a type and no sample")
+            raise PickleRefused("the pickle contains a type instead of a sample")
         return value
 
     def take(self, size: int) -> bytes:
@@ -184,7 +184,7 @@ class _Machine:
     def line(self) -> bytes:
         end = self.raw.find(b"\n", self.at)
         if end < 0:
-            raise PickleRefused(f"damaged pickle: the line at byte {self.at} has no end")
+            raise PickleRefused(f"damaged pickle: the line at byte {self.at} is not terminated")
         text, self.at = self.raw[self.at : end], end + 1
         return text
 
@@ -199,7 +199,7 @@ class _Machine:
 
     def pack(self, count: int) -> None:
         if len(self.stack) < count:
-            raise PickleRefused(f"damaged pickle: a tuple of {count} has fewer members")
+            raise PickleRefused(f"damaged pickle: a tuple of {count} has too few members")
         taken = tuple(self.stack[-count:])
         del self.stack[-count:]
         self.push(taken)
@@ -221,7 +221,7 @@ class _Machine:
         if not isinstance(target, dict):
             raise PickleRefused(f"damaged pickle: it sets items of a {type(target).__name__}")
         if not all(isinstance(key, _KEYS) for key in items[::2]):
-            raise PickleRefused("samples have no dictionaries with keys other than text and numbers")
+            raise PickleRefused("unsupported in samples: dictionary keys other than strings and numbers")
         target.update(zip(items[::2], items[1::2], strict=True))
 
     def dictionary(self) -> None:
@@ -233,7 +233,7 @@ class _Machine:
         known = _NAMES.get(text)
         if known is None:
             raise PickleRefused(
-                f"the pickle names {text.replace(' ', '.')!r:.80}, which is not part of samples; it was not unpickled"
+                f"the pickle names {text.replace(' ', '.')!r:.80}, which samples cannot contain; it was not unpickled"
             )
         self.push(_Name(known))
 
@@ -241,7 +241,9 @@ class _Machine:
         arguments, name = self.stack.pop(), self.stack.pop()
         made = _CALLS.get(name) if isinstance(name, _Name) else None
         if made is None or not isinstance(arguments, tuple):
-            raise PickleRefused(f"samples make no {name if isinstance(name, _Name) else type(name).__name__}")
+            raise PickleRefused(
+                f"unsupported in samples: a call of {name if isinstance(name, _Name) else type(name).__name__}"
+            )
         self.push(made(*arguments))
 
     def build(self) -> None:
@@ -250,7 +252,7 @@ class _Machine:
             target.build(state)
             return
         if not isinstance(target, _Array):
-            raise PickleRefused(f"samples have no state of a {type(target).__name__}")
+            raise PickleRefused(f"unsupported in samples: the state of a {type(target).__name__}")
         _, shape, kind, by_columns, data = state
         array = _make_array_from_buffer(_bytes(data), kind, shape, "F" if by_columns else "C")
         self.stack[-1] = array
@@ -278,7 +280,7 @@ class _Machine:
 
 def _integer(text: bytes) -> int:
     if len(text) > 400:
-        raise PickleRefused(f"samples have no number of {len(text)} digits")
+        raise PickleRefused(f"unsupported in samples: a number of {len(text)} digits")
     return int(text.rstrip(b"L"))
 
 

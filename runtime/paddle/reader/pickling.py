@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples as pickles of protocol 2, which every Python and numpy reads; `pickled` says what a sample may hold."""
+"""Writes samples as pickles of protocol 2, which every Python and numpy can read; `pickled` lists the types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def dumps(value: Any) -> bytes:
     """Return a value as a pickle.
 
     Raises:
-        TypeError: it holds an object of a type that samples do not have.
+        TypeError: it contains an unsupported type.
     """
     out = [b"\x80\x02"]
     _write(value, out)
@@ -30,7 +30,7 @@ def _write(value: Any, out: list[bytes]) -> None:
     if writer is None:
         writer = next((each for kind, each in _WRITERS.items() if isinstance(value, kind)), None)
     if writer is None:
-        raise TypeError(f"a sample cannot be written with {type(value).__name__} in it")
+        raise TypeError(f"cannot write a sample that contains a {type(value).__name__}")
     writer(value, out)
 
 
@@ -110,7 +110,7 @@ def _write_scalar(value: np.generic, out: list[bytes]) -> None:
 def _plain(array: NDArray[Any]) -> NDArray[Any]:
     """Little-endian."""
     if not DTYPE.fullmatch(array.dtype.str):
-        raise TypeError(f"a sample cannot be written with an ndarray of dtype {array.dtype} in it")
+        raise TypeError(f"cannot write a sample that contains an ndarray of dtype {array.dtype}")
     return array.astype(array.dtype.newbyteorder("<"), copy=False)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""multiprocess_reader: several readers, each in a process of its own, whose samples arrive as they get ready."""
+"""multiprocess_reader: runs several readers in processes, and yields samples as they arrive."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _STOP_S = 5.0
 def multiprocess_reader(
     readers: Sequence[Reader[T]], use_pipe: bool = True, queue_size: int = 1000
 ) -> Reader[T]:
-    """Gives the samples of several readers, each of which runs in a process of its own; the order is not fixed.
+    """Yield the samples of several readers, each in its own process; the order is not fixed.
 
-    Processes are forked when iteration starts and are gone when it ends, also when the consumer stops early.
+    Processes are forked when iteration starts, and have exited when it ends, even if the consumer stops early.
 
     Args:
-        readers: each gives a part of the samples.
-        use_pipe: has no meaning: samples come through pipes.
-        queue_size: has no meaning: a pipe holds what the system says.
+        readers: each returns a part of the samples.
+        use_pipe: ignored: pipes are always used.
+        queue_size: ignored: the system sets the size of a pipe.
 
     Raises:
         ConfigError: at once, when there are no readers.
@@ -69,7 +69,7 @@ def _received(running: dict[Connection[Any, Any], Any]) -> Iterator[Any]:
             except EOFError:
                 running[pipe].join(_STOP_S)
                 raise PaddleError(
-                    f"multiprocess_reader: a reader's process ended early, with exit code {running[pipe].exitcode}"
+                    f"multiprocess_reader: a reader process exited early with code {running[pipe].exitcode}"
                 ) from None
             if kind == _SAMPLE:
                 yield content

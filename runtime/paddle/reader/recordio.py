@@ -35,14 +35,14 @@ class Compressor(enum.IntEnum):
 
 
 class Layout(enum.Enum):
-    """The order of a header's fields behind the magic number."""
+    """The order of the header fields after the magic number."""
 
     V2 = ("checksum", "compressor", "size", "records")
     FLUID = ("records", "checksum", "compressor", "size")
 
 
 class RecordFileError(PaddleError, ValueError):
-    """A recordio file is damaged, or is none.
+    """A file is damaged, or not a recordio file.
 
     Attributes:
         path: of the file.
@@ -64,7 +64,7 @@ def read_records(path: str | PathLike[str]) -> Iterator[bytes]:
     """Yield the records of a file, one chunk in memory at a time.
 
     Raises:
-        RecordFileError: at the first chunk that is damaged or cut short; records before it were given.
+        RecordFileError: at the first damaged or truncated chunk, after the records before it.
     """
     with open(path, "rb") as file:
         left, at = file.seek(0, 2), 0
@@ -76,7 +76,7 @@ def read_records(path: str | PathLike[str]) -> Iterator[bytes]:
 
 
 class Writer:
-    """Writes a file, which appears under its name when it is closed. Not thread-safe.
+    """Writes a file, which is renamed into place when it is closed. Not thread-safe.
 
     As a context manager it is closed at the end, and discarded if an error ends it.
     """
@@ -88,12 +88,12 @@ class Writer:
         max_num_records: int = 0,
         layout: Layout = Layout.V2,
     ) -> None:
-        """Begin a file.
+        """Create a file.
 
         Args:
             path: of the file.
             compressor: of its chunks.
-            max_num_records: records of a chunk, at most; 0: as many as fit 32 MiB.
+            max_num_records: most records in a chunk; 0: as many as fit into 32 MiB.
             layout: of its headers.
         """
         self._path, self._part = Path(path), Path(f"{path}.part")
@@ -112,7 +112,7 @@ class Writer:
             self._flush()
 
     def close(self) -> None:
-        """Write what is left and give the file its name; does nothing the second time."""
+        """Write the last chunk and rename the file into place; a second call does nothing."""
         if self._file.closed:
             return
         self._flush()
@@ -120,7 +120,7 @@ class Writer:
         self._part.replace(self._path)
 
     def discard(self) -> None:
-        """End without a file."""
+        """Discard the file."""
         self._file.close()
         self._part.unlink(missing_ok=True)
 
@@ -149,7 +149,7 @@ class Writer:
 def _chunk(file: BinaryIO, path: str | PathLike[str], at: int, end: int) -> tuple[_Header, bytes]:
     raw = file.read(_FIELDS.size)
     if len(raw) < _FIELDS.size:
-        raise RecordFileError(path, f"it is cut short: the chunk at byte {at} ends inside its header")
+        raise RecordFileError(path, f"it is truncated: the chunk at byte {at} ends inside its header")
     magic, *fields = _FIELDS.unpack(raw)
     if magic != MAGIC:
         raise RecordFileError(
@@ -168,7 +168,7 @@ def _chunk(file: BinaryIO, path: str | PathLike[str], at: int, end: int) -> tupl
         if zlib.crc32(payload) == header.checksum:
             return header, payload
     if cut:
-        raise RecordFileError(path, f"it is cut short or damaged: the chunk at byte {at} is not all there")
+        raise RecordFileError(path, f"it is truncated or damaged: the chunk at byte {at} is incomplete")
     raise RecordFileError(path, f"the chunk at byte {at} is damaged: its checksum is wrong")
 
 
@@ -187,7 +187,7 @@ def _split(path: str | PathLike[str], at: int, header: _Header, plain: bytes) ->
         if end + size > len(plain):
             raise RecordFileError(
                 path,
-                f"the chunk at byte {at} is damaged: record {number} of {header.records} leaves its {len(plain)} bytes",
+                f"the chunk at byte {at} is damaged: record {number} of {header.records} ends beyond it",
             )
         yield plain[end : end + size]
         begin = end + size
@@ -202,7 +202,7 @@ def _gunzip(payload: bytes) -> bytes:
     reader = zlib.decompressobj(wbits=31)
     plain = reader.decompress(payload, MAX_CHUNK)
     if reader.unconsumed_tail:
-        raise ValueError(f"it holds more than {MAX_CHUNK} bytes")
+        raise ValueError(f"it has more than {MAX_CHUNK} bytes")
     if not reader.eof:
         raise ValueError("its gzip data ends too early")
     return plain

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Snappy's framing format, in which recordio's chunks are compressed.
+"""Snappy's framing format, used for recordio chunks.
 
 A stream is frames: uint8 type | uint24 length | content. Types: 0xff is the stream's identifier; 0x00 holds a masked
 CRC-32C and a compressed block, 0x01 one that is stored as is, of at most 64 KiB of data each; 0x80 to 0xfe are skipped.
@@ -23,20 +23,20 @@ _U32 = struct.Struct("<I")
 
 
 class SnappyError(PaddleError, ValueError):
-    """Data is not in snappy's format, or damaged."""
+    """Data is damaged, or not in snappy's format."""
 
 
 def decompress(data: bytes, most: int) -> bytes:
-    """Return what a stream holds.
+    """Decompress a stream.
 
-    CRCs are not checked: recordio has one of its own over the whole stream.
+    CRCs are not checked: recordio has its own over the whole stream.
 
     Args:
         data: the stream.
-        most: bytes that it may hold.
+        most: limit of the decompressed size in bytes.
 
     Raises:
-        SnappyError: it is damaged, or holds more.
+        SnappyError: it is damaged or too large.
     """
     out, at, size = [], 0, 0
     if not data.startswith(_IDENTIFIER):
@@ -65,7 +65,7 @@ def decompress(data: bytes, most: int) -> bytes:
 
 
 def compress(data: bytes) -> bytes:
-    """Return data as a stream."""
+    """Compress data to a stream."""
     out = [_IDENTIFIER]
     for start in range(0, len(data), BLOCK):
         block = data[start : start + BLOCK]
@@ -78,10 +78,10 @@ def compress(data: bytes) -> bytes:
 
 
 def decompress_block(data: bytes, most: int) -> bytes:
-    """Return what a compressed block of at most `most` bytes holds.
+    """Decompress a block of at most `most` bytes.
 
     Raises:
-        SnappyError: it is damaged, or holds more.
+        SnappyError: it is damaged or too large.
     """
     size, at = _length(data)
     if size > most:
@@ -114,12 +114,12 @@ def decompress_block(data: bytes, most: int) -> bytes:
             length = 1 + (tag >> 2)
         _copy(out, offset, length, size)
     if len(out) != size:
-        raise SnappyError(f"a block says that it holds {size} bytes, {len(out)} were found")
+        raise SnappyError(f"a block declares {size} bytes, but has {len(out)}")
     return bytes(out)
 
 
 def compress_block(data: bytes) -> bytes:
-    """Return a block of at most 64 KiB compressed: the last place of every four bytes is looked up greedily."""
+    """Compress a block of at most 64 KiB, greedily, with the last position of every four bytes."""
     out = bytearray(_varint(len(data)))
     seen: dict[bytes, int] = {}
     at = start = 0
@@ -129,7 +129,7 @@ def compress_block(data: bytes) -> bytes:
         found = seen.get(word)
         seen[word] = at
         if found is None:
-            # Where nothing matches for long, look less often.
+            # Search less often after a long run without matches.
             at += misses >> 5
             misses += 1
             continue
@@ -145,7 +145,7 @@ def compress_block(data: bytes) -> bytes:
 
 
 def crc32c(data: bytes) -> int:
-    """Return the CRC-32C (Castagnoli) of data: lanes side by side, whose checksums are then joined."""
+    """Return the CRC-32C (Castagnoli) of data: in parallel lanes, whose checksums are then combined."""
     rows = len(data) // _LANES
     crc = 0xFFFFFFFF
     if rows:
@@ -164,7 +164,9 @@ def crc32c(data: bytes) -> int:
 def _copy(out: bytearray, offset: int, length: int, size: int) -> None:
     begin = len(out) - offset
     if offset == 0 or begin < 0 or len(out) + length > size:
-        raise SnappyError(f"a copy of {length} bytes from {offset} before byte {len(out)} leaves its block")
+        raise SnappyError(
+            f"a copy of {length} bytes at distance {offset} from byte {len(out)} exceeds its block"
+        )
     if offset >= length:
         out += out[begin : begin + length]
     else:
@@ -178,7 +180,7 @@ def _length(data: bytes) -> tuple[int, int]:
         value |= (byte & 0x7F) << 7 * at
         if byte < 0x80:
             return value, at + 1
-    raise SnappyError("a block does not begin with its length")
+    raise SnappyError("the length of a block is missing or malformed")
 
 
 def _varint(value: int) -> bytes:
@@ -222,7 +224,7 @@ def _table() -> NDArray[np.uint32]:
 
 
 def _shift_by(count: int) -> list[int]:
-    """Return what each bit of a checksum becomes when `count` zero bytes follow, bit 0 first."""
+    """Return each bit of a checksum after `count` further zero bytes, bit 0 first."""
     states = np.left_shift(np.uint32(1), np.arange(32, dtype=np.uint32))
     for _ in range(count):
         states = _TABLE[states & 0xFF] ^ states >> 8

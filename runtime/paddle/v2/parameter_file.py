@@ -92,16 +92,16 @@ def read_tar(file: IO[Any]) -> Iterator[tuple[ParameterConfig, NDArray[np.float3
             _check_end(stream, tar.offset, list(members), where)
             if not any(name.endswith(CONFIG_SUFFIX) for name in members):
                 raise ModelFileError(
-                    f"{where} is no tar of parameters: it has no member *{CONFIG_SUFFIX}, but {list(members)[:5]}"
+                    f"{where} is not a tar of parameters: it has no member *{CONFIG_SUFFIX}, only {list(members)[:5]}"
                 )
             for name, member in members.items():
                 if name.endswith(CONFIG_SUFFIX):
                     yield _read_parameter(tar, members, member, where)
     except tarfile.ReadError as error:
         if "end of data" in str(error):
-            raise ModelFileError(f"{where} ends too early, inside of a member") from error
+            raise ModelFileError(f"{where} ends too early, inside a member") from error
         raise ModelFileError(
-            f"{where} is no tar of parameters ({error}); open a .tar.gz with gzip.open first"
+            f"{where} is not a tar of parameters ({error}); open a .tar.gz with gzip.open first"
         ) from error
     except EOFError as error:
         raise ModelFileError(f"{where} ends too early: {error}") from error
@@ -113,7 +113,7 @@ def read_tar(file: IO[Any]) -> Iterator[tuple[ParameterConfig, NDArray[np.float3
         OverflowError,
         zlib.error,
     ) as error:  # what a damaged header makes of tarfile
-        raise ModelFileError(f"{where} is no tar of parameters: {error}") from error
+        raise ModelFileError(f"{where} is not a tar of parameters: {error}") from error
 
 
 def _check_end(stream: IO[bytes], end: int, names: list[str], where: str) -> None:
@@ -125,7 +125,7 @@ def _check_end(stream: IO[bytes], end: int, names: list[str], where: str) -> Non
     stream.seek(end)
     rest = stream.read(tarfile.BLOCKSIZE)
     if any(rest):
-        raise ModelFileError(f"{where} ends too early, inside of the header behind {names[-1:]}")
+        raise ModelFileError(f"{where} ends too early, inside the header after {names[-1:]}")
     if (
         not rest
         and names
@@ -133,7 +133,7 @@ def _check_end(stream: IO[bytes], end: int, names: list[str], where: str) -> Non
         and not names[-1].endswith(CONFIG_SUFFIX)
     ):
         raise ModelFileError(
-            f"{where} ends too early: {names[-1]!r} has no configuration ({names[-1]}{CONFIG_SUFFIX}) behind it"
+            f"{where} ends too early: {names[-1]!r} has no configuration ({names[-1]}{CONFIG_SUFFIX}) after it"
         )
 
 

@@ -152,7 +152,7 @@ def stop_of_a_job_whose_launcher_was_killed_makes_sure_on_its_nodes(
     assert "launcher gone" in desk.run("status").stdout
     done = desk.run("stop", job.job_id[-6:])
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "its launcher is gone; asking its nodes" in done.stdout
+    assert "its launcher has exited; asking its nodes" in done.stdout
     oracle.check_clean()
 
 

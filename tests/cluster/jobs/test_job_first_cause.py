@@ -82,7 +82,7 @@ while True:
         print("holding", flush=True)
     time.sleep(0.02)
 """
-LEFT = "trainer 1 on root@node-b: had ended with exit code 0 while others were waiting for it"
+LEFT = "trainer 1 on root@node-b: exited early with code 0 while other ranks were waiting for it"
 
 
 def write(job: JobRunner, script: str, **values: int) -> None:
@@ -187,7 +187,7 @@ def a_path_that_begins_to_drop_large_packets_is_named_within_seconds_and_as_the_
             launch,
             5,
             "^FIRST ERROR: node root@node-a: it cannot reach root@node-c at .*packets of 1500 bytes do not arrive",
-            "what helps: let ICMP",
+            "try: let ICMP",
             within_s=90,
         )
 

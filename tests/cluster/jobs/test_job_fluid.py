@@ -70,7 +70,7 @@ def a_killed_pserver_is_started_again_with_its_state(
     oracle.check(
         launch,
         0,
-        r"pserver 1 on root@node-b: signal 9 \(SIGKILL\); pserver 1 is started again with its state",
+        r"pserver 1 on root@node-b: signal 9 \(SIGKILL\); restarting pserver 1 with its saved state",
         never=["FIRST ERROR"],
         within_s=60,
     )
@@ -88,7 +88,7 @@ def a_killed_trainer_ends_the_job(cluster: Cluster, job: JobRunner, oracle: Orac
 def a_killed_trainer_is_started_again(kind: str, cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     fluid(job)
     arguments = ("--steps=120", "--die=2:30", "--max_restarts=1", f"--async={int(kind == 'async')}")
-    oracle.check(job.start("--mode=fluid", *arguments), 0, r"trainer 2 is started again")
+    oracle.check(job.start("--mode=fluid", *arguments), 0, r"restarting trainer 2")
     assert "TRAINER 2 life 1 step 0" in job.log(2, "train.log")
     assert max(last_cost(job, rank) for rank in range(3)) < 1
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that are lost for good: the job goes on without their trainers while enough remain."""
+"""Nodes that are lost for good: the job continues without their trainers while enough remain."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def parameter_servers_no_longer_wait_for_a_trainer_whose_node_is_lost(
     oracle.check(
         launch,
         0,
-        r"^trainer 2 on root@node-c is left out: .*; the job goes on with 2 trainers",
+        r"^trainer 2 on root@node-c is left out: .*; the job continues with 2 trainers",
         r"^WARNING: trainer 2 on root@node-c is left out",
         r"trainer 0 life 0 is done",
         r"trainer 1 life 0 is done",
@@ -146,7 +146,7 @@ def a_lost_jump_host_is_named_as_the_reason_why_the_nodes_behind_it_are(
     oracle.check(
         launch,
         5,
-        r"^FIRST ERROR: node root@node-[bc]: no word for 8 s; a new connection: jump host root@\S+: no answer from",
+        r"^FIRST ERROR: node root@node-[bc]: no message for 8 s; a new connection: jump host root@\S+: no answer from",
         *(f"^NOT CLEANED: root@node-{letter}: jump host " for letter in "bc"),
         within_s=60,
         unreachable=cluster.hosts,  # their sshd still waits for the jump host

@@ -93,7 +93,7 @@ def a_synchronous_job_ends_with_the_same_bits_when_pservers_are_killed(
         oracle.check(
             launch,
             0,
-            r"pserver \d on root@node-[abc]: signal 9 \(SIGKILL\); pserver \d is started again with its state",
+            r"pserver \d on root@node-[abc]: signal 9 \(SIGKILL\); restarting pserver \d with its saved state",
             never=["FIRST ERROR"],
             within_s=60,
         )

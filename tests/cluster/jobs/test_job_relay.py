@@ -90,7 +90,7 @@ def a_node_that_is_cut_off_while_it_passes_on_is_named(
     host = cluster["node-b"]
     wait_for("a third of the file", lambda: cached(host) > SIZE // 3, 30)
     host.cut()
-    oracle.check(launch, 4, r"FIRST ERROR: root@node-b: no word for", within_s=60, unreachable=[host])
+    oracle.check(launch, 4, r"FIRST ERROR: root@node-b: no message for", within_s=60, unreachable=[host])
 
 
 def empty_it(path: Path) -> None:

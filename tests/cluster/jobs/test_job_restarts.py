@@ -48,13 +48,13 @@ def a_killed_trainer_is_started_again_and_ends_its_passes_with_the_others(
     end = oracle.check(
         launch,
         0,
-        rf"^trainer {victim} on root@node-[ac]: signal 9 \(SIGKILL\); trainer {victim} is started again in",
+        rf"^trainer {victim} on root@node-[ac]: signal 9 \(SIGKILL\); restarting trainer {victim} in",
         rf"trainer {victim} life 1 is done",
         within_s=90,
         never=["FIRST ERROR"],
     )
     log = job.log(int(victim), "train.log")
-    assert f"---- trainer {victim} is started again (restart 1) ----" in log
+    assert f"---- trainer {victim} restarted (restart 1) ----" in log
     passes = re.findall(rf"trainer {victim} life (\d): end of pass (\d)", log)
     assert passes == [("0", "0"), ("1", "1"), ("1", "2"), ("1", "3")], end.output
 
@@ -69,7 +69,7 @@ def restarts_come_to_an_end(cluster: Cluster, job: JobRunner, oracle: Oracle) ->
         1,
         r"--max_restarts=2 is used up",
         r"FIRST ERROR: trainer 1 on root@node-b: exit code 3",
-        r"  before that: .*restart 2 of 2",
+        r"  earlier: .*restart 2 of 2",
         within_s=90,
     )
     assert [each["kind"] for each in job.failure()["incidents"]] == ["restart", "restart"]
@@ -99,9 +99,7 @@ def in_collective_mode_all_ranks_start_again_together(
     job.conf["RESTART_BACKOFF_S"] = 0.2
     script(job, AGAIN)
     launch = job.start("--mode=collective", "--max_restarts=2")
-    oracle.check(
-        launch, 0, r"exit code 3; all 3 trainers are started again in .*\(restart 2 of 2\)", within_s=60
-    )
+    oracle.check(launch, 0, r"exit code 3; restarting all 3 trainers in .*\(restart 2 of 2\)", within_s=60)
     for rank in range(3):
         assert re.findall(r"rank . of . in life \d", job.log(rank, "train.log")) == [
             f"rank {rank} of 3 in life {life}" for life in range(3)
@@ -133,7 +131,7 @@ def ctrl_c_while_a_restart_waits_for_its_time_ends_the_job(
     job.conf["RESTART_BACKOFF_S"] = 25
     script(job, AGAIN)
     launch = job.start("--mode=collective", "--max_restarts=2")
-    launch.wait_for_line("trainers are started again in", 40)
+    launch.wait_for_line("restarting all", 40)
     launch.interrupt()
     oracle.check(launch, 130, within_s=20)
 

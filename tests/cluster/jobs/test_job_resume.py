@@ -108,12 +108,12 @@ def a_job_without_a_checkpoint_that_is_whole_stops_before_anything_runs(
     for path in states(folders[1:2], 7) + states(folders[2:], 21, 28):
         flip(path)
     for how in ("latest", "auto"):
-        refused(job, oracle, how, r"batch 28 is damaged on root@node-b, root@node-c .*would begin anew")
+        refused(job, oracle, how, r"batch 28 is damaged on root@node-b, root@node-c .*No server was started")
     shutil.rmtree(folders[2])
     for how in ("latest", "auto"):
-        refused(job, oracle, how, r"batch 28 is not on root@node-c;.*would begin anew")
+        refused(job, oracle, how, r"batch 28 is not on root@node-c;.*No server was started")
     shutil.rmtree(folders[1])
-    refused(job, oracle, "auto", r"batch 28 is not on root@node-b, root@node-c.*would begin anew")
+    refused(job, oracle, "auto", r"batch 28 is not on root@node-b, root@node-c.*No server was started")
 
 
 @scenarios.add

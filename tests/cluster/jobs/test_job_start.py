@@ -241,7 +241,9 @@ def hosts_of_the_command_line_take_the_place_of_those_of_conf(
 ) -> None:
     launch = job.start("--mode=collective", "--hosts=root@node-a,root@node-c:22", "--size=3")
     oracle.check(
-        launch, 0, r"\A2 nodes of --hosts, all else of conf_1\.py\ntrain\.py gets --size=3\n== connect\n"
+        launch,
+        0,
+        r"\A2 nodes from --hosts; other settings from conf_1\.py\ntrain\.py gets --size=3\n== connect\n",
     )
     assert [bool(job_files(host)) for host in cluster.hosts] == [True, False, True]
 

@@ -42,7 +42,7 @@ def test_hosts_are_shown_as_ssh_resolves_them_with_the_lines_that_say_so(
         for words in lines
         if words[0] == "" and len(words) > 3
     }
-    assert told.startswith("2 of the 3 nodes of conf.py\n")
+    assert told.startswith("2 of the 3 nodes from conf.py\n")
     assert rows["0"][:4] == [
         "node-a",
         "ada@10.0.0.7:22 via " + rows["0"][1].split(" via ")[1],

@@ -29,7 +29,7 @@ def test_the_command_that_init_tells_is_a_job_that_can_begin(
     command = shlex.split(capsys.readouterr().out.splitlines()[-1].removeprefix("next: "))
     assert command == ["python", "paddle.py", "run", "-p", "a demo/ws", "--conf=a demo/conf.py"]
     assert main.main([*command[2:], "--dry_run"]) == 0
-    assert "3 nodes of a demo/conf.py" in capsys.readouterr().out
+    assert "3 nodes from a demo/conf.py" in capsys.readouterr().out
     assert (here / "a demo/conf.py").read_bytes() == CONF_FILE.read_bytes()
     pieces = sorted(path.name for path in (here / "a demo/ws").glob("train.txt-*"))
     assert pieces == ["train.txt-00000", "train.txt-00001", "train.txt-00002"]

@@ -148,7 +148,7 @@ def test_conf_py_beside_paddle_py_is_the_default(run: Run) -> None:
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        ([], "what shall run?"),
+        ([], "nothing to run"),
         (["doctor", "--config=x.py"], "doctor knows no '--config=x.py'"),
         (["-p", "ws", "-j", "ws"], "exclude each other"),
         (["-p", "none"], "none does not exist"),

@@ -106,8 +106,8 @@ def test_no_job_option_is_refused_with_both_to_choose_from(argv: list[str]) -> N
         (["-p=ws"], "write -p DIR"),
         (["-pws"], "write -p DIR"),
         ([PACKAGE, "-port=1"], "write -p DIR"),
-        ([PACKAGE, "--hosts", "a", "b"], "write no blanks: --hosts=a,b"),
-        ([PACKAGE, "--include=a,", "b", "c"], "write no blanks: --include=a,b"),
+        ([PACKAGE, "--hosts", "a", "b"], "no spaces: --hosts=a,b"),
+        ([PACKAGE, "--include=a,", "b", "c"], "no spaces: --include=a,b"),
         ([PACKAGE, "--dry_run", "other.py"], "give --entry=other.py"),
         (["ws/other.py"], "for 'ws/other.py' that is: -p ws --entry=other.py"),
     ],
@@ -170,7 +170,7 @@ def test_an_option_that_scripts_really_have_is_passed_on(honest: str) -> None:
 def test_what_is_ours_under_another_name_is_refused_with_the_right_one(foreign: str, right: str) -> None:
     message = refused(PACKAGE, foreign)
     assert right in message
-    assert "write it after a lone --" in message
+    assert "after --" in message
     assert parse([PACKAGE, "--", foreign]).passthrough == (foreign,)
 
 

@@ -35,7 +35,7 @@ def test_a_hostfile_is_read_and_a_host_that_comes_again_has_more_slots(tmp_path:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("", "names no host"),
+        ("", "lists no usable host"),
         ("node-a slots=four\n", ":1: expected `host slots=N`, got 'slots=four'"),
         ("node-a\nnode-b:x\n", ":2: 'x' is no port"),
         ("node-a;reboot\n", ":1: a host holds no ';'"),
@@ -87,7 +87,7 @@ def test_what_is_wrong_with_hosts_of_a_hostfile_is_told_there(configured: Resolv
     ("argv", "words"),
     [
         (["--resume=latest"], "--resume: needs --checkpoint_dir=DIR"),
-        (["--resume=newest", "--checkpoint_dir=/c"], "--resume: expected latest, auto, or the batch"),
+        (["--resume=newest", "--checkpoint_dir=/c"], "--resume: expected latest, auto"),
     ],
 )
 def test_a_resumption_that_cannot_be_is_told_before_anything_starts(
@@ -117,7 +117,7 @@ def test_hosts_are_chosen_by_name_or_number_and_numbered_anew(
     assert {names[at]: own.python for at, own in got.cluster.own.items()} == (
         {"b": "b-python"} if "b" in names else {}
     )
-    assert told_hosts(build(got, "JOB")).startswith(f"{len(names)} of the 3 nodes of conf.py")
+    assert told_hosts(build(got, "JOB")).startswith(f"{len(names)} of the 3 nodes from conf.py")
 
 
 @pytest.mark.parametrize(
@@ -126,10 +126,10 @@ def test_hosts_are_chosen_by_name_or_number_and_numbered_anew(
         (["--exclude=bb"], "--exclude: 'bb' is not in HOSTS; did you mean 'b'?"),
         (
             ["--include=c:0"],
-            "--include: 'c:0' is not in HOSTS; slots are not chosen here: give c the variable CUDA",
+            "--include: 'c:0' is not in HOSTS; to choose GPUs, set CUDA",
         ),
-        (["--exclude=0,1,2"], "--exclude: expected at least one host to be left of 3 hosts, got none"),
-        (["--nnodes=4"], "--nnodes: expected at most 3, as many hosts as there are, got 4"),
+        (["--exclude=0,1,2"], "--exclude: it excludes all 3 hosts"),
+        (["--nnodes=4"], "--nnodes: expected at most 3 (the number of hosts), got 4"),
         (["--exclude=c"], "conf.py:2: PSERVERS: none of its hosts is among the 2 that take part"),
     ],
 )
@@ -204,7 +204,7 @@ def test_hosts_of_the_command_line_need_no_conf(
     assert [host.name for host in got.cluster.hosts] == ["x", "y"]
     assert (got.conf, got.cluster.root_dir) == (None, "~/.paddle-cluster")
     assert told_hosts(build(got, "JOB")) == (
-        f"2 nodes of {got.sources.hosts}, all else of the defaults (no conf.py)"
+        f"2 nodes from {got.sources.hosts}; other settings from the defaults (no conf.py)"
     )
     with pytest.raises(ConfError, match=r"conf.py: no such file; .* or give --hosts=HOST"):
         resolve(arguments.parse(["-p", "ws"]), {})

@@ -100,14 +100,14 @@ def test_groups_that_contain_each_other_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("a slots=0\n", "names no host that is used"),
-        ("node[3-1]\n", r":1: the range \[3-1\] runs backwards"),
+        ("a slots=0\n", "lists no usable host"),
+        ("node[3-1]\n", r":1: the range \[3-1\] ends before it starts"),
         ("\nnode[0-999999999]\n", r":2: \[0-999999999\] is more than 100000 hosts"),
         ("n[0-999][0-999]\n", "is more than 100000 hosts"),
         ("slots=4\n", ":1: expected a host first, got 'slots=4'"),
         (
             "node-a:4\n",
-            ":1: `:4` in 'node-a:4' is a port here; for 4 processes on each host give --nproc_per",
+            ":1: `:4` in 'node-a:4' is a port, not a count; for 4 processes on each host give --nproc_per",
         ),
         ("[web]\na ansible_port=ssh\n", ":2: 'ssh' is not a port|:2: 'ssh' is no port"),
         ("# site\n\nall:\n  hosts:\n    a:\n", "YAML or JSON are not supported.* in INI form"),
@@ -131,7 +131,7 @@ def test_lists_on_the_command_line_have_ranges(configured: Resolve) -> None:
         "[fd00::1]:22",
         "u@gate",
     ]
-    with pytest.raises(UsageError, match=r"--hosts: the range \[4-1\] runs backwards"):
+    with pytest.raises(UsageError, match=r"--hosts: the range \[4-1\] ends before it starts"):
         arguments.parse(["-p", "ws", "--hosts=node[4-1]"])
 
 
@@ -146,7 +146,9 @@ def test_a_range_may_not_be_larger_than_any_cluster() -> None:
 
 
 def test_a_count_behind_a_host_is_a_question(configured: Resolve) -> None:
-    with pytest.raises(ConfError, match=r"^--hosts: `:4` in 'h1:4' is a port here; for 4 processes on each"):
+    with pytest.raises(
+        ConfError, match=r"^--hosts: `:4` in 'h1:4' is a port, not a count; for 4 processes on each"
+    ):
         configured(HOSTS, "-p", "ws", "--hosts=h1:4,h2:4")
     for port in (22, 80, 2222):
         assert configured(HOSTS, "-p", "ws", f"--hosts=h1:{port}").cluster.hosts[0].port == port

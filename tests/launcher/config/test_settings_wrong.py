@@ -52,7 +52,7 @@ WRONG = [
     ),
     (
         HOSTS + "HOST_SETTINGS = {\n'a': {},\n'b': {'phyton': 'p'}}",
-        "conf.py:4: HOST_SETTINGS['b']: unknown setting the string 'phyton'; did you mean 'python'?",
+        "conf.py:4: HOST_SETTINGS['b']: unknown setting 'phyton'; did you mean 'python'?",
     ),
     (
         HOSTS + "HOST_SETTINGS = {'b': {'root_dir': 'here'}}",

@@ -260,7 +260,7 @@ def test_a_stale_socket_is_told_and_does_not_hinder_a_new_job(tmp_path: Path) ->
     path = tmp_path / "control"
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(str(path))
-    with pytest.raises(ControlLost, match="nobody listens"):
+    with pytest.raises(ControlLost, match="nothing is listening"):
         connect(path, queue.SimpleQueue())
     job = Job(path)
     client, _ = job.connect()

@@ -259,7 +259,7 @@ def test_a_gone_launcher_is_told_with_what_to_do(where: StatePlaces) -> None:
     job = known_jobs.read(directory)
     assert job is not None
     text = "\n".join(detail(job, time.time()))
-    assert "its launcher is gone without a word" in text
+    assert "its launcher exited without a message" in text
     assert "paddle.py stop JOB1" in text
 
 

@@ -60,4 +60,4 @@ def test_a_job_that_ends_while_its_launcher_is_asked_is_over(
         thread.start()
         assert stop.run([JOB]) == ExitCode.DONE
         thread.join(5)
-    assert f"{JOB} is over already: done (0)" in capsys.readouterr().out
+    assert f"{JOB} has already ended: done (0)" in capsys.readouterr().out

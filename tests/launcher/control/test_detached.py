@@ -151,7 +151,7 @@ def test_stop_ends_one_of_two_jobs_and_the_other_goes_on(bench: Bench) -> None:
     assert bench.look(other).running
     assert len(leftovers(bench.place)) >= 1
     assert bench.run("stop").returncode == 0  # the only one now
-    assert bench.run("stop", other.job_id).stdout.startswith(f"{other.job_id} is over already")
+    assert bench.run("stop", other.job_id).stdout.startswith(f"{other.job_id} has already ended")
 
 
 def test_a_second_job_in_the_same_workspace_is_refused_with_the_way_to_end_the_first(bench: Bench) -> None:
@@ -210,11 +210,11 @@ def test_a_launcher_that_is_killed_is_told_everywhere(bench: Bench) -> None:
     terminal.wait_for(r"step \d+")
     os.kill(job.record.launcher.pid, signal.SIGKILL)
     assert terminal.wait() == 5
-    assert "the job's launcher is gone" in terminal.said
+    assert "the job's launcher has exited" in terminal.said
     assert "launcher gone" in bench.run("status").stdout
     again = bench.run("attach")
     assert again.returncode == 5
-    assert "its launcher is gone without a word" in again.stderr
+    assert "its launcher exited without a message" in again.stderr
     wait_for("the node to end its processes", lambda: not leftovers(bench.place), LIMIT_S)
 
 

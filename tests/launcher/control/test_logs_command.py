@@ -20,7 +20,7 @@ from launcher.system.state_dir import JOB_FILE, STATUS_FILE, make_job_dir, place
 JOB = "JOB20260101120000-abcdef"
 SAID = (
     (-4000, "launcher", "== run of an earlier job"),
-    (-900, "launcher", "3 nodes of conf.py"),
+    (-900, "launcher", "3 nodes from conf.py"),
     (-800, "pserver 0 root@a", "ready"),
     (-700, "trainer 0 root@a", "Pass 0"),
     (-90, "trainer 1 root@[fd00::7]:22", "Pass 1 [ok] x"),

@@ -40,4 +40,4 @@ def test_a_node_that_cannot_be_logged_in_to_comes_with_what_to_do(
     node = NodeEntry(0, "n0", "ada@n0", str(tmp_path), "", "python3")
     ssh = SshSettings(client=SshClient.OPENSSH, config=Path(), known_hosts=Path())
     (answer,) = visit([node], ssh, "jobs", "jobs_found", 10.0)
-    assert "PATH has no program `ssh`. Install OpenSSH's client" in answer.error
+    assert "`ssh` is not in PATH. Install OpenSSH's client" in answer.error

@@ -243,7 +243,7 @@ def test_a_job_is_seen_stopped_and_searched(
     assert page.ask("stacks", "POST", {"job": job.job_id, "processes": ["trainer-0"]}).status == 409
     again = page.ask("stop", "POST", {"job": job.job_id})
     assert again.status == 409
-    assert "is over already" in again.text
+    assert "has already ended" in again.text
 
     found = json.loads(page.ask("log?" + urlencode({"job": job.job_id, "text": "STEP 3"})).text)
     assert next(line.partition("] ")[2] for line in found["lines"]) == "step 3"

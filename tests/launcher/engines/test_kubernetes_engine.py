@@ -332,7 +332,7 @@ def test_a_job_that_somebody_deletes_is_told(bench: Bench) -> None:
     (name,) = bench.server.names("jobs")
     bench.server.handle("delete", "jobs", name, {}, {})
     wait_for("an end of streams", lambda: not any(stream.may_live_on for stream in streams), 30)
-    assert re.search("pod-. was deleted|somebody deleted the Job", bench.why(engine))
+    assert re.search("pod-. was deleted|the Job was deleted", bench.why(engine))
     end_all(streams)
 
 

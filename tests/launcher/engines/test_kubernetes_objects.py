@@ -182,7 +182,7 @@ def test_what_conf_says_of_the_pod_is_merged_last_and_by_names(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("args", "conf", "says"),
     [
-        ([], {}, "how many pods"),
+        ([], {}, "give --nnodes=N"),
         (["--nnodes=2"], {"HOSTS": ["a"]}, "conf.py:2: HOSTS names machines"),
         (["--nnodes=2"], {"K8S_IMAGE": None}, "K8S_IMAGE is missing"),
         (["--nnodes=2"], {"K8S_LIMITS": {"cpu": "many"}}, "conf.py:2: K8S_LIMITS: expected an amount"),

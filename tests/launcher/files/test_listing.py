@@ -25,7 +25,7 @@ def test_a_dry_run_lists_files_sizes_and_what_stays_here(tmp_path: Path) -> None
     (tmp_path / ".paddleignore").write_text("raw/\n*.tmp\n")
     told = of_workspace(tmp_path, {".env"}, ["data"])
     assert told == [
-        "3 files, 3.0 MB, go to every node that lacks them; of data each node its share",
+        "to send: 3 files, 3.0 MB (only where missing); data: one shard per node",
         "  11 bytes  .paddleignore",
         "    3.0 MB  data/big",
         "  10 bytes  train.py",
@@ -44,7 +44,7 @@ def test_many_files_are_summed_up_by_folder(tmp_path: Path) -> None:
         (tmp_path / "many" / f"f{number:02}").write_bytes(b"x" * number)
     (tmp_path / "train.py").write_bytes(b"x" * 100)
     assert of_workspace(tmp_path, (), ()) == [
-        "31 files, 535 bytes, go to every node that lacks them",
+        "to send: 31 files, 535 bytes (only where missing)",
         "  435 bytes  many/  (30 files)",
         "  100 bytes  at the top  (1 file)",
         "  the largest:",
@@ -56,6 +56,6 @@ def test_many_files_are_summed_up_by_folder(tmp_path: Path) -> None:
 def test_what_is_large_is_told_with_the_largest_files_first(tmp_path: Path) -> None:
     files = [Sized(f"data/{number}", number << 20) for number in range(1, 20)]
     first, *rows = warning(files, "node-a", 100, workspace_package(tmp_path).left_out)
-    assert first == "node-a lacks 19 files, 190.0 MB, more than WARN_SIZE_MB = 100; the largest:"
+    assert first == "node-a is missing 19 files, 190.0 MB, more than WARN_SIZE_MB = 100; the largest:"
     assert rows[0] == "  19.0 MB  data/19"
     assert len(rows) == 6

@@ -128,7 +128,7 @@ def test_everything_that_cannot_travel_is_refused_in_one_error(root: Path) -> No
         [
             "pipe is a named pipe",
             "socket is a socket",
-            "absolute is a link to '/etc/passwd', an absolute path (--keep_links sends it as it is)",
+            "absolute is a link to '/etc/passwd', an absolute path (--keep_links sends it unchanged)",
             "outside is a link to '../elsewhere', outside the workspace",
             "around is a link to '../ws/train.py', outside the workspace",
             "dangling is a link to 'nothing', where nothing travels",

@@ -127,7 +127,7 @@ def test_a_link_that_could_not_be_made_is_named(tmp_path: Path) -> None:
     link = ListedRow("output/latest", "link", 0, "w")
     assert listed(collector, link) == ("output/latest",)
     assert listed(collector, link) == ()
-    assert "output/latest: this link could not be made" in collector.close()[-1]
+    assert "output/latest: cannot create this link" in collector.close()[-1]
 
 
 def test_files_beyond_the_limit_are_named_and_stay_there(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_row_that_nobody_asked_for_is_refused(tmp_path: Path) -> None:
     collector = Collector(tmp_path)
     lose_the_middle(collector, "output/w")
     listed(collector, row("output/w", WHOLE))
-    with pytest.raises(FieldError, match="not asked for"):
+    with pytest.raises(FieldError, match="not requested"):
         collector.compare(0, row("output/v", WHOLE))
 
 

@@ -24,7 +24,7 @@ def trainer(rank: int, what: str = "exit code 1", *tail: str, late: bool = False
 
 
 NODE = Failure(
-    FailureKind.NODE_LOST, "node-b", "", "no word for 10 s", node_id=1, addresses=frozenset({"10.0.0.6"})
+    FailureKind.NODE_LOST, "node-b", "", "no message for 10 s", node_id=1, addresses=frozenset({"10.0.0.6"})
 )
 PSERVER = Failure(
     FailureKind.EXIT, "node-c", "pserver-2", "signal 9 (SIGKILL)", ("bye",), node_id=2, signal=9,
@@ -105,9 +105,9 @@ def test_the_report_begins_with_the_cause_and_names_echoes_as_such() -> None:
         "FIRST ERROR: pserver 2 on node-c: signal 9 (SIGKILL)",
         "  the end of its log:",
         "    bye",
-        "  failed too: trainer 1 on node-b: exit code 3",
-        "  echo: trainer 1 on node-b: exit code 1: connection to 10.0.0.7:7164 (pserver 2 on node-c) lost",
-        "  ended by us: trainer 2 on node-c",
+        "  also failed: trainer 1 on node-b: exit code 3",
+        "  consequence: trainer 1 on node-b: exit code 1: connection to 10.0.0.7:7164 (pserver 2 on node-c) lost",
+        "  stopped by the launcher: trainer 2 on node-c",
     ]
 
 
@@ -188,7 +188,7 @@ def test_the_report_is_one_screen_whatever_happened() -> None:
     [
         ([ERROR, LATER], "trainer 0 on node-a: exit code 1: ValueError: no"),
         ([LATER], "trainer 1 on node-b: exit code 3: its last line: last words"),
-        ([RESET, NODE], "node node-b: no word for 10 s"),
+        ([RESET, NODE], "node node-b: no message for 10 s"),
     ],
 )
 def test_the_last_line_of_a_job_names_who_failed_first_and_why(failures: list[Failure], said: str) -> None:
@@ -219,19 +219,19 @@ def test_what_many_scripts_die_of_is_told_with_what_helps(error: str, helps: str
     lines = report(
         judge([trainer(0, "exit code 1", "Traceback (most recent call last):", '  File "x"', error)])
     )
-    found = [line for line in lines if line.startswith("  what helps: ")]
+    found = [line for line in lines if line.startswith("  try: ")]
     assert len(found) == bool(helps)
     assert helps in "".join(found)
 
 
 def test_a_lost_node_is_told_without_a_process() -> None:
-    assert report(judge([NODE])) == ["FIRST ERROR: node node-b: no word for 10 s"]
+    assert report(judge([NODE])) == ["FIRST ERROR: node node-b: no message for 10 s"]
 
 
 def test_a_frozen_process_is_told_with_where_it_was() -> None:
     assert report(judge([FROZEN]))[:3] == [
         "FIRST ERROR: pserver 2 on node-c: frozen: state T",
-        "  where it was:",
+        "  its stacks:",
         "    pid 7: state T",
     ]
 
@@ -310,7 +310,7 @@ def test_a_log_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 LEFT = replace(
-    trainer(1, "had ended with exit code 0 while others were waiting for it"),
+    trainer(1, "exited early with code 0 while other ranks were waiting for it"),
     kind=FailureKind.LEFT,
     code=0,
     at=10.0,
@@ -345,7 +345,7 @@ def test_a_rank_that_ended_with_0_is_the_cause_where_others_waited_for_it(tail: 
     assert (verdict.cause, verdict.others) == (LEFT, ())
     lines = report(verdict)
     assert lines[0] == (
-        "FIRST ERROR: trainer 1 on node-b: had ended with exit code 0 while others were waiting for it"
+        "FIRST ERROR: trainer 1 on node-b: exited early with code 0 while other ranks were waiting for it"
     )
     if tail == (GLOO,):
         assert "connection to [10.0.0.6]:41873 (trainer 1 on node-b) lost" in "\n".join(lines)

@@ -46,7 +46,7 @@ def test_a_file_that_never_came_is_not_proven_and_named(job: StagedJob) -> None:
     job.agents[0].list = b'[["output/w","file",3,"00"]]'
     undone = end(job)
     assert not undone.is_proven
-    assert any("node 0: output/w: it did not arrive" in line for line in undone.missing)
+    assert any("node 0: output/w: it was not received" in line for line in undone.missing)
     assert any(line.startswith("NOT COLLECTED from a: ") for line in undone.missing)
 
 
@@ -58,12 +58,12 @@ def test_a_node_whose_files_cannot_be_taken_is_lost_and_nothing_is_left_out(
     job.events.put(MessageEvent(1, "file", {"path": path, "offset": 0, "reset": True}, b"x"))
     job.settle()
     (failure,) = job.roster.failures
-    assert failure.headline().startswith("node b: lost: what it sends of its files cannot be taken: ")
+    assert failure.headline().startswith("node b: lost: malformed file data: ")
 
 
 def test_more_than_the_window_ends_the_node_with_the_reason(job: StagedJob, tmp_path: Path) -> None:
     job.events.put(MessageEvent(1, "file", {"path": "log/a", "offset": 0, "reset": True}, bytes(WINDOW)))
     job.settle()
     (failure,) = job.roster.failures
-    assert "no agent sends more than" in failure.headline()
+    assert f"the window is {WINDOW} bytes" in failure.headline()
     assert list(tmp_path.rglob("a")) == []

@@ -29,7 +29,7 @@ class Job(StagedJob):
 
     def fail_silent(self, node_id: int) -> None:
         """A node answered nothing while others failed; its connection is still there."""
-        self.roster.fail_node(self.roster.nodes[node_id], "no word for 10 s")
+        self.roster.fail_node(self.roster.nodes[node_id], "no message for 10 s")
 
     def restart(self) -> dict[str, int]:
         """Start what waits for it; node ids of the trainers that run then."""

@@ -248,16 +248,16 @@ def test_the_description_names_every_process_with_quoted_argv(planned: Planned) 
 
 def test_a_job_begins_with_where_its_hosts_are_from_and_what_trainers_get(planned: Planned) -> None:
     first, second = opening(planned(LOCAL, "--name=a b", "--x=\033[31m")).splitlines()
-    assert re.fullmatch(r"3 nodes of .*conf\.py", first)
+    assert re.fullmatch(r"3 nodes from .*conf\.py", first)
     assert second == "train.py gets '--name=a b' '--x='"
     first, second = opening(planned(LOCAL, "--hosts=local")).splitlines()
-    assert re.fullmatch(r"1 node of --hosts, all else of .*conf\.py", first)
+    assert re.fullmatch(r"1 node from --hosts; other settings from .*conf\.py", first)
     assert second == "train.py gets no arguments"
     assert opening(planned(LOCAL, "--", "x" * 600)).endswith("x ... (100 more characters)")
 
 
 def test_where_no_agent_can_stay_for_the_next_job_it_is_said(planned: Planned) -> None:
-    asked, told = "RESIDENT_S = 60\n", "RESIDENT_S counts for nodes that are logged in to over SSH alone"
+    asked, told = "RESIDENT_S = 60\n", "RESIDENT_S has no effect here"
     assert told in opening(planned(LOCAL + asked))
     assert told in describe(planned("HOSTS = ['a']\n" + asked, "--engine=openmpi"))
     assert told not in opening(planned(THREE + asked))

@@ -162,7 +162,7 @@ def test_a_user_without_a_shell_is_told_so(client: Client, make_server: Make, tm
     server = make_server(account=f"root:x:0:0::{tmp_path}:/usr/sbin/nologin")
     reason = lost(client, server)
     assert "This account is currently not available" in reason
-    assert "the user's login shell lets nobody in" in reason
+    assert "the login shell of this user refuses logins" in reason
     assert "bashrc" not in reason
 
 

@@ -112,7 +112,7 @@ def test_an_include_that_ssh_searches_elsewhere_is_refused(client: Client) -> No
     client.config.write_text("\nInclude more\n")
     error = client.error("worker")
     assert f"{client.config} line 2: Include more is searched in " in error.reason
-    assert "write an absolute path" in error.reason
+    assert "use an absolute path" in error.reason
 
 
 def test_each_host_is_offered_its_own_identity_only(

@@ -207,13 +207,13 @@ def remarks_that_come_too_fast_are_counted(make_node: MakeNode) -> None:
     for index in range(100):
         (node.root / f"job/log/{index}").unlink()
     node.until(
-        lambda event: isinstance(event, MessageEvent) and "more remarks" in str(event.fields.get("text")),
+        lambda event: isinstance(event, MessageEvent) and "more messages" in str(event.fields.get("text")),
         30,
         "a count",
     )
     shown = [text for text in node.notices() if "was removed" in text]
     assert len(shown) < 40
-    assert len(shown) + node.counted(r"^(\d+) more remarks") == 100
+    assert len(shown) + node.counted(r"^(\d+) more messages") == 100
 
 
 @pytest.mark.parametrize("scenario", scenarios)

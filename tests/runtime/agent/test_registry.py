@@ -108,7 +108,7 @@ def test_a_pid_in_a_record_is_not_signalled_unless_it_is_that_agent(
         fields["job_id"] = "JOB-stale"
         fields["agent"].update({"pid": bystander.pid, "start": start} | spoil)
         record(ours).with_name("JOB-stale.0.json").write_text(json.dumps(fields))
-        assert "its agent is gone" in end(ours, "JOB-stale")["told"]
+        assert "its agent has exited" in end(ours, "JOB-stale")["told"]
         assert bystander.poll() is None
     finally:
         bystander.kill()

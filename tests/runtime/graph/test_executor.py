@@ -294,7 +294,7 @@ def test_an_operator_that_does_not_take_a_fed_shape_is_named_with_the_declared_o
     out = build.fc(build.data("x", (-1, 4)), 2, "fc")
     with pytest.raises(ExecutionError) as caught:
         Executor().run(build.program, {"x": np.zeros(shape)}, [out], filled_scope(build.program))
-    assert f"'x' was fed {shape} and is declared (-1, 4)" in str(caught.value)
+    assert f"'x' was fed with shape {shape}, but is declared (-1, 4)" in str(caught.value)
     assert caught.value.op_type == "mul"
 
 

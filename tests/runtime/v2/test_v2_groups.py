@@ -187,7 +187,7 @@ def test_what_a_group_cannot_do_is_told() -> None:
     def begins(row: LayerOutput) -> LayerOutput:
         return layer.memory(name="state", size=6, boot_with_const_id=3, boot_bias=True)
 
-    with pytest.raises(UsageError, match="give one of boot_layer, boot_bias and boot_with_const_id"):
+    with pytest.raises(UsageError, match="boot_layer, boot_bias and boot_with_const_id"):
         layer.recurrent_group(begins, rows)
 
     def unnamed(row: LayerOutput) -> LayerOutput:

@@ -100,7 +100,7 @@ def test_a_memory_without_a_name_follows_the_layer_that_is_set() -> None:
     total = layer.recurrent_group(step, _rows())
     assert isinstance(total, LayerOutput)
     np.testing.assert_allclose(_found(total), _expected(lambda rows, _: rows.cumsum(axis=0)), rtol=1e-5)
-    with pytest.raises(UsageError, match="set_input is for memories"):
+    with pytest.raises(UsageError, match="set_input needs a memory"):
         total.set_input(total)
 
 

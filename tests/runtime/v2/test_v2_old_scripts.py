@@ -94,7 +94,7 @@ def test_gradients_of_nce_are_those_of_its_cost(label: Any) -> None:
 
 def test_chances_that_do_not_fit_the_classes_are_refused() -> None:
     label = layer.data("label", data_type.integer_value(4))
-    with pytest.raises(UsageError, match="must be 4 chances that add up to 1"):
+    with pytest.raises(UsageError, match="neg_distribution must be 4 probabilities"):
         layer.nce(_x(), label, neg_distribution=[0.5, 0.5])
 
 

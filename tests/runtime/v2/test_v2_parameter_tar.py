@@ -135,7 +135,7 @@ def test_a_gzip_that_was_not_opened_as_one_is_named() -> None:
 
 @pytest.mark.parametrize("members", [[], [("readme.txt", b"hello")], [("w", W_BLOB)]])
 def test_a_tar_without_parameters_is_refused(members: list[tuple[str, bytes]]) -> None:
-    with pytest.raises(ModelFileError, match=r"no tar of parameters: it has no member \*\.protobuf"):
+    with pytest.raises(ModelFileError, match=r"not a tar of parameters: it has no member \*\.protobuf"):
         Parameters.from_tar(tar_of(members))
 
 

@@ -55,7 +55,7 @@ def test_a_reader_without_any_batch_is_told(caplog: pytest.LogCaptureFixture) ->
     trainer.train(lambda: iter([]), num_passes=2)
     assert np.isnan(trainer.test(lambda: iter([])).cost)
     told = [
-        (record.levelname, record.getMessage().split(": the reader gave no batch")[0])
+        (record.levelname, record.getMessage().split(": the reader returned no batch")[0])
         for record in caplog.records
         if record.levelno >= logging.WARNING
     ]

@@ -30,10 +30,10 @@ def unpack_batch(record: bytes, what: str) -> list[Any]:
     """Return the values in a record.
 
     Raises:
-        ModelFileError: it holds something else.
+        ModelFileError: it does not contain tensors.
     """
     if len(record) < _COUNT.size:
-        raise ModelFileError(f"{what}: expected tensors, it has {len(record)} bytes")
+        raise ModelFileError(f"{what}: expected tensors, got {len(record)} bytes")
     stream = io.BytesIO(record)
     (count,) = _COUNT.unpack(stream.read(_COUNT.size))
     values = []
@@ -49,7 +49,7 @@ def read_batches(path: str) -> Iterator[list[Any]]:
 
     Raises:
         RecordFileError: the file is damaged.
-        ModelFileError: a record holds no tensors; the message has its number.
+        ModelFileError: a record does not contain tensors; the message has its number.
     """
     for number, record in enumerate(read_records(path)):
         yield unpack_batch(record, f"{path}: record {number}")
@@ -79,9 +79,9 @@ class RecordIOWriter:
         self._values = []
 
     def close(self) -> None:
-        """Give the file its name."""
+        """Close the file and rename it into place."""
         self._writer.close()
 
     def discard(self) -> None:
-        """End without a file."""
+        """Discard the file."""
         self._writer.discard()

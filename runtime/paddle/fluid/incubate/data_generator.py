@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generators of MultiSlot text: what the scripts of pipe commands derive from.
+"""Generators of MultiSlot text: base classes for scripts of pipe commands.
 
 Such a script reads lines of any kind from its standard input and writes lines of `count value value ...`.
 """
@@ -20,28 +20,28 @@ _Sample = Sequence[tuple[str, Sequence[Any]]]
 
 
 class DataGenerator:
-    """Base of both generators: a script's class overrides `generate_sample`, and calls `run_from_stdin`."""
+    """Base of both generators. A script overrides `generate_sample` and calls `run_from_stdin`."""
 
     def __init__(self) -> None:
         self._proto_info: list[tuple[str, str]] | None = None
         self.batch_size_ = 32
 
     def set_batch(self, batch_size: int) -> None:
-        """Set how many samples `generate_batch` gets."""
+        """Set the number of samples that `generate_batch` gets."""
         self.batch_size_ = batch_size
 
     def generate_sample(self, line: str | None) -> Callable[[], Iterable[_Sample | None]]:
         """Return a function that yields the samples in a line, each a list of (name of a slot, values).
 
-        To be overridden. None among the samples is left out.
+        Override this method. None is skipped.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} has no generate_sample(line): it returns a function that yields "
+            f"{type(self).__name__} must define generate_sample(line), which returns a function that yields "
             "[(name, [value, ...]), ...]"
         )
 
     def generate_batch(self, samples: list[_Sample]) -> Callable[[], Iterable[_Sample]]:
-        """Return a function that yields a batch's samples; may be overridden, to pad them for instance."""
+        """Return a function that yields a batch's samples; can be overridden, for example to pad samples."""
         return lambda: samples
 
     def run_from_stdin(self) -> None:
@@ -78,7 +78,7 @@ class DataGenerator:
 
 
 class MultiSlotStringDataGenerator(DataGenerator):
-    """Writes values that are text already, as they are."""
+    """Writes values that are strings, unchanged."""
 
     def _gen_str(self, line: _Sample) -> str:
         return _joined((str(len(values)), *values) for _, values in _checked(line))
@@ -94,7 +94,7 @@ class MultiSlotDataGenerator(DataGenerator):
             self._proto_info = [(name, "uint64") for name in names]
         known = [name for name, _ in self._proto_info]
         if names != known:
-            raise ConfigError(f"a sample has the slots {names}, the first one had {known}")
+            raise ConfigError(f"all samples must have the slots of the first, {known}; got {names}")
         for at, (name, values) in enumerate(fields):
             if not isinstance(values, (list, tuple, np.ndarray)) or not len(values):
                 raise ConfigError(
@@ -115,7 +115,7 @@ def _checked(line: _Sample) -> _Sample:
         )
     for field in line:
         if not isinstance(field, (list, tuple)) or len(field) != 2 or not isinstance(field[0], str):
-            raise ConfigError(f"a sample must be a list of (name, values), it has {field!r:.60} in it")
+            raise ConfigError(f"a sample must be a list of (name, values), got the field {field!r:.60}")
     return line
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers that open recordio files or make random data, and that shuffle, batch and preprocess what they give."""
+"""Layers that open recordio files or create random data, and that shuffle, batch and preprocess it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Shapes = Sequence[Sequence[int] | int]
 
 @dataclass(frozen=True)
 class Field:
-    """One value of a batch, as variables for it are declared."""
+    """Declaration of one value of a batch."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -36,23 +36,23 @@ class Field:
 
 
 class ReaderVariable:
-    """A reader in a program, which `read_file` makes variables of. Run the startup program before the first run.
+    """A reader in a program, for `read_file`. Run the startup program before the first run.
 
-    A run that finds no more batches raises `fluid.core.EOFException`; `reset` begins another pass.
+    A run without more batches raises `fluid.core.EOFException`; `reset` starts another pass.
 
     Attributes:
-        name: of the variable that holds it.
-        fields: what a batch has.
+        name: the name of its variable.
+        fields: the values of a batch.
     """
 
     def __init__(self, name: str, fields: Sequence[Field], persistable: bool) -> None:
         self.name, self.fields = name, tuple(fields)
         self.holder = _holder(default_main_program().global_block(), name, persistable)
-        # The scope has the reader that a startup program made; those around it hang from it.
+        # The scope has the reader of the startup program, which owns the readers that wrap it.
         self._first = name
 
     def around(self, type: str, attrs: dict[str, Any], **inputs: Any) -> ReaderVariable:
-        """Append an operator that puts a reader around this one, and return that."""
+        """Append an operator that wraps this reader, and return the new reader."""
         made = ReaderVariable(unique_name.generate(type), self.fields, persistable=False)
         made._first = self._first
         default_main_program().global_block().append_op(
@@ -78,7 +78,7 @@ class ReaderVariable:
         return variables
 
     def reset(self) -> None:
-        """Begin another pass.
+        """Start another pass.
 
         Raises:
             RunError: the startup program has not run in the current scope.
@@ -116,14 +116,14 @@ def open_files(
     """Return a reader of the batches in several recordio files, in the order of the list.
 
     Args:
-        filenames: paths; what is in them is checked when they are read.
-        shapes: of each value of a batch; -1 is unknown.
+        filenames: paths; contents are checked when they are read.
+        shapes: one per value of a batch; -1: unknown.
         lod_levels: depth of each value's sequences.
-        dtypes: of each value.
-        thread_num: has no meaning: one thread reads ahead.
-        buffer_size: batches read ahead.
-        pass_num: how often the files are gone through until the end.
-        is_test: has no meaning: the order of batches is always that of the files.
+        dtypes: one per value.
+        thread_num: ignored: one thread prefetches.
+        buffer_size: prefetched batches.
+        pass_num: how often the files are read.
+        is_test: ignored: batches always come in the order of the files.
     """
     names = [filenames] if isinstance(filenames, str) else [str(each) for each in filenames]
     attrs = {"file_names": names, "buffer_size": buffer_size or 4}
@@ -133,7 +133,7 @@ def open_files(
 def random_data_generator(
     low: float, high: float, shapes: Shapes, lod_levels: Sequence[int], for_parallel: bool = True
 ) -> ReaderVariable:
-    """Return a reader without end, of float32 numbers from `low` to `high` in these shapes: data to try nets with.
+    """Return an endless reader of float32 numbers from `low` to `high` in these shapes, for trying out nets.
 
     Raises:
         FluidError: a size is unknown.
@@ -145,19 +145,19 @@ def random_data_generator(
 
 
 def shuffle(reader: ReaderVariable, buffer_size: int) -> ReaderVariable:
-    """Return a reader that gives the batches of a buffer in random order; `random.seed(n)` of Python repeats it."""
+    """Return a reader that shuffles the batches of a buffer; `random.seed(n)` of Python makes it repeatable."""
     return _file_reader("shuffle", reader).around("create_shuffle_reader", {"buffer_size": int(buffer_size)})
 
 
 def batch(reader: ReaderVariable, batch_size: int) -> ReaderVariable:
-    """Return a reader that joins so many batches to one along the first axis; what is left over is not given."""
+    """Return a reader that concatenates batches along the first axis; an incomplete last one is dropped."""
     if batch_size < 1:
         raise FluidError(f"batch: batch_size: expected at least 1, got {batch_size}")
     return _file_reader("batch", reader).around("create_batch_reader", {"batch_size": int(batch_size)})
 
 
 class Preprocessor:
-    """A block of layers that each batch of a reader goes through before it is read.
+    """A block of layers that is applied to each batch of a reader.
 
     preprocessor = fluid.layers.Preprocessor(reader)
     with preprocessor.block():
@@ -175,7 +175,7 @@ class Preprocessor:
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """Take the layers of a batch inside.
+        """Collect the layers for a batch.
 
         Raises:
             FluidError: `inputs` or `outputs` was not called inside.
@@ -185,7 +185,7 @@ class Preprocessor:
         body = end(self._block)
         self._block = None
         if not self._sources or not self._sinks:
-            raise FluidError("Preprocessor.block: call inputs() and outputs() inside it")
+            raise FluidError("Preprocessor: call inputs() and outputs() inside block()")
         sources = [variable.name for variable in self._sources]
         outside = [name for name in body.reads if name not in sources]
         attrs = {
@@ -216,14 +216,14 @@ class Preprocessor:
         return self._sources
 
     def outputs(self, *outs: Variable) -> None:
-        """Say what a batch consists of from here on; only inside `block`."""
+        """Set the new values of a batch; only inside `block`."""
         self._inside("outputs")
         self._sinks = list(outs)
 
     def __call__(self) -> ReaderVariable:
-        """Return the reader of what the block makes."""
+        """Return the reader of the new batches."""
         if self._made is None:
-            raise FluidError("Preprocessor: fill its block() first")
+            raise FluidError("Preprocessor: define its block() first")
         return self._made
 
     def _inside(self, method: str) -> Block:
@@ -242,7 +242,8 @@ def _opened(
 ) -> ReaderVariable:
     if not len(shapes) == len(lod_levels) == len(dtypes):
         raise FluidError(
-            f"{type}: {len(shapes)} shapes, {len(lod_levels)} lod_levels and {len(dtypes)} dtypes must be as many"
+            f"{type}: {len(shapes)} shapes, {len(lod_levels)} lod_levels and {len(dtypes)} dtypes; "
+            "give as many of each"
         )
     names = [np.dtype(VarType.of(dtype).numpy).name for dtype in dtypes]
     fields = [
@@ -266,8 +267,8 @@ def _opened(
 def _file_reader(layer: str, reader: Any) -> ReaderVariable:
     if not isinstance(reader, ReaderVariable):
         raise FluidTypeError(
-            f"{layer}: expected a reader of open_files or its kind, got {reader!r}; what a py_reader is given is "
-            f"shuffled and batched by paddle.reader.shuffle and paddle.batch"
+            f"{layer}: expected a reader of open_files or its kind, got {reader!r}; for a py_reader use "
+            f"paddle.reader.shuffle and paddle.batch"
         )
     return reader
 

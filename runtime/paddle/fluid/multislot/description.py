@@ -30,7 +30,7 @@ _BOOLS = {
 
 @dataclass
 class Description:
-    """What a description says; fields that it leaves out have the original's defaults."""
+    """The content of a description; missing fields have the original's defaults."""
 
     name: str = ""
     batch_size: int = 32
@@ -63,14 +63,14 @@ class Description:
 
 
 def parse_description(text: str, what: str) -> Description:
-    """Return what a text says; fields of later versions are ignored.
+    """Parse a description; fields of later versions are ignored.
 
     Args:
         text: in protocol buffers' text form.
-        what: where it is from, for messages.
+        what: its source, for messages.
 
     Raises:
-        ModelFileError: it is damaged, or a slot lacks its name or has an unknown type.
+        ModelFileError: it is malformed, or a slot has no name or an unknown type.
     """
     fields = _Parser(text, what).message("")
     slots = [
@@ -90,7 +90,7 @@ def parse_description(text: str, what: str) -> Description:
 def _slot(fields: Mapping[str, Sequence[Any]], what: str) -> Slot:
     for name in ("name", "type"):
         if name not in fields:
-            raise ModelFileError(f"{what}: a slot has no {name}")
+            raise ModelFileError(f"{what}: a slot without {name}")
     name, kind = _last(fields, "name", str, what), _last(fields, "type", str, what)
     if kind not in {each.value for each in SlotType} | {"uint32", "int64"}:
         raise ModelFileError(f"{what}: slot {name!r}: expected the type uint64 or float, got {kind!r}")
@@ -117,11 +117,11 @@ def _last(fields: Mapping[str, Sequence[Any]], name: str, kind: type, what: str)
     raise ModelFileError(f"{what}: {name}: expected {_KINDS[kind]}, got {value!r:.40}")
 
 
-_KINDS = {bool: "true or false", int: "a whole number", str: "a text in quotes"}
+_KINDS = {bool: "true or false", int: "an integer", str: "a quoted string"}
 
 
 class _Text(str):
-    """A text that was in quotes."""
+    """A quoted string."""
 
     __slots__ = ()
 
@@ -218,7 +218,7 @@ class _Parser:
 
 
 def _unquoted(text: str) -> str:
-    """Return what a text in quotes says; bytes of UTF-8 may be octal or hexadecimal there."""
+    """Return the value of a quoted string; bytes of UTF-8 can be octal or hexadecimal escapes."""
     return _ESCAPED.sub(_escaped, text[1:-1].encode()).decode()
 
 

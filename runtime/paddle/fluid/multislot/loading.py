@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files read and parsed by threads: thread p of n takes files p, p + n, ...
+"""Reads and parses files in threads: thread p of n takes files p, p + n, ...
 
-Samples of one thread come in the order of its files. Blocks of several threads alternate, so that the same files and
-the same number of threads always give the same order.
+The samples of one thread keep the order of its files. Blocks of the threads alternate, so the same files and number of
+threads always give the same order.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Source:
-    """What to read, and how.
+    """The files to read, and how to read them.
 
     Attributes:
         files: paths.
         slots: of a line.
-        pipe: what files go through.
-        threads: that read and parse, at most one a file.
+        pipe: the pipe command.
+        threads: number of reading threads, at most one per file.
     """
 
     files: tuple[str, ...]
@@ -41,12 +41,12 @@ class Source:
 
 
 def load(source: Source) -> Iterator[Samples]:
-    """Yield the samples of all files, many at a time.
+    """Yield the samples of all files in blocks.
 
     Raises:
         OSError: a file cannot be read.
         PipeError: a pipe command failed.
-        DataLineError: a line is damaged.
+        DataLineError: a line is malformed.
     """
     count = max(1, min(source.threads, len(source.files)))
     shares = [source.files[at::count] for at in range(count)]
@@ -77,7 +77,7 @@ def _parsed(source: Source, files: Sequence[str]) -> Iterator[Samples]:
             if found.longer_line is not None and not warned:
                 warned = True
                 logger.warning(
-                    "%s, line %d: there are more values than its %d slots have; they are ignored, here and in other "
+                    "%s, line %d: more values than its %d slots; the extra values are ignored, also in later "
                     "lines of the file",
                     block.source,
                     found.longer_line,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One pass of a program over batches, with what is printed on its way."""
+"""Runs a program on the batches of one pass, and prints fetched values."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from paddle.graph.block import Name
 from paddle.ops.base.lod import plain
 from paddle.reader.parallel import buffered
 
-_AHEAD = 4  # batches made while another one is trained with
+_AHEAD = 4  # batches prepared during a step
 
 Step = Callable[[Mapping[str, Any], Sequence[Name]], Sequence[Any]]
 
 
 class Printing(NamedTuple):
-    """What is printed, to standard output: of batch 0 and of every `period`-th after it.
+    """What to print to standard output for batch 0 and every `period`-th batch after it.
 
     Attributes:
         fetches: variables or names.
-        labels: what their values are called, one each.
+        labels: one label per fetch.
         period: batches.
         totals: whether batches, samples and seconds are printed at the end.
     """
@@ -46,10 +46,10 @@ def printing(
     period: int,
     totals: bool,
 ) -> Printing:
-    """Return what is printed, from the arguments of `train_from_dataset`.
+    """Return what to print, from the arguments of `train_from_dataset`.
 
     Raises:
-        FluidError: fetch_info has another number of texts than fetch_list variables, or the period is below 1.
+        FluidError: fetch_info and fetch_list differ in length, or the period is below 1.
     """
     if fetch_list is None or isinstance(fetch_list, (str, Variable)):
         fetches = [] if fetch_list is None else [fetch_list]
@@ -58,14 +58,14 @@ def printing(
     names = [each if isinstance(each, str) else each.name for each in fetches]
     labels = [fetch_info] if isinstance(fetch_info, str) else list(fetch_info or names)
     if len(labels) != len(fetches):
-        raise FluidError(f"fetch_info: expected a text for each of {len(fetches)} fetches, got {len(labels)}")
+        raise FluidError(f"fetch_info: expected one string per fetch ({len(fetches)}), got {len(labels)}")
     if period < 1:
         raise FluidError(f"print_period: expected at least 1, got {period}")
     return Printing(fetches, labels, period, totals)
 
 
 def run_pass(step: Step, batches: Iterable[Samples], told: Printing) -> int:
-    """Run a step for each batch, which a thread makes ahead; return the number of samples."""
+    """Run a step for each batch; a thread prepares them. Return the number of samples."""
     begun, number, samples = time.monotonic(), 0, 0
 
     def ahead() -> Iterator[tuple[Samples, dict[str, Any]]]:

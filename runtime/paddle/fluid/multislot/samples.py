@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples in columns: the values of each slot one after the other, and where those of each sample begin."""
+"""Samples in columns: the concatenated values of each slot, and the offset of each sample."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from paddle.ops.base.lod import LoDArray, ends_of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Column:
-    """The values of one slot. Arrays may be views; nobody changes them.
+    """The values of one slot. Arrays can be views and are never modified.
 
     Attributes:
         values: (all values,) int64 or float32.
@@ -33,7 +33,7 @@ class Column:
         return type(self)(self.values[offsets[0] : offsets[-1]], offsets - offsets[0])
 
     def take(self, rows: NDArray[np.int64]) -> Self:
-        """Return the samples of these numbers, in their order."""
+        """Return the samples with these indices, in this order."""
         starts = self.offsets[rows]
         ends = ends_of(self.offsets[rows + 1] - starts)
         places = np.repeat(starts - ends[:-1], np.diff(ends)) + np.arange(ends[-1])
@@ -42,12 +42,12 @@ class Column:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
-    """A column for each of the slots that are used.
+    """A column for each used slot.
 
     Attributes:
-        slots: those that are used.
-        columns: one each.
-        count: of samples.
+        slots: the used slots.
+        columns: one per slot.
+        count: number of samples.
     """
 
     slots: tuple[Slot, ...]
@@ -60,14 +60,14 @@ class Samples:
         return Samples(self.slots, tuple(column.part(start, end) for column in self.columns), end - start)
 
     def take(self, rows: NDArray[np.int64]) -> Samples:
-        """Return the samples of these numbers, in their order."""
+        """Return the samples with these indices, in this order."""
         return Samples(self.slots, tuple(column.take(rows) for column in self.columns), len(rows))
 
     def feed(self) -> dict[str, Any]:
         """Return name -> array of a dense slot, (samples, ...), or `LoDArray` of sequences, (values, 1).
 
         Raises:
-            FluidError: a dense slot has other numbers of values from sample to sample.
+            FluidError: the samples of a dense slot have different lengths.
         """
         return {
             slot.name: self._dense(slot, column)
@@ -80,19 +80,19 @@ class Samples:
         lengths = np.diff(column.offsets)
         if (lengths != lengths[0]).any():
             raise FluidError(
-                f"slot {slot.name!r} is dense, but samples of one batch have from {lengths.min()} to "
+                f"slot {slot.name!r} is dense, but the samples of a batch have {lengths.min()} to "
                 f"{lengths.max()} values: declare its variable with lod_level=1 for sequences"
             )
         try:
             return column.values.reshape(self.count, *slot.shape)
         except ValueError as error:
             raise FluidError(
-                f"slot {slot.name!r}: {lengths[0]} values a sample do not fit its variable's shape {slot.shape}"
+                f"slot {slot.name!r}: {lengths[0]} values per sample do not fit its variable's shape {slot.shape}"
             ) from error
 
 
 def joined(parts: Sequence[Samples]) -> Samples:
-    """Return all samples of several parts, at least one, of the same slots."""
+    """Concatenate parts (at least one) with the same slots."""
     if len(parts) == 1:
         return parts[0]
     columns = [
@@ -106,7 +106,7 @@ def joined(parts: Sequence[Samples]) -> Samples:
 
 
 def batches(parts: Iterable[Samples], size: int) -> Iterator[Samples]:
-    """Yield batches of `size` samples; the last has what is left over."""
+    """Yield batches of `size` samples; the last one may be smaller."""
     waiting: list[Samples] = []
     count = 0
     for part in parts:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slots: what the fields of a line of MultiSlot text are, in their order, and the variables that they fill."""
+"""Slots: the fields of a line of MultiSlot text, in order, and the variables that they fill."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from paddle.fluid.program.variable import Variable
 
 
 class SlotType(enum.Enum):
-    """Of a slot's values, by the names in descriptions; uint64 is the 64 bits of an int64 variable."""
+    """Type of a slot's values, as in descriptions; uint64 values fill int64 variables."""
 
     UINT64 = "uint64"
     FLOAT = "float"
 
     @property
     def dtype(self) -> np.dtype[np.int64] | np.dtype[np.float32]:
-        """Of the arrays that its values become."""
+        """The dtype of its arrays."""
         return np.dtype(np.int64) if self is SlotType.UINT64 else np.dtype(np.float32)
 
 
@@ -32,11 +32,11 @@ class Slot:
     """One field of a line.
 
     Attributes:
-        name: of the variable that it fills.
-        type: of its values.
-        is_dense: whether each sample has as many values; they become an array. Other slots become sequences.
+        name: the name of its variable.
+        type: the type of its values.
+        is_dense: all samples have the same number of values, which form an array. Other slots become sequences.
         is_used: whether it fills a variable; otherwise it is skipped.
-        shape: of a sample's values in the array of a dense slot; sizes may be -1 as long as nobody knows.
+        shape: the shape of one sample of a dense slot; -1: unknown.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Slot:
 
     @property
     def width(self) -> int:
-        """How many values a sample of a dense slot has, or -1."""
+        """Number of values of a sample of a dense slot, or -1."""
         return math.prod(self.shape) if min(self.shape, default=1) >= 0 else -1
 
 
@@ -55,22 +55,22 @@ def slot_of(variable: Variable) -> Slot:
     """Return the slot that fills a variable: sequences if that has a LoD level, otherwise dense.
 
     Raises:
-        FluidError: it is neither int64 nor float32.
+        FluidError: the variable is neither int64 nor float32.
     """
     types = {kind.dtype: kind for kind in SlotType}
     kind = types.get(np.dtype(variable.dtype))
     if kind is None:
         raise FluidError(
-            f"MultiSlot text fills variables of int64 and float32; {variable.name!r} is {variable.dtype}"
+            f"MultiSlot text supports int64 and float32 variables; {variable.name!r} is {variable.dtype}"
         )
     return Slot(variable.name, kind, not variable.lod_level, True, tuple(variable.shape[1:]))
 
 
 def check_variables(slots: Sequence[Slot], block: Block) -> tuple[Slot, ...]:
-    """Return slots with the shapes of the variables that a block has under their names.
+    """Return slots with the shapes of the variables of the same names in a block.
 
     Raises:
-        FluidError: one that is used has no variable, or one of another dtype.
+        FluidError: a used slot has no variable, or one with another dtype.
     """
     checked = []
     for slot in slots:

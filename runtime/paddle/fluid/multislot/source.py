@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of MultiSlot text, as they are or as a command makes them of others, in blocks of whole lines.
+"""Reads MultiSlot text, from files or from the output of pipe commands, in blocks of whole lines.
 
-A pipe command gets a file on its standard input and is run by a shell, as its user wrote it: `python reader.py | sort`.
-Its `python` is the interpreter of this process. Files that end in .gz are unpacked before; those of hdfs: and afs: are
-read by the `hadoop` command. Every command must exit with 0, or reading ends in an error.
+A pipe command is run by a shell, with a file on its standard input: `python reader.py | sort`. Its `python` is the
+interpreter of this process. Files that end in .gz are unpacked first; hdfs: and afs: paths are read by the `hadoop`
+command. Every command must exit with 0; otherwise reading fails.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _EXIT_S = 10.0
 
 
 class PipeError(RunError):
-    """A command that data came from failed.
+    """A pipe command failed.
 
     Attributes:
-        path: the file that it was given.
+        path: its input file.
         status: its exit status; negative: the signal that killed it.
-        errors: the end of what it wrote to its standard error.
+        errors: the end of its standard error.
     """
 
     def __init__(self, path: str, command: str, status: int, errors: str) -> None:
         ended = f"was killed by signal {-status}" if status < 0 else f"exited with {status}"
-        shown = errors.strip() or "it wrote nothing to its standard error"
+        shown = errors.strip() or "its standard error is empty"
         super().__init__(f"{path}: the pipe command {command!r} {ended}: {shown}")
         self.path, self.status, self.errors = path, status, errors
 
@@ -48,8 +48,8 @@ class Pipe:
     """How files are opened.
 
     Attributes:
-        command: what each goes through; `cat`: nothing.
-        hdfs: name and user of the file system of hdfs: and afs: paths, or empty.
+        command: the pipe command; `cat`: none.
+        hdfs: name and user of the file system for hdfs: and afs: paths, or empty.
     """
 
     command: str = PLAIN
@@ -60,7 +60,7 @@ class Pipe:
 
         Raises:
             OSError: it cannot be opened.
-            PipeError: a command failed; lines before it were given.
+            PipeError: a command failed; lines before it were already returned.
         """
         source = path if self.command == PLAIN else f"{path}, output of {self.command!r}"
         rest, line = b"", 1
@@ -74,7 +74,7 @@ class Pipe:
                 rest = data[end:]
                 yield Lines(text, source, line)
                 line += text.count(b"\n")
-        # Not before its command is known to have ended well: half a line may be what a failed one left.
+        # Only after the command has succeeded: a failed one may leave half a line.
         if rest:
             yield Lines(rest, source, line)
 
@@ -100,7 +100,7 @@ class Pipe:
 
 
 def _shell(command: str) -> list[str]:
-    """Return the arguments that run a command; where there is bash, each part of a pipeline must exit with 0."""
+    """Return the arguments that run a command; with bash, each part of a pipeline must exit with 0."""
     bash = shutil.which("bash")
     return [bash, "-o", "pipefail", "-c", command] if bash else ["/bin/sh", "-c", command]
 
@@ -131,7 +131,7 @@ def _output(path: str, argv: Sequence[str], source: IO[bytes] | None) -> Iterato
                 whole = not stream.read(1)
             status = process.wait()
         finally:
-            # A reader that stops early leaves a command that may never notice.
+            # If reading stops early, the command may never notice.
             if process.poll() is None:
                 process.kill()
                 process.wait(_EXIT_S)

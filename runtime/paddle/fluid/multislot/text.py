@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of MultiSlot text made into samples, many lines at a time and without a loop over them.
+"""Parses lines of MultiSlot text into samples, many lines at a time, without a loop over lines.
 
-A line has, for each slot, the number of its values and the values, all separated by blanks: `2 17 4 1 0.5`.
+A line has, for each slot, the number of its values and the values, all separated by spaces: `2 17 4 1 0.5`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from paddle.fluid.multislot.slots import Slot, SlotType
 from paddle.ops.base.lod import ends_of
 
 _EXACT = 1 << 53  # integers up to it are exact as float64
-_DIGITS = 19  # that many fit an uint64
+_DIGITS = 19  # this many digits fit into a uint64
 _POWERS = 10.0 ** np.arange(23)
 _Ints = NDArray[np.int64]
 
 
 class DataLineError(FluidError):
-    """A line of MultiSlot text does not have what its slots say.
+    """A line of MultiSlot text does not match its slots.
 
     Attributes:
         source: the file, and the command that wrote the line if there is one.
@@ -44,7 +44,7 @@ class Lines:
 
     Attributes:
         text: of the lines.
-        source: where they come from, for messages.
+        source: the source of the lines, for messages.
         first_line: number of the first one.
     """
 
@@ -55,17 +55,17 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """Samples, and the first line that has more than its slots, or None."""
+    """Samples, and the first line with extra values, or None."""
 
     samples: Samples
     longer_line: int | None
 
 
 def parse(block: Lines, slots: Sequence[Slot]) -> Parsed:
-    """Return the samples in lines; empty lines are none.
+    """Return the samples in lines; empty lines are skipped.
 
     Raises:
-        DataLineError: a line does not fit the slots.
+        DataLineError: a line does not match the slots.
     """
     tokens = _Tokens(block.text)
     lines = np.flatnonzero(tokens.line_starts < tokens.line_ends)
@@ -119,7 +119,7 @@ def parse(block: Lines, slots: Sequence[Slot]) -> Parsed:
 
 
 class _Tokens:
-    """All numbers of a text, as far as they are digits with a sign and a point.
+    """The tokens of a text that are digits with an optional sign and point.
 
     Attributes:
         line_starts: (lines,) number of each line's first token.
@@ -141,11 +141,11 @@ class _Tokens:
         self._read(raw)
 
     def text(self, token: int) -> str:
-        """Return one as it is in the text."""
+        """Return the text of a token."""
         return self._bytes[self.starts[token] : self.ends[token]].decode(errors="replace")
 
     def values(self, places: _Ints, kind: SlotType) -> tuple[NDArray[Any], int | None]:
-        """Return the values of tokens, and the index of the first that is none, or None."""
+        """Return the values of tokens, and the index of the first malformed one, or None."""
         whole, negative = self.whole[places], self.negative[places]
         usual = self.exact[places]
         values: NDArray[Any]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`program.desc`, `block.desc`, `op.desc`, `var.desc`: the same parts as methods, as the original's core had them."""
+"""`program.desc`, `block.desc`, `op.desc`, `var.desc`: the same objects with the methods of the original's core."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ProgramDesc:
         return bytes(self._program.serialize_to_string())
 
     def num_blocks(self) -> int:
-        """Return how many blocks it has."""
+        """Return the number of blocks."""
         return int(self._program.num_blocks)
 
     def block(self, index: int) -> BlockDesc:
@@ -36,7 +36,7 @@ class BlockDesc:
         self.id, self.parent = block.idx, block.parent_idx
 
     def op_size(self) -> int:
-        """Return how many operators it has."""
+        """Return the number of operators."""
         return len(self._block.ops)
 
     def op(self, index: int) -> OpDesc:
@@ -113,11 +113,11 @@ class VariableDesc:
         return VarType.of(self._variable.dtype)
 
     def type(self) -> VarType:
-        """Return what it is."""
+        """Return its kind."""
         return VarType(self._variable.type)
 
     def persistable(self) -> bool:
-        """Return whether it lives from run to run."""
+        """Return whether it is persistable."""
         return bool(self._variable.persistable)
 
     def lod_level(self) -> int:
@@ -133,11 +133,11 @@ class VariableDesc:
         self._changed(dtype=VarType.of(dtype).numpy)
 
     def set_type(self, type: VarType) -> None:
-        """Set what it is."""
+        """Set its kind."""
         self._changed(type=VarType(type))
 
     def set_persistable(self, persistable: bool) -> None:
-        """Set whether it lives from run to run."""
+        """Set whether it is persistable."""
         self._changed(persistable=bool(persistable))
 
     def set_lod_level(self, lod_level: int) -> None:

@@ -56,7 +56,7 @@ class Variable(graph.Variable):
     __ge__ = binary("greater_equal")
 
     def __iter__(self) -> Any:
-        """Refuse: items are taken by operators, which no loop could count.
+        """Raise: items are computed by operators, so a loop would not end.
 
         Raises:
             TypeError: always.

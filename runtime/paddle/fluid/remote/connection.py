@@ -36,7 +36,7 @@ class Connection:
 
         Args:
             distribution: this trainer's place.
-            served: what servers keep; None: nobody knows, and what is set on the trainer is lost.
+            served: the variables on servers; None: unknown, and values set on the trainer are lost.
         """
         self.distribution = distribution
         self._writes = None if served is None else LocalWrites(served)
@@ -67,7 +67,7 @@ class Connection:
                 self._has_begun = True
 
     def end(self, *, trains: bool, starts: bool, scope: Scope) -> None:
-        """End a run: what was sent and nobody waited for leaves now.
+        """End a run, and flush messages that no operator waited for.
 
         Args:
             trains: whether it sent gradients.
@@ -147,10 +147,10 @@ class Connection:
         self._open().save(name, {self._number(endpoint): path for endpoint, path in paths.items()})
 
     def _begin_training(self, writes: LocalWrites, scope: Scope) -> None:
-        """Let servers begin with what trainer 0 set, and this trainer with what servers have.
+        """Send the first values of trainer 0 to the servers, and fetch the servers' values on this trainer.
 
         Raises:
-            RunError: this trainer set what trainer 0 did not.
+            RunError: this trainer set a value that differs from trainer 0.
         """
         place, served, changed = self.distribution, writes.served, writes.changed(scope)
         gives = place.trainer_id == 0
@@ -174,9 +174,9 @@ class Connection:
         }
         if differs and not gives and not JobEnvironment.read().restart_count:
             raise RunError(
-                f"{min(differs)!r} was set on trainer {place.trainer_id} before its first step, and trainer 0 did "
-                "not set the same: parameter servers begin with what trainer 0 has. Load or set it on trainer 0 as "
-                "well, or on trainer 0 alone."
+                f"{min(differs)!r} was set on trainer {place.trainer_id} before its first step, but not to the same "
+                "value on trainer 0, whose values the parameter servers start with. Load or set it on trainer 0 too, "
+                "or only there."
             )
         theirs = {
             name for name, parts in served.parts.items() if any((p.endpoint, p.name) in given for p in parts)
@@ -184,7 +184,7 @@ class Connection:
         self._take(writes.served, differs | (theirs - mine.keys()) | (theirs if version else set()), scope)
 
     def _take(self, served: ServedVariables, names: Collection[str], scope: Scope) -> None:
-        """Give variables of the scope the values that servers have."""
+        """Set variables of the scope to the values on the servers."""
         wanted: dict[str, list[str]] = {}
         for name in names:
             for part in served.parts.get(name, ()):

@@ -33,7 +33,7 @@ class Compensation:
         return {TRAINER_ID: np.array([trainer], np.int64)}
 
     def begin(self, name: str, value: Any) -> None:
-        """Note that all trainers begin with a value."""
+        """Record that all trainers start with the same value."""
         trainer = 0
         while self._block.find(backup_name(name, trainer)) is not None:
             self.given(trainer, name, value)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a trainer sets of the variables that servers keep, after its startup program and before its first step.
+"""Values of server variables that a trainer sets after its startup program and before its first step.
 
-Servers take the values of trainer 0: what it loaded, set or computed. What is set later stays on the trainer.
+Servers take the values of trainer 0, whether loaded, set or computed. Values set later stay on the trainer.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Where a server keeps a variable, or a slice of it.
+    """The location of a variable, or of a slice of it, on a server.
 
     Attributes:
         endpoint: the server.
         name: on the server.
         offset: first element of the slice.
-        shape: of the slice; of the whole variable where every server has all of it.
+        shape: of the slice, or of the whole variable if every server has all of it.
     """
 
     endpoint: str
@@ -42,10 +42,10 @@ class Part:
 
 @dataclass(frozen=True)
 class ServedVariables:
-    """The variables of a program that servers keep.
+    """The variables of a program that are on servers.
 
     Attributes:
-        parts: name on the trainer -> where it lies.
+        parts: name on the trainer -> its locations.
         table: the distributed embedding, whose row i is on server i mod servers.
         endpoints: of all servers.
     """
@@ -60,10 +60,10 @@ class ServedVariables:
         return [*self.parts, *([] if self.table is None else [self.table])]
 
     def cut(self, name: str, value: Any) -> dict[tuple[str, str], Value]:
-        """Return a value as its servers keep it: (endpoint, name there) -> value.
+        """Return a value as on its servers: (endpoint, name there) -> value.
 
         Raises:
-            RunError: it has another number of elements.
+            RunError: it has too few elements.
         """
         if name == self.table:
             return self._rows(name, value)
@@ -73,14 +73,12 @@ class ServedVariables:
         for part in parts:
             size = int(np.prod(part.shape))
             if part.offset + size > flat.size:
-                raise RunError(
-                    f"{name!r} was set to {flat.size} elements, which is fewer than the servers keep"
-                )
+                raise RunError(f"{name!r} was set to {flat.size} elements, fewer than on the servers")
             found[part.endpoint, part.name] = flat[part.offset : part.offset + size].reshape(part.shape)
         return found
 
     def joined(self, name: str, found: Mapping[str, Mapping[str, Any]]) -> Any:
-        """Return a variable of what servers gave: endpoint -> name there -> value."""
+        """Return a variable, assembled from values of servers: endpoint -> name there -> value."""
         by_offset = {part.offset: found[part.endpoint][part.name] for part in self.parts[name]}
         parts = [to_host(by_offset[offset]) for offset in sorted(by_offset)]
         return parts[0].copy() if len(parts) == 1 else np.concatenate(parts)
@@ -110,25 +108,25 @@ class LocalWrites:
         self._warned: set[str] = set()
 
     def note_first(self, scope: Scope) -> None:
-        """Note what a startup program left."""
+        """Remember the values after a startup program."""
         self._first = {name: _digest(scope.get(name)) for name in self._held(scope)}
 
     def changed(self, scope: Scope) -> list[str]:
-        """Return the variables that are no longer what the startup program left."""
+        """Return the variables that changed since the startup program."""
         return [name for name in self._held(scope) if self._first.get(name) != _digest(scope.get(name))]
 
     def note_step(self, scope: Scope) -> None:
-        """Note what a step left."""
+        """Remember the values after a step."""
         self._seen = {name: scope.get(name) for name in self._held(scope)}
 
     def warn_of_late(self, scope: Scope) -> None:
-        """Warn, one time for each variable, of those that were replaced since the last step."""
+        """Warn one time about each variable that was replaced since the last step."""
         for name, value in self._seen.items():
             if scope.get(name) is not value and name not in self._warned:
                 self._warned.add(name)
                 _log.warning(
-                    "%r was set on this trainer after training began: the parameter servers keep their own value, and "
-                    "the next step brings it back. Set it before the first step.",
+                    "%r was set on this trainer after its first step; the next step replaces it with the value of the "
+                    "parameter servers. Set it before the first step.",
                     name,
                 )
 

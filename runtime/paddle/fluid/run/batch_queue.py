@@ -21,7 +21,10 @@ from paddle.reader.channel import Channel, pump, running
 
 _log = logging.getLogger(__name__)
 
-NOT_STARTED = "the program reads from a reader that has not started: call its start() before each pass"
+NOT_STARTED = (
+    "the reader of the program is not started: call its start() before each pass of a py_reader, "
+    "or run the startup program that opens its files"
+)
 
 Batches = Callable[[], Iterable[list[Any]]]
 
@@ -45,7 +48,7 @@ class BatchQueue:
         self._thread = ExitStack()
 
     def size(self) -> int:
-        """Return how many batches are made and not taken."""
+        """Return the number of prefetched batches."""
         return 0 if self._ahead is None else len(self._ahead)
 
     def start(self, source: Batches) -> None:
@@ -82,17 +85,17 @@ class BatchQueue:
                 self._taken += 1
                 return batch
             if not self._taken:
-                _log.warning("a reader's pass had no batch: there is nothing to train on")
+                _log.warning("the reader returned no batch: there is nothing to train on")
                 self._taken = 1
         raise EndOfData("the reader has no more batches: reset it, and start it for another pass")
 
 
 @contextmanager
 def readers_named(block: Block) -> Iterator[None]:
-    """Say of a run that fails for want of a reader's value that the reader has not started.
+    """Raise a clear error if a run failed because its reader is not started.
 
     Raises:
-        RunError: that is so.
+        RunError: the reader is not started.
     """
     try:
         yield

@@ -96,8 +96,8 @@ def load_persistables(
 ) -> None:
     """Load what `save_persistables` saved; see `load_vars`.
 
-    A server's program gets its slices of the files. A trainer's gets what it has itself, and on trainer 0 also what
-    servers have, which begin with that if it is loaded before the first step.
+    A server's program loads its slices of the files. A trainer's program loads its own variables, and on trainer 0 also
+    those of the servers, which start with these values if they are loaded before the first step.
 
     Raises:
         ModelFileError: a file is missing, damaged, or holds a value of another shape or dtype.
@@ -202,7 +202,7 @@ def _load_table(program: Program, folder: Path) -> None:
 
 
 def _read_table(folder: Path, variable: Variable) -> SelectedRows:
-    """Return the rows of all files of a table.
+    """Return the rows of a table from all of its files.
 
     Raises:
         ModelFileError: there are none, or one is damaged.
@@ -210,7 +210,7 @@ def _read_table(folder: Path, variable: Variable) -> SelectedRows:
     paths = _table_files(folder, variable.name)
     if not paths:
         raise ModelFileError(
-            f"{folder / _FOLDER}: no file {variable.name}_0, {variable.name}_1, ... of the distributed embedding"
+            f"{folder / _FOLDER}: found no file {variable.name}_0, {variable.name}_1, ... of the distributed embedding"
         )
     held = [read_table(path, variable.name) for path in paths]
     rows, values = (

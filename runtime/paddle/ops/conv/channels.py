@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""space_to_depth, shuffle_channel, pixel_shuffle, affine_channel: what moves between channels, or scales them.
+"""space_to_depth, shuffle_channel, pixel_shuffle, affine_channel: move data between channels, or scale it.
 
 scale_sub_region: scales a part of each image.
 """

@@ -28,8 +28,8 @@ _CHUNK_BYTES = 1 << 20
 _PIECES, _SLICE_BYTES = 8, 1 << 19
 # Filters by which copying a factor costs as much as computing it.
 _COPY = 40
-# Loops compute as many channels at a time as they have rows: where images have fewer than the n-th part of that, nearly
-# all is computed in vain, and adding columns to images is cheaper.
+# Loops compute a fixed number of channels at a time. With fewer than 1/n of that number, most of the work is wasted,
+# and adding columns to images is cheaper.
 _FEW = 4
 # Images of so few places are better off as columns: their lines would be zeros for the most part.
 _THIN = 16

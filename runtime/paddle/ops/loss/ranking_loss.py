@@ -112,7 +112,7 @@ def _infer_lambda(x: Spec, label: Spec) -> Spec:
 
 @operator("lambda_rank", "X+ Label+ -> Out+", attrs={"top": 5, "compared": -1}, infer=_infer_lambda)
 def lambda_rank(x: Any, label: Any, *, top: int) -> LoDArray:
-    """Out, a row a document: the NDCG of its list, of the `top` documents in the order of X.
+    """Out, one row per document: the NDCG of its list, of the `top` documents in the order of X.
 
     A document of relevance r at place p, from 0, gains (2^r - 1) / ln(p + 2); NDCG is that over the best possible one.
     """
@@ -126,9 +126,9 @@ def lambda_rank(x: Any, label: Any, *, top: int) -> LoDArray:
 
 @gradient("lambda_rank", "X+ Label+ Out@GRAD -> X@GRAD")
 def lambda_rank_grad(x: Any, label: Any, dout: Array, *, top: int, compared: int) -> Array:
-    """For each pair, by how much the gain would change if they changed places, less as their scores are apart.
+    """For each pair, the change of the gain if they swapped places, scaled down by the distance of their scores.
 
-    It does not depend on dOut but for its size: it is the gradient of a cost that nobody computes.
+    It depends only on the size of dOut: it is the gradient of a cost that is never computed.
     """
     dx = np.zeros(x.shape, np.float64)
     for rows, score, relevance in _lists(x, label):
@@ -149,7 +149,7 @@ def lambda_rank_grad(x: Any, label: Any, dout: Array, *, top: int, compared: int
 
 
 def _lists(x: Any, label: Any) -> Iterator[tuple[slice, Array, Array]]:
-    """The rows of each list, their scores and how relevant they are."""
+    """The rows of each list, their scores and relevances."""
     scores, offsets = sequences(x, "X")
     known = to_host(scores).astype(np.float64).ravel(), to_host(plain(label)).astype(np.float64).ravel()
     for rows in map(slice, offsets[:-1].tolist(), offsets[1:].tolist()):

@@ -18,7 +18,7 @@ def check_ranks(x: tuple[int, ...], y: tuple[int, ...], axis: int) -> None:
     if not all(map(agree, x, y)) or len(x) != len(y):
         start, run = _place(x, y, axis)
         if start < 0 or start + len(run) > len(x):
-            raise ShapeError(f"Y {y} does not fit X {x} at axis {axis}: it has too many dimensions")
+            raise ShapeError(f"Y {y} does not fit X {x} at axis {axis}: too many dimensions")
 
 
 def check(x: tuple[int, ...], y: tuple[int, ...], axis: int) -> None:

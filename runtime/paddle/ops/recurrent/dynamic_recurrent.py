@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """dynamic_recurrent: a body over the steps of sequences, one step of all sequences at once.
 
-Sequences are put longest first; at a step the body sees the rows of those that still go on, and as many entries of
-the states. `Statics` and `States` have an entry (a row, or a sequence) for each sequence and are cut likewise.
-Everything is in the order of the sequences outside. In the body all have the names they have outside.
+Sequences are sorted longest first. At each step the body gets the rows of the sequences that have not ended, and as
+many entries of the states. `Statics` and `States` have one entry (a row or a sequence) per sequence and are cut in the
+same way. Outputs have the original order. Names in the body are those outside.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unrolling a body over steps, forward and back; recurrent and dynamic_recurrent are faces of it.
+"""Unrolls a body over steps, forward and backward, for recurrent and dynamic_recurrent.
 
-At step t the first `counts[t]` entries of the states go on; counts never grow. An entry is a row, or a sequence whose
-length stays.
+At step t the first `counts[t]` entries of the states continue; counts never grow. An entry is a row, or a sequence of
+constant length.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ def unroll(
     names: Names,
     trace: bool,
 ) -> Unrolled:
-    """Run the body once a step.
+    """Run the body one time per step.
 
     Args:
         body: what a step does.
         steps: what each step is given besides the states.
-        counts: entries of the states that go on.
+        counts: number of state entries that continue.
         first: states before the first step.
         names: of states and outputs.
-        trace: whether gradients will be asked for.
+        trace: whether gradients are needed.
     """
     outputs: dict[str, list[Array]] = {name: [] for name in names.outputs}
     states, tapes = list(first), []
@@ -145,7 +145,7 @@ def _like(after: Any, before: Any) -> Any:
         return rows
     if len(rows) != len(before):
         raise InputError(
-            f"a state of sequences with {len(before)} rows has {len(rows)} rows after a step: their lengths must stay"
+            f"a state of sequences must keep its {len(before)} rows, got {len(rows)} after a step"
         )
     return LoDArray(rows, before.lod)
 

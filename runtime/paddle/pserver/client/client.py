@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameter servers for programs of any framework: named tensors, gradients out, values in.
+"""A client of parameter servers for any framework: sends gradients and gets values of named tensors.
 
-A thin face of the trainer's client that takes numpy, cupy and DLPack arrays. A step is one push of every trainer; a
+A thin wrapper of the trainer's client for numpy, cupy and DLPack arrays. A step is one push of every trainer; a
 tensor left out of it has the gradient 0. Every call blocks and ends: `timeout_s` bounds the silence of a server,
-`wait_s` each wait for other trainers. After an error of the servers a client can only be closed; after that each call
-is a PserverError.
+`wait_s` each wait for other trainers. After an error of the servers a client can only be closed; calls on a closed
+client raise PserverError.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Client:
     Attributes:
         trainer_id: rank of this trainer.
         num_trainers: how many there are; gradients of one step are summed over them.
-        barriers: how many barriers this trainer is past, those before a restart or a resumption included.
-        patience_s: how long a server may be gone, since somebody starts it again.
-        resumed: after `create`, where the job goes on that begins with a checkpoint; None: it begins anew, or went on.
+        barriers: how many barriers this trainer has passed, including those before a restart or a resume.
+        patience_s: how long to wait for a server that is being restarted.
+        resumed: after `create`, the point at which a job with a checkpoint continues; None: no checkpoint was loaded.
     """
 
     def __init__(

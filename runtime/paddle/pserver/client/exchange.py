@@ -160,15 +160,13 @@ class Exchange:
             self._network.close()
 
     def check_open(self) -> None:
-        """Refuse to go on after `close`.
+        """Raise an error after `close`.
 
         Raises:
-            PserverError: it was closed.
+            PserverError: it is closed.
         """
         if self._is_closed:
-            raise PserverError(
-                "this client is closed and takes part in the job no longer: make another one to go on"
-            )
+            raise PserverError("this client is closed; create another one to continue")
 
     def wait_for_turn(self, timeout_s: float) -> bool:
         """Wait until no thread is in the middle of an exchange; return whether that is so."""

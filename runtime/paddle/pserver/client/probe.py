@@ -69,7 +69,9 @@ def look(endpoint: str, *, is_encrypted: bool, timeout_s: float) -> Finding:
 
 def _no_connection(error: OSError, timeout_s: float) -> str:
     if isinstance(error, ConnectionRefusedError):
-        return "connection refused: nobody listens on that port; does it run? is the port right?"
+        return (
+            "connection refused: nothing is listening on that port; is the server running? is the port right?"
+        )
     if isinstance(error, TimeoutError):
         return (
             f"no answer to a connection within {timeout_s:.1f} s: the address is wrong, the machine is off, or a "

@@ -130,13 +130,13 @@ class ProgramClient:
         return self._gathered(found, replies)
 
     def begin(self, values: Mapping[int, Named]) -> tuple[int, dict[int, dict[str, str]]]:
-        """Give first values, which servers take of trainer 0 before its first step alone; wait for trainer 0's.
+        """Send first values, and wait for those of trainer 0; servers use only the latter, before its first step.
 
         Args:
             values: server -> values by name; every server must be named.
 
         Returns:
-            The newest version of the servers, and the fingerprints of what trainer 0 gave: server -> name ->
+            The newest version of the servers, and the fingerprints of the values of trainer 0: server -> name ->
             fingerprint.
 
         Raises:
@@ -192,7 +192,7 @@ class ProgramClient:
             self._exchange.close()
 
     def _all_but_last(self, record: Step | Begin, values: Mapping[int, Named]) -> dict[int, list[Section]]:
-        """Send what does not fit into a last message; return the sections of that for each server."""
+        """Send the values that do not fit into the last message; return the sections of that message per server."""
         messages = {index: parcels(named, self._parcel_bytes) for index, named in values.items()}
         for turn in range(max((len(each) for each in messages.values()), default=0) - 1):
             self._exchange.run(

@@ -295,7 +295,7 @@ class TrainerSession:
         return self._tables.rows(self._tables.want(self._layout, name, ids))
 
     def check_open(self) -> None:
-        """Refuse to go on after `close`.
+        """Raise an error after `close`.
 
         Raises:
             PserverError: it was closed.

@@ -144,9 +144,7 @@ class Model:
         for part in share.dense:
             _log.info("pserver: new cpuvector: size=%d (%s)", part.stop - part.start, part.parameter.name)
         if not (share.dense or share.tables or share.growing):
-            _log.debug(
-                "this port holds no parameters"
-            )  # as where all tensors are tables, which lie elsewhere
+            _log.debug("this port holds no parameters")  # for example if all tensors are tables
         for trainer, other in self._config.take():
             difference = wanted.difference(other)
             if difference:

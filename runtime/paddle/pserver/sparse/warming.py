@@ -93,15 +93,15 @@ def _compiled_aside() -> bool:
 
 
 def _reason(error: OSError | subprocess.SubprocessError) -> str:
-    """Return one line that says why a child did not compile; its command would be several."""
+    """Return one line on why a child did not compile, without its long command."""
     if isinstance(error, subprocess.TimeoutExpired):
-        return f"the process that compiles them needed more than {error.timeout:.0f} s"
+        return f"the process that compiles them did not finish within {error.timeout:.0f} s"
     if isinstance(error, subprocess.CalledProcessError):
         last = (error.stderr or "").strip().splitlines()[-1:]
-        return f"the process that compiles them ended with code {error.returncode}" + "".join(
+        return f"the process that compiles them exited with code {error.returncode}" + "".join(
             f": {each}" for each in last
         )
-    return f"the process that compiles them cannot start: {error}"
+    return f"the process that compiles them did not start: {error}"
 
 
 def _use_all() -> None:

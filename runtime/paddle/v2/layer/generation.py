@@ -74,8 +74,8 @@ def beam_search(
     statics = any(isinstance(each, StaticInput) for each in inputs)
     if not statics and not any(space.layers[each].inputs for each in memories):
         raise UsageError(
-            f"beam_search {name!r} needs a StaticInput, or a memory with a boot_layer: it says how many samples there "
-            "are"
+            f"beam_search {name!r} needs a StaticInput, or a memory with a boot_layer, to know the number of "
+            "samples"
         )
     attrs: Attrs = {
         "group_name": name,

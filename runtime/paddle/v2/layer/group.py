@@ -99,11 +99,11 @@ def memory(
         raise UsageError(f"memory of {name!r}: only the step of a recurrent_group has memories")
     if sum((boot_layer is not None, bool(boot_bias), boot_with_const_id is not None)) > 1:
         raise UsageError(
-            f"memory of {name!r}: give one of boot_layer, boot_bias and boot_with_const_id at most"
+            f"memory of {name!r}: give at most one of boot_layer, boot_bias and boot_with_const_id"
         )
     if is_seq and boot_layer is None:
         raise UsageError(
-            f"memory of {name!r}: is_seq needs a boot_layer, which says how long the sequences are"
+            f"memory of {name!r}: is_seq needs a boot_layer, which gives the lengths of the sequences"
         )
     if boot_layer is not None:
         require_size(boot_layer, size, f"boot_layer of memory {name!r}")

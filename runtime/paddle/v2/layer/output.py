@@ -103,7 +103,7 @@ class LayerOutput:
         require_layer(input, "set_input")
         space = model.current()
         if self.layer_type != "memory" or self.name not in space.layers:
-            raise UsageError(f"set_input is for memories, and {self!r} is none")
+            raise UsageError(f"set_input needs a memory, got {self!r}")
         require_size(input, self.size, f"set_input of memory {self.name!r}")
         attrs = {**self.config.attrs, "of": input.name}
         self.config = space.layers[self.name] = replace(space.layers[self.name], attrs=attrs)

@@ -123,8 +123,8 @@ def nce(
         chances = tuple(float(chance) for chance in neg_distribution)
         if len(chances) != classes or abs(sum(chances) - 1) > _MAY_MISS or min(chances) < 0:
             raise UsageError(
-                f"nce: neg_distribution must be {classes} chances that add up to 1, one for each class; got "
-                f"{len(chances)} that add up to {sum(chances):g}"
+                f"nce: neg_distribution must be {classes} probabilities (one per class) that sum to 1, got "
+                f"{len(chances)} that sum to {sum(chances):g}"
             )
         attrs = {**attrs, "neg_distribution": chances}
     extra = [label] if weight is None else [label, weight]

@@ -17,8 +17,8 @@ from paddle.v2.model import EvaluatorConfig
 from paddle.v2.training.metric import Metrics, Part
 
 _NO_BATCH = (
-    "the reader gave no batch: each call of a reader must start anew, and each of several trainers needs a part of the "
-    "data of its own"
+    "the reader returned no batch: each call of a reader must start from the beginning, and each trainer needs its own "
+    "part of the data"
 )
 
 

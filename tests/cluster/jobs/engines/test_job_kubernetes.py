@@ -144,7 +144,7 @@ def a_pod_that_is_evicted_is_left_out_of_a_job_that_may_go_on(
         launch = pods.start("--min_trainers=2", f"--wait=3:{go_on}")
         job.wait_for_role("TRAINER")
         pods.server.set_status(2, {"phase": "Failed", "reason": "Evicted", "message": "low on memory"})
-        launch.wait_for_line("trainer 2 on pod-2 is left out: .*; the job goes on with 2 trainers", 40)
+        launch.wait_for_line("trainer 2 on pod-2 is left out: .*; the job continues with 2 trainers", 40)
         for each in cluster.hosts:
             each.path(go_on).touch()
         end = oracle.check(launch, 0, r"pod-2 failed: Evicted: low on memory")
@@ -168,7 +168,7 @@ def a_connection_to_a_pod_that_breaks_is_made_again(cluster: Cluster, job: JobRu
         launch = pods.start(f"--wait=3:{go_on}")
         job.wait_for_role("TRAINER")
         cut_off(cluster["node-b"])
-        launch.wait_for_line("pod-1: its connection was lost.*; the job goes on over a new one", 30)
+        launch.wait_for_line("pod-1: its connection was lost.*; the job continues over a new one", 30)
         for each in cluster.hosts:
             each.path(go_on).touch()
         oracle.check(launch, 0)

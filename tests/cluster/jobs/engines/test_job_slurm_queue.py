@@ -49,7 +49,7 @@ def a_job_gets_its_nodes_from_the_queue_and_gives_them_back(
         oracle.allow("slurmd", PORT)
         outside = dict(running.env)
         job.conf["SLURM_OPTIONS"] = ["--partition=nowhere"]
-        oracle.check(job.start(*ASKS, env=outside), 3, "Slurm gives no nodes: .*[Ii]nvalid partition")
+        oracle.check(job.start(*ASKS, env=outside), 3, "Slurm refused the allocation: .*[Ii]nvalid partition")
         job.conf["SLURM_OPTIONS"] = ["--time=30", "--comment=a job of two words"]
         running.allocate()  # somebody else has them all
         waiting = r"^Slurm: job \d+ is pending: (Resources|Priority)"
@@ -58,7 +58,11 @@ def a_job_gets_its_nodes_from_the_queue_and_gives_them_back(
         launch.interrupt()
         oracle.check(launch, 130, "ended by SIGINT")
         job.conf["SLURM_QUEUE_TIMEOUT_S"] = 4
-        oracle.check(job.start(*ASKS, env=outside), 3, "no nodes within 4 s .*SLURM_QUEUE_TIMEOUT_S.*pending")
+        oracle.check(
+            job.start(*ASKS, env=outside),
+            3,
+            "within 4 s .*SLURM_QUEUE_TIMEOUT_S.*pending",
+        )
         del job.conf["SLURM_QUEUE_TIMEOUT_S"]
         launch = job.start(*ASKS, "--act=hold", env=outside)
         launch.wait_for_line(waiting, 30)
@@ -80,9 +84,7 @@ def a_job_that_asks_for_more_than_a_partition_has_ends_at_once(
         outside = dict(running.env)
         for count, detached in ((9, ()), (9, ("--detach",))):
             launch = job.start("--engine=slurm", f"--nnodes={count}", *detached, env=outside)
-            says = (
-                rf"Slurm would never start this job: partition all has 3 nodes, .* and --nnodes={count} asks"
-            )
+            says = rf"Slurm can never start this job: partition all has 3 nodes, .* and --nnodes={count} asks"
             oracle.check(launch, 3, says, within_s=30)
             wait_until_free(running)
         running.run("scontrol", "update", "PartitionName=all", "MaxNodes=2", "MaxTime=10")

@@ -82,10 +82,7 @@ def test_a_default_list_counts_where_the_next_directory_is_created(
     setfacl("d:u:nobody:rwx", open_folder)
     found = probe(greeted(make_node, open_folder / "jobs/deep"))
     assert what(found) == ["root_dir"]
-    assert (
-        f"what is created in {open_folder} can be written by user nobody: setfacl -k"
-        in found["problems"][0][1]
-    )
+    assert f"new files in {open_folder} can be written by user nobody: setfacl -k" in found["problems"][0][1]
     (open_folder / "jobs").mkdir()  # with the list
     assert what(probe(greeted(make_node, open_folder / "jobs"))) == ["root_dir"]
     subprocess.run(["setfacl", "-b", "-k", str(open_folder / "jobs")], check=True)

@@ -70,7 +70,7 @@ def test_what_is_no_file_of_a_checkpoint_is_not_waited_for(
 ) -> None:
     (folder / BASE).unlink()
     os.mkfifo(folder / BASE)
-    assert verified(make_node, folder, PART) == [[PART, f"{BASE}: it is not a plain file"]]
+    assert verified(make_node, folder, PART) == [[PART, f"{BASE}: it is not a regular file"]]
     (folder / BASE).unlink()
     (folder / BASE).symlink_to("/etc/passwd")
     ((_, problem),) = verified(make_node, folder, PART)
@@ -80,7 +80,7 @@ def test_what_is_no_file_of_a_checkpoint_is_not_waited_for(
     whole = {"crc32": zlib.crc32(body.encode()), "body": body}
     (folder / PART / "manifest.json").write_text(json.dumps(whole))
     ((_, problem),) = verified(make_node, folder, PART)
-    assert "is no file of a checkpoint" in problem
+    assert "is not a file of a checkpoint" in problem
 
 
 def test_each_part_has_its_own_answer(make_node: Callable[..., Node], folder: Path) -> None:

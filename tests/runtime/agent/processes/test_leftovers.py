@@ -211,7 +211,7 @@ def test_the_users_own_processes_in_the_jobs_directory_are_named_or_not_touched(
         kill_three(running)
         ended = end(make_node, running)
         assert ended["left"] == []
-        assert f"pid {nohup} (sleep 600) works in the job's directory" in ended["unsure"]
+        assert f"pid {nohup} (sleep 600) is in the job's directory" in ended["unsure"]
         assert all(str(pid) not in ended["unsure"] for pid in (other, shell.pid, child.pid))
         assert all(map(lives, (nohup, other, shell.pid, child.pid)))
     finally:

@@ -99,7 +99,7 @@ def test_a_full_log_disk_costs_bytes_and_not_the_job(
     assert node.expect("exited").fields["code"] == 0
     if b"still here" not in node.text():  # `exited` may overtake lines
         node.until(lambda _: b"still here" in node.text(), 10, "the last line")
-    assert any("No space left" in text and "the job goes on" in text for text in node.notices())
+    assert any("No space left" in text and "the job continues" in text for text in node.notices())
     size = (small_disk / "job/log/train.log").stat().st_size
     told = f"{400_012 - size} bytes of output are missing in log/train.log"
     if told not in node.notices():

@@ -37,7 +37,7 @@ def a_node_that_freezes_is_gone_round_by_its_child_alone(make_node: MakeNode) ->
     try:
         chain.send(nodes[0], chain.BIG, chain.HALF)
         assert chain.fetched(nodes[2]) == chain.fetched(nodes[3]) == []
-        assert "no word for" in chain.left_sources(nodes[2])[0]
+        assert "no message for" in chain.left_sources(nodes[2])[0]
         assert chain.left_sources(nodes[3]) == []
     finally:
         for pid in frozen:

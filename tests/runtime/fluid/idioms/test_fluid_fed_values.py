@@ -84,13 +84,13 @@ def test_an_operator_that_does_not_take_a_fed_shape_names_it_the_declared_one_an
             fetch_list=[loss],
         )
     text = str(caught.value)
-    assert f"'words' was fed {shape} and is declared (-1, 20, 1)" in text
+    assert f"'words' was fed with shape {shape}, but is declared (-1, 20, 1)" in text
     line = next(
         number
         for number, text in enumerate(Path(__file__).read_text().splitlines(), 1)
         if "fluid.layers.embedding(words" in text
     )
-    assert f"made at {__file__}:{line}" in text
+    assert f"created at {__file__}:{line}" in text
 
 
 def test_the_gradient_of_an_operator_has_the_line_of_that_operator() -> None:

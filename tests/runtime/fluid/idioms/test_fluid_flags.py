@@ -33,7 +33,7 @@ def test_the_first_operator_that_puts_out_nan_or_infinity_is_named(
     exe = fluid.Executor(fluid.CPUPlace())
     with pytest.raises(ExecutionError) as caught:
         exe.run(program, {"x": np.array([values], "float32").T}, [loss])
-    assert f"variable '{log.name}' has {what} in it" in str(caught.value)
+    assert f"variable '{log.name}' contains {what}" in str(caught.value)
     assert caught.value.op_type == "log"
 
 

@@ -166,7 +166,7 @@ def test_a_preprocessor_runs_its_layers_on_each_batch(tmp_path: Path) -> None:
     reader.reset()
     assert [float(exe.run(fetch_list=[total])[0]) for _ in range(2)] == [4.0, 4.0]
     empty = fluid.layers.Preprocessor(made)
-    with pytest.raises(ValueError, match=r"call inputs\(\) and outputs\(\) inside it"):
+    with pytest.raises(ValueError, match=r"call inputs\(\) and outputs\(\) inside"):
         fill(empty)
     with pytest.raises(ValueError, match="call it inside"):
         empty.inputs()
@@ -253,7 +253,7 @@ def test_files_that_do_not_fit_are_named(tmp_path: Path) -> None:
     path = Path(write(tmp_path / "x.recordio", 4))
     wrong = fails(path, dtypes=["float32", "float32"])
     assert (
-        "x.recordio: record 0 has tensors of float32, int64; the reader was opened for float32, float32"
+        "x.recordio: record 0 has dtypes float32, int64, but the reader was opened with float32, float32"
         in str(wrong)
     )
     with Writer(tmp_path / "text") as writer:
@@ -261,9 +261,9 @@ def test_files_that_do_not_fit_are_named(tmp_path: Path) -> None:
     assert "text: record 0" in str(fails(tmp_path / "text"))
     (tmp_path / "cut").write_bytes(path.read_bytes()[:-1])
     cut = fails(tmp_path / "cut")
-    assert "cut: it is cut short or damaged" in str(cut)
+    assert "cut: it is truncated or damaged" in str(cut)
     assert isinstance(cut.__cause__, RecordFileError)
-    with pytest.raises(ValueError, match="2 shapes, 1 lod_levels and 2 dtypes must be as many"):
+    with pytest.raises(ValueError, match="2 shapes, 1 lod_levels and 2 dtypes"):
         fluid.layers.open_files([str(path)], [[1], [2]], [0], ["float32", "int64"])
     py_reader: Any = fluid.layers.py_reader(4, [[-1, 1]], ["float32"])
     with pytest.raises(ValueError, match=r"paddle\.reader\.shuffle and paddle\.batch"):

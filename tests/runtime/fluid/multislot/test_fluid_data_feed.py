@@ -64,15 +64,15 @@ def test_a_description_is_read_changed_and_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('name: "x"\nbatch_size: many', "batch_size: expected a whole number, got 'many'"),
+        ('name: "x"\nbatch_size: many', "batch_size: expected an integer, got 'many'"),
         ('name: "x"\nbatch_size 8', "line 2: expected `:` or `{` behind 'batch_size', got '8'"),
-        ('multi_slot_desc {\n slots { name: "a" }\n}', "a slot has no type"),
+        ('multi_slot_desc {\n slots { name: "a" }\n}', "a slot without type"),
         ("multi_slot_desc {\n slots {", "line 2: expected the name of a field, got the end"),
         (
             'multi_slot_desc { slots { name: "a" type: "double" } }',
             "slot 'a': expected the type uint64 or float",
         ),
-        ("name: MultiSlot", "name: expected a text in quotes, got 'MultiSlot'"),
+        ("name: MultiSlot", "name: expected a quoted string, got 'MultiSlot'"),
         ('name: "x\n', "line 1: expected a field"),
     ],
 )
@@ -195,7 +195,7 @@ def test_a_generator_writes_what_it_makes_of_memory_and_of_lines(
     [
         ([[("a", [1]), ("b", [])]], "slot 'b': expected a list of at least one number"),
         ([[("a", ["1"])]], "slot 'a': expected integers or floats, got '1'"),
-        ([[("a", [1])], [("b", [1])]], r"a sample has the slots \['b'\], the first one had \['a'\]"),
+        ([[("a", [1])], [("b", [1])]], r"\['a'\]; got \['b'\]"),
         (["a 1"], r"a sample must be a list of \(name, values\)"),
         ([[("a", 1)]], "slot 'a': expected a list"),
     ],
@@ -221,5 +221,5 @@ def test_texts_and_numbers_of_numpy_are_written(capsys: pytest.CaptureFixture[st
     Texts().run_from_memory()
     Numbers().run_from_memory()
     assert capsys.readouterr().out == "2 01 x 1 7\n2 1.5 2.0 2 7 1\n"
-    with pytest.raises(NotImplementedError, match="DataGenerator has no generate_sample"):
+    with pytest.raises(NotImplementedError, match="DataGenerator must define generate_sample"):
         dg.MultiSlotDataGenerator().run_from_memory()

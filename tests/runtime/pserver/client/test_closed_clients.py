@@ -49,7 +49,7 @@ def closed(process: PserverProcess, request: pytest.FixtureRequest) -> Client:
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_call_of_a_closed_client_says_that_it_is_closed(closed: Client, call: str) -> None:
-    with pytest.raises(PserverError, match=r"this client is closed .* make another one to go on"):
+    with pytest.raises(PserverError, match=r"this client is closed"):
         CALLS[call](closed)
 
 

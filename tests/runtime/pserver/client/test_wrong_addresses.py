@@ -25,7 +25,7 @@ from paddle.pserver.wire.keys import WireKeys
 from tests.runtime.pserver.pserver_process import KEY, PserverProcess
 
 SHORT_S, LONG_S = 1.6, 60.0
-REFUSED = "connection refused: nobody listens on that port; does it run?"
+REFUSED = "connection refused: nothing is listening on that port"
 
 
 def trainer(*endpoints: str, timeout_s: float = SHORT_S, key: str | None = None, **more: object) -> object:

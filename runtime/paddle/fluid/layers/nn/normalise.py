@@ -30,7 +30,7 @@ def batch_norm(
     fuse_with_relu: bool = False,
     use_global_stats: bool = False,
 ) -> Variable:
-    """Return act(scale (x − mean)/√(variance + ε) + bias), a mean and a variance a channel.
+    """Return act(scale (x − mean)/√(variance + ε) + bias), with one mean and variance per channel.
 
     The moving mean and variance are parameters that are not trained: each trainer keeps its own.
     `in_place` and `fuse_with_relu` have no meaning: the original fused in MKL-DNN kernels alone.
