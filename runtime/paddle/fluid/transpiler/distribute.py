@@ -247,7 +247,7 @@ class DistributeTranspiler:
         if self._table is not None:
             self.table_name = self._table.name
             del pairs[self.table_name]
-        self._rates = trainer_side.learning_rate_ops(block)
+        self._rates = trainer_side.learning_rate_ops(block, self._updates)
         groups = norm_groups(self._updates)
         if groups and not (self.sync_mode and self.trainers > 1):
             clip_on_trainers(self._program, groups)

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from paddle.fluid.errors import FluidError
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.var_type import VarType
-from paddle.fluid.program.variable import Variable
+from paddle.fluid.program.variable import Parameter, Variable
 from paddle.fluid.transpiler.global_norm import NormGroup, exchange_totals, servers_of
 from paddle.fluid.transpiler.placement import Placed
 from paddle.graph import unique_name
@@ -74,9 +75,34 @@ def remove_updates(program: Program) -> None:
     program.touch()
 
 
-def learning_rate_ops(block: Block) -> list[Operator]:
-    """Return the operators that compute learning rates."""
-    return [op for op in block.ops if isinstance(op, Operator) and op.role in _LEARNING_RATE]
+def learning_rate_ops(block: Block, updates: Sequence[Operator]) -> list[Operator]:
+    """Return the operators that compute learning rates: those that are marked, and what these and the updates read.
+
+    A schedule that a script makes without `_lr_schedule_guard` is not marked. The trainer keeps it as well.
+
+    Raises:
+        FluidError: a learning rate depends on what servers do not have.
+    """
+    ops = [op for op in block.ops if isinstance(op, Operator)]
+    found = [op for op in ops if op.role in _LEARNING_RATE]
+    wanted = {name for op in (*updates, *found) for name in {*op.input_names} - {*op.role_vars}}
+    wanted -= {each.name for each in block.all_parameters()}
+    for op in reversed(ops):
+        if op.role == OpRole.FORWARD and not wanted.isdisjoint(op.output_names):
+            found.append(op)
+            wanted.update(op.input_names)
+    made: set[str] = set()
+    schedule = [op for op in ops if any(op is each for each in found)]
+    for op in schedule:
+        for name in op.input_names:
+            variable = block.reach(name)
+            if name not in made and (isinstance(variable, Parameter) or not variable.persistable):
+                raise FluidError(
+                    f"the learning rate depends on {name!r} by operator {op.describe()}: servers compute learning "
+                    "rates, and they have no data and no other parameters; compute it of the step's number"
+                )
+        made.update(op.output_names)
+    return schedule
 
 
 def receive(

@@ -33,9 +33,9 @@ def _infer(x: Spec, label: Spec, *, soft_label: bool) -> Spec:
 def cross_entropy(x: Array, label: Array, *, soft_label: bool, ignore_index: int) -> Array:
     """Return one cost a row, (..., 1)."""
     xp = array_module(x)
+    labels.check_rows(x, label)
     if soft_label:
         return (label * -_bounded_log(x)).sum(axis=-1, keepdims=True)
-    labels.check_rows(x, label)
     rows, classes, ignored = labels.picked(label, x.shape[-1], ignore_index)
     cost = -_bounded_log(x.reshape(-1, x.shape[-1])[rows, classes])
     if ignored is not None:

@@ -16,6 +16,7 @@ from paddle.ops.base.errors import AttrError, InputError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.segments import scatter_sum
 from paddle.ops.base.selected_rows import SelectedRows, merge_rows
+from paddle.ops.base.shapes import same
 
 _ATTRS = {
     "num_classes": 2,
@@ -62,6 +63,7 @@ def hierarchical_sigmoid(
     num_classes: int,
 ) -> tuple[Array, Array, Array]:
     """Return the cost (rows, 1): sum of ln(1 + e^z) - bit z over the way, with z = x W[node] + b kept within ±40."""
+    same(x.shape[:1], label.shape[:1], "the rows of X and Label")
     xp = array_module(x)
     nodes, bits = _ways(label, table, code, num_classes)
     there = nodes >= 0

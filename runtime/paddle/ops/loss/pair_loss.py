@@ -32,6 +32,7 @@ def _infer_rank(label: Spec, left: Spec, right: Spec) -> Spec:
 @operator("square_error_cost", "X Y -> Out", infer=_infer_pair)
 def square_error_cost(x: Array, y: Array) -> Array:
     """Out = (X - Y)², element by element."""
+    same(x.shape, y.shape, "the two inputs")
     difference = x - y
     difference *= difference
     return difference
@@ -51,6 +52,7 @@ def square_error_cost_grad(
 @operator("huber_loss", "X Y -> Residual~ Out", attrs={"delta": float}, infer=_infer_huber)
 def huber_loss(x: Array, y: Array, *, delta: float) -> tuple[Array, Array]:
     """Residual = Y - X; Out = Residual² / 2, or delta (|Residual| - delta / 2) beyond delta."""
+    same(x.shape, y.shape, "the two inputs")
     xp = array_module(x)
     residual = y - x
     size = xp.abs(residual)
@@ -67,6 +69,7 @@ def huber_loss_grad(residual: Array, dout: Array, *, delta: float) -> tuple[Arra
 @operator("hinge_loss", "Logits Labels -> Loss", infer=_infer_pair)
 def hinge_loss(logits: Array, labels: Array) -> Array:
     """Loss = max(0, 1 - Logits (2 Labels - 1))."""
+    same(logits.shape, labels.shape, "the two inputs")
     return array_module(logits).maximum(1 - logits * (2 * labels - 1), 0)
 
 
@@ -80,6 +83,7 @@ def hinge_loss_grad(logits: Array, labels: Array, dloss: Array) -> Array:
 @operator("log_loss", "Predicted Labels -> Loss", attrs={"epsilon": float}, infer=_infer_pair)
 def log_loss(predicted: Array, labels: Array, *, epsilon: float) -> Array:
     """Loss = -Labels ln(P + epsilon) - (1 - Labels) ln(1 - P + epsilon)."""
+    same(predicted.shape, labels.shape, "the two inputs")
     xp = array_module(predicted)
     small = predicted.dtype.type(epsilon)
     return -labels * xp.log(predicted + small) - (1 - labels) * xp.log(1 - predicted + small)
@@ -95,6 +99,7 @@ def log_loss_grad(predicted: Array, labels: Array, dloss: Array, *, epsilon: flo
 @operator("rank_loss", "Label Left Right -> Out", infer=_infer_rank)
 def rank_loss(label: Array, left: Array, right: Array) -> Array:
     """Out = ln(1 + e^o) - o Label with o = Left - Right."""
+    same(same(left.shape, right.shape, "the two inputs"), label.shape, "the two inputs")
     margin = left - right
     return array_module(margin).logaddexp(margin, 0).astype(margin.dtype, copy=False) - margin * label
 
@@ -116,6 +121,7 @@ def _infer(x: Spec, target: Spec, *, reduction: str) -> Spec:
 @operator("kldiv_loss", "X Target -> Loss", attrs={"reduction": "mean"}, infer=_infer)
 def kldiv_loss(x: Array, target: Array, *, reduction: str) -> Array:
     """Return the loss of each element, the mean, the sum, or the sum over the rows' number; 0 where Target is 0."""
+    same(x.shape, target.shape, "the two inputs")
     xp = array_module(x)
     inside = target > 0
     loss = xp.where(inside, target * (xp.log(xp.where(inside, target, 1)) - x), 0).astype(x.dtype)
@@ -146,6 +152,7 @@ def _infer_sigmoid_cross_entropy(x: Spec, label: Spec) -> Spec:
 )
 def sigmoid_cross_entropy_with_logits(x: Array, label: Array, *, normalize: bool, ignore_index: int) -> Array:
     """Out = max(X, 0) - X Label + ln(1 + e^-|X|); 0 where Label is ignore_index."""
+    same(x.shape, label.shape, "the two inputs")
     xp = array_module(x)
     cost = xp.maximum(x, 0) - x * label + xp.log1p(xp.exp(-xp.abs(x)))
     return _weighted(cost, label, normalize, ignore_index)
@@ -185,6 +192,7 @@ def smooth_l1_loss(
     x: Array, y: Array, inside: Array | None, outside: Array | None, *, sigma: float
 ) -> tuple[Array, Array]:
     """Diff = InsideWeight (X - Y); Out (N, 1) = row sums of OutsideWeight f(Diff)."""
+    same(x.shape, y.shape, "the two inputs")
     xp = array_module(x)
     difference = x - y if inside is None else (x - y) * inside
     size = xp.abs(difference)

@@ -17,7 +17,7 @@ from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.lod import LoDArray, plain, sequences
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.shapes import agree, same
-from paddle.ops.loss.labels import check, picked
+from paddle.ops.loss.labels import check, check_rows, picked
 
 
 def _infer_margin(label: Spec, x1: Spec, x2: Spec) -> tuple[Spec, Spec]:
@@ -28,6 +28,7 @@ def _infer_margin(label: Spec, x1: Spec, x2: Spec) -> tuple[Spec, Spec]:
 @operator("margin_rank_loss", "Label X1 X2 -> Out Activated~", attrs={"margin": 0.0}, infer=_infer_margin)
 def margin_rank_loss(label: Array, x1: Array, x2: Array, *, margin: float) -> tuple[Array, Array]:
     """Out = max(0, -Label (X1 - X2) + margin); Activated is 1 where that is not 0."""
+    same(same(x1.shape, x2.shape, "X1 and X2"), label.shape, "the scores and Label")
     out = array_module(x1).maximum(-label * (x1 - x2) + x1.dtype.type(margin), 0)
     return out, (out > 0).astype(x1.dtype)
 
@@ -47,6 +48,7 @@ def _infer_bpr(x: Spec, label: Spec) -> Spec:
 @operator("bpr_loss", "X Label -> Y", infer=_infer_bpr)
 def bpr_loss(x: Array, label: Array) -> Array:
     """Y = the mean of -ln sigmoid(X[label] - X[j]) over all other classes j."""
+    check_rows(x, label)
     xp, rows = array_module(x), x.reshape(-1, x.shape[-1])
     at, chosen, _ = picked(label, rows.shape[1], -100)
     costs = xp.logaddexp(rows - rows[at, chosen][:, None], 0)

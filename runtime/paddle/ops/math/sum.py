@@ -48,6 +48,8 @@ def sum_(x: list[Any]) -> Any:
 def _add_dense(arrays: list[Array]) -> Array:
     if len(arrays) == 1:
         return arrays[0]
+    for each in arrays[1:]:
+        same(arrays[0].shape, each.shape, "inputs of a sum")
     total = arrays[0] + arrays[1]
     for each in arrays[2:]:
         total += each

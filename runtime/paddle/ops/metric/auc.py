@@ -38,6 +38,7 @@ def auc(
         InputError: a probability in column 1 of Predict is outside of [0, 1].
     """
     xp = array_module(predict)
+    same(predict.shape[:1], label.shape[:1], "the rows of Predict and Label")
     positive = predict.reshape(len(label), -1)[:, -1]
     if len(positive) and not (float(positive.min()) >= 0 and float(positive.max()) <= 1):
         raise InputError(
@@ -73,6 +74,7 @@ def _infer_accuracy(out: Spec, indices: Spec, label: Spec) -> tuple[Spec, Spec, 
 @operator("accuracy", "Out Indices Label -> Accuracy Correct Total", infer=_infer_accuracy)
 def accuracy(out: Array, indices: Array, label: Array) -> tuple[Array, Array, Array]:
     """Return Correct / Total as float32 (0 for no rows), and both as int32; each has shape (1,)."""
+    same(indices.shape[:-1], label.shape[:-1], "the rows of Indices and Label")
     xp = array_module(out)
     correct = (indices == label).any(axis=-1).sum().reshape(1).astype(np.int32)
     total = xp.array([len(indices)], np.int32)
