@@ -183,13 +183,13 @@ def test_extra_layers_bring_their_evaluators() -> None:
 
 def test_what_evaluators_return_may_stand_among_the_extra_layers() -> None:
     out, cost = regression()
-    total = paddle.evaluator.column_sum(out, name="total")
+    total: Any = paddle.evaluator.column_sum(out, name="total")  # type: ignore[func-returns-value]  # scripts do
     trainer = paddle.trainer.SGD(
         cost, paddle.parameters.create(cost), optimizer.Momentum(), extra_layers=[total]
     )
     assert set(trainer.test(lambda: iter([POINTS])).metrics) == {"total"}
     with pytest.raises(PaddleError, match="expected layers, got None"):
-        paddle.topology.Topology([None])
+        paddle.topology.Topology([None])  # type: ignore[list-item]
 
 
 def test_what_a_network_of_one_output_infers_prints_row_by_row() -> None:

@@ -122,10 +122,15 @@ def test_a_peer_may_be_tried_at_several_addresses(idle: Node) -> None:
 
 
 def test_a_peer_that_closes_before_the_bytes_arrive_is_reached() -> None:
-    loop, found = Loop(), []
+    loop = Loop()
+    found: list[list[Any]] = []
+
+    def done(ways: list[list[Any]]) -> None:
+        found.extend(ways)
+        loop.stop()
+
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        peers = [[1, "127.0.0.1", listener.getsockname()[1]]]
-        Reach(loop, peers, lambda ways: (found.extend(ways), loop.stop()))
+        Reach(loop, [[1, "127.0.0.1", listener.getsockname()[1]]], done)
         listener.accept()[0].close()  # what a node does with too many callers; it resets what comes then
         loop.run()
     assert [way[:3] for way in found] == [[1, True, ""]]
