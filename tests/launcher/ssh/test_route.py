@@ -111,7 +111,7 @@ def test_an_include_that_ssh_searches_elsewhere_is_refused(client: Client) -> No
     (client.folder / "more").write_text("Host worker\n  Port 1\n")
     client.config.write_text("\nInclude more\n")
     error = client.error("worker")
-    assert f"{client.config} line 2: Include more is searched in " in error.reason
+    assert f"{client.config} line 2: Include more is resolved relative to " in error.reason
     assert "use an absolute path" in error.reason
 
 
