@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import paddle.fluid as fluid
+from paddle.fluid.absent import ABSENT
 
 TABLE = Path(__file__).resolve().parents[4].parent / "shared" / "spec" / "fluid_names.tsv"
 
@@ -48,6 +49,11 @@ def test_every_name_of_the_original_is_here_or_answered_from_the_table() -> None
             if "not available: " not in str(error):
                 bare.append(name)
     assert bare == []
+
+
+def test_no_name_of_the_table_is_here() -> None:
+    modules = [fluid, fluid.layers, fluid.io, fluid.optimizer, fluid.metrics, fluid.Executor]
+    assert [name for name in ABSENT for each in modules if hasattr(each, name)] == []
 
 
 def test_a_name_that_is_not_here_says_what_to_use() -> None:
