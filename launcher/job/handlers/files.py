@@ -99,7 +99,7 @@ class FileHandlers:
 
     def refuse(self, record: NodeRecord, reason: str) -> None:
         """End the connection of a node whose files cannot be taken: no piece of a file is ever left out."""
-        what = visible(f"what it sends of its files cannot be taken: {reason:.300}")
+        what = visible(f"malformed file data: {reason:.300}")
         self._events.put(LinkLost(record.node.node_id, what, record.link))
 
     def notice(self, record: NodeRecord, event: MessageEvent) -> None:

@@ -50,5 +50,5 @@ def test_what_a_script_for_python_2_dies_of_is_told_with_what_python_3_wants(
         FailureKind.EXIT, "node-a", "trainer-0", "exit code 1", tuple(done.stderr.splitlines()), "train.log", code=1
     )  # fmt: skip
     lines = report(judge([failure]))
-    (found,) = (line for line in lines if line.startswith("  what helps: "))
+    (found,) = (line for line in lines if line.startswith("  try: "))
     assert wanted in found
