@@ -103,7 +103,7 @@ def _named(option: str, words: Sequence[str], listed: HostList) -> set[int]:
             name, _, slots = word.rpartition(":")
             hint = ""
             if listed.ids(name) and slots.isdecimal():
-                hint = f"; slots are not chosen here: give {name} the variable CUDA_VISIBLE_DEVICES in HOST_SETTINGS"
+                hint = f"; to choose GPUs, set CUDA_VISIBLE_DEVICES of {name} in HOST_SETTINGS"
             said = f"{word!r} is not in {listed.called}{hint}" if hint else str(error)
             raise ConfError(f"--{option}", said) from None
     return found

@@ -125,7 +125,7 @@ class _Waiting:
                     )
                 if time.monotonic() >= look_at:
                     if self.job and (never := why_never(self.job)):
-                        raise PreflightError(f"Slurm would never start this job: {never}")
+                        raise PreflightError(f"Slurm can never start this job: {never}")
                     pause_s = min(LOOK_MOST_S, 1.5 * pause_s)
                     look_at = time.monotonic() + pause_s
                     self._tell_why()

@@ -291,8 +291,8 @@ def idle(roster: Roster) -> list[str]:
     if not found:
         return []
     return [
-        f"WARNING: {some(found, _TRAINERS_TOLD)} of {counted(len(roster.trainers()), 'trainer')} saw no sample: each "
-        "trainer needs a part of the data of its own"
+        f"WARNING: {some(found, _TRAINERS_TOLD)} of {counted(len(roster.trainers()), 'trainer')} got no sample: "
+        "give each trainer its own part of the data"
     ]
 
 

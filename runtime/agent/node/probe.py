@@ -182,7 +182,7 @@ class Probe:
             inodes = facts["free_inodes"]
             if inodes is not None and inodes < need_files:
                 text = (
-                    "%s has free inodes for %d more files, %d needed; remove files, or name another ROOT_DIR"
+                    "%s has free inodes for %d more files, %d needed; remove files, or set another ROOT_DIR"
                 )
                 look.problems.append(["disk", text % (self._root_dir, inodes, need_files)])
             look.found.update(free_bytes=free, writable=problem is None)

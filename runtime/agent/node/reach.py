@@ -187,7 +187,10 @@ class Reach:
             self._loop.after(wait_s, again)
             return
         if is_lost:
-            text = "connections open, but packets of %d bytes do not arrive (a smaller MTU on the way, unreported)"
+            text = (
+                "connections open, but packets of %d bytes do not arrive "
+                "(a link on the path has a smaller MTU and does not report it)"
+            )
             self._results[way] = (False, text % _mtu(peer), self._results[way][2])
         self._filling.discard(way)
         peer.close()
