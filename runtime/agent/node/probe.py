@@ -181,9 +181,7 @@ class Probe:
                 look.problems.append(["disk", text])
             inodes = facts["free_inodes"]
             if inodes is not None and inodes < need_files:
-                text = (
-                    "%s has free inodes for %d more files, %d needed; remove files, or set another ROOT_DIR"
-                )
+                text = "%s has %d free inodes, %d needed; remove files, or set another ROOT_DIR"
                 look.problems.append(["disk", text % (self._root_dir, inodes, need_files)])
             look.found.update(free_bytes=free, writable=problem is None)
             look.keep(name, facts)

@@ -24,7 +24,7 @@ from launcher.connection.protocol import (
 NONCE = "0123456789abcdef"
 TEXT = st.text(st.characters(codec=None), max_size=30)  # surrogates too: they stand for bytes
 FIELDS = st.dictionaries(
-    TEXT.filter(lambda name: name != "kind"), TEXT | st.integers() | st.none(), max_size=5
+    TEXT.filter(lambda name: name != "kind"), TEXT | st.integers(-(2**63), 2**63 - 1) | st.none(), max_size=5
 )
 MESSAGES = st.lists(st.builds(Message, st.sampled_from(sorted(AGENT_KINDS)), FIELDS, st.binary(max_size=200)))
 
