@@ -60,7 +60,7 @@ def test_an_agent_that_is_killed_when_all_it_had_was_sent_costs_nothing(bench: B
         job = bench.start("-p", str(disk.path / "ws"), "--conf=conf.py", "--mode=collective")
         wait_for("its first line", lambda: "step 0" in out.read_text(), LIMIT_S)
         disk.freeze()
-        wait_for("the stalled disk", lambda: "has taken nothing" in out.read_text(), LIMIT_S)
+        wait_for("the stalled disk", lambda: "no write to this disk succeeded" in out.read_text(), LIMIT_S)
         for pid in Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split():
             for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
                 os.kill(int(child), signal.SIGKILL)  # the guard, and with it the agent

@@ -93,7 +93,7 @@ class ToolProcess:
             self._unreached.add(rank)
             host = self.hosts[rank]
             ended(
-                f"{host} could not reach this machine at {visible(tried)}; set ENGINE_ADDRESS in conf.py to an "
+                f"node {host} could not reach this machine at {visible(tried)}; set ENGINE_ADDRESS in conf.py to an "
                 f"address of this machine that {host} can reach",
                 rank,
             )

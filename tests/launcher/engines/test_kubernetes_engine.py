@@ -192,7 +192,7 @@ def test_what_a_pod_waits_for_is_told_when_the_time_is_over(bench: Bench) -> Non
         "conditions": [{**condition, "message": message}],
     }
     said = bench.why(bench.engine(K8S_START_TIMEOUT_S=3))
-    assert "has not called within 3 s; it says: pod-" in said
+    assert "has not called within 3 s; Kubernetes reports: pod-" in said
     assert message in said
 
 

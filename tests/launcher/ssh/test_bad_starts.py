@@ -63,16 +63,18 @@ class LossyPath:
                     threading.Thread(target=self._carry, args=(peer,), daemon=True).start()
 
     def _carry(self, peer: socket.socket) -> None:
-        with socket.create_connection((self._server.address, self._server.port)) as server:
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection((self._server.address, self._server.port)) as server,
+        ):
             pairs = {peer: server, server: peer}
-            with contextlib.suppress(OSError):
-                while True:
-                    for one in select.select(list(pairs), [], [])[0]:
-                        data = one.recv(65536)
-                        if not data:
-                            pairs[one].shutdown(socket.SHUT_WR)
-                            return
-                        pairs[one].sendall(data)
+            while True:
+                for one in select.select(list(pairs), [], [])[0]:
+                    data = one.recv(65536)
+                    if not data:
+                        pairs[one].shutdown(socket.SHUT_WR)
+                        return
+                    pairs[one].sendall(data)
 
 
 @pytest.fixture

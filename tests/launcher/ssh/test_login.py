@@ -50,7 +50,7 @@ def test_a_closed_port_is_told(client: Client) -> None:
 
 @BOTH
 def test_a_name_that_does_not_resolve_is_told(client: Client) -> None:
-    assert "no-such-name.invalid is not resolved" in client.error("no-such-name.invalid").reason
+    assert "cannot resolve no-such-name.invalid" in client.error("no-such-name.invalid").reason
 
 
 @BOTH

@@ -166,7 +166,7 @@ def test_a_mistake_in_the_ssh_config_is_told_with_its_line(client: Client, line:
     with pytest.raises(ConnectError) as looked_up:
         client.logins().way(host)
     for error in (client.error(host.text), looked_up.value):
-        assert re.search(f"the ssh config cannot be read: {client.config}:? line 2: ", error.reason)
+        assert re.search(f"cannot read the ssh config: {client.config}:? line 2: ", error.reason)
         assert "terminating" not in error.reason
         assert "Correct it" in error.hint
 

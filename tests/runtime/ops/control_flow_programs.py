@@ -23,6 +23,8 @@ CHECKED_IN_PROGRAMS = {
     "array_to_lod_tensor",
     "shrink_rnn_memory",
     "reorder_lod_tensor_by_rank",
+    "lambda_rank",  # test_v2_steps_and_windows: its gradient is that of pairs, not of its value
+    "scale_sub_region",  # test_v2_old_scripts
 }
 
 _STEP = 1e-6

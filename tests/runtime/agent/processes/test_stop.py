@@ -308,4 +308,4 @@ def test_without_a_control_group_it_is_said_that_something_may_be_left(
     path.write_text(json.dumps({**json.loads(path.read_text()), "group": ""}))
     ended = ended_by_a_visitor(make_node, node)
     kill_all(sorted(left))
-    assert "may be left" in str(ended["unsure"])
+    assert "may still run" in str(ended["unsure"])

@@ -28,7 +28,7 @@ ORIGINAL = {
         merge_lod_tensor shrink_memory reorder_lod_tensor_by_rank Print is_empty
     """,
     "io": """
-        data open_files read_file shuffle batch double_buffer random_data_generator py_reader
+        data open_files open_recordio_file read_file shuffle batch double_buffer random_data_generator py_reader
         create_py_reader_by_data Preprocessor load
     """,
     "learning_rate_scheduler": """

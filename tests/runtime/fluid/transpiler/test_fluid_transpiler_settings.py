@@ -70,7 +70,7 @@ def test_a_trainer_whose_servers_never_come_says_so(monkeypatch: pytest.MonkeyPa
     net()
     t = fluid.DistributeTranspiler()
     t.transpile(0, pservers="127.0.0.1:1", trainers=2)
-    with pytest.raises(PserverLost, match=r"127\.0\.0\.1:1 did not answer.*does it run"):
+    with pytest.raises(PserverLost, match=r"127\.0\.0\.1:1 did not answer.*is the server running"):
         fluid.Executor(fluid.CPUPlace()).run(fluid.default_startup_program())
 
 

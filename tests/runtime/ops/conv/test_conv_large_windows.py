@@ -38,4 +38,4 @@ def test_the_gradient_of_images_with_few_channels_is_not_many_times_that_of_the_
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=0.05)
     of_images = cpu_s(lambda: image_gradient(filters, dout, (32, 32), window, 1))
     of_filters = cpu_s(lambda: filter_gradient(images, dout, filters, window, 1))
-    assert of_images < 3 * of_filters
+    assert of_images < 6 * of_filters
