@@ -239,7 +239,7 @@ def _open_key(words: Words, attempt: FailedLogin, found: Found) -> Reason:
 
 def _config(words: Words, attempt: FailedLogin, found: Found) -> Reason:
     return Reason(
-        f"the ssh config cannot be read: {found[0].rstrip('.')}.", "Correct it; `ssh -G HOST` checks it."
+        f"cannot read the ssh config: {found[0].rstrip('.')}.", "Correct it; `ssh -G HOST` checks it."
     )
 
 

@@ -64,7 +64,7 @@ class LossyPath:
 
     def _carry(self, peer: socket.socket) -> None:
         with (
-            contextlib.suppress(OSError),
+            contextlib.suppress(OSError, ValueError),  # the other side closes it meanwhile
             socket.create_connection((self._server.address, self._server.port)) as server,
         ):
             pairs = {peer: server, server: peer}
