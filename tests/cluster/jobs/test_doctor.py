@@ -207,7 +207,7 @@ def test_a_file_server_that_is_gone_delays_nothing_else(
         assert launch.wait(30) == 3, launch.output
         for says in (
             r"PROBLEM: root@node-b: root_dir: /root/jobs: no answer within",
-            r"remark: root@node-c: /tmp: no answer within",
+            r"warning: root@node-c: /tmp: no answer within",
             "3 of 3 nodes answered",
         ):
             assert re.search(says, launch.output), launch.output
