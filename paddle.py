@@ -5,7 +5,6 @@ Run as a script, it is the launcher. Imported as `paddle`, or run with `python -
 package in runtime/, which would otherwise be hidden by this file's name.
 """
 
-import gc
 import os
 import sys
 
@@ -20,15 +19,9 @@ def launch():
         return 2
     if ROOT not in sys.path:
         sys.path.insert(0, ROOT)  # python -P leaves the script's directory out
-    gc.set_threshold(50000)  # imports make objects and no garbage: looking for it took a fifth of their time
-    try:
-        from launcher.cli.main import main
+    from paddle_cluster import main
 
-        return main()
-    except KeyboardInterrupt:
-        return 130
-    finally:
-        gc.freeze()  # the interpreter's end looks through all that it made once more, for nothing
+    return main()
 
 
 def give_way():

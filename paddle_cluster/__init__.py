@@ -1,34 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `paddle-cluster`: the launcher as an installed package.
+"""The launcher, a package and the command `paddle-cluster`: runs on the submitting machine, never on nodes.
 
-In a wheel this folder holds launcher/ and what it needs (`launcher.system.installation`); in a checkout they lie
-beside it. The launcher is put on the path of its own process alone: no other package gets to see that name.
+Nodes get `paddle` and `paddle_node`. In a checkout both lie in runtime/, which importing this package puts on the path.
 """
-
-from __future__ import annotations
 
 import gc
 import sys
 from pathlib import Path
 
-
-def find_launcher() -> None:
-    """Put the folder that holds launcher/ on the path of this process."""
-    here = Path(__file__).resolve().parent
-    home = str(here if (here / "launcher").is_dir() else here.parent)
-    if home not in sys.path:
-        sys.path.insert(0, home)
+_RUNTIME = Path(__file__).resolve().parents[1] / "runtime"
+if _RUNTIME.is_dir() and str(_RUNTIME) not in sys.path:
+    sys.path.insert(0, str(_RUNTIME))  # before an installed version of another checkout
 
 
 def main() -> int:
     """Be the command; returns its exit code."""
-    find_launcher()
-    gc.set_threshold(50_000)  # as in paddle.py
+    gc.set_threshold(50_000)  # imports make objects and no garbage: looking for it took a fifth of their time
     try:
-        from launcher.cli.main import main as launch
+        from paddle_cluster.cli.main import main as launch
 
         return launch()
     except KeyboardInterrupt:
         return 130
     finally:
-        gc.freeze()
+        gc.freeze()  # the interpreter's end looks through all that it made once more, for nothing

@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 FLOORS: Mapping[str, tuple[str, ...]] = {
-    "launcher": (
+    "paddle_cluster": (
         "errors",
         "system text",
         "config",
@@ -25,7 +25,8 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "job dashboard",
         "cli api",
     ),
-    "runtime/agent": ("link", "files processes", "relay node", "."),
+    "runtime/paddle_node": ("linux", "contract", "agent"),
+    "runtime/paddle_node/agent": ("link", "files processes", "relay node", "."),
     "runtime/paddle/ops": (
         "base",
         "activation math shape creation norm sequence rows control metric",
@@ -116,6 +117,8 @@ UPWARD: Mapping[tuple[str, str], str] = {
 """(module that imports, module imported), dotted -> why this one import may go up, across, or round in a circle."""
 
 SIZES: Mapping[str, str] = {
+    "runtime/paddle_node/linux": "begins with what had twins",
+    "runtime/paddle_node/contract": "begins with what had twins",
     "runtime/paddle/fluid/incubate": "of what the original has under that name, generators of data alone are here",
     "runtime/paddle/pserver/reader": "who looks from outside is looked for under that name, and is no trainer's side",
     "runtime/paddle/ops/metric": "there are no more metrics; they are looked for under that name",
@@ -125,16 +128,17 @@ SIZES: Mapping[str, str] = {
 
 
 FRAGMENTS: Mapping[str, str] = {
-    "agent.reconnect": "a program of its own: what another login runs on the node",
-    "agent.node.gpus": "what a driver says, and a program that may hang: one thing that is looked for",
-    "launcher.control.stack_requests": "requests and answers of the loop's thread: nothing in it knows of sockets",
-    "launcher.job.handlers.stalls": "a family of handlers: the table beside it names all of them",
-    "launcher.job.handlers.table": "the table of handlers",
-    "launcher.nodes.checks.clocks": "a family of checks: preflight names all of them",
-    "launcher.nodes.checks.disks": "a family of checks: preflight names all of them",
-    "launcher.nodes.checks.routes": "a family of checks: preflight names all of them",
-    "launcher.nodes.reachability": "pure, beside an examination that connects and waits",
-    "launcher.system.rate_limit": "a limit for anybody: nothing in it knows of nodes or lines",
+    "paddle_cluster.cli.main": "the command proper, imported late: Ctrl+C during the imports ends quietly",
+    "paddle_node.agent.reconnect": "a program of its own: what another login runs on the node",
+    "paddle_node.agent.node.gpus": "what a driver says, and a program that may hang: one thing that is looked for",
+    "paddle_cluster.control.stack_requests": "requests and answers of the loop's thread, without sockets",
+    "paddle_cluster.job.handlers.stalls": "a family of handlers: the table beside it names all of them",
+    "paddle_cluster.job.handlers.table": "the table of handlers",
+    "paddle_cluster.nodes.checks.clocks": "a family of checks: preflight names all of them",
+    "paddle_cluster.nodes.checks.disks": "a family of checks: preflight names all of them",
+    "paddle_cluster.nodes.checks.routes": "a family of checks: preflight names all of them",
+    "paddle_cluster.nodes.reachability": "pure, beside an examination that connects and waits",
+    "paddle_cluster.system.rate_limit": "a limit for anybody: nothing in it knows of nodes or lines",
     "paddle.ops.math.sum": "an operator, which the registry finds",
     "paddle.distributed.devices": "what GPUs a machine has: looked for under that name",
     "paddle.optim.clip": "user scripts clip gradients by norms before they push them",
@@ -145,7 +149,7 @@ FRAGMENTS: Mapping[str, str] = {
     "paddle.pserver.wire.reused_memory": "a pool for anybody's arrays: nothing in it knows of streams",
     "paddle.v2.training.average": "averages values wherever they lie: nothing in it knows of a trainer",
     "paddle.fluid.run.batch_queue": "a protocol between the thread that makes batches and the operators that take them",
-    "launcher.text.merged_lines": "a merge by time: no file and no thread, which its user has",
+    "paddle_cluster.text.merged_lines": "a merge by time: no file and no thread, which its user has",
 }
 """Module, dotted -> why it stands alone although only one other imports it and it has fewer than 70 lines."""
 
@@ -173,16 +177,16 @@ MEMOS: Mapping[str, str] = {}
 """Function whose name is a question, dotted -> why it writes down its answer."""
 
 UNUSED: Mapping[str, str] = {
-    "agent.bootstrap.boot": "the line that the launcher runs on a node calls it",
-    "agent.bootstrap.create_module": "the interpreter asks for it when it imports",
-    "agent.bootstrap.find_spec": "the interpreter asks for it when it imports",
-    "agent.bootstrap.get_source": "the interpreter asks for it when it shows a traceback",
-    "agent.bootstrap.stay": "the line that agent.offer runs calls it",
-    "launcher.dashboard.server.log_message": "http.server calls it for each request",
-    "launcher.dashboard.server.process_request": "socketserver calls it for each connection",
-    "launcher.ssh.login.authenticate": "paramiko calls it, as fabric's connection says",
-    "launcher.ssh.login.missing_host_key": "paramiko calls it when a host has shown its key",
-    "launcher.ssh.transport.start_handshake": "paramiko calls it: what it does there is left out",
+    "paddle_node.agent.bootstrap.boot": "the line that the launcher runs on a node calls it",
+    "paddle_node.agent.bootstrap.create_module": "the interpreter asks for it when it imports",
+    "paddle_node.agent.bootstrap.find_spec": "the interpreter asks for it when it imports",
+    "paddle_node.agent.bootstrap.get_source": "the interpreter asks for it when it shows a traceback",
+    "paddle_node.agent.bootstrap.stay": "the line that paddle_node.agent.offer runs calls it",
+    "paddle_cluster.dashboard.server.log_message": "http.server calls it for each request",
+    "paddle_cluster.dashboard.server.process_request": "socketserver calls it for each connection",
+    "paddle_cluster.ssh.login.authenticate": "paramiko calls it, as fabric's connection says",
+    "paddle_cluster.ssh.login.missing_host_key": "paramiko calls it when a host has shown its key",
+    "paddle_cluster.ssh.transport.start_handshake": "paramiko calls it: what it does there is left out",
 }
 """Function or class, dotted -> who uses it although no module of its package names it."""
 

@@ -14,24 +14,24 @@ from tests.floors import FLOORS, ROOT, UPWARD, dotted, graph, imports, room_of, 
 
 # module prefix -> the only files that may import it
 SOLE_IMPORTERS = {
-    "fabric": {"launcher/ssh/login.py"},
+    "fabric": {"paddle_cluster/ssh/login.py"},
     "paramiko": {
-        f"launcher/ssh/{name}.py"
+        f"paddle_cluster/ssh/{name}.py"
         for name in ("known_hosts", "login", "login_errors", "private_keys", "transport")
     },
     "zmq": {
         f"runtime/paddle/pserver/{name}.py"
         for name in ("wire/poller", "wire/keys", "transports/zmq_link", "transports/zmq_door", "client/links")
     },
-    "kubernetes": {"launcher/engines/kubernetes_api.py"},
-    "urllib3": {"launcher/engines/kubernetes_api.py"},
+    "kubernetes": {"paddle_cluster/engines/kubernetes_api.py"},
+    "urllib3": {"paddle_cluster/engines/kubernetes_api.py"},
     "cupy": {"runtime/paddle/backend.py"},
 }
 # folder -> what its modules must never import
 FORBIDDEN = {
-    "launcher": ("paddle", "agent", "runtime"),
-    "runtime/agent": ("launcher", "paddle"),
-    "runtime/paddle": ("launcher", "agent", "pickle"),
+    "paddle_cluster": ("paddle", "paddle_node.agent", "runtime"),
+    "runtime/paddle_node": ("paddle_cluster", "paddle"),
+    "runtime/paddle": ("paddle_cluster", "paddle_node.agent", "pickle"),
     "runtime/paddle/pserver": (
         "paddle.graph",
         "paddle.v2",
@@ -88,7 +88,7 @@ def within(name: str, prefix: str) -> bool:
 def test_a_library_with_a_sole_importer_is_imported_nowhere_else(library: str) -> None:
     users = {
         path.relative_to(ROOT).as_posix()
-        for path in sources("launcher") + sources("runtime")
+        for path in sources("paddle_cluster") + sources("runtime")
         if any(within(name, library) for name in imported(path))
     }
     assert users <= SOLE_IMPORTERS[library]
@@ -108,9 +108,9 @@ def test_a_folder_imports_nothing_that_lies_above_it(folder: str) -> None:
 def test_the_agent_imports_the_standard_library_alone() -> None:
     foreign = {
         name
-        for path in sources("runtime/agent")
+        for path in sources("runtime/paddle_node")
         for name in imported(path)
-        if name.split(".")[0] not in sys.stdlib_module_names | {"agent"}
+        if name.split(".")[0] not in sys.stdlib_module_names | {"paddle_node"}
     }
     assert foreign == set()
 

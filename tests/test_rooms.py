@@ -36,10 +36,10 @@ ASKS = re.compile(r"_?(is|has|may)_")
 IMPORTED_AS = {"pyzmq": "zmq", "zlib-ng": "zlib_ng"}
 # module -> the records there that make up what a job knows of a node and of a process
 RECORDS = {
-    "launcher/nodes/node_record.py": ("Contact", "Traces", "NodeRecord"),
-    "launcher/nodes/process_record.py": ("ProcessRecord",),
-    "launcher/nodes/handshake.py": ("Introduction",),
-    "launcher/files/payload.py": ("Delivery",),
+    "paddle_cluster/nodes/node_record.py": ("Contact", "Traces", "NodeRecord"),
+    "paddle_cluster/nodes/process_record.py": ("ProcessRecord",),
+    "paddle_cluster/nodes/handshake.py": ("Introduction",),
+    "paddle_cluster/files/payload.py": ("Delivery",),
 }
 ROW = re.compile(r"^\| `([\w/]+)/` \| (.+) \|$", re.MULTILINE)
 
@@ -69,7 +69,7 @@ def test_the_map_of_the_house_has_a_line_for_every_room(package: str) -> None:
 
 def test_what_the_glossary_names_is_there() -> None:
     text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
-    named = re.findall(r"`((?:launcher|runtime)/[^`]*)`", text)
+    named = re.findall(r"`((?:paddle_cluster|runtime)/[^`]*)`", text)
     assert named
     assert [name for name in named if not (ROOT / name).exists()] == []
 
@@ -141,7 +141,7 @@ def test_what_is_known_of_a_node_or_a_process_is_changed_by_the_methods_of_its_o
     assert len(fields) > 20
     assert [
         f"{path.relative_to(ROOT)}:{target.lineno}: {ast.unparse(target)} is assigned"
-        for path in sources("launcher")
+        for path in sources("paddle_cluster")
         for whole in assigned(tree(path))
         for target in (whole.elts if isinstance(whole, ast.Tuple) else [whole])
         if isinstance(target, ast.Attribute) and target.attr in fields
@@ -149,7 +149,9 @@ def test_what_is_known_of_a_node_or_a_process_is_changed_by_the_methods_of_its_o
     ] == []
 
 
-@pytest.mark.parametrize("package", ["launcher", "runtime/agent"])  # what user scripts import has other users
+@pytest.mark.parametrize(
+    "package", ["paddle_cluster", "runtime/paddle_node/agent"]
+)  # what user scripts import has other users
 def test_what_a_package_defines_it_uses(package: str) -> None:
     used: Counter[str] = Counter()
     for path in [*sources(package), ROOT / "paddle.py"]:
@@ -175,7 +177,7 @@ def test_every_dependency_is_imported() -> None:
     names = {re.split(r"[\s<>=!~\[]", wanted)[0] for wanted in project["dependencies"]}
     found = {
         module.partition(".")[0]
-        for path in sources("launcher") + sources("runtime")
+        for path in sources("paddle_cluster") + sources("runtime")
         for module, _ in imports(path)
     }
     assert {name for name in names if IMPORTED_AS.get(name, name) not in found} == set()

@@ -43,12 +43,12 @@ def started(folder: str) -> list[tuple[str, str]]:
 def test_every_thread_is_named_and_has_a_line() -> None:
     page = (ROOT / "docs" / "threads.md").read_text(encoding="utf-8")
     lines = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
-    threads = started("launcher") + started("runtime")
+    threads = started("paddle_cluster") + started("runtime")
     assert [where for where, name in threads if not name.strip("*")] == []
     assert sorted(lines) == sorted({name for _, name in threads})
 
 
-@pytest.mark.parametrize("folder", ["launcher", "runtime"])
+@pytest.mark.parametrize("folder", ["paddle_cluster", "runtime"])
 def test_no_class_is_a_thread(folder: str) -> None:
     """A class has a thread, and starts and joins it: then its name stands where it is started."""
     assert [
@@ -61,4 +61,4 @@ def test_no_class_is_a_thread(folder: str) -> None:
 
 def test_an_agent_has_no_threads() -> None:
     """It forks: a lock that another thread held would stay shut in the child."""
-    assert started("runtime/agent") == []
+    assert started("runtime/paddle_node/agent") == []

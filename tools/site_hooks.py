@@ -22,7 +22,7 @@ option of a job, and the exit codes.
 def on_files(files: Files, config: Any) -> Files:
     """Add the page."""
     sys.path.append(str(ROOT))
-    from launcher.cli.commands import COMMANDS, usage
+    from paddle_cluster.cli.commands import COMMANDS, usage
 
     parts = [_HEAD]
     for name, what in COMMANDS.items():

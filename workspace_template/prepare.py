@@ -84,8 +84,8 @@ def trainers_of(job: list[str]) -> int:
         package = importlib.util.find_spec("paddle_cluster")
         if package is not None:
             sys.path += package.submodule_search_locations or []
-        from launcher.config import arguments, settings
-        from launcher.errors import LauncherError
+        from paddle_cluster.config import arguments, settings
+        from paddle_cluster.errors import LauncherError
     except ModuleNotFoundError:
         sys.exit(
             "prepare: neither paddle.py nor paddle-cluster is known here to ask for the number of trainers: "

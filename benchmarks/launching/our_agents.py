@@ -16,13 +16,13 @@ import queue  # noqa: E402
 import sys  # noqa: E402
 from typing import Any  # noqa: E402
 
-import launcher.cli.main  # noqa: E402 - all that paddle.py imports
-import launcher.job.job  # noqa: E402
-import launcher.ssh.login  # noqa: E402, F401
-from launcher.config import arguments, settings  # noqa: E402
-from launcher.connection.link import Link, MessageEvent  # noqa: E402
-from launcher.nodes.connector import Connected, Connector  # noqa: E402
-from launcher.plan import plan  # noqa: E402
+import paddle_cluster.cli.main  # noqa: E402 - all that paddle.py imports
+import paddle_cluster.job.job  # noqa: E402
+import paddle_cluster.ssh.login  # noqa: E402, F401
+from paddle_cluster.config import arguments, settings  # noqa: E402
+from paddle_cluster.connection.link import Link, MessageEvent  # noqa: E402
+from paddle_cluster.nodes.connector import Connected, Connector  # noqa: E402
+from paddle_cluster.plan import plan  # noqa: E402
 
 IMPORTED = time.monotonic()
 LIMIT_S = 120.0

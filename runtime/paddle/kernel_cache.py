@@ -28,7 +28,7 @@ from llvmlite.binding import get_host_cpu_name  # type: ignore[import-untyped]
 from numba.core import config
 from numba.core.caching import UserProvidedCacheLocator
 
-from paddle import ownership
+from paddle_node.linux import ownership
 
 _log = logging.getLogger(__name__)
 

@@ -9,12 +9,20 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from launcher.cli import commands
-from launcher.config.flags import INIT_FLAGS, PSERVER_FLAGS
-from launcher.config.options import OPTIONS
+from paddle_cluster.cli import commands
+from paddle_cluster.config.flags import INIT_FLAGS, PSERVER_FLAGS
+from paddle_cluster.config.options import OPTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = ("launcher", "runtime", "benchmarks", "tools", "workspace_template", "examples", "docker_cluster")
+PROGRAMS = (
+    "paddle_cluster",
+    "runtime",
+    "benchmarks",
+    "tools",
+    "workspace_template",
+    "examples",
+    "docker_cluster",
+)
 OF_JOBS = frozenset(option.name for option in OPTIONS) | INIT_FLAGS | PSERVER_FLAGS
 OF_OTHERS = frozenset(  # of pip, uv, cupy, docker, mpirun, Slurm and nvidia-smi, where we tell of them
     {

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import pytest
 
-from launcher.cli import commands
-from launcher.cli.main import main
-from launcher.config import arguments
+from paddle_cluster.cli import commands
+from paddle_cluster.cli.main import main
+from paddle_cluster.config import arguments
 from tests.docs.option_tables import FOR_INSTANCE, OF_JOBS, OF_OTHERS, ROOT, all_options, of_commands
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -171,7 +171,7 @@ def test_modules_and_scripts_that_commands_name_exist() -> None:
     for page, line in lines():
         for module in _MODULE.findall(line):
             where = [top / module.replace(".", "/") for top in (ROOT, ROOT / "runtime")]
-            ours = module.split(".")[0] in ("paddle", "benchmarks", "tests", "launcher", "agent")
+            ours = module.split(".")[0] in ("paddle", "benchmarks", "tests", "paddle_cluster", "paddle_node")
             if ours and not any(path.with_suffix(".py").is_file() or path.is_dir() for path in where):
                 wrong.append(f"{page}: -m {module}")
         wrong += [f"{page}: sh {script}" for script in _SHELL.findall(line) if not (ROOT / script).is_file()]

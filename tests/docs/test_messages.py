@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from launcher.cli import commands
-from launcher.config.conf_file import CONF_NAMES
+from paddle_cluster.cli import commands
+from paddle_cluster.config.conf_file import CONF_NAMES
 from tests.docs.option_tables import (
     FOR_INSTANCE,
     OF_OTHERS,
@@ -27,7 +27,7 @@ _PATH = re.compile(
 )
 _PAGE = re.compile(r"(?<![\w/])([a-z][\w-]*\.md)\b")
 _VARIABLE = re.compile(r"(?<![\w.{/$])([A-Z][A-Z0-9]*_[A-Z0-9_]*[A-Z0-9])(?![\w({])")
-_OF_USERS = ("launcher", "runtime", "workspace_template", "examples", "docker_cluster")
+_OF_USERS = ("paddle_cluster", "runtime", "workspace_template", "examples", "docker_cluster")
 _OF_OTHERS = frozenset({"PIP_INDEX_URL", "PIP_FIND_LINKS", "COMP_CWORD", "COMP_WORDBREAKS", "BASH_ALIASES"})
 
 
@@ -77,7 +77,7 @@ def test_variables_that_the_launcher_names_exist() -> None:
     }
     wrong = [
         f"{path}:{line}: {name}"
-        for path, line, text in messages("launcher")
+        for path, line, text in messages("paddle_cluster")
         for name in _VARIABLE.findall(text)
         if name not in {*CONF_NAMES, *_OF_OTHERS, *written}
     ]
@@ -85,7 +85,7 @@ def test_variables_that_the_launcher_names_exist() -> None:
 
 
 def test_there_are_many_messages_that_name_something() -> None:
-    found = [text for _, _, text in messages("launcher")]
+    found = [text for _, _, text in messages("paddle_cluster")]
     assert sum(bool(named(text)) for text in found) > 100
     assert sum(bool(_COMMAND.search(text)) for text in found) > 10
     assert sum(bool(_VARIABLE.search(text)) for text in found) > 30

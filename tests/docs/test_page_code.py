@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import pytest
 
-from launcher.config.conf_file import read_conf
+from paddle_cluster.config.conf_file import read_conf
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (

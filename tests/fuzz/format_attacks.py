@@ -21,7 +21,6 @@ import numpy as np
 from hypothesis import strategies as st
 
 import paddle.fluid as fluid
-from agent.files.wheels import unpack
 from paddle.collective.connection.handshake import Side, handshake
 from paddle.collective.connection.stream import Stream, finish
 from paddle.collective.errors import CollectiveError
@@ -36,6 +35,7 @@ from paddle.sealed_stream import Handshake, SealedSource
 from paddle.sealing import CALLER, LANE_BYTES, NONCE_BYTES, OVERHEAD, Greeting, Opener
 from paddle.v2.parameter_config import ParameterConfig
 from paddle.v2.parameter_file import read_tar, write_tar
+from paddle_node.agent.files.wheels import unpack
 from tests.fuzz.shapes import damaged, spoiled
 
 # -- files

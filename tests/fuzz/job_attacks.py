@@ -11,20 +11,20 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from launcher.connection.link import LinkLost, MessageEvent
-from launcher.connection.protocol import AGENT_KINDS, LAUNCHER_KINDS
-from launcher.control import job_status, status_file
-from launcher.control.job_status import Observer
-from launcher.errors import LauncherError
-from launcher.job import failure_report
-from launcher.job.causes import judge
-from launcher.job.starter import Starter
-from launcher.screen.job_log import JobLog
-from launcher.screen.scrollback import Scrollback
-from launcher.system import failed_threads
+from paddle_cluster.connection.link import LinkLost, MessageEvent
+from paddle_cluster.connection.protocol import AGENT_KINDS, LAUNCHER_KINDS
+from paddle_cluster.control import job_status, status_file
+from paddle_cluster.control.job_status import Observer
+from paddle_cluster.errors import LauncherError
+from paddle_cluster.job import failure_report
+from paddle_cluster.job.causes import judge
+from paddle_cluster.job.starter import Starter
+from paddle_cluster.screen.job_log import JobLog
+from paddle_cluster.screen.scrollback import Scrollback
+from paddle_cluster.system import failed_threads
 from tests.fuzz.shapes import spoiled
 from tests.launcher.staged_job import JOB, StagedJob
-from tests.runtime.agent.driven_node import Node
+from tests.runtime.paddle_node.agent.driven_node import Node
 
 PROC = {"proc": "trainer-1"}
 SAID: dict[str, dict[str, Any]] = {

@@ -15,27 +15,25 @@ from typing import Any, cast
 
 from hypothesis import strategies as st
 
-from agent.link.loop import Loop
-from agent.processes.report import Report
-from launcher.config.arguments import parse
-from launcher.config.conf_file import CONF_NAMES
-from launcher.config.settings import resolve
-from launcher.connection.protocol import Decoder, FrameError, encode, marker
-from launcher.control import attached
-from launcher.control.control_client import ControlClient
-from launcher.control.control_server import ControlServer
-from launcher.errors import ExitCode, LauncherError
-from launcher.nodes import doctor_data, doctor_text
-from launcher.nodes.checks.reply import Demands, Reply
-from launcher.nodes.examination import Examined
-from launcher.nodes.preflight import judge
-from launcher.nodes.reports import read_points, read_pushes, read_queue, read_ready, read_step
-from launcher.plan.addresses import Choice
-from launcher.plan.answers import read_probed, read_reached
-from launcher.screen.console import Console
-from launcher.screen.scrollback import Scrollback
-from launcher.system import failed_threads
-from launcher.text.output_events import (
+from paddle_cluster.config.arguments import parse
+from paddle_cluster.config.conf_file import CONF_NAMES
+from paddle_cluster.config.settings import resolve
+from paddle_cluster.connection.protocol import Decoder, FrameError, encode, marker
+from paddle_cluster.control import attached
+from paddle_cluster.control.control_client import ControlClient
+from paddle_cluster.control.control_server import ControlServer
+from paddle_cluster.errors import ExitCode, LauncherError
+from paddle_cluster.nodes import doctor_data, doctor_text
+from paddle_cluster.nodes.checks.reply import Demands, Reply
+from paddle_cluster.nodes.examination import Examined
+from paddle_cluster.nodes.preflight import judge
+from paddle_cluster.nodes.reports import read_points, read_pushes, read_queue, read_ready, read_step
+from paddle_cluster.plan.addresses import Choice
+from paddle_cluster.plan.answers import read_probed, read_reached
+from paddle_cluster.screen.console import Console
+from paddle_cluster.screen.scrollback import Scrollback
+from paddle_cluster.system import failed_threads
+from paddle_cluster.text.output_events import (
     Ended,
     Event,
     Noted,
@@ -46,6 +44,8 @@ from launcher.text.output_events import (
     Timed,
     to_fields,
 )
+from paddle_node.agent.link.loop import Loop
+from paddle_node.agent.processes.report import Report
 from tests.fuzz.shapes import JSON, NUMBERS, TEXTS, damaged, spoiled
 from tests.launcher.control.test_odd_files import JOB
 

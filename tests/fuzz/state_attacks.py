@@ -16,18 +16,18 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from agent import registry
-from agent.files import disk
-from agent.node import checkpoints, known_python
-from agent.processes import process_tree
-from launcher.cli.main import main
-from launcher.control import known_jobs
-from launcher.dashboard import changes, job_view
-from launcher.dashboard.job_board import JobBoard
-from launcher.errors import ExitCode
-from launcher.system import file_cache
-from launcher.system.digests import Digests
-from launcher.system.state_dir import FAILURE_FILE, JOB_FILE, STATUS_FILE, StatePlaces, make_job_dir
+from paddle_cluster.cli.main import main
+from paddle_cluster.control import known_jobs
+from paddle_cluster.dashboard import changes, job_view
+from paddle_cluster.dashboard.job_board import JobBoard
+from paddle_cluster.errors import ExitCode
+from paddle_cluster.system import file_cache
+from paddle_cluster.system.digests import Digests
+from paddle_cluster.system.state_dir import FAILURE_FILE, JOB_FILE, STATUS_FILE, StatePlaces, make_job_dir
+from paddle_node.agent import registry
+from paddle_node.agent.files import disk
+from paddle_node.agent.node import checkpoints, known_python
+from paddle_node.agent.processes import process_tree
 from tests.fuzz.shapes import damaged, spoiled
 from tests.launcher.control.test_odd_files import JOB, RECORD, STATUS
 

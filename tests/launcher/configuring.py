@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from launcher.config.settings import Settings
+from paddle_cluster.config.settings import Settings
 
 Resolve = Callable[..., Settings]
 HOSTS = 'HOSTS = ["root@a", "b:2222", "c"]\n'

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config.arguments import parse
-from launcher.config.options import SshClient
-from launcher.config.settings import Settings, resolve
-from launcher.errors import ConfError, ExitCode
-from launcher.plan.plan import Plan, build
+from paddle_cluster.config.arguments import parse
+from paddle_cluster.config.options import SshClient
+from paddle_cluster.config.settings import Settings, resolve
+from paddle_cluster.errors import ConfError, ExitCode
+from paddle_cluster.plan.plan import Plan, build
 from tests.launcher.configuring import Resolve
 from tests.launcher.login_server import LoginServer, missing
 from tests.launcher.logins import Client
 from tests.launcher.planning import JOB, THREE, Planned
-from tests.runtime.agent.conftest import make_node, node
+from tests.runtime.paddle_node.agent.conftest import make_node, node
 
 __all__ = ["make_node", "node"]
 

@@ -16,10 +16,10 @@ import sys
 import termios
 from pathlib import Path
 
-from launcher.control import known_jobs
-from launcher.control.known_jobs import KnownJob
-from launcher.system import process_id
-from launcher.system.state_dir import StatePlaces
+from paddle_cluster.control import known_jobs
+from paddle_cluster.control.known_jobs import KnownJob
+from paddle_cluster.system import process_id
+from paddle_cluster.system.state_dir import StatePlaces
 from tests.cluster.deadline import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from launcher.files.dispatch import WORKSPACE, Dispatch, DispatchState
-from launcher.files.package import Package
-from tests.runtime.agent.driven_node import Node
+from paddle_cluster.files.dispatch import WORKSPACE, Dispatch, DispatchState
+from paddle_cluster.files.package import Package
+from tests.runtime.paddle_node.agent.driven_node import Node
 
 ENDED = (DispatchState.DONE, DispatchState.FAILED)
 RUNTIME_DIR = Path(__file__).resolve().parent.parent.parent / "runtime"

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from launcher.config.hosts import parse_host
-from launcher.config.options import SshClient
-from launcher.config.settings import SshSettings
-from launcher.connection.carrier import Stream
-from launcher.connection.link import Link, MessageEvent
-from launcher.errors import ConnectError
-from launcher.ssh.client import Logins, logins
+from paddle_cluster.config.hosts import parse_host
+from paddle_cluster.config.options import SshClient
+from paddle_cluster.config.settings import SshSettings
+from paddle_cluster.connection.carrier import Stream
+from paddle_cluster.connection.link import Link, MessageEvent
+from paddle_cluster.errors import ConnectError
+from paddle_cluster.ssh.client import Logins, logins
 from tests.launcher.login_server import LoginServer
 
 TIMEOUT_S = 6.0

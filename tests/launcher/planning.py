@@ -5,8 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from launcher.plan.machines import Machines
-from launcher.plan.plan import Plan, Process, Role, planned_endpoints, pserver_processes, trainer_processes
+from paddle_cluster.plan.machines import Machines
+from paddle_cluster.plan.plan import (
+    Plan,
+    Process,
+    Role,
+    planned_endpoints,
+    pserver_processes,
+    trainer_processes,
+)
 
 JOB = "JOB20260102030405-a1b2c3"
 THREE = "HOSTS = ['root@a', 'b:2222', '[fd00::7]']\n"

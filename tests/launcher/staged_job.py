@@ -8,28 +8,28 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
-from launcher.config.arguments import parse
-from launcher.config.settings import resolve
-from launcher.connection.event_queue import EventQueue
-from launcher.connection.link import Link, LinkLost, MessageEvent
-from launcher.connection.reactor import Reactor
-from launcher.files.collector_thread import CollectorThread
-from launcher.files.dispatch import RUNTIME, WORKSPACE, Dispatch, DispatchState
-from launcher.files.payload import Delivery
-from launcher.job.context import JobContext
-from launcher.job.handlers.dispatch import DispatchHandlers
-from launcher.job.handlers.nodes import NodeHandlers
-from launcher.job.handlers.processes import ProcessHandlers
-from launcher.job.handlers.table import handlers
-from launcher.nodes.connector import Connector
-from launcher.nodes.handshake import Introduction
-from launcher.nodes.loop import Loop
-from launcher.nodes.node_record import NodeRecord
-from launcher.nodes.phases import PhaseClock
-from launcher.nodes.roster import Roster
-from launcher.plan.answers import Answer
-from launcher.plan.plan import build
-from launcher.screen.console import Console
+from paddle_cluster.config.arguments import parse
+from paddle_cluster.config.settings import resolve
+from paddle_cluster.connection.event_queue import EventQueue
+from paddle_cluster.connection.link import Link, LinkLost, MessageEvent
+from paddle_cluster.connection.reactor import Reactor
+from paddle_cluster.files.collector_thread import CollectorThread
+from paddle_cluster.files.dispatch import RUNTIME, WORKSPACE, Dispatch, DispatchState
+from paddle_cluster.files.payload import Delivery
+from paddle_cluster.job.context import JobContext
+from paddle_cluster.job.handlers.dispatch import DispatchHandlers
+from paddle_cluster.job.handlers.nodes import NodeHandlers
+from paddle_cluster.job.handlers.processes import ProcessHandlers
+from paddle_cluster.job.handlers.table import handlers
+from paddle_cluster.nodes.connector import Connector
+from paddle_cluster.nodes.handshake import Introduction
+from paddle_cluster.nodes.loop import Loop
+from paddle_cluster.nodes.node_record import NodeRecord
+from paddle_cluster.nodes.phases import PhaseClock
+from paddle_cluster.nodes.roster import Roster
+from paddle_cluster.plan.answers import Answer
+from paddle_cluster.plan.plan import build
+from paddle_cluster.screen.console import Console
 
 JOB = "JOB20260102030405-a1b2c3"
 _TREES = {WORKSPACE: "/job", RUNTIME: "/runtime"}

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import ExitCode
-from launcher.system.installation import argv
 from paddle_cluster import api
+from paddle_cluster.errors import ExitCode
+from paddle_cluster.system.installation import argv
 
 LIMIT_S = 60
 

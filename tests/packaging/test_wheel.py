@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.cli.commands import COMMANDS
-from launcher.cli.commands.init import TEMPLATE_FILES
+from paddle_cluster.cli.commands import COMMANDS
+from paddle_cluster.cli.commands.init import TEMPLATE_FILES
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 110
@@ -163,7 +163,7 @@ def test_the_wheel_holds_two_packages_and_nothing_that_a_user_made(wheel: Path) 
     assert {str(path.relative_to(runtime)) for path in runtime.rglob("paddle/**/*.py")} == {
         name for name in found if name.startswith("paddle/")
     }
-    page = ROOT / "launcher" / "dashboard" / "page"
+    page = ROOT / "paddle_cluster" / "dashboard" / "page"
     assert {f"paddle_cluster/launcher/dashboard/page/{file.name}" for file in page.iterdir()} <= found
     assert {name for name in found if "workspace_template" in name} == {
         f"paddle_cluster/workspace_template/{name}" for name in TEMPLATE_FILES

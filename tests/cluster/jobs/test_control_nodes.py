@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.control import known_jobs
-from launcher.control.known_jobs import KnownJob
-from launcher.system.state_dir import StatePlaces
+from paddle_cluster.control import known_jobs
+from paddle_cluster.control.known_jobs import KnownJob
+from paddle_cluster.system.state_dir import StatePlaces
 from tests.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
 from tests.cluster.hosts import ROOT, Cluster

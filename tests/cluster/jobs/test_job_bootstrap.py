@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config.requirements import of_workspace, pins
-from launcher.files.wheels import FOLDER, EnvironmentRequest, Fetch, NoWheelsError
-from launcher.plan.wheel_platform import WheelPlatform, read
+from paddle_cluster.config.requirements import of_workspace, pins
+from paddle_cluster.files.wheels import FOLDER, EnvironmentRequest, Fetch, NoWheelsError
+from paddle_cluster.plan.wheel_platform import WheelPlatform, read
 from tests.cluster.hosts import Cluster
 from tests.cluster.jobs.job import JobRunner, learnt
 from tests.cluster.jobs.oracle import Oracle

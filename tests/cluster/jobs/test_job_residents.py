@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.system import file_cache, job_certificate
+from paddle_cluster.system import file_cache, job_certificate
 from tests.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
 from tests.cluster.host import Host

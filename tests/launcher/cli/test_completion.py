@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.cli.commands import COMMANDS
-from launcher.cli.commands.completion import run
-from launcher.cli.completing import Offer, OfferKind, offers
-from launcher.config.options import OPTIONS
-from launcher.errors import UsageError
+from paddle_cluster.cli.commands import COMMANDS
+from paddle_cluster.cli.commands.completion import run
+from paddle_cluster.cli.completing import Offer, OfferKind, offers
+from paddle_cluster.config.options import OPTIONS
+from paddle_cluster.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[3]
 PADDLE = shlex.join([sys.executable, str(ROOT / "paddle.py")])

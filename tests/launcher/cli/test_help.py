@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.cli.commands import COMMANDS
-from launcher.cli.commands.help import run
-from launcher.cli.plain_markdown import plain
-from launcher.config.conf_file import CONF_NAMES
-from launcher.config.options import OPTIONS
-from launcher.errors import ExitCode, UsageError
+from paddle_cluster.cli.commands import COMMANDS
+from paddle_cluster.cli.commands.help import run
+from paddle_cluster.cli.plain_markdown import plain
+from paddle_cluster.config.conf_file import CONF_NAMES
+from paddle_cluster.config.options import OPTIONS
+from paddle_cluster.errors import ExitCode, UsageError
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 TOPICS = sorted(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.cli import main
+from paddle_cluster.cli import main
 
 CONF = """\
 HOSTS = ["node-a", "u@node-b:2222", "spare"]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.cli import main
-from launcher.cli.commands.init import TEMPLATE_FILES
-from launcher.system.installation import CONF_FILE, TEMPLATE_DIR
+from paddle_cluster.cli import main
+from paddle_cluster.cli.commands.init import TEMPLATE_FILES
+from paddle_cluster.system.installation import CONF_FILE, TEMPLATE_DIR
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.cli import commands, main
-from launcher.cli.commands import COMMANDS
-from launcher.cli.completing import offers
-from launcher.config.conf_file import CONF_NAMES, REQUIRED
-from launcher.config.options import OPTIONS
-from launcher.errors import ExitCode, UsageError
+from paddle_cluster.cli import commands, main
+from paddle_cluster.cli.commands import COMMANDS
+from paddle_cluster.cli.completing import offers
+from paddle_cluster.config.conf_file import CONF_NAMES, REQUIRED
+from paddle_cluster.config.options import OPTIONS
+from paddle_cluster.errors import ExitCode, UsageError
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMIT_S = 60
@@ -35,7 +35,7 @@ def hook(event, args):
         seen.add(event)
 sys.addaudithook(hook)
 sys.path.insert(0, ROOT)
-from launcher.cli.main import main
+from paddle_cluster.cli.main import main
 code = main()
 heavy = {"fabric", "paramiko", "rich", "numpy", "zmq", "cryptography"} & set(sys.modules)
 print(sorted(seen | heavy), file=sys.stderr)
@@ -46,11 +46,11 @@ WITHOUT_FABRIC = """
 import sys
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name == "launcher.job.job":
+        if name == "paddle_cluster.job.job":
             raise ModuleNotFoundError("No module named 'fabric'", name="fabric")
 sys.meta_path.insert(0, Finder())
 sys.path.insert(0, ROOT)
-from launcher.cli.main import main
+from paddle_cluster.cli.main import main
 sys.exit(main())
 """.replace("ROOT", repr(str(ROOT)))
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.config.arguments import Arguments, Flag, parse
-from launcher.config.flags import INIT_FLAGS, PSERVER_FLAGS
-from launcher.config.options import OPTIONS, Mode, Saving, Wire
-from launcher.errors import UsageError
+from paddle_cluster.config.arguments import Arguments, Flag, parse
+from paddle_cluster.config.flags import INIT_FLAGS, PSERVER_FLAGS
+from paddle_cluster.config.options import OPTIONS, Mode, Saving, Wire
+from paddle_cluster.errors import UsageError
 
 PACKAGE = "--job_dispatch_package=ws"
 

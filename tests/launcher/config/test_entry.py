@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config.entry import Entry, check, files, read
-from launcher.errors import LauncherError, UsageError
+from paddle_cluster.config.entry import Entry, check, files, read
+from paddle_cluster.errors import LauncherError, UsageError
 
 
 def made(path: Path, content: bytes = b"", mode: int = 0o644) -> Path:

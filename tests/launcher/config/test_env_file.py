@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.config.env_file import parse, read
-from launcher.errors import ConfError
+from paddle_cluster.config.env_file import parse, read
+from paddle_cluster.errors import ConfError
 
 
 def pairs(text: str) -> list[tuple[str, str]]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config.workspace import check_workspace
-from launcher.errors import ExitCode, UsageError
+from paddle_cluster.config.workspace import check_workspace
+from paddle_cluster.errors import ExitCode, UsageError
 from tests.launcher.configuring import Resolve
 
 TWO = "HOSTS = ['a', 'b']\n"

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config import arguments
-from launcher.config.conf_file import read_files
-from launcher.config.host_sources import allocated
-from launcher.config.hostfile import read_hostfile
-from launcher.config.settings import resolve
-from launcher.errors import ConfError, UsageError
-from launcher.plan.plan import build
-from launcher.plan.plan_text import told_hosts
+from paddle_cluster.config import arguments
+from paddle_cluster.config.conf_file import read_files
+from paddle_cluster.config.host_sources import allocated
+from paddle_cluster.config.hostfile import read_hostfile
+from paddle_cluster.config.settings import resolve
+from paddle_cluster.errors import ConfError, UsageError
+from paddle_cluster.plan.plan import build
+from paddle_cluster.plan.plan_text import told_hosts
 from tests.launcher.configuring import HOSTS, Resolve
 
 
@@ -198,7 +198,7 @@ def test_hosts_of_the_command_line_need_no_conf(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("launcher.config.conf_place.CONF_FILE", tmp_path / "conf.py")
+    monkeypatch.setattr("paddle_cluster.config.conf_place.CONF_FILE", tmp_path / "conf.py")
     Path("machines").write_text("x\ny\n")
     got = resolve(arguments.parse(["-p", "ws", *argv]), {})
     assert [host.name for host in got.cluster.hosts] == ["x", "y"]

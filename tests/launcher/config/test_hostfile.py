@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config import arguments
-from launcher.config.hostfile import read_hostfile
-from launcher.config.hosts import HostError, listed
-from launcher.errors import ConfError, UsageError
+from paddle_cluster.config import arguments
+from paddle_cluster.config.hostfile import read_hostfile
+from paddle_cluster.config.hosts import HostError, listed
+from paddle_cluster.errors import ConfError, UsageError
 from tests.launcher.configuring import HOSTS, Resolve
 
 INVENTORY = """\

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from launcher.config.hosts import Host, HostError, parse_host
+from paddle_cluster.config.hosts import Host, HostError, parse_host
 
 LEGAL = [
     ("root@10.1.9.7", "root", "10.1.9.7", None),

@@ -12,9 +12,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from launcher.config.requirements import NODE_PACKAGES, of_workspace, pins
-from launcher.errors import WorkspaceError
-from launcher.plan.wheel_platform import WheelPlatform
+from paddle_cluster.config.requirements import NODE_PACKAGES, of_workspace, pins
+from paddle_cluster.errors import WorkspaceError
+from paddle_cluster.plan.wheel_platform import WheelPlatform
 
 RUNTIME = Path(__file__).resolve().parents[3] / "runtime" / "paddle"
 OPTIONAL = {"cupy", "mpi4py", "prometheus_client", "matplotlib", "PIL", "cv2", "IPython", "jax", "torch"}

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config.arguments import parse
-from launcher.config.options import Wire
-from launcher.config.settings import resolve
-from launcher.errors import ConfError
-from launcher.system.installation import CONF_FILE
+from paddle_cluster.config.arguments import parse
+from paddle_cluster.config.options import Wire
+from paddle_cluster.config.settings import resolve
+from paddle_cluster.errors import ConfError
+from paddle_cluster.system.installation import CONF_FILE
 from tests.launcher.configuring import HOSTS, Resolve
 from tests.launcher.planning import JOB, THREE, Planned
 

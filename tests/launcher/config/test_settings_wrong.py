@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from launcher.config.conf_file import CONF_NAMES
-from launcher.errors import ConfError
+from paddle_cluster.config.conf_file import CONF_NAMES
+from paddle_cluster.errors import ConfError
 from tests.launcher.configuring import HOSTS, Resolve
 
 WRONG = [

@@ -14,17 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from launcher.cli.commands.run import spans
-from launcher.config.arguments import parse
-from launcher.config.settings import Settings, resolve
-from launcher.config.variables import refusal
-from launcher.errors import ConfError, ExitCode
-from launcher.files.payload import Payload
-from launcher.plan import plan as planning
-from launcher.plan.environment import ADDED_ON_NODE
-from launcher.plan.frameworks import INTERFACE_VARIABLES
-from launcher.plan.machines import Machines
-from launcher.plan.plan_text import describe
+from paddle_cluster.cli.commands.run import spans
+from paddle_cluster.config.arguments import parse
+from paddle_cluster.config.settings import Settings, resolve
+from paddle_cluster.config.variables import refusal
+from paddle_cluster.errors import ConfError, ExitCode
+from paddle_cluster.files.payload import Payload
+from paddle_cluster.plan import plan as planning
+from paddle_cluster.plan.environment import ADDED_ON_NODE
+from paddle_cluster.plan.frameworks import INTERFACE_VARIABLES
+from paddle_cluster.plan.machines import Machines
+from paddle_cluster.plan.plan_text import describe
 
 # What a plan sets and the user may set instead.
 REPLACEABLE = frozenset(
@@ -147,7 +147,7 @@ def test_whatever_a_plan_sets_is_refused_or_may_be_replaced(configured: Resolve,
 
 
 def test_whatever_is_added_to_a_process_later_is_refused_and_in_the_dry_run() -> None:
-    sources = [ROOT / "launcher/job/starter.py", *(ROOT / "runtime/agent").rglob("*.py")]
+    sources = [ROOT / "paddle_cluster/job/starter.py", *(ROOT / "runtime/paddle_node/agent").rglob("*.py")]
     named = {name for path in sources for name in re.findall(r'"(PADDLE_[A-Z_]+)"', path.read_text())}
     named |= {name for path in sources for name in re.findall(r"\b(PADDLE_[A-Z_]+)=", path.read_text())}
     assert len(named) > 4
@@ -224,7 +224,7 @@ def test_values_are_found_on_a_command_line() -> None:
 def test_a_value_on_the_command_line_is_soon_hidden(configured: Resolve) -> None:
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from launcher.cli.main import main\n"
+        "from paddle_cluster.cli.main import main\n"
         "code = main()\n"
         "print(open('/proc/self/cmdline').read().split('\\0')[-4:])\n"
     )

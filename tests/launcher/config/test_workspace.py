@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config.arguments import parse
-from launcher.config.settings import resolve
-from launcher.config.workspace import check_workspace
-from launcher.errors import ExitCode, LauncherError
+from paddle_cluster.config.arguments import parse
+from paddle_cluster.config.settings import resolve
+from paddle_cluster.config.workspace import check_workspace
+from paddle_cluster.errors import ExitCode, LauncherError
 
 Check = Callable[..., str]
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from launcher.connection import local
-from launcher.connection.bootstrap import Bootstrap
-from launcher.connection.link import Link, LinkLost
-from launcher.connection.local import LocalStream
-from launcher.connection.reactor import Reactor
-from launcher.connection.send_queue import Frame
-from launcher.errors import ConnectError
-from tests.runtime.agent.driven_node import Node, eventually
+from paddle_cluster.connection import local
+from paddle_cluster.connection.bootstrap import Bootstrap
+from paddle_cluster.connection.link import Link, LinkLost
+from paddle_cluster.connection.local import LocalStream
+from paddle_cluster.connection.reactor import Reactor
+from paddle_cluster.connection.send_queue import Frame
+from paddle_cluster.errors import ConnectError
+from tests.runtime.paddle_node.agent.driven_node import Node, eventually
 
 
 def link_to(script: str, nonce: str = "n") -> tuple[Link, queue.SimpleQueue[Any]]:
@@ -153,7 +153,7 @@ def test_an_agent_that_is_told_to_end_stops_its_job_first(node: Node, tmp_path: 
 
 
 def test_a_login_that_talks_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("launcher.connection.carrier.START_LIMIT_S", 0.5)
+    monkeypatch.setattr("paddle_cluster.connection.carrier.START_LIMIT_S", 0.5)
     link, events = link_to("while echo still here; do sleep 0.1; done")
     assert "no node agent started within" in lost(events)
     link.close()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.connection.protocol import (
+from paddle_cluster.connection.protocol import (
     AGENT_KINDS,
     MAX_BODY,
     MAX_HEADER,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.connection.bootstrap import Bootstrap, agent_bootstrap
-from launcher.connection.protocol import marker
-from launcher.connection.shell import agent_command
+from paddle_cluster.connection.bootstrap import Bootstrap, agent_bootstrap
+from paddle_cluster.connection.protocol import marker
+from paddle_cluster.connection.shell import agent_command
 
 SHELLS = ("sh", "dash", "bash", "zsh", "ksh", "fish", "tcsh", "busybox")
 HOSTILE = [

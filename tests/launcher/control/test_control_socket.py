@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.control.control_client import ControlClient, ControlLost, Gone, connect
-from launcher.control.control_protocol import (
+from paddle_cluster.control.control_client import ControlClient, ControlLost, Gone, connect
+from paddle_cluster.control.control_protocol import (
     MAX_FRAME,
     MAX_REQUEST,
     MAX_STACKS,
@@ -24,9 +24,9 @@ from launcher.control.control_protocol import (
     Frame,
     encode,
 )
-from launcher.control.control_server import ControlServer
-from launcher.screen.scrollback import KEPT, Scrollback
-from launcher.text.output_events import NodeState, Noted, PhaseEntered, Printed
+from paddle_cluster.control.control_server import ControlServer
+from paddle_cluster.screen.scrollback import KEPT, Scrollback
+from paddle_cluster.text.output_events import NodeState, Noted, PhaseEntered, Printed
 from tests.cluster.deadline import wait_for
 
 LIMIT_S = 20.0
@@ -277,7 +277,7 @@ def test_a_peer_that_is_no_launcher_is_told_apart(tmp_path: Path) -> None:
         mine.connect(str(tmp_path / "s"))
         theirs, _ = other.accept()
         theirs.sendall(encode("welcome", version=99))
-        from launcher.control.control_client import welcome
+        from paddle_cluster.control.control_client import welcome
 
         client = ControlClient(mine, events)
         with pytest.raises(ControlLost, match="speaks version 99"):

@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config.settings import SshSettings
-from launcher.control import job_record, known_jobs
-from launcher.control.job_record import JobRecord, NodeEntry
-from launcher.control.status_text import ago, detail, job_table
-from launcher.errors import UsageError
-from launcher.system import process_id
-from launcher.system.process_id import ProcessId
-from launcher.system.state_dir import (
+from paddle_cluster.config.settings import SshSettings
+from paddle_cluster.control import job_record, known_jobs
+from paddle_cluster.control.job_record import JobRecord, NodeEntry
+from paddle_cluster.control.status_text import ago, detail, job_table
+from paddle_cluster.errors import UsageError
+from paddle_cluster.system import process_id
+from paddle_cluster.system.process_id import ProcessId
+from paddle_cluster.system.state_dir import (
     JOB_FILE,
     SOCKET_LIMIT,
     STATUS_FILE,
@@ -322,9 +322,9 @@ def test_what_a_process_said_cannot_act_on_the_terminal(where: StatePlaces) -> N
 
 
 def test_no_argument_and_no_variable_of_the_user_gets_into_job_json(tmp_path: Path) -> None:
-    from launcher.config import settings
-    from launcher.config.arguments import parse
-    from launcher.plan import plan
+    from paddle_cluster.config import settings
+    from paddle_cluster.config.arguments import parse
+    from paddle_cluster.plan import plan
 
     (tmp_path / "conf.py").write_text("HOSTS = ['local']\n")
     argv = [

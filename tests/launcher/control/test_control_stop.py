@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.cli.commands import stop
-from launcher.config.settings import SshSettings
-from launcher.control.job_record import JobRecord
-from launcher.errors import ExitCode
-from launcher.system import process_id
-from launcher.system.state_dir import JOB_FILE, SOCKET_FILE, STATUS_FILE, places, write_json
+from paddle_cluster.cli.commands import stop
+from paddle_cluster.config.settings import SshSettings
+from paddle_cluster.control.job_record import JobRecord
+from paddle_cluster.errors import ExitCode
+from paddle_cluster.system import process_id
+from paddle_cluster.system.state_dir import JOB_FILE, SOCKET_FILE, STATUS_FILE, places, write_json
 
 JOB = "JOB20260102030405-a1b2c3"
 

@@ -8,9 +8,9 @@ import json
 
 import pytest
 
-from launcher.control import cost_history, status_file
-from launcher.control.cost_history import PASSES, POINTS, CostHistory
-from launcher.nodes.reports import Step
+from paddle_cluster.control import cost_history, status_file
+from paddle_cluster.control.cost_history import PASSES, POINTS, CostHistory
+from paddle_cluster.nodes.reports import Step
 
 
 def after(*steps: Step) -> dict[str, object]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.system.state_dir import JOB_FILE
+from paddle_cluster.system.state_dir import JOB_FILE
 from tests.cluster.deadline import wait_for
 from tests.launcher.control_jobs import LIMIT_S, Bench, leftovers
 

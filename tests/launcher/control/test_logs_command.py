@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.cli.commands import logs
-from launcher.config.settings import SshSettings
-from launcher.control.job_record import JobRecord, NodeEntry
-from launcher.errors import ExitCode, UsageError
-from launcher.system import process_id
-from launcher.system.state_dir import JOB_FILE, STATUS_FILE, make_job_dir, places, write_json
+from paddle_cluster.cli.commands import logs
+from paddle_cluster.config.settings import SshSettings
+from paddle_cluster.control.job_record import JobRecord, NodeEntry
+from paddle_cluster.errors import ExitCode, UsageError
+from paddle_cluster.system import process_id
+from paddle_cluster.system.state_dir import JOB_FILE, STATUS_FILE, make_job_dir, places, write_json
 
 JOB = "JOB20260101120000-abcdef"
 SAID = (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.system.state_dir import SCREEN_FILE, STATUS_FILE
+from paddle_cluster.system.state_dir import SCREEN_FILE, STATUS_FILE
 from tests.launcher.control_jobs import Bench
 
 EVIL = "\x1b[2J\x1b]0;owned\x07\x9b31m\x08\u202e"

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from launcher.config.conf_file import read_conf
-from launcher.control import known_jobs, status_text
-from launcher.dashboard import changes
-from launcher.dashboard.job_board import JobBoard
-from launcher.errors import ConfError
-from launcher.system.state_dir import JOB_FILE, STATUS_FILE, StatePlaces, make_job_dir, write_json
+from paddle_cluster.config.conf_file import read_conf
+from paddle_cluster.control import known_jobs, status_text
+from paddle_cluster.dashboard import changes
+from paddle_cluster.dashboard.job_board import JobBoard
+from paddle_cluster.errors import ConfError
+from paddle_cluster.system.state_dir import JOB_FILE, STATUS_FILE, StatePlaces, make_job_dir, write_json
 
 ROOT = Path(__file__).resolve().parents[3]
 JOB = "JOB20260101000000-aaaaaa"

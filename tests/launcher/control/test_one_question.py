@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config.options import SshClient
-from launcher.config.settings import SshSettings
-from launcher.control.job_record import NodeEntry
-from launcher.control.one_question import visit
+from paddle_cluster.config.options import SshClient
+from paddle_cluster.config.settings import SshSettings
+from paddle_cluster.control.job_record import NodeEntry
+from paddle_cluster.control.one_question import visit
 
 NODES = 6
 

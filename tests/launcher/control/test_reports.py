@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from launcher.control import job_status, known_jobs, status_file
-from launcher.control.job_status import Observer
-from launcher.control.status_text import as_json, detail
-from launcher.errors import ProtocolError
-from launcher.job.job import discards, idle
-from launcher.job.starter import Starter
-from launcher.screen.scrollback import Scrollback
-from launcher.system.state_dir import StatePlaces
+from paddle_cluster.control import job_status, known_jobs, status_file
+from paddle_cluster.control.job_status import Observer
+from paddle_cluster.control.status_text import as_json, detail
+from paddle_cluster.errors import ProtocolError
+from paddle_cluster.job.job import discards, idle
+from paddle_cluster.job.starter import Starter
+from paddle_cluster.screen.scrollback import Scrollback
+from paddle_cluster.system.state_dir import StatePlaces
 from tests.launcher.control.test_control_state import put, record
 from tests.launcher.control_jobs import Bench
 from tests.launcher.staged_job import JOB, StagedJob

@@ -9,12 +9,12 @@ from typing import TextIO, cast
 
 import pytest
 
-from launcher.config.command_arguments import read, whole_number
-from launcher.control.tail import CHUNK, Followed
-from launcher.errors import UsageError
-from launcher.screen import screen_file
-from launcher.screen.console import Console
-from launcher.screen.screen_file import ScreenFile
+from paddle_cluster.config.command_arguments import read, whole_number
+from paddle_cluster.control.tail import CHUNK, Followed
+from paddle_cluster.errors import UsageError
+from paddle_cluster.screen import screen_file
+from paddle_cluster.screen.console import Console
+from paddle_cluster.screen.screen_file import ScreenFile
 
 DEADLINE_S = 20.0
 

@@ -16,10 +16,10 @@ from urllib.parse import urlencode, urlsplit
 
 import pytest
 
-from launcher.dashboard import server as dashboard
-from launcher.dashboard.job_board import JobBoard
-from launcher.dashboard.server import DashboardServer
-from launcher.system.state_dir import StatePlaces
+from paddle_cluster.dashboard import server as dashboard
+from paddle_cluster.dashboard.job_board import JobBoard
+from paddle_cluster.dashboard.server import DashboardServer
+from paddle_cluster.system.state_dir import StatePlaces
 from tests.cluster.deadline import wait_for
 from tests.launcher.control_jobs import Bench
 

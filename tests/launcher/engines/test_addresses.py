@@ -16,17 +16,17 @@ from pathlib import Path
 
 import pytest
 
-from launcher.connection.bootstrap import agent_bootstrap
-from launcher.connection.tls_stream import TlsStream
-from launcher.engines.addresses import own_addresses
-from launcher.engines.engine import PORTER
-from launcher.engines.porters import GIVEN
-from launcher.engines.rendezvous import Rendezvous
-from launcher.engines.tool_process import UNREACHED
+from paddle_cluster.connection.bootstrap import agent_bootstrap
+from paddle_cluster.connection.tls_stream import TlsStream
+from paddle_cluster.engines.addresses import own_addresses
+from paddle_cluster.engines.engine import PORTER
+from paddle_cluster.engines.porters import GIVEN
+from paddle_cluster.engines.rendezvous import Rendezvous
+from paddle_cluster.engines.tool_process import UNREACHED
 
 ROOT = Path(__file__).resolve().parents[3]
 LATE_S = 30.0
-ASK = "import sys; from launcher.engines.addresses import own_addresses; print(*own_addresses(sys.argv[1:]))"
+ASK = "import sys; from paddle_cluster.engines.addresses import own_addresses; print(*own_addresses(sys.argv[1:]))"
 
 needs_namespaces = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("ip"),

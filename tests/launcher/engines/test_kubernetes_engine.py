@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from launcher.config import arguments, settings
-from launcher.engines.engine import Engine, engine_of
-from launcher.errors import ConnectError
-from launcher.plan import plan
+from paddle_cluster.config import arguments, settings
+from paddle_cluster.engines.engine import Engine, engine_of
+from paddle_cluster.errors import ConnectError
+from paddle_cluster.plan import plan
 from tests.cluster.api_server import INDEX, ApiServer
 from tests.cluster.api_wire import CUT, HOLD, forbidden, status
 from tests.cluster.deadline import wait_for

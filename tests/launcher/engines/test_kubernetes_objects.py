@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from launcher.config import arguments, settings
-from launcher.config.settings import Settings
-from launcher.engines import kubernetes_objects
-from launcher.engines.porters import CODE, GIVEN, Porter
-from launcher.errors import ConfError
-from launcher.plan import plan
+from paddle_cluster.config import arguments, settings
+from paddle_cluster.config.settings import Settings
+from paddle_cluster.engines import kubernetes_objects
+from paddle_cluster.engines.porters import CODE, GIVEN, Porter
+from paddle_cluster.errors import ConfError
+from paddle_cluster.plan import plan
 from tests.cluster.api_server import ApiServer
 from tests.cluster.kubelets import LocalKubelet
 

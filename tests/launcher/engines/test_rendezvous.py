@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from launcher.connection.bootstrap import agent_bootstrap
-from launcher.connection.tls_stream import PIECE, TlsStream
-from launcher.engines.rendezvous import AT_ONCE, Rendezvous
-from launcher.system import job_certificate
+from paddle_cluster.connection.bootstrap import agent_bootstrap
+from paddle_cluster.connection.tls_stream import PIECE, TlsStream
+from paddle_cluster.engines.rendezvous import AT_ONCE, Rendezvous
+from paddle_cluster.system import job_certificate
 
 Came = tuple[int, str, TlsStream]
 LATE_S = 30.0

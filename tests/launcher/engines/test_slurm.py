@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from launcher.config import arguments, settings
-from launcher.config.settings import Settings
-from launcher.engines import slurm_allocation, slurm_batch
-from launcher.errors import ConfError, UsageError
+from paddle_cluster.config import arguments, settings
+from paddle_cluster.config.settings import Settings
+from paddle_cluster.engines import slurm_allocation, slurm_batch
+from paddle_cluster.errors import ConfError, UsageError
 from tests.cluster.deadline import wait_for
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.engines.tools import tool_of
-from launcher.errors import UsageError
+from paddle_cluster.engines.tools import tool_of
+from paddle_cluster.errors import UsageError
 from tests.launcher.configuring import Resolve
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import WorkspaceError
-from launcher.files.bundle import bundle
-from launcher.files.dispatch import RUNTIME, Dispatch, DispatchState
-from launcher.files.package import Package, TreeEntry, runtime_package
-from launcher.system.digests import DIGEST_SIZE
+from paddle_cluster.errors import WorkspaceError
+from paddle_cluster.files.bundle import bundle
+from paddle_cluster.files.dispatch import RUNTIME, Dispatch, DispatchState
+from paddle_cluster.files.package import Package, TreeEntry, runtime_package
+from paddle_cluster.system.digests import DIGEST_SIZE
 from tests.launcher.dispatching import RUNTIME_DIR, greeted, run
-from tests.runtime.agent.driven_node import Node
+from tests.runtime.paddle_node.agent.driven_node import Node
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from launcher.connection.protocol import cost
-from launcher.files.collect import MAX_OPEN, CollectLimits, Collector
-from launcher.files.collector_thread import ACK_SIZE, CollectorThread, Stored
-from launcher.text.fields import FieldError
-from launcher.text.sizes import size_text
+from paddle_cluster.connection.protocol import cost
+from paddle_cluster.files.collect import MAX_OPEN, CollectLimits, Collector
+from paddle_cluster.files.collector_thread import ACK_SIZE, CollectorThread, Stored
+from paddle_cluster.text.fields import FieldError
+from paddle_cluster.text.sizes import size_text
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.files.collect import Collector
+from paddle_cluster.files.collect import Collector
 
 
 @pytest.fixture

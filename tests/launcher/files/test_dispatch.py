@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from launcher.connection.link import Link, MessageEvent
-from launcher.connection.send_queue import Frame
-from launcher.files.dispatch import RUNTIME, WORKSPACE, Dispatch, DispatchState
-from launcher.files.package import workspace_package
+from paddle_cluster.connection.link import Link, MessageEvent
+from paddle_cluster.connection.send_queue import Frame
+from paddle_cluster.files.dispatch import RUNTIME, WORKSPACE, Dispatch, DispatchState
+from paddle_cluster.files.package import workspace_package
 from tests.launcher.dispatching import ENDED, greeted, run, to_workspace, tree
-from tests.runtime.agent.driven_node import Node, eventually, lives
+from tests.runtime.paddle_node.agent.driven_node import Node, eventually, lives
 
 
 def test_a_workspace_arrives_byte_for_byte(make_node: Callable[..., Node], root: Path) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.files.dispatch import DispatchState
-from launcher.files.package import workspace_package
+from paddle_cluster.files.dispatch import DispatchState
+from paddle_cluster.files.package import workspace_package
 from tests.launcher.dispatching import greeted, to_workspace
-from tests.runtime.agent.driven_node import Node
+from tests.runtime.paddle_node.agent.driven_node import Node
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a disk with few inodes")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import WorkspaceError
-from launcher.files.package import Package, runtime_package, shard, workspace_package
+from paddle_cluster.errors import WorkspaceError
+from paddle_cluster.files.package import Package, runtime_package, shard, workspace_package
 
 RUNTIME = Path(__file__).resolve().parents[3] / "runtime"
 ROOT = Path(__file__).resolve().parents[3]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from launcher.files.relay_plan import LEAST_BYTES, Member, RelayWay, late, ways
+from paddle_cluster.files.relay_plan import LEAST_BYTES, Member, RelayWay, late, ways
 
 BIG = {"big": LEAST_BYTES}
 EVERYBODY = frozenset(BIG)

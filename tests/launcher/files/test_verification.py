@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.files.collect import CollectLimits, Collector
-from launcher.files.fingerprint import BLOCK, DIGEST_SIZE, Fingerprint
-from launcher.files.ledger import ListedRow, bodies_of, rows_of
-from launcher.text.fields import FieldError
+from paddle_cluster.files.collect import CollectLimits, Collector
+from paddle_cluster.files.ledger import ListedRow, bodies_of, rows_of
+from paddle_cluster.text.fields import FieldError
+from paddle_node.contract.fingerprint import BLOCK, DIGEST_SIZE, Fingerprint
 
 WHOLE = b"0123456789" * 1000
 

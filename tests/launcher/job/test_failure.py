@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import ExitCode
-from launcher.job import failure_report
-from launcher.job.causes import first_cause, judge, last_error, left_early
-from launcher.job.failure_report import report
-from launcher.nodes.failure import RESTART, Failure, FailureKind, Incident, describe_exit
+from paddle_cluster.errors import ExitCode
+from paddle_cluster.job import failure_report
+from paddle_cluster.job.causes import first_cause, judge, last_error, left_early
+from paddle_cluster.job.failure_report import report
+from paddle_cluster.nodes.failure import RESTART, Failure, FailureKind, Incident, describe_exit
 
 
 def trainer(rank: int, what: str = "exit code 1", *tail: str, late: bool = False) -> Failure:

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import PreflightError
-from launcher.job.starter import Starter
-from launcher.nodes.process_record import ProcessState
-from launcher.plan.answers import Answer, Busy
-from launcher.plan.machines import Machines, read, set_ports_apart
-from launcher.plan.plan import (
+from paddle_cluster.errors import PreflightError
+from paddle_cluster.job.starter import Starter
+from paddle_cluster.nodes.process_record import ProcessState
+from paddle_cluster.plan.answers import Answer, Busy
+from paddle_cluster.plan.machines import Machines, read, set_ports_apart
+from paddle_cluster.plan.plan import (
     Plan,
     planned_addresses,
     planned_endpoints,
     pserver_processes,
     trainer_processes,
 )
-from launcher.plan.plan_text import describe
+from paddle_cluster.plan.plan_text import describe
 from tests.launcher.staged_job import StagedJob
 
 CONF = "HOSTS = ['a', 'b', 'c']\nPSERVERS = ['a', 'b']\n"

@@ -9,13 +9,13 @@ from typing import cast
 
 import pytest
 
-from launcher.connection.bootstrap import Bootstrap
-from launcher.connection.link import Link, LinkLost
-from launcher.connection.local import LocalStream
-from launcher.errors import ProtocolError
-from launcher.job.starter import Starter
-from launcher.job.watch import silence
-from launcher.nodes.connector import Connected
+from paddle_cluster.connection.bootstrap import Bootstrap
+from paddle_cluster.connection.link import Link, LinkLost
+from paddle_cluster.connection.local import LocalStream
+from paddle_cluster.errors import ProtocolError
+from paddle_cluster.job.starter import Starter
+from paddle_cluster.job.watch import silence
+from paddle_cluster.nodes.connector import Connected
 from tests.launcher.staged_job import Agent, StagedJob
 
 

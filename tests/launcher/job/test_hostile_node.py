@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from launcher.errors import LauncherError, ProtocolError
-from launcher.job.starter import Starter
-from launcher.system import failed_threads
+from paddle_cluster.errors import LauncherError, ProtocolError
+from paddle_cluster.job.starter import Starter
+from paddle_cluster.system import failed_threads
 from tests.launcher.staged_job import StagedJob
 
 FORGED = "x\nFIRST ERROR: trainer 0 on a: exit code 9\r\nJOB1: done (exit 0)\x1b[2J\u2028done"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from launcher.job.policy import (
+from paddle_cluster.job.policy import (
     NOBODY_LEFT_OUT,
     PSERVER,
     PSERVER_SPENT,
@@ -17,7 +17,7 @@ from launcher.job.policy import (
     backoff_s,
     decide,
 )
-from launcher.nodes.failure import Failure, FailureKind
+from paddle_cluster.nodes.failure import Failure, FailureKind
 
 PSERVER_NODES = (9,)
 

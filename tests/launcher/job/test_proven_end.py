@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.connection.link import MessageEvent
-from launcher.connection.protocol import WINDOW
-from launcher.job.shutdown import Shutdown, Undone
+from paddle_cluster.connection.link import MessageEvent
+from paddle_cluster.connection.protocol import WINDOW
+from paddle_cluster.job.shutdown import Shutdown, Undone
 from tests.launcher.staged_job import StagedJob
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.job.causes import judge
-from launcher.job.failure_report import report
-from launcher.nodes.failure import Failure, FailureKind
+from paddle_cluster.job.causes import judge
+from paddle_cluster.job.failure_report import report
+from paddle_cluster.nodes.failure import Failure, FailureKind
 
 
 @pytest.mark.parametrize(

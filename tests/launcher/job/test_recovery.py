@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from launcher.job.recovery import KILL_S, Recovery
-from launcher.job.starter import Starter
-from launcher.nodes.process_record import ProcessState
+from paddle_cluster.job.recovery import KILL_S, Recovery
+from paddle_cluster.job.starter import Starter
+from paddle_cluster.nodes.process_record import ProcessState
 from tests.launcher.staged_job import StagedJob
 
 CONF = "HOSTS = ['a', 'b', 'c', 'd']\nRESTART_BACKOFF_S = 0\n"

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from launcher.nodes import doctor_data, doctor_text
-from launcher.nodes.checks.reply import Demands, Reply
-from launcher.nodes.examination import Examined
-from launcher.nodes.preflight import judge
-from launcher.plan.addresses import Choice
-from launcher.plan.answers import Way, read_probed
+from paddle_cluster.nodes import doctor_data, doctor_text
+from paddle_cluster.nodes.checks.reply import Demands, Reply
+from paddle_cluster.nodes.examination import Examined
+from paddle_cluster.nodes.preflight import judge
+from paddle_cluster.plan.addresses import Choice
+from paddle_cluster.plan.answers import Way, read_probed
 
 DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False)
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config import arguments, settings
-from launcher.config.hosts import parse_host
-from launcher.nodes import reachability
-from launcher.plan import addresses, plan
-from launcher.plan.answers import Answer, Placed, Way, read_probed, read_reached
-from launcher.system.clock import PINGS, NodeClock
+from paddle_cluster.config import arguments, settings
+from paddle_cluster.config.hosts import parse_host
+from paddle_cluster.nodes import reachability
+from paddle_cluster.plan import addresses, plan
+from paddle_cluster.plan.answers import Answer, Placed, Way, read_probed, read_reached
+from paddle_cluster.system.clock import PINGS, NodeClock
 
 
 def node(*placed: tuple[str, str, int], login: str = "") -> Answer:

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from agent.link.outbox import MOST_PACE_S, PACE_S
-from launcher.nodes.handshake import pace_s
+from paddle_cluster.nodes.handshake import pace_s
+from paddle_node.agent.link.outbox import MOST_PACE_S, PACE_S
 
 
 def test_lines_of_few_nodes_come_at_once_and_those_of_many_wake_the_launcher_no_more_often() -> None:

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from launcher.config.hosts import parse_host
-from launcher.connection.link import MessageEvent
-from launcher.errors import ProtocolError
-from launcher.nodes.loop import Handlers, Loop
-from launcher.nodes.node_record import NodeRecord
-from launcher.nodes.roster import Roster
-from launcher.plan.plan import Node
+from paddle_cluster.config.hosts import parse_host
+from paddle_cluster.connection.link import MessageEvent
+from paddle_cluster.errors import ProtocolError
+from paddle_cluster.nodes.loop import Handlers, Loop
+from paddle_cluster.nodes.node_record import NodeRecord
+from paddle_cluster.nodes.roster import Roster
+from paddle_cluster.plan.plan import Node
 
 
 def unread(record: NodeRecord, kind: str, error: Exception) -> None:

@@ -7,12 +7,12 @@ import re
 
 import pytest
 
-from launcher.config.options import Mode, Wire
-from launcher.nodes.checks.reply import Demands, Reply
-from launcher.nodes.checks.versions import check
-from launcher.nodes.findings import told
-from launcher.nodes.preflight import asked_modules
-from launcher.plan.answers import read_probed
+from paddle_cluster.config.options import Mode, Wire
+from paddle_cluster.nodes.checks.reply import Demands, Reply
+from paddle_cluster.nodes.checks.versions import check
+from paddle_cluster.nodes.findings import told
+from paddle_cluster.nodes.preflight import asked_modules
+from paddle_cluster.plan.answers import read_probed
 
 DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False)
 SEALED = {"numpy": "2.4.6", "zmq": "27.3.0"}

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from launcher.nodes.checks.reply import Demands, Reply
-from launcher.nodes.checks.versions import OLDEST
-from launcher.nodes.needs import Need
-from launcher.nodes.preflight import HEADERS, judge
-from launcher.plan.answers import Way, read_probed
-from launcher.text.output_events import Tabled
-from launcher.text.wrapping import told
+from paddle_cluster.nodes.checks.reply import Demands, Reply
+from paddle_cluster.nodes.checks.versions import OLDEST
+from paddle_cluster.nodes.needs import Need
+from paddle_cluster.nodes.preflight import HEADERS, judge
+from paddle_cluster.plan.answers import Way, read_probed
+from paddle_cluster.text.output_events import Tabled
+from paddle_cluster.text.wrapping import told
 
 DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False)
 GOOD = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.plan.checkpoints import (
+from paddle_cluster.plan.checkpoints import (
     Part,
     ResumeChoice,
     choose,
@@ -15,7 +15,7 @@ from launcher.plan.checkpoints import (
     together,
     unreadable,
 )
-from launcher.text.fields import FieldError
+from paddle_cluster.text.fields import FieldError
 
 NAMES = {0: "node-a", 1: "node-b"}
 

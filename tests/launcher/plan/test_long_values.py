@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.processes.long_values import LongValues
-from launcher.plan import long_values
-from launcher.plan.long_values import PIECE, packed, split
+from paddle_cluster.plan import long_values
+from paddle_cluster.plan.long_values import PIECE, packed, split
+from paddle_node.agent.processes.long_values import LongValues
 
 SIZES = (PIECE, PIECE + 1, 2 * PIECE, 2 * PIECE + 1, 131_071 - len("NAME="), 131_072 - len("NAME="), 480_000)
 
@@ -64,7 +64,7 @@ def test_a_body_that_is_cut_off_or_no_list_is_refused(body: bytes) -> None:
 
 
 def test_pieces_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent.processes.long_values.MOST_BYTES", 30_000)
+    monkeypatch.setattr("paddle_node.agent.processes.long_values.MOST_BYTES", 30_000)
     node = LongValues()
     node.learn(packed(split({"N": "x" * 40_000}), set()))
     with pytest.raises(ValueError, match="more than 30000 bytes"):

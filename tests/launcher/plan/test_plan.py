@@ -9,9 +9,9 @@ from datetime import datetime
 
 import pytest
 
-from launcher.plan.environment import Endpoints
-from launcher.plan.machines import Machines
-from launcher.plan.plan import (
+from paddle_cluster.plan.environment import Endpoints
+from paddle_cluster.plan.machines import Machines
+from paddle_cluster.plan.plan import (
     Role,
     build,
     new_job_id,
@@ -19,7 +19,7 @@ from launcher.plan.plan import (
     pserver_processes,
     trainer_processes,
 )
-from launcher.plan.plan_text import describe, opening
+from paddle_cluster.plan.plan_text import describe, opening
 from tests.launcher.planning import ADDRESSES, JOB, LOCAL, THREE, Planned
 
 

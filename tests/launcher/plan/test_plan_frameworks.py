@@ -7,11 +7,11 @@ import json
 
 import pytest
 
-from launcher.plan.answers import Answer, Placed, read_probed
-from launcher.plan.frameworks import INTERFACE_VARIABLES, network_of
-from launcher.plan.machines import Machines
-from launcher.plan.plan import Process, planned_addresses, trainer_processes
-from launcher.plan.plan_text import describe
+from paddle_cluster.plan.answers import Answer, Placed, read_probed
+from paddle_cluster.plan.frameworks import INTERFACE_VARIABLES, network_of
+from paddle_cluster.plan.machines import Machines
+from paddle_cluster.plan.plan import Process, planned_addresses, trainer_processes
+from paddle_cluster.plan.plan_text import describe
 from tests.launcher.planning import ADDRESSES, LOCAL, THREE, Planned, all_processes, column
 
 NAMED = {

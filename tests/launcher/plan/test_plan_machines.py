@@ -7,9 +7,9 @@ from datetime import datetime
 
 import pytest
 
-from launcher.errors import PreflightError
-from launcher.plan.machines import Machines
-from launcher.plan.plan import (
+from paddle_cluster.errors import PreflightError
+from paddle_cluster.plan.machines import Machines
+from paddle_cluster.plan.plan import (
     Plan,
     build,
     new_job_id,
@@ -18,7 +18,7 @@ from launcher.plan.plan import (
     pserver_processes,
     trainer_processes,
 )
-from launcher.plan.plan_text import describe
+from paddle_cluster.plan.plan_text import describe
 from tests.launcher.planning import ADDRESSES, LOCAL, THREE, Planned, all_processes, column
 
 

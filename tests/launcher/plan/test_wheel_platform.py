@@ -9,7 +9,7 @@ import sys
 import pytest
 from packaging.tags import platform_tags
 
-from launcher.plan.wheel_platform import WheelPlatform, read
+from paddle_cluster.plan.wheel_platform import WheelPlatform, read
 
 
 def platform(*kind: str, version: str = "3.11.2") -> WheelPlatform:

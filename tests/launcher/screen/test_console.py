@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.errors import ExitCode
-from launcher.screen.console import Console, show
-from launcher.screen.writer import BACKLOG
-from launcher.text import wrapping
-from launcher.text.output_events import (
+from paddle_cluster.errors import ExitCode
+from paddle_cluster.screen.console import Console, show
+from paddle_cluster.screen.writer import BACKLOG
+from paddle_cluster.text import wrapping
+from paddle_cluster.text.output_events import (
     KINDS,
     Ended,
     Event,
@@ -41,7 +41,7 @@ from launcher.text.output_events import (
     from_fields,
     to_fields,
 )
-from launcher.text.sizes import counted, size_text
+from paddle_cluster.text.sizes import counted, size_text
 
 DEADLINE_S = 20.0
 

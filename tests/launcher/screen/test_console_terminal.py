@@ -15,11 +15,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from launcher.screen.console import Console
-from launcher.screen.console_live import FLUSH_S, LiveView
-from launcher.screen.writer import Sink
-from launcher.text.output_events import Progressed, Transferred
-from launcher.text.wrapping import cells, progress
+from paddle_cluster.screen.console import Console
+from paddle_cluster.screen.console_live import FLUSH_S, LiveView
+from paddle_cluster.screen.writer import Sink
+from paddle_cluster.text.output_events import Progressed, Transferred
+from paddle_cluster.text.wrapping import cells, progress
 
 DEADLINE_S = 20.0
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from launcher.connection.bootstrap import agent_bootstrap
-from launcher.connection.link import Link, LinkLost
-from launcher.ssh.resolver import open_tcp
+from paddle_cluster.connection.bootstrap import agent_bootstrap
+from paddle_cluster.connection.link import Link, LinkLost
+from paddle_cluster.ssh.resolver import open_tcp
 from tests.launcher.login_server import LoginServer
 from tests.launcher.logins import BOTH, Client, hello, url
 

@@ -18,11 +18,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from launcher.config.hosts import parse_host
-from launcher.config.settings import SshSettings
-from launcher.errors import ConnectError
-from launcher.ssh.host_config import HostConfig
-from launcher.ssh.login import FabricLogins
+from paddle_cluster.config.hosts import parse_host
+from paddle_cluster.config.settings import SshSettings
+from paddle_cluster.errors import ConnectError
+from paddle_cluster.ssh.host_config import HostConfig
+from paddle_cluster.ssh.login import FabricLogins
 from tests.launcher.ssh.generated_config import FILES, NAMES
 
 EXAMPLES = 200

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from launcher.config.hosts import parse_host
-from launcher.config.options import SshClient
-from launcher.config.settings import SshSettings
-from launcher.errors import ConnectError
-from launcher.ssh.login import FabricLogins
+from paddle_cluster.config.hosts import parse_host
+from paddle_cluster.config.options import SshClient
+from paddle_cluster.config.settings import SshSettings
+from paddle_cluster.errors import ConnectError
+from paddle_cluster.ssh.login import FabricLogins
 from tests.launcher.login_server import LoginServer, free_port, make_key, public_key
 from tests.launcher.logins import BOTH, Client, url
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from launcher.connection.link import Link, LinkLost
+from paddle_cluster.connection.link import Link, LinkLost
 from tests.launcher.login_server import LoginServer, free_port
 from tests.launcher.logins import BOTH, TIMEOUT_S, Client, hello, url
 

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from launcher.config.hosts import parse_host
-from launcher.config.options import SshClient
-from launcher.config.settings import SshSettings
-from launcher.connection.bootstrap import agent_bootstrap
-from launcher.errors import ConnectError
-from launcher.ssh.openssh_options import argv, config_text
-from launcher.ssh.openssh_stream import OpenSshStream
-from launcher.ssh.openssh_words import KEPT, KEPT_LINES, FailedLogin, Words, explain
+from paddle_cluster.config.hosts import parse_host
+from paddle_cluster.config.options import SshClient
+from paddle_cluster.config.settings import SshSettings
+from paddle_cluster.connection.bootstrap import agent_bootstrap
+from paddle_cluster.errors import ConnectError
+from paddle_cluster.ssh.openssh_options import argv, config_text
+from paddle_cluster.ssh.openssh_stream import OpenSshStream
+from paddle_cluster.ssh.openssh_words import KEPT, KEPT_LINES, FailedLogin, Words, explain
 from tests.launcher.login_server import LoginServer, make_key, public_key
 from tests.launcher.logins import Client, hello, url
 

@@ -12,7 +12,7 @@ import paramiko
 import pytest
 from paramiko.hostkeys import HostKeys
 
-from launcher.ssh.known_hosts import ChangedHostKeyError, KnownHosts
+from paddle_cluster.ssh.known_hosts import ChangedHostKeyError, KnownHosts
 from tests.launcher.login_server import LoginServer, make_key
 from tests.launcher.logins import BOTH, Client, url
 

@@ -19,14 +19,14 @@ from typing import Any
 
 import pytest
 
-from launcher.config.hosts import parse_host
-from launcher.connection.link import LinkBroken
-from launcher.connection.reconnect import ReconnectError, ReconnectKey, hand_over, new_key
-from launcher.connection.send_queue import Frame
-from launcher.ssh.client import Logins
+from paddle_cluster.config.hosts import parse_host
+from paddle_cluster.connection.link import LinkBroken
+from paddle_cluster.connection.reconnect import ReconnectError, ReconnectKey, hand_over, new_key
+from paddle_cluster.connection.send_queue import Frame
+from paddle_cluster.ssh.client import Logins
 from tests.launcher.login_server import LoginServer
 from tests.launcher.logins import BOTH, Client, url
-from tests.runtime.agent.driven_node import Node, eventually, lives
+from tests.runtime.paddle_node.agent.driven_node import Node, eventually, lives
 
 LEASE_S = 20.0
 COUNT = """

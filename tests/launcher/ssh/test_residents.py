@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.connection.tls_stream import TlsStream
-from launcher.plan.plan import Plan
-from launcher.ssh.residents import Residents
-from launcher.system import job_certificate
+from paddle_cluster.connection.tls_stream import TlsStream
+from paddle_cluster.plan.plan import Plan
+from paddle_cluster.ssh.residents import Residents
+from paddle_cluster.system import job_certificate
 from tests.launcher.planning import Planned
 
 

@@ -6,8 +6,8 @@ from unittest.mock import Mock
 import pytest
 from paramiko.ssh_exception import SSHException
 
-from launcher.connection.bootstrap import Bootstrap
-from launcher.ssh.stream import SshStream
+from paddle_cluster.connection.bootstrap import Bootstrap
+from paddle_cluster.ssh.stream import SshStream
 
 
 def test_a_connection_that_hangs_while_it_is_told_to_go_on_sending_is_broken() -> None:

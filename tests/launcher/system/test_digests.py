@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.system.digests import Digests, Hashed, file_digest, memory_of
+from paddle_cluster.system.digests import Digests, Hashed, file_digest, memory_of
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import ExitCode, UsageError
-from launcher.system.workspace_lock import locked
+from paddle_cluster.errors import ExitCode, UsageError
+from paddle_cluster.system.workspace_lock import locked
 
 HOLD = """
 import sys
 from pathlib import Path
-from launcher.system.workspace_lock import locked
+from paddle_cluster.system.workspace_lock import locked
 with locked(Path(sys.argv[1]), "JOB1"):
     print("held", flush=True)
     sys.stdin.read()

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which nodes a command is about: those of its options, of a job's job.json, or of conf.py where no job is known."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from paddle_cluster.config import arguments, settings
+from paddle_cluster.config.arguments import Arguments
+from paddle_cluster.config.command_arguments import Given
+from paddle_cluster.config.flags import INIT_FLAGS, PSERVER_FLAGS
+from paddle_cluster.config.settings import SshSettings
+from paddle_cluster.control import job_record, known_jobs, node_jobs
+from paddle_cluster.control.job_record import NodeEntry
+from paddle_cluster.errors import UsageError
+from paddle_cluster.system.installation import PROGRAM
+from paddle_cluster.system.state_dir import StatePlaces
+
+_FLAGS = (INIT_FLAGS | PSERVER_FLAGS | {"nics"}) - {"config"}  # of a trainer; who gives it here means --conf
+_PLACEHOLDER = (
+    "--job_workspace=."  # a command line needs one of the two job options; this one is taken out again
+)
+
+
+def job_arguments(command: str, argv: Sequence[str]) -> Arguments:
+    """The options of a job, for a command that looks at the nodes of one; a workspace is not needed.
+
+    Raises:
+        UsageError: an argument is none of them.
+    """
+    has_job = any(one.split("=")[0] in ("-j", "--job_workspace") for one in argv)
+    given = arguments.parse(argv if has_job else [*argv, _PLACEHOLDER])
+    options = [one for one in given.passthrough if one.startswith("-")]
+    unknown = [one for one in options if one[2:].partition("=")[0] not in _FLAGS]
+    if unknown or (given.passthrough and not given.flags):
+        raise UsageError(
+            f"{command} knows no {(unknown or given.passthrough)[0]!r}; see `{PROGRAM} {command} --help`"
+        )
+    return given if has_job else dataclasses.replace(given, workspace=None)
+
+
+def nodes_to_ask(
+    where: StatePlaces, given: Given, environ: Mapping[str, str]
+) -> tuple[tuple[NodeEntry, ...], SshSettings, str, str | None]:
+    """Nodes, how to log in, the conf.py that names them, and the job id (or a part of it) when one was given.
+
+    Raises:
+        UsageError: the part of an id is that of several jobs.
+        ConfError: conf.py is wrong.
+    """
+    if given.job is not None and not {"--conf", "--hosts", "--hostfile"} & set(given.values):
+        try:
+            job = known_jobs.find(where, given.job)
+        except UsageError:
+            if any(given.job in one.job_id for one in known_jobs.all_jobs(where)):
+                raise
+        else:
+            return job.record.nodes, job.record.login, job.record.conf, job.job_id
+    hosts = given.values.get("--hosts")
+    hostfile = given.values.get("--hostfile")
+    if hosts and hostfile:
+        raise UsageError("--hosts and --hostfile each say which hosts there are; give one of them")
+    chosen = Arguments(
+        conf=given.values.get("--conf"),
+        hosts=arguments.host_list("hosts", hosts) if hosts else None,
+        hostfile=hostfile,
+    )
+    resolved = settings.resolve(chosen, environ)
+    return (
+        node_jobs.nodes_of(resolved),
+        job_record.login_of(resolved),
+        str(resolved.conf or resolved.sources.hosts),
+        given.job,
+    )

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle.py attach [JOB] [--lines=N] [--json]`: the screen of a running job, as if it ran here."""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from paddle_cluster.config import command_arguments
+from paddle_cluster.control import attached, known_jobs, status_text
+from paddle_cluster.control.attached import Farewell, Parting
+from paddle_cluster.control.control_client import ControlLost, connect
+from paddle_cluster.control.known_jobs import KnownJob
+from paddle_cluster.errors import ExitCode
+from paddle_cluster.screen import screen_file
+from paddle_cluster.screen.console import Console, show
+from paddle_cluster.system import signals
+from paddle_cluster.system.installation import PROGRAM
+from paddle_cluster.system.state_dir import SCREEN_FILE, places
+
+USAGE = f"""\
+{PROGRAM} attach [JOB] [--lines=N] [--json]
+
+Follow a running job: its last N lines (default 40), then live output. JOB is an
+id, or the beginning or end of one; default: the newest running job, or else the
+newest job.
+
+  --json   print events as JSON, one per line, as `run --json` does
+
+Ctrl+C stops the job, a second Ctrl+C immediately. Ctrl+\\ or closing the
+terminal detaches. Exit: that of the job when it ended, 0 when detached, 5 when
+its launcher is no longer running.
+"""
+LINES = 40
+
+
+def run(argv: Sequence[str]) -> ExitCode:
+    """Follow a job until it ends; return its exit code, 0 when detached, 5 when its launcher is not running."""
+    given = command_arguments.read("attach", argv, switches=("--json",), values=("--lines",))
+    as_json = "--json" in given.switches
+    lines = command_arguments.whole_number("attach", given, "--lines", LINES)
+    where = places(os.environ)
+    job = known_jobs.find(where, given.job) if given.job is not None else known_jobs.newest(where)
+    if job.ended or job.running is False:
+        return _show_past(job, lines, as_json)
+    events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    try:
+        client, _ = connect(Path(job.record.socket), events)
+    except ControlLost as lost:
+        again = known_jobs.read(job.directory)
+        if again is not None and (again.ended or again.running is False):
+            return _show_past(again, lines, as_json)  # it ended while we looked for it
+        raise ControlLost(f"{job.job_id}: {lost}; {job.record.launcher.describe()} leads it") from lost
+    client.send("attach", lines=lines)
+    console = Console(as_json=as_json)
+    console.note(f"attached to {job.job_id}: {attached.KEYS}")
+    try:
+        farewell = attached.follow(client, events, console, by=attached.me("attach"))
+    finally:
+        client.close()
+        with signals.ignored():
+            console.close()
+    return _part(job, farewell, sys.stderr if as_json else None)
+
+
+def _part(job: KnownJob, farewell: Farewell, stream: TextIO | None) -> ExitCode:
+    if farewell.parting is Parting.ENDED:
+        return as_exit_code(farewell.exit_code)
+    if farewell.parting is Parting.LOST:
+        again = known_jobs.read(job.directory) or job
+        if again.ended:  # it closed the connection before we had read the end
+            return as_exit_code(again.exit_code or 0)
+        show(
+            "\n".join([f"{PROGRAM}: the job's launcher has exited", *status_text.detail(again, time.time())]),
+            sys.stderr,
+        )
+        return ExitCode.LOST
+    show(f"let go of {job.job_id}, which goes on: {PROGRAM} attach {job.job_id}", stream)
+    return as_exit_code(farewell.exit_code)
+
+
+def _show_past(job: KnownJob, lines: int, as_json: bool) -> ExitCode:
+    """What is left to see of a job without a launcher: for programs its end alone."""
+    if as_json and job.ended:
+        code, collected = as_exit_code(job.exit_code or 0), job.record.collected
+        console = Console(as_json=True)
+        logs = Path(collected) / "log" if collected else None
+        console.summary(job_id=job.job_id, code=code, cause="", logs=logs, output=None, lines=())
+        console.close()
+        return code
+    show("\n".join([*screen_file.tail(job.directory / SCREEN_FILE, lines), ""]))
+    if job.ended:
+        show(f"{job.job_id} is over: {job.describe()}")
+        return as_exit_code(job.exit_code or 0)
+    show("\n".join(status_text.detail(job, time.time())), sys.stderr)
+    return ExitCode.LOST
+
+
+def as_exit_code(code: int) -> ExitCode:
+    """A job's exit code as this command's."""
+    try:
+        return ExitCode(code)
+    except ValueError:
+        return ExitCode.PROCESS_FAILED

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle.py checkpoints [JOB] [-p WS] [--checkpoint_dir=DIR] [--json]`: what a job can go on from."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from paddle_cluster.cli import cluster_of
+from paddle_cluster.config import command_arguments
+from paddle_cluster.config.command_arguments import Given
+from paddle_cluster.config.settings import SshSettings
+from paddle_cluster.control import known_jobs, node_checkpoints
+from paddle_cluster.control.job_record import NodeEntry
+from paddle_cluster.control.log_lines import LATEST_S
+from paddle_cluster.control.node_checkpoints import Filled, Found
+from paddle_cluster.errors import ExitCode, UsageError
+from paddle_cluster.nodes.findings import names
+from paddle_cluster.plan.checkpoints import Checkpoint
+from paddle_cluster.screen.console import answer, show
+from paddle_cluster.system.installation import PROGRAM
+from paddle_cluster.system.state_dir import places
+from paddle_cluster.text.sizes import counted, size_text
+
+USAGE = f"""\
+{PROGRAM} checkpoints [JOB] [-p WORKSPACE] [--checkpoint_dir=DIR] [--json]
+      [--conf=FILE] [--hosts=HOST,...]
+
+The checkpoints on the nodes of a job, with their batch, pass, time and size,
+which nodes have them, and which one --resume=latest takes. JOB is an id or a
+beginning or end of one; without it the newest job is meant.
+
+  -p WORKSPACE          the newest job of this workspace
+  --checkpoint_dir=DIR  what lies in this directory of the nodes; without a
+                        job they are those of conf.py (--conf, --hosts)
+  --json                everything as data
+
+Sizes are compared with what was written; checksums when a job begins.
+Exit: 0, 5 when a node could not be asked.
+"""
+
+
+def run(argv: Sequence[str]) -> ExitCode:
+    """List checkpoints; 5 when a node could not be asked."""
+    given = command_arguments.read(
+        "checkpoints",
+        argv,
+        switches=("--json",),
+        values=("-p", "--job_dispatch_package", "--checkpoint_dir", "--conf", "--hosts"),
+    )
+    nodes, login, folder, job_id = _where(given)
+    found = node_checkpoints.ask(nodes, login, folder)
+    if "--json" in given.switches:
+        answer(json.dumps({"job": job_id, "checkpoint_dir": folder, **found.as_json()}, indent=1))
+    else:
+        labels = {node.node_id: node.name for node in nodes}
+        answer("\n".join([*_of_pservers(found, folder, job_id, labels), *_of_scripts(found, labels)]))
+    for error in dict.fromkeys(found.errors.values()):
+        same = [name for name, one in found.errors.items() if one == error]
+        show(f"! {names(same, len(nodes))}: could not be asked: {error}")
+    return ExitCode.LOST if found.errors else ExitCode.DONE
+
+
+def _where(given: Given) -> tuple[tuple[NodeEntry, ...], SshSettings, str, str]:
+    """Nodes, how to log in, the folder of pservers' checkpoints (empty: none), the job if one is meant.
+
+    Raises:
+        UsageError: no such job is known here.
+    """
+    where = places(os.environ)
+    folder = given.values.get("--checkpoint_dir", "")
+    package = given.values.get("-p") or given.values.get("--job_dispatch_package")
+    if given.job is None and package is None and (folder or {"--conf", "--hosts"} & set(given.values)):
+        nodes, login, _, _ = cluster_of.nodes_to_ask(where, given, os.environ)
+        return nodes, login, folder, ""
+    if given.job is not None:
+        job = known_jobs.find(where, given.job)
+    elif package is not None:
+        collected = str(Path(package).absolute())
+        mine = [
+            one for one in known_jobs.all_jobs(where) if os.path.normpath(one.record.collected) == collected
+        ]
+        if not mine:
+            raise UsageError(
+                f"checkpoints: no job of {package} is known here; name the directory on the nodes with "
+                "--checkpoint_dir=DIR"
+            )
+        job = mine[0]
+    else:
+        job = known_jobs.newest(where)
+    return job.record.nodes, job.record.login, folder or job.record.checkpoint_dir, job.job_id
+
+
+def _of_pservers(found: Found, folder: str, job_id: str, labels: Mapping[int, str]) -> list[str]:
+    of_job = f" (job {job_id})" if job_id else ""
+    if not folder:
+        return [f"the job{of_job} had no --checkpoint_dir: its pservers wrote no checkpoint"]
+    where = f"{folder} on {counted(len(labels), 'node')}{of_job}"
+    if not found.pservers:
+        return [f"no checkpoint in {where}"]
+    best = next((one for one in found.pservers if one.is_whole), None)
+    lines = [f"checkpoints in {where}", f"  {'batch':>9}  {'pass':>4}  {'written':16}  {'size':>8}  nodes"]
+    for one in found.pservers:
+        part = one.first
+        written = max(p.written_at for parts in one.parts.values() for p in parts)
+        lines.append(
+            f"{'>' if one is best else ' '} {part.version:>9}  {part.pass_id:>4}  {_moment(written)}  "
+            f"{size_text(one.nbytes):>8}  {_completeness(one, labels)}"
+        )
+        lines += [f"      {problem}" for problem in one.problems[:1]]
+    if best is None:
+        return [*lines, "none is complete: --resume=latest would fail"]
+    return [*lines, f"> --resume=latest continues from batch {best.first.version}"]
+
+
+def _completeness(one: Checkpoint, labels: Mapping[int, str]) -> str:
+    if one.is_whole:
+        return "all" if len(one.nodes) > 1 else labels[one.nodes[0]]
+    if one.without:
+        return "not on " + names([labels[node] for node in one.without], len(labels))
+    return f"part {one.missing[0]} of {one.first.servers} is missing"
+
+
+def _of_scripts(found: Found, labels: Mapping[int, str]) -> list[str]:
+    if not found.scripts:
+        return []
+    lines = [
+        "",
+        "directories of scripts (PADDLE_CHECKPOINT_DIR)",
+        f"  {'changed':16}  {'size':>8}  name, nodes",
+    ]
+    for name, by_node in found.scripts.items():
+        changed = max(one.changed_at for one in by_node.values())
+        size = sum(one.nbytes for one in by_node.values())
+        lines.append(f"  {_moment(changed)}  {size_text(size):>8}  {name}: {_filled(by_node, labels)}")
+    return [*lines, "--keep_as=NAME continues with one of them"]
+
+
+def _filled(by_node: Mapping[int, Filled], labels: Mapping[int, str]) -> str:
+    said = [
+        f"{counted(one.files, 'file')} on {labels.get(node, f'node {node}')}"
+        for node, one in sorted(by_node.items())
+    ]
+    return names(said, len(labels))
+
+
+def _moment(seconds: float) -> str:
+    return f"{datetime.fromtimestamp(min(seconds, LATEST_S)):%Y-%m-%d %H:%M}"

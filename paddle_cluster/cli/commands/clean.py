@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle.py clean [--conf=FILE] [--older_than=TIME] [--dry_run]`: give back what ended jobs hold on nodes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from paddle_cluster.cli import cluster_of
+from paddle_cluster.config import command_arguments
+from paddle_cluster.control import node_jobs
+from paddle_cluster.control.node_jobs import Cleaning
+from paddle_cluster.errors import ExitCode, UsageError
+from paddle_cluster.screen.console import show
+from paddle_cluster.system.installation import PROGRAM
+from paddle_cluster.system.state_dir import places
+from paddle_cluster.text.sizes import counted, size_text
+
+USAGE = f"""\
+{PROGRAM} clean [--older_than=TIME] [--dry_run] [--conf=FILE]
+      [--hosts=HOST,...]
+
+Removes the directories of ended jobs from the nodes. It keeps those of jobs
+that run, of which not everything was collected, or below which checkpoints
+may lie (a relative --checkpoint_dir), and says so. Environments of --bootstrap
+that no job uses go too, and agents that wait for a job (RESIDENT_S). Files that
+are sent once for all jobs stay.
+
+  --older_than=TIME   only of jobs that ended so long ago: 90m, 12h, 7d
+  --dry_run           say what would go; remove nothing
+  --conf=FILE         the nodes are those of this conf.py; --hosts,
+                      --hostfile: these
+
+Exit: 0, 5 when a node could not be asked, 7 when something could not be
+removed.
+"""
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def run(argv: Sequence[str]) -> ExitCode:
+    """Clean nodes; 0 when all that may go is gone."""
+    given = command_arguments.read(
+        "clean", argv, switches=("--dry_run",), values=("--conf", "--hosts", "--hostfile", "--older_than")
+    )
+    if given.job is not None:
+        raise UsageError(f"clean takes no job, got {given.job!r}: it cleans all ended ones")
+    older_s = _seconds(given.values.get("--older_than", "0s"))
+    dry_run = "--dry_run" in given.switches
+    nodes, login, _, _ = cluster_of.nodes_to_ask(places(os.environ), given, os.environ)
+    cleanings = node_jobs.clean(nodes, login, older_s, dry_run)
+    for cleaning in cleanings:
+        _tell(cleaning, dry_run)
+    if any(cleaning.error for cleaning in cleanings):
+        return ExitCode.LOST
+    return ExitCode.NOT_CLEAN if any(cleaning.stayed for cleaning in cleanings) else ExitCode.DONE
+
+
+def _seconds(text: str) -> float:
+    number, unit = text[:-1], text[-1:]
+    if not (number.isdecimal() and number.isascii() and unit in _UNITS and len(number) <= 6):
+        raise UsageError(f"--older_than={text}: a number and one of s, m, h, d is expected, such as 7d")
+    return float(int(number) * _UNITS[unit])
+
+
+def _tell(cleaning: Cleaning, dry_run: bool) -> None:
+    if cleaning.error:
+        show(f"! {cleaning.node.name}: could not be asked: {cleaning.error}")
+        return
+    total = sum(size for size, _ in cleaning.jobs)
+    went = "would go" if dry_run else "gone"
+    ended = counted(len(cleaning.jobs), "job")
+    show(f"{cleaning.node.name}: {ended} {went}, {size_text(total)}")
+    if dry_run:
+        for size, name in cleaning.jobs:
+            show(f"  {name}  {size_text(size)}")
+    if cleaning.environments:
+        total = sum(size for size, _ in cleaning.environments)
+        show(
+            f"  {counted(len(cleaning.environments), 'environment')} of --bootstrap {went}, {size_text(total)}"
+        )
+    for resident in cleaning.residents:
+        show(f"  {resident.describe()}, {went}")
+    for name, why in cleaning.kept:
+        show(f"  {name} stays: {why}")
+    for name in cleaning.stayed:
+        show(f"! {name} could not be removed whole: see what is left in {cleaning.node.root_dir}/{name}")

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle.py dashboard [JOB] [--port=N]`: a page in a browser with all jobs of this user."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from urllib.parse import urlencode
+
+from paddle_cluster.config import command_arguments
+from paddle_cluster.control import known_jobs
+from paddle_cluster.dashboard.job_board import JobBoard
+from paddle_cluster.dashboard.server import DashboardServer
+from paddle_cluster.errors import ExitCode, UsageError
+from paddle_cluster.screen.console import show
+from paddle_cluster.system.installation import PROGRAM
+from paddle_cluster.system.state_dir import places
+
+USAGE = f"""\
+{PROGRAM} dashboard [JOB] [--port=N]
+
+A page in a browser with the jobs of this user on this machine: nodes,
+processes, cost, the merged log, why a job failed; it stops jobs, too. It
+prints the address and serves it until Ctrl+C, which ends no job. With JOB (an
+id or a beginning or end of one) the address is that job's.
+
+  --port=N      listen there, on 127.0.0.1 (any free port)
+
+Who has the address can do what the page can. From another machine:
+ssh -L N:127.0.0.1:N THIS-MACHINE, then open the address there.
+"""
+MOST = 65535
+
+
+def run(argv: Sequence[str]) -> ExitCode:
+    """Serve the page until a signal ends it."""
+    given = command_arguments.read("dashboard", argv, values=("--port",))
+    port = command_arguments.whole_number("dashboard", given, "--port", 0)
+    if port > MOST:
+        raise UsageError(f"dashboard: --port: expected a port up to {MOST}, got {port}")
+    where = places(os.environ)
+    job = known_jobs.find(where, given.job) if given.job is not None else None
+    try:
+        server = DashboardServer(JobBoard(where), port)
+    except OSError as error:
+        raise UsageError(
+            f"dashboard: nothing can listen on 127.0.0.1:{port} ({error.strerror}); leave --port out to take a free one"
+        ) from error
+    try:
+        show(f"{server.address}{'?' + urlencode({'job': job.job_id}) if job else ''}")
+        show(
+            "keep this address private: anyone who has it can see and stop your jobs; "
+            "Ctrl+C closes the page, not the jobs"
+        )
+        server.serve_forever(poll_interval=1.0)
+    finally:
+        server.server_close()
+    return ExitCode.DONE

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle.py doctor`: the preflight of a job alone. Changes nothing anywhere and needs no workspace."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from datetime import datetime
+
+from paddle_cluster.cli import cluster_of
+from paddle_cluster.config import settings
+from paddle_cluster.errors import ExitCode
+from paddle_cluster.nodes import doctor_data, doctor_text, visit
+from paddle_cluster.plan import plan
+from paddle_cluster.screen import console
+from paddle_cluster.screen.console import answer
+from paddle_cluster.system.installation import PROGRAM
+
+USAGE = f"""\
+{PROGRAM} doctor [--conf=FILE] [--hosts=HOST[,HOST]] [--hostfile=FILE]
+      [--port=N] [--nics=NAMES] [--mode=v2|fluid|collective]
+      [--job_workspace=DIR] [--json]
+
+Checks every node of conf.py as a job would before it starts, and changes
+nothing: login and host key, Python and modules, disks, clock, addresses, ways
+between the nodes, ports, limits, GPUs. Exit 0, or 3 with what is wrong.
+
+  --job_workspace=DIR   check this directory of the nodes too
+  --json                everything as data
+
+Every other option of a job that changes what is checked counts as well:
+--allow_mismatch, --accept_new_host_keys, --nproc_per_node, --ports_num, ...
+"""
+
+
+def run(argv: Sequence[str]) -> ExitCode:
+    """Run the command.
+
+    Raises:
+        UsageError: an argument is none of doctor's.
+        ConfError: conf.py is wrong.
+    """
+    as_data = "--json" in argv
+    given = cluster_of.job_arguments("doctor", [one for one in argv if one != "--json"])
+    resolved = settings.resolve(given, os.environ)
+    planned = plan.build(resolved, plan.new_job_id(datetime.now(), os.urandom(plan.ENTROPY_BYTES)))
+    begun = time.monotonic()
+    examined = visit.examine(planned, lambda phase: None)
+    took_s = time.monotonic() - begun
+    if as_data:
+        answer(doctor_data.document(examined, took_s))
+    else:
+        answer("\n".join(doctor_text.lines(examined, took_s, console.columns())))
+    return ExitCode.PREFLIGHT if examined.verdict.problems else ExitCode.DONE

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle.py help`: the pages of the manual; `help WORD`: a page, or what they say of a word."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+
+from paddle_cluster.cli.commands import COMMANDS, usage
+from paddle_cluster.cli.manual import Page, pages, row_names, rows
+from paddle_cluster.cli.plain_markdown import inline, plain, row_lines
+from paddle_cluster.config.spelling import nearest
+from paddle_cluster.errors import ExitCode, UsageError
+from paddle_cluster.screen.console import answer
+from paddle_cluster.system.installation import PROGRAM
+
+USAGE = f"""\
+{PROGRAM} help [WORD]
+
+The pages of the manual; with WORD that page, or what the pages say of a
+command, an option, a name of conf.py or a variable: help configuration,
+help --env, help HOSTS.
+"""
+WIDEST = 100  # longer lines are hard to read
+
+
+def run(argv: Sequence[str]) -> ExitCode:
+    """Shows a page, or the list of pages.
+
+    Args:
+        argv: nothing, or one word: a topic, an option with or without its dashes, a name.
+
+    Raises:
+        UsageError: no page has the word.
+    """
+    if len(argv) > 1:
+        raise UsageError(f"help takes one word, got {len(argv)}: {PROGRAM} help {argv[0]}")
+    width = min(shutil.get_terminal_size((80, 24)).columns, WIDEST)
+    found = pages()
+    answer(_about(argv[0], found, width) if argv else _contents(found))
+    return ExitCode.DONE
+
+
+def _contents(found: Sequence[Page]) -> str:
+    wide = max(len(page.topic) for page in found)
+    lines = [f"Pages, with {PROGRAM} help TOPIC:", ""]
+    lines += [f"  {page.topic:{wide}}  {inline(page.title)}" for page in found]
+    lines += ["", f"Commands, with {PROGRAM} COMMAND:", ""]
+    lines += [f"  {name:{wide}}  {what}" for name, what in COMMANDS.items()]
+    lines += [
+        "",
+        f"{PROGRAM} help WORD tells of one option, name of conf.py or variable: help env, help HOSTS",
+    ]
+    return "\n".join(lines)
+
+
+def _about(word: str, found: Sequence[Page], width: int) -> str:
+    for page in found:
+        if page.topic == word:
+            return plain(page.text, width)
+    if word in COMMANDS:
+        return usage(word)
+    name = word.lstrip("-").partition("=")[0]
+    told = [row for page in found for row in rows(page, name)]
+    if not told:
+        known = {page.topic for page in found}.union(*(row_names(page) for page in found))
+        near = nearest(name, sorted(known))
+        hint = f"did you mean {near}?" if near else f"{PROGRAM} help lists the pages"
+        raise UsageError(f"no page tells of {word!r}; {hint}")
+    lines = []
+    for row in told:
+        header, cells = [inline(cell) for cell in row.header], [inline(cell) for cell in row.cells]
+        lines += [*row_lines(header, cells, width), f"    (more: {PROGRAM} help {row.topic})", ""]
+    return "\n".join(lines)

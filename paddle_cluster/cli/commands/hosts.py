@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle.py hosts`: what conf.py and the options say of the nodes, and where. Connects to nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from paddle_cluster.cli import cluster_of
+from paddle_cluster.config import settings
+from paddle_cluster.config.options import EngineKind
+from paddle_cluster.config.settings import Settings
+from paddle_cluster.errors import ConnectError, ExitCode
+from paddle_cluster.plan import plan, plan_text
+from paddle_cluster.plan.plan import Plan
+from paddle_cluster.screen import console
+from paddle_cluster.screen.console import answer
+from paddle_cluster.ssh import client
+from paddle_cluster.system.installation import PROGRAM
+from paddle_cluster.text.sizes import counted, spans
+from paddle_cluster.text.wrapping import fitted_table, wrapped
+
+USAGE = f"""\
+{PROGRAM} hosts [--conf=FILE] [--hosts=HOST[,HOST]] [--hostfile=FILE]
+      [--include=HOST[,HOST]] [--exclude=HOST[,HOST]] [--nnodes=N]
+      [--engine=ENGINE] [--mode=v2|fluid|collective] [--nproc_per_node=N]
+      [--json]
+
+Prints the nodes that a job with these options would use: number, login, roles,
+Python and directory of each, and where each value comes from (conf.py, your SSH
+configuration, an option). Connects to nothing.
+
+  --json   print JSON
+"""
+HEADERS = (
+    "node",
+    "host",
+    "login",
+    "roles",
+    "python",
+    "root_dir",
+    "key",
+    "variables",
+    "named in",
+    "settings in",
+)
+
+
+@dataclass(frozen=True)
+class NodeFacts:
+    """What is known of a node before any connection.
+
+    Attributes:
+        login: user@address:port as the SSH configuration resolves it; empty where nobody logs in.
+        via: jump hosts and ProxyCommand on the way, in order.
+        key: its own private key, or empty.
+        variables: names of its own.
+        named_in: the line or option that names the host.
+        settings_in: the line of HOST_SETTINGS, or empty.
+        error: why it cannot be logged in to, or empty.
+    """
+
+    node_id: int
+    host: str
+    login: str
+    via: tuple[str, ...]
+    roles: tuple[str, ...]
+    python: str
+    root_dir: str
+    key: str
+    variables: tuple[str, ...]
+    named_in: str
+    settings_in: str
+    error: str = ""
+
+
+def run(argv: Sequence[str]) -> ExitCode:
+    """Run the command.
+
+    Raises:
+        UsageError: an argument is none of its own.
+        ConfError: conf.py is wrong.
+    """
+    given = cluster_of.job_arguments("hosts", [one for one in argv if one != "--json"])
+    resolved = settings.resolve(given, os.environ)
+    planned = plan.build(resolved, "JOB")
+    facts = _with_logins(resolved, list(_facts(planned)))
+    names = resolved.sources.names
+    if "--json" in argv:
+        found = {
+            "hosts_of": resolved.sources.hosts,
+            "conf": None if resolved.conf is None else str(resolved.conf),
+            "remarks": resolved.sources.remarks,
+            "python_of": names["PYTHON"],
+            "root_dir_of": names["ROOT_DIR"],
+            "nodes": [asdict(one) for one in facts],
+        }
+        answer(json.dumps(found, indent=2))
+    else:
+        answer("\n".join(_lines(planned, facts, console.columns())))
+    return ExitCode.PREFLIGHT if any(one.error for one in facts) else ExitCode.DONE
+
+
+def _facts(planned: Plan) -> Iterator[NodeFacts]:
+    cluster, sources = planned.settings.cluster, planned.settings.sources
+    for node_id, host in enumerate(cluster.hosts):
+        trainers = [rank for rank, at in enumerate(planned.trainer_nodes) if at == node_id]
+        pservers = [rank for rank, at in enumerate(planned.pserver_nodes) if at == node_id]
+        roles = [f"pserver {rank}" for rank in pservers]
+        roles += [f"trainer{'s' if len(trainers) > 1 else ''} {spans(trainers)}"] if trainers else []
+        node = planned.node(node_id) if roles else None
+        own = cluster.own.get(node_id)
+        yield NodeFacts(
+            node_id,
+            host.text,
+            node.local_address or "" if node else "",
+            (),
+            tuple(roles),
+            node.python if node else "",
+            node.root_dir if node else "",
+            str(own.key) if own and own.key else "",
+            tuple(name for name, _ in own.env) if own else (),
+            sources.lines[node_id],
+            own.where if own else "",
+        )
+
+
+def _with_logins(resolved: Settings, facts: list[NodeFacts]) -> list[NodeFacts]:
+    """With the way to each node as the SSH configuration has it, where SSH is the way."""
+    cluster = resolved.cluster
+    if cluster.engine is not EngineKind.SSH or cluster.hosts[0].is_local:
+        return facts
+    logins, found = client.logins(resolved.ssh), []
+    for one in facts:
+        try:
+            *via, login = logins.way(cluster.hosts[one.node_id])
+        except ConnectError as error:
+            found.append(replace(one, error=f"{error.reason} {error.hint}".strip()))
+            continue
+        found.append(replace(one, login=login, via=tuple(via)))
+    return found
+
+
+def _lines(planned: Plan, facts: Sequence[NodeFacts], width: int) -> Iterator[str]:
+    yield from wrapped(plan_text.told_hosts(planned).partition("\n")[0], width)
+    for remark in planned.settings.sources.remarks:
+        yield from wrapped(remark, width)
+    rows: list[tuple[str, ...]] = [
+        (
+            str(one.node_id),
+            one.host,
+            one.login + "".join(f" via {hop}" for hop in one.via),
+            ", ".join(one.roles) or "none",
+            one.python,
+            one.root_dir,
+            one.key,
+            " ".join(one.variables),
+            one.named_in,
+            one.settings_in,
+        )
+        for one in facts
+    ]
+    # a cell that is empty would count as alike to the others
+    marked = {at for at in (6, 7, 9) if any(row[at] for row in rows)}
+    rows = [tuple(cell or ("-" if at in marked else "") for at, cell in enumerate(row)) for row in rows]
+    drawn, below = fitted_table(HEADERS, rows, {at for at, one in enumerate(facts) if one.error}, width)
+    yield from drawn
+    yield from below
+    names = planned.settings.sources.names
+    usual = [f"PYTHON: {names['PYTHON']}", f"ROOT_DIR: {names['ROOT_DIR']}"]
+    yield from wrapped(f"where HOST_SETTINGS says nothing: {', '.join(usual)}", width)
+    for one in facts:
+        if one.error:
+            yield from wrapped(f"PROBLEM: {one.host}: {one.error}", width)
+    roles = [counted(len(planned.pserver_nodes), "pserver")] * bool(planned.pserver_nodes)
+    yield f"{' and '.join([*roles, counted(len(planned.trainer_nodes), 'trainer')])}; nothing was connected to"

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle.py logs [JOB] [options]`: the merged log of a job, job.log, or what of it was asked for."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import sys
+import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from paddle_cluster.config import command_arguments
+from paddle_cluster.config.command_arguments import Given
+from paddle_cluster.control import known_jobs, log_lines
+from paddle_cluster.control.known_jobs import KnownJob
+from paddle_cluster.control.log_lines import Wanted
+from paddle_cluster.control.tail import Followed
+from paddle_cluster.errors import ExitCode, UsageError
+from paddle_cluster.nodes.findings import names
+from paddle_cluster.screen.console import answer, show
+from paddle_cluster.system.installation import PROGRAM
+from paddle_cluster.system.state_dir import places
+from paddle_cluster.text.wrapping import visible
+
+USAGE = f"""\
+{PROGRAM} logs [JOB] [-f] [--proc=NAME] [--node=N] [--since=WHEN]
+               [--grep=REGEX] [--lines=N]
+
+The last lines of log/job.log: what all processes of a job and its launcher
+said, by time. JOB is an id or a beginning or end of one; without it the newest
+job that runs, or the newest of all.
+
+  -f, --follow    then what comes, until the job ends
+  --proc=NAME     what one process or role said: trainer-2, pserver, launcher
+  --node=N        what the processes of a node said: its id, name or host
+  --since=WHEN    not what is older: 90s, 10m, 2h, 1d; 13:05 today;
+                  2026-05-04T13:05:59
+  --grep=REGEX    lines that match a regular expression of Python
+  --lines=N       the last N that are left (100; with --since all)
+
+log/node_N/ beside job.log has what each process wrote, byte for byte.
+"""
+LINES = 100
+POLL_S = 0.25
+LOOK_S = 1.0
+
+_AGO = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|min|h|d)")
+_UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def run(argv: Sequence[str]) -> ExitCode:
+    """Show the log of a job, with -f until it ends."""
+    given = command_arguments.read(
+        "logs",
+        argv,
+        switches=("-f", "--follow"),
+        values=("--proc", "--node", "--since", "--grep", "--lines"),
+    )
+    lines = command_arguments.whole_number("logs", given, "--lines", LINES)
+    where = places(os.environ)
+    job = known_jobs.find(where, given.job) if given.job is not None else known_jobs.newest(where)
+    if not job.record.collected:
+        raise UsageError(f"{job.job_id}: it is not known here where its logs are collected")
+    wanted = _wanted(job, given)
+    only_since = "--since" in given.values and "--lines" not in given.values
+    return _show(job, wanted, None if only_since else lines, follow=bool(given.switches))
+
+
+def _show(job: KnownJob, wanted: Wanted, lines: int | None, follow: bool) -> ExitCode:
+    log = log_lines.path_of(job)
+    if not follow and not log.is_file():
+        show(f"{job.job_id}: there is no {log} yet", sys.stderr)
+        return ExitCode.DONE
+    followed = Followed(log)
+    found = list(itertools.islice(wanted.backwards(followed), lines))
+    _write(found[::-1])
+    if not (found or follow):
+        show(f"{job.job_id}: no line of {log} is of this job and as asked for", sys.stderr)
+    looked_at = time.monotonic()
+    over = not follow
+    while not over:
+        came = followed.read()
+        _write([line for line in came if wanted.has(line)])
+        if came:
+            continue
+        if time.monotonic() - looked_at >= LOOK_S:
+            looked_at = time.monotonic()
+            job = known_jobs.read(job.directory) or job
+            over = job.ended or job.running is False
+        else:
+            time.sleep(POLL_S)  # files tell nobody that they grew
+    if follow:
+        while came := followed.read():
+            _write([line for line in came if wanted.has(line)])
+        _write([line for line in followed.finish() if wanted.has(line)])
+    return ExitCode.DONE
+
+
+def _write(lines: list[str]) -> None:
+    if lines:
+        answer("\n".join(map(visible, lines)))
+
+
+def _wanted(job: KnownJob, given: Given) -> Wanted:
+    process, node, pattern = (given.values.get(name, "") for name in ("--proc", "--node", "--grep"))
+    entry = job.record.node(node) if node else None
+    if node and entry is None:
+        known = names([f"{n.node_id} ({n.name})" for n in job.record.nodes], 0)
+        raise UsageError(f"logs: --node: {node!r} is no node of {job.job_id}: {known}")
+    if process and not log_lines.PROCESS.fullmatch(process):
+        raise UsageError(
+            f"logs: --proc: expected a process such as trainer-2 or pserver-0, a role or launcher, got {process!r}"
+        )
+    processes = {str(one.get("name")) for one in job.status.get("processes") or ()}
+    if "-" in process and processes and process not in processes:
+        raise UsageError(
+            f"logs: --proc: {process!r} is no process of {job.job_id}; `{PROGRAM} status` lists them"
+        )
+    try:
+        compiled = re.compile(pattern) if pattern else None
+    except re.error as error:
+        raise UsageError(f"logs: --grep: {pattern!r} is no regular expression: {error}") from error
+    begun, ended = log_lines.span(job)
+    return Wanted(
+        max(begun, _since(given.values["--since"])) if "--since" in given.values else begun,
+        ended,
+        process,
+        visible(entry.name) if entry else "",
+        compiled,
+    )
+
+
+def _since(text: str) -> datetime:
+    now = datetime.now().astimezone()
+    ago = _AGO.fullmatch(text)
+    try:
+        if ago is not None:
+            return now - timedelta(seconds=float(ago[1]) * _UNITS[ago[2]])
+        if "-" in text:
+            return datetime.fromisoformat(text).astimezone()
+        return datetime.fromisoformat(f"{now:%Y-%m-%d}T{text}").astimezone()
+    except (ValueError, OverflowError):
+        raise UsageError(
+            f"logs: --since: expected 90s, 10m, 2h, 1d, 13:05 or 2026-05-04T13:05:59, got {text!r}"
+        ) from None

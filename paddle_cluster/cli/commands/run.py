@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle.py run`, or no command: run a job. Options alone, --dry_run and mistakes need no network and no package."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import shlex
+import textwrap
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from paddle_cluster.cli.commands import COMMANDS
+from paddle_cluster.config import arguments, settings, workspace
+from paddle_cluster.config.options import OPTIONS, EngineKind
+from paddle_cluster.engines import kubernetes_objects, slurm_allocation, slurm_batch
+from paddle_cluster.errors import ExitCode
+from paddle_cluster.plan import plan, plan_text
+from paddle_cluster.screen.console import Console, answer
+from paddle_cluster.system import signals
+from paddle_cluster.system.installation import COMMAND, IS_CHECKOUT, PROGRAM
+from paddle_cluster.system.installation import argv as own_argv
+
+VERSION = "0.1.0"
+
+_CONF = "default: conf.py beside paddle.py" if IS_CHECKOUT else "default: DIR/../conf.py, else ./conf.py"
+_HELP = f"""\
+Runs a script on all nodes of conf.py.
+  -p, --job_dispatch_package=DIR  send DIR to every node and run it there
+  -j, --job_workspace=DIR         run DIR, which is on the nodes already
+  --dry_run             show every process of the job; connect to nothing
+  --conf=FILE           the cluster ({_CONF})
+  --hosts=HOST[,HOST]   hosts to use: user@a,b:2222, or --hostfile=FILE
+  --engine=ENGINE       ssh (default), openmpi; slurm, kubernetes: --nnodes=N
+  --entry=FILE          what runs: train.py (default), ./run.sh, -mpkg.module
+  --mode=MODE           v2 (default), fluid; collective: any script
+  --nproc_per_node=N    trainers per node (default: 1)
+  --env=NAME[=VALUE]    a variable for every process; --env_file=FILE: many
+  --max_restarts=N      restart a failed process up to N times
+  --detach              run in the background; attach shows it again
+  -h, --help            this text; --version: the version
+
+All other arguments reach the trainers unchanged; everything after -- is passed
+through. Flags of paddle.init are also set as PADDLE_INIT_<NAME>.
+
+More: {PROGRAM} help command-line (every option, exit codes),
+help configuration (conf.py), help any-script (PyTorch, ...), help: all pages.
+"""
+
+
+HELP = f"""\
+usage: {COMMAND} (-p DIR | -j DIR) [options] [--flag=value ...] [-- ...]
+{textwrap.fill("commands: " + ", ".join(COMMANDS), 80, subsequent_indent="          ")}
+
+{_HELP}"""
+_REST = ", ".join(
+    f"--{one.name}" + (f"={one.metavar}" if one.metavar else "")
+    for one in OPTIONS
+    if f"--{one.name}" not in _HELP
+)
+USAGE = f"""\
+{PROGRAM} run (-p DIR | -j DIR) [options] [--flag=value ...] [-- ...]
+
+{_HELP}
+{textwrap.fill(f"Besides: {_REST}.", 80, break_on_hyphens=False)}
+"""
+
+_ARG_START, _ARG_END = 45, 46  # fields of /proc/self/stat, counted from the one after the command
+
+
+def run(argv: Sequence[str]) -> ExitCode:
+    """Runs a job, or shows what it would be.
+
+    Raises:
+        LauncherError: the job cannot be, or did not end well.
+    """
+    hide_values()
+    given = arguments.parse(argv)
+    if given.help or given.version:
+        answer(HELP if given.help else f"{PROGRAM} {VERSION}")
+        return ExitCode.DONE
+    resolved = settings.resolve(given, os.environ)
+    workspace.check_workspace(resolved)
+    if resolved.dry_run:
+        job_id = plan.new_job_id(datetime.now(), os.urandom(plan.ENTROPY_BYTES))
+        planned = plan.build(resolved, job_id)
+        text = plan_text.describe(planned, _files(planned))
+        if resolved.cluster.engine is EngineKind.KUBERNETES:  # all of it is YAML then
+            text = textwrap.indent(text, "# ", lambda line: True) + kubernetes_objects.shown(planned)
+        if resolved.engines.waits_for_nodes:
+            text += f"\nSlurm is asked for the nodes: {shlex.join(slurm_allocation.salloc(resolved))}\n"
+        answer(text)
+        return ExitCode.DONE
+    if resolved.detach and resolved.engines.waits_for_nodes:
+        answer(slurm_batch.submit(slurm_batch.batch(own_argv(), argv, resolved)))
+        return ExitCode.DONE
+    return _run_job(given, resolved)
+
+
+def _files(planned: plan.Plan) -> list[str]:
+    if planned.settings.job.package is None:
+        return []
+    try:
+        from paddle_cluster.files import payload  # with the library that reads .paddleignore
+    except ModuleNotFoundError:  # all else needs none
+        return []
+    return payload.listed(planned)
+
+
+def _run_job(given: arguments.Arguments, resolved: settings.Settings) -> ExitCode:
+    from paddle_cluster.job import beginning  # half of all imports, which --help and --dry_run do without
+
+    if resolved.detach:
+        from paddle_cluster.cli import detach
+
+        return detach.run(lambda console, first: beginning.run(resolved, console, first), resolved.state)
+    console = Console(as_json=resolved.json)
+    try:
+        with contextlib.ExitStack() as nodes:
+            if resolved.engines.waits_for_nodes:
+                asked = slurm_allocation.salloc(resolved)
+                timeout_s = resolved.engines.slurm_queue_timeout_s
+                found = nodes.enter_context(slurm_allocation.allocated(asked, timeout_s, console.note))
+                os.environ.update(found)  # srun looks there
+                resolved = settings.resolve(given, os.environ)
+            return beginning.run(resolved, console)
+    finally:
+        with signals.ignored():
+            console.close()
+
+
+def hide_values(options: tuple[str, ...] = ("--env",)) -> None:
+    """Overwrites VALUE in `--env=NAME=VALUE` and `--env NAME=VALUE` with stars, as others see it (`ps`, /proc).
+
+    Linux alone lets a process write there; anywhere else the line stays as it is.
+    """
+    try:
+        fields = (
+            Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        )
+        start, end = int(fields[_ARG_START]), int(fields[_ARG_END])
+        if not 0 < start < end or Path("/proc/self/cmdline").read_bytes() != ctypes.string_at(
+            start, end - start
+        ):
+            return
+    except (OSError, ValueError, IndexError):
+        return
+    for at, size in spans(ctypes.string_at(start, end - start), tuple(name.encode() for name in options)):
+        ctypes.memset(start + at, ord("*"), size)
+
+
+def spans(line: bytes, options: tuple[bytes, ...]) -> list[tuple[int, int]]:
+    """(offset, length) of every value in a command line whose words end with NUL."""
+    found = []
+    at, is_value = 0, False
+    for word in line.split(b"\0"):
+        option, equals, rest = word.partition(b"=")
+        pair_at = 0 if is_value else len(option) + len(equals)
+        pair = word if is_value else rest if option in options and equals else b""
+        name, has_value, value = pair.partition(b"=")
+        if has_value and value:
+            found.append((at + pair_at + len(name) + 1, len(value)))
+        is_value = not is_value and word in options
+        at += len(word) + 1
+        if word == b"--" and not is_value:
+            break
+    return found

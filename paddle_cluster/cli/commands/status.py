@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle.py status [JOB] [options]`: the jobs of this user, or one of them in detail."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from paddle_cluster.cli import cluster_of
+from paddle_cluster.config import command_arguments
+from paddle_cluster.config.command_arguments import Given
+from paddle_cluster.control import known_jobs, node_jobs, status_text
+from paddle_cluster.control.known_jobs import KnownJob
+from paddle_cluster.errors import ExitCode, UsageError
+from paddle_cluster.screen.console import answer, show
+from paddle_cluster.system.installation import PROGRAM
+from paddle_cluster.system.state_dir import StatePlaces, places
+
+USAGE = f"""\
+{PROGRAM} status [JOB] [--all] [--json]
+{PROGRAM} status --nodes [JOB] [--conf=FILE] [--hosts=HOST[,HOST]] [--json]
+
+The jobs of this user on this machine, the newest first; with JOB (an id or a
+beginning or end of one) its nodes, processes and failures.
+
+  --all         every node and process of a large job
+  --json        everything as data
+  --nodes       ask the nodes of conf.py, or those of JOB, which jobs they know,
+                and which resident agents wait there (RESIDENT_S)
+  --conf=FILE   the nodes are those of this conf.py; --hosts,
+                --hostfile: these
+
+Exit: 0, or 5 when a node could not be asked.
+"""
+SHOWN = 30
+
+
+def run(argv: Sequence[str]) -> ExitCode:
+    """Show jobs; 0 when all that was asked could be seen, 5 when a node did not answer."""
+    given = command_arguments.read(
+        "status", argv, switches=("--all", "--json", "--nodes"), values=("--conf", "--hosts", "--hostfile")
+    )
+    where = places(os.environ)
+    if "--nodes" in given.switches:
+        return _ask_nodes(where, given)
+    if given.job is not None:
+        job = known_jobs.find(where, given.job)
+        if "--json" in given.switches:
+            answer(json.dumps(status_text.as_json(job), indent=1))
+        else:
+            answer("\n".join(status_text.detail(job, time.time(), everything="--all" in given.switches)))
+        return ExitCode.DONE
+    jobs = known_jobs.all_jobs(where)
+    if "--json" in given.switches:
+        answer(json.dumps([status_text.as_json(job) for job in jobs], indent=1))
+    else:
+        _show_all(jobs, where)
+    return ExitCode.DONE
+
+
+def _show_all(jobs: list[KnownJob], where: StatePlaces) -> None:
+    if not jobs:
+        answer(f"no job is known in {where.jobs}; `{PROGRAM} status --nodes` asks the nodes of conf.py")
+        _tell_unreadable(where)
+        return
+    lines = status_text.job_table(jobs[:SHOWN], time.time())
+    if len(jobs) > SHOWN:
+        lines.append(f"  and {len(jobs) - SHOWN} older ones")
+    answer("\n".join(lines))
+    _tell_unreadable(where)
+
+
+def _tell_unreadable(where: StatePlaces) -> None:
+    """Report skipped jobs on standard error, so that programs can read the answer."""
+    for problem in known_jobs.unreadable(where)[:SHOWN]:
+        show(f"{PROGRAM}: {problem}", sys.stderr)
+
+
+def _ask_nodes(where: StatePlaces, given: Given) -> ExitCode:
+    nodes, login, conf, job_id = cluster_of.nodes_to_ask(where, given, os.environ)
+    known = node_jobs.ask(nodes, login)
+    jobs, residents, failed = known
+    if job_id is not None:
+        jobs = [job for job in jobs if job.job_id.startswith(job_id) or job.job_id.endswith(job_id)]
+        if not jobs and not failed:
+            raise UsageError(f"no node knows a job {job_id!r}")
+    node_jobs.rebuild(where, jobs, login, conf)
+    if "--json" in given.switches:
+        told: dict[str, Any] = {
+            "jobs": [asdict(job) for job in jobs],
+            "residents": [asdict(resident) for resident in residents],
+            "failed": {one.node.name: one.error for one in failed},
+        }
+        answer(json.dumps(told, indent=1))
+    else:
+        answer("\n".join(status_text.on_nodes(known._replace(jobs=jobs), time.time())))
+    return ExitCode.LOST if failed else ExitCode.DONE

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle.py stop [JOB] [--force] [--nodes] [--conf=FILE]`: end a job, through its launcher or on its nodes."""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from paddle_cluster.cli import cluster_of
+from paddle_cluster.config import command_arguments
+from paddle_cluster.config.command_arguments import Given
+from paddle_cluster.config.settings import SshSettings
+from paddle_cluster.control import attached, known_jobs, node_jobs, status_text
+from paddle_cluster.control.control_client import ControlClient, ControlLost, Gone, connect, end_of
+from paddle_cluster.control.control_protocol import Frame
+from paddle_cluster.control.job_record import NodeEntry
+from paddle_cluster.control.known_jobs import KnownJob
+from paddle_cluster.errors import ExitCode, UsageError
+from paddle_cluster.screen.console import show
+from paddle_cluster.system.installation import PROGRAM
+from paddle_cluster.system.state_dir import StatePlaces, is_job_id, places
+from paddle_cluster.text.wrapping import visible
+
+USAGE = f"""\
+{PROGRAM} stop [JOB] [--force]
+{PROGRAM} stop --nodes JOB [--conf=FILE] [--hosts=HOST[,HOST]]
+
+Asks a job to stop, wherever it was started, and waits for its end. JOB is an id
+or a beginning or end of one; it may be left out where one job runs.
+
+  --force       kill at once, as the second Ctrl+C does
+  --nodes       end it on its nodes, without its launcher
+  --conf=FILE   the nodes are those of this conf.py; --hosts,
+                --hostfile: these
+
+Exit: 0 when all its processes have exited, 7 when some have not or a node could
+not be asked, 5 when its launcher does not answer.
+"""
+SILENT_S = 30.0  # the launcher says something every few seconds
+TURN_S = 0.5
+
+
+def run(argv: Sequence[str]) -> ExitCode:
+    """End a job and wait for it; return 0 when all its processes have exited, 7 when some have not."""
+    given = command_arguments.read(
+        "stop", argv, switches=("--force", "--nodes"), values=("--conf", "--hosts", "--hostfile")
+    )
+    where = places(os.environ)
+    if "--nodes" in given.switches:
+        return _stop_on_nodes(where, given)
+    try:
+        job = known_jobs.find(where, given.job) if given.job is not None else _only_running(where)
+    except UsageError as error:
+        if given.job is None or "--conf" not in given.values:
+            raise
+        show(f"{PROGRAM}: {error}; asking the nodes of {given.values['--conf']}", sys.stderr)
+        return _stop_on_nodes(where, given)
+    if job.ended:
+        return _tell_over(job)
+    try:
+        return _stop_by_launcher(job, "--force" in given.switches)
+    except ControlLost as lost:
+        job = known_jobs.read(job.directory) or job  # it may have ended while we looked for it
+        if job.ended:
+            return _tell_over(job)
+        if job.running is not False:
+            raise ControlLost(
+                f"{job.job_id}: {lost}\nto end it on its nodes: {PROGRAM} stop --nodes {job.job_id}"
+            ) from lost
+        show(f"{job.job_id}: its launcher has exited; asking its nodes to end the job")
+        return _end_there(job.job_id, job.record.nodes, job.record.login)
+
+
+def _tell_over(job: KnownJob) -> ExitCode:
+    show(f"{job.job_id} has already ended: {job.describe()}")
+    return ExitCode.DONE
+
+
+def _only_running(where: StatePlaces) -> KnownJob:
+    """The one job that runs: which of several is meant is not guessed."""
+    running = [job for job in known_jobs.all_jobs(where) if job.running and not job.ended]
+    if not running:
+        raise UsageError(
+            f"no job of yours runs on this machine; `{PROGRAM} status` lists those that are known"
+        )
+    if len(running) > 1:
+        raise UsageError(f"{len(running)} jobs run, name one: {', '.join(job.job_id for job in running)}")
+    return running[0]
+
+
+def _stop_by_launcher(job: KnownJob, force: bool) -> ExitCode:
+    if not job.record.socket:
+        raise ControlLost(f"{job.job_id} could not create its control socket")
+    events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    client, _ = connect(Path(job.record.socket), events)
+    try:
+        client.send("attach", lines=0)
+        client.send("stop", signal="SIGTERM", force=force, by=attached.me("stop"))
+        show(f"asked {job.job_id} to stop; waiting for its end (Ctrl+C stops waiting, not the job)")
+        return _wait(job, client, events)
+    finally:
+        client.close()
+
+
+def _wait(job: KnownJob, client: ControlClient, events: queue.SimpleQueue[Any]) -> ExitCode:
+    heard_at = time.monotonic()
+    while True:
+        try:
+            event = events.get(timeout=TURN_S)
+        except queue.Empty:
+            if time.monotonic() - heard_at >= SILENT_S:
+                raise ControlLost(f"its launcher has said nothing for {SILENT_S:.0f} s") from None
+            continue
+        heard_at = time.monotonic()
+        if isinstance(event, Gone):
+            again = known_jobs.read(job.directory)
+            if again is not None and again.ended:
+                left = tuple(map(str, again.status.get("left") or ()))
+                return _tell_end(job.job_id, again.exit_code or 0, left)
+            raise ControlLost(f"its launcher has exited: {event.reason}")
+        if isinstance(event, Frame) and event.kind == "end":
+            code, left, _ = end_of(event)
+            return _tell_end(job.job_id, code, left)
+        if isinstance(event, Frame) and event.kind == "shown" and event.fields.get("event") == "PhaseEntered":
+            show(f"== {visible(str(event.fields.get('name')))}")
+
+
+def _tell_end(job_id: str, code: int, left: tuple[str, ...]) -> ExitCode:
+    for line in status_text.shortened(left, job_id):
+        show(line)
+    show(f"{job_id} ended (exit {code})" + ("" if left else "; nothing is left of it"))
+    return ExitCode.NOT_CLEAN if left or code == ExitCode.NOT_CLEAN else ExitCode.DONE
+
+
+def _stop_on_nodes(where: StatePlaces, given: Given) -> ExitCode:
+    if given.job is None:
+        raise UsageError(f"stop --nodes needs a job; `{PROGRAM} status --nodes` lists those of the nodes")
+    nodes, login, conf, word = cluster_of.nodes_to_ask(where, given, os.environ)
+    assert word is not None
+    jobs, _, failed = node_jobs.ask(nodes, login)
+    found = {job.job_id for job in jobs if job.job_id.startswith(word) or job.job_id.endswith(word)}
+    if len(found) > 1:
+        raise UsageError(f"{word!r} is several jobs: {', '.join(sorted(found))}; give more of the id")
+    if found:
+        word = found.pop()
+        node_jobs.rebuild(where, [job for job in jobs if job.job_id == word], login, conf)
+    elif not failed or not is_job_id(word):
+        raise UsageError(f"no node knows a job {word!r}")
+    return _end_there(word, nodes, login)
+
+
+def _end_there(job_id: str, nodes: Sequence[NodeEntry], login: SshSettings) -> ExitCode:
+    endings = node_jobs.end(job_id, nodes, login)
+    for ending in endings:
+        if ending.error:
+            show(f"! {ending.node.name}: could not be asked: {ending.error}")
+            continue
+        told = "; ".join(ending.told)
+        show(f"  {ending.node.name}: {told or 'no process of the job was found'}")
+        for pid, command in ending.left:
+            show(f"! NOT CLEANED on {ending.node.name}: pid {pid} {command}")
+        if ending.unsure:
+            show(f"! {ending.node.name}: {ending.unsure}")
+    clean = all(ending.clean for ending in endings)
+    sure = clean and not any(ending.unsure for ending in endings)
+    show(f"{job_id}: " + ("nothing is left of it on its nodes" if sure else "see the lines with !"))
+    return ExitCode.DONE if clean else ExitCode.NOT_CLEAN

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What may stand at the end of a command line: the words that a shell offers when Tab is pressed.
+
+Pure but for looking at files, topics and known jobs; what cannot be read is not offered.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from paddle_cluster.cli import manual
+from paddle_cluster.cli.commands import COMMANDS, JOB
+from paddle_cluster.config.flags import INIT_FLAGS, LAUNCHER_FLAGS
+from paddle_cluster.config.options import OPTIONS, Mode, Option
+from paddle_cluster.control import known_jobs
+from paddle_cluster.errors import LauncherError
+from paddle_cluster.system import state_dir
+
+SHELLS = ("bash", "zsh")
+LISTED = 200  # files of a directory
+
+
+class OfferKind(StrEnum):
+    """Who finds the words: this module, or the shell."""
+
+    WORDS = "words"
+    FILES = "files"
+    DIRS = "dirs"
+
+
+class Offer(NamedTuple):
+    """What is offered for the last word; words are whole, with a `--option=` that the word begins with."""
+
+    kind: OfferKind
+    words: tuple[str, ...] = ()
+
+
+# What follows a command; a job's id besides, where the command takes one.
+_CONF, _HOSTS, _NODES = "--conf=", ("--hosts=", "--hostfile="), "--nodes"
+_COMMAND_WORDS: Mapping[str, tuple[str, ...]] = {
+    "init": (),
+    "status": ("--all", "--json", _NODES, _CONF, *_HOSTS),
+    "attach": ("--lines=", "--json"),
+    "logs": ("--follow", "--proc=", "--node=", "--since=", "--grep=", "--lines="),
+    "stop": ("--force", _NODES, _CONF, *_HOSTS),
+    "clean": (_CONF, *_HOSTS, "--older_than=", "--dry_run"),
+    "checkpoints": ("-p", "--checkpoint_dir=", _CONF, _HOSTS[0], "--json"),
+    "dashboard": ("--port=",),
+    "hosts": (
+        _CONF,
+        *_HOSTS,
+        "--include=",
+        "--exclude=",
+        "--nnodes=",
+        "--engine=",
+        "--mode=",
+        "--nproc_per_node=",
+        "--json",
+    ),
+    "doctor": (_CONF, *_HOSTS, "--mode=", "--port=", "--nics=", "--job_workspace=", "--json"),
+    "completion": SHELLS,
+    "help": (),
+}
+_OF_A_JOB = ("status", "attach", "logs", "stop", "checkpoints", "dashboard")
+_RUNNING_ONLY = ("attach", "stop")
+
+
+class Line(NamedTuple):
+    """A command line as far as it is written.
+
+    Attributes:
+        before: whole words.
+        last: the word that is being written, perhaps empty.
+    """
+
+    before: tuple[str, ...]
+    last: str
+    environ: Mapping[str, str]
+
+
+def offers(words: Sequence[str], environ: Mapping[str, str]) -> Offer:
+    """What may stand for the last of these words.
+
+    Args:
+        words: what follows `paddle.py`; the last one is being written.
+    """
+    line = Line(tuple(words[:-1]), words[-1] if words else "", environ)
+    command = line.before[0] if line.before else ""
+    if command == JOB:
+        line, command = line._replace(before=line.before[1:]), ""
+    if "--" in line.before:
+        return Offer(OfferKind.FILES)
+    if command in COMMANDS:
+        return _after_command(command, line)
+    option, prefix = _open_option(line, {f"--{one.name}": one for one in OPTIONS})
+    if option is not None:
+        return _matching(_VALUES.get(option.name, _nothing)(line), prefix, line.last)
+    if line.last.startswith("-"):
+        return _matching(Offer(OfferKind.WORDS, tuple(_options(line))), "", line.last)
+    return (
+        _matching(Offer(OfferKind.WORDS, tuple(COMMANDS)), "", line.last)
+        if not words[:-1]
+        else Offer(OfferKind.FILES)
+    )
+
+
+def _after_command(command: str, line: Line) -> Offer:
+    known = {
+        "--conf": "conf",
+        "--hostfile": "hostfile",
+        "--engine": "engine",
+        "--mode": "mode",
+        "--proc": "proc",
+        "--job_workspace": "job_workspace",
+    }
+    named = {f"--{one.name}": one for one in OPTIONS} | {"--proc": Option("proc", "NAME")}
+    option, prefix = _open_option(line, {name: named[name] for name in known})
+    if option is not None:
+        return _matching(_VALUES.get(option.name, _nothing)(line), prefix, line.last)
+    if command == "init":
+        return Offer(OfferKind.DIRS)
+    words = list(_COMMAND_WORDS[command])
+    if command == "help":
+        words += _topics()
+    if command in _OF_A_JOB and not line.last.startswith("-"):
+        words = _jobs(line, running=command in _RUNNING_ONLY)
+    return _matching(Offer(OfferKind.WORDS, tuple(words)), "", line.last)
+
+
+def _open_option(line: Line, known: Mapping[str, Option]) -> tuple[Option | None, str]:
+    """The option whose value is being written, and what of the last word comes before the value."""
+    name, equals, _ = line.last.partition("=")
+    if equals and name in known:
+        return known[name], f"{name}="
+    before = line.before[-1] if line.before else ""
+    shorts = {f"-{one.short}": one for one in known.values() if one.short}
+    option = known.get(before) or shorts.get(before)
+    return (option, "") if option is not None and option.metavar else (None, "")
+
+
+def _options(line: Line) -> Iterator[str]:
+    """Options that may still be given, then flags of paddle.init once a letter of one is written."""
+    given = {word.partition("=")[0] for word in line.before}
+    for option in OPTIONS:
+        if option.repeats or f"--{option.name}" not in given:
+            yield f"--{option.name}" + ("=" if option.metavar else "")
+    if len(line.last) > len("--"):
+        yield from (f"--{name}=" for name in sorted(INIT_FLAGS - LAUNCHER_FLAGS))
+
+
+def _matching(offer: Offer, prefix: str, last: str) -> Offer:
+    words = (prefix + word for word in offer.words)
+    return Offer(offer.kind, tuple(word for word in words if word.startswith(last)))
+
+
+# Values
+
+
+def _jobs(line: Line, running: bool = False) -> list[str]:
+    try:
+        found = known_jobs.all_jobs(state_dir.places(line.environ))
+    except (OSError, LauncherError):
+        return []
+    return [job.job_id for job in found if not (running and job.ended)]
+
+
+def _topics() -> list[str]:
+    try:
+        return [page.topic for page in manual.pages()]
+    except LauncherError:
+        return []
+
+
+def _in_package(line: Line, dirs_only: bool) -> Offer:
+    """Files of the workspace that the line dispatches."""
+    package = _value_of(line, "--job_dispatch_package", "-p")
+    written = line.last.partition("=")[2] if line.last.startswith("--") else line.last
+    folder = written.rpartition("/")[0]
+    if package is None:
+        return Offer(OfferKind.WORDS)
+    try:
+        found = sorted(os.scandir(Path(package).expanduser() / folder), key=lambda entry: entry.name)
+        words = [
+            f"{folder}/{entry.name}".lstrip("/") + ("/" if entry.is_dir() else "")
+            for entry in found[:LISTED]
+            if (entry.is_dir() or not dirs_only) and not entry.name.startswith((".", "__"))
+        ]
+    except OSError:
+        return Offer(OfferKind.WORDS)
+    return Offer(OfferKind.WORDS, tuple(words))
+
+
+def _value_of(line: Line, name: str, short: str) -> str | None:
+    for index, word in enumerate(line.before):
+        if word in (name, short) and index + 1 < len(line.before):
+            return line.before[index + 1]
+        if word.startswith(f"{name}="):
+            return word.partition("=")[2]
+    return None
+
+
+def _nothing(line: Line) -> Offer:
+    return Offer(OfferKind.WORDS)
+
+
+def _choices(option: Option) -> Offer:
+    return Offer(OfferKind.WORDS, option.choices)
+
+
+_CHOICES = {option.name: option for option in OPTIONS if option.choices}
+_VALUES: Mapping[str, Callable[[Line], Offer]] = {
+    "job_dispatch_package": lambda line: Offer(OfferKind.DIRS),
+    "job_workspace": lambda line: Offer(OfferKind.WORDS, tuple(_jobs(line))),
+    "conf": lambda line: Offer(OfferKind.FILES),
+    "hostfile": lambda line: Offer(OfferKind.FILES),
+    "env_file": lambda line: Offer(OfferKind.FILES),
+    "entry": lambda line: _in_package(line, dirs_only=False),
+    "shard_dirs": lambda line: _in_package(line, dirs_only=True),
+    "env": lambda line: Offer(OfferKind.WORDS, tuple(sorted(line.environ))),
+    "mode": lambda line: Offer(OfferKind.WORDS, tuple(Mode)),
+    "wire": lambda line: _choices(_CHOICES["wire"]),
+    "engine": lambda line: _choices(_CHOICES["engine"]),
+    "proc": lambda line: Offer(OfferKind.WORDS, ("launcher", "pserver", "trainer")),
+}

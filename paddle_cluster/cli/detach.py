@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""--detach: the launcher goes on in a session of its own, without a terminal; this process looks on until trainers run.
+
+So whatever goes wrong before that is seen here, with its exit code, and Ctrl+C before that stops the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from paddle_cluster.control import attached
+from paddle_cluster.control.attached import Parting
+from paddle_cluster.control.control_client import ControlClient
+from paddle_cluster.control.control_protocol import encode
+from paddle_cluster.errors import ExitCode, LauncherError
+from paddle_cluster.screen.console import Console, show
+from paddle_cluster.system import process_id, signals
+from paddle_cluster.system.installation import PROGRAM
+from paddle_cluster.system.state_dir import StatePlaces, own_directory
+from paddle_cluster.text.output_events import Event, PhaseEntered
+
+ERRORS_FILE = "launcher.err"
+ERRORS_LIMIT = 1 << 20
+RUNNING = "run"
+
+RunJob = Callable[[Console, socket.socket], ExitCode]
+
+
+def run(run_job: RunJob, where: StatePlaces) -> ExitCode:
+    """Start a daemon that runs the job, and stay until its trainers run; needs a process without threads.
+
+    Args:
+        run_job: runs the job in the daemon; the socket is this process's way to look on.
+        where: takes what the daemon's interpreter may have to say.
+    """
+    mine, its = socket.socketpair()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        mine.close()
+        _become_daemon(run_job, its, where)
+    its.close()
+    os.waitpid(child, 0)
+    return _look_on(mine)
+
+
+def _become_daemon(run_job: RunJob, first: socket.socket, where: StatePlaces) -> NoReturn:
+    """The child's side of fork: never returns."""
+    code: int = ExitCode.PROCESS_FAILED
+    try:
+        os.setsid()
+        if os.fork() != 0:  # not a session's leader, so that no terminal it opens becomes its own
+            os._exit(0)
+        _let_go_of_terminal(first, where)
+        console = Console()
+        code = run_job(console, first)
+    except LauncherError as error:
+        code = error.exit_code
+        _last_words(first, code, str(error).splitlines())
+    except signals.StopRequest as stop:
+        code = stop.event.exit_code
+        _last_words(first, code, [f"ended by {stop}"])
+    except Exception as error:  # noqa: BLE001 - the last resort of a process without a terminal
+        traceback.print_exc()
+        _last_words(first, code, [f"the launcher failed: {error!r}; see {where.jobs / ERRORS_FILE}"])
+    finally:
+        os._exit(int(code))
+
+
+def _let_go_of_terminal(first: socket.socket, where: StatePlaces) -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    kept = first.fileno()
+    os.closerange(3, kept)
+    os.closerange(kept + 1, 1 + max(int(name) for name in os.listdir("/proc/self/fd")))
+    with contextlib.suppress(OSError):
+        path = own_directory(where.jobs) / ERRORS_FILE
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        errors = os.open(path, flags | (os.O_TRUNC if _size(path) > ERRORS_LIMIT else 0), 0o600)
+        os.dup2(errors, 2)
+        os.close(errors)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _last_words(first: socket.socket, code: int, lines: list[str]) -> None:
+    with contextlib.suppress(OSError):  # nobody looks on any more
+        first.sendall(encode("end", exit_code=int(code), left=[], lines=lines))
+
+
+def _look_on(connection: socket.socket) -> ExitCode:
+    events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    welcome: dict[str, Any] = {}
+    client = ControlClient(connection, events, on_welcome=welcome.update)
+    client.send("attach", lines=10_000)
+    console = Console()
+    try:
+        farewell = attached.follow(client, events, console, by=attached.me("--detach"), until=_runs)
+    finally:
+        client.close()
+        with signals.ignored():
+            console.close()
+    if farewell.parting is Parting.ENDED:
+        if farewell.lines:
+            show("\n".join(f"{PROGRAM}: {line}" for line in farewell.lines), sys.stderr)
+        return _exit_code(farewell.exit_code)
+    if farewell.parting is Parting.LOST:
+        show(f"{PROGRAM}: the detached launcher exited without a message ({farewell.reason})", sys.stderr)
+        return ExitCode.LOST
+    show(_directions(welcome))
+    return _exit_code(farewell.exit_code)
+
+
+def _runs(event: Event) -> bool:
+    return isinstance(event, PhaseEntered) and event.name == RUNNING
+
+
+def _exit_code(code: int) -> ExitCode:
+    try:
+        return ExitCode(code)
+    except ValueError:
+        return ExitCode.PROCESS_FAILED
+
+
+def _directions(welcome: dict[str, Any]) -> str:
+    job_id = str(welcome.get("job_id", ""))
+    try:
+        who = process_id.from_json(welcome["launcher"]).describe()
+    except (KeyError, TypeError, ValueError):
+        who = "its launcher has not said which process it is"
+    return (
+        f"{job_id} goes on without this terminal ({who})\n"
+        f"  look at it: {PROGRAM} attach {job_id}\n"
+        f"              {PROGRAM} status {job_id}, {PROGRAM} logs -f {job_id}\n"
+        f"  stop it:    {PROGRAM} stop {job_id}"
+    )

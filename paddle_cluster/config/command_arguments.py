@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads what follows a command's name: its options, and at most one job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from paddle_cluster.config.spelling import nearest
+from paddle_cluster.errors import UsageError
+from paddle_cluster.system.installation import PROGRAM
+
+_OF_JOBS = ("-p", "-j", "--job_dispatch_package", "--job_workspace")
+
+
+@dataclass(frozen=True)
+class Given:
+    """A command's arguments.
+
+    Attributes:
+        job: the word that is no option, or None.
+        values: options with a value, the last one given.
+        switches: options without.
+    """
+
+    job: str | None = None
+    values: Mapping[str, str] = field(default_factory=dict)
+    switches: frozenset[str] = frozenset()
+
+
+def read(
+    command: str, argv: Sequence[str], *, switches: Sequence[str] = (), values: Sequence[str] = ()
+) -> Given:
+    """Reads the arguments of a command.
+
+    Args:
+        switches, values: the options it has, such as "--json"; those in `values` take one.
+
+    Raises:
+        UsageError: an option it does not have, one that lacks its value, or more than one job.
+    """
+    jobs: list[str] = []
+    given: dict[str, str] = {}
+    on: set[str] = set()
+    rest = list(argv)
+    while rest:
+        token = rest.pop(0)
+        name, equals, value = token.partition("=")
+        if name in values:
+            if not equals and rest:
+                value = rest.pop(0)
+            if not value:
+                raise UsageError(f"{command}: {name} needs a value")
+            given[name] = value
+        elif token in switches:
+            on.add(token)
+        elif name in _OF_JOBS:
+            raise UsageError(
+                f"{command}: no option {name}: name the job, as `{PROGRAM} status` shows it, or leave it out"
+            )
+        elif token.startswith("-"):
+            near = nearest(name, (*switches, *values))
+            options = ", ".join((*switches, *values))
+            raise UsageError(
+                f"{command}: unknown option {token!r}; "
+                + (f"did you mean {near}?" if near else f"it has {options}")
+            )
+        else:
+            jobs.append(token)
+    if len(jobs) > 1:
+        raise UsageError(f"{command} takes one job, got {' '.join(jobs)}")
+    return Given(jobs[0] if jobs else None, given, frozenset(on))
+
+
+def whole_number(command: str, given: Given, name: str, default: int) -> int:
+    """The value of an option as a number that is not negative.
+
+    Raises:
+        UsageError: it is none.
+    """
+    text = given.values.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(f"{command}: {name}: expected a whole number, got {text!r}")
+    return int(text)

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What --entry names: a Python file, a Python module, or a program, and whether a workspace has it.
+
+As after the word `python`: `train.py`, or `-mpackage.module`. Everything else is a program that runs by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from paddle_cluster.errors import UsageError, WorkspaceError
+
+_MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_PYTHON_SUFFIXES = (".py", ".pyz")
+_PROGRAM_HEADS = (b"#!", b"\x7fELF")
+_HEAD_BYTES = 256
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What trainers run; one of the two is set.
+
+    Attributes:
+        path: relative to the workspace.
+        module: as after `python -m`.
+    """
+
+    path: str = ""
+    module: str = ""
+
+    @property
+    def text(self) -> str:
+        """As --entry takes it."""
+        return f"-m{self.module}" if self.module else self.path
+
+    @property
+    def is_program(self) -> bool:
+        """Whether it runs without Python."""
+        return not self.module and not self.path.endswith(_PYTHON_SUFFIXES)
+
+    def argv(self, python: str) -> tuple[str, ...]:
+        """How it is started in the job directory."""
+        if self.module:
+            return python, "-u", "-m", self.module
+        if self.is_program:
+            return (f"./{self.path}",)  # without a slash it would be looked up in PATH
+        return python, "-u", self.path
+
+
+def read(text: str) -> Entry:
+    """Read the value of --entry.
+
+    Raises:
+        UsageError: it is no path inside a workspace and no module.
+    """
+    if text.startswith("-m"):
+        module = text[2:].strip()
+        if _MODULE.fullmatch(module) is None:
+            raise UsageError(
+                f"--entry: expected -m with a module, such as --entry=-mpackage.train, got {text!r}"
+            )
+        return Entry(module=module)
+    path = PurePosixPath(os.path.normpath(text))
+    shown = all(character.isprintable() or "\udc80" <= character <= "\udcff" for character in text)
+    if path.is_absolute() or ".." in path.parts or str(path) == "." or text.startswith("-") or not shown:
+        raise UsageError(f"--entry: expected a path inside the workspace, got {text!r}")
+    return Entry(path=str(path))
+
+
+def check(entry: Entry, package: Path) -> None:
+    """Check that a workspace has the entry and that it can run.
+
+    Raises:
+        WorkspaceError: it cannot; the message says what to do.
+    """
+    if entry.module:
+        _check_module(entry.module, package)
+        return
+    file = package / entry.path
+    if file.is_dir():
+        raise WorkspaceError(f"{file} is a directory; give a file in it, or a package as --entry=-mPACKAGE")
+    if not file.is_file():
+        raise WorkspaceError(
+            f"{package} has no file {entry.path}; add it, or name another one with --entry=FILE"
+        )
+    if entry.is_program:
+        _check_program(file)
+
+
+def files(entry: Entry, package: Path) -> tuple[str, ...]:
+    """Which files of the workspace it may be, relative to it; none for a module that the nodes' Python brings."""
+    if not entry.module:
+        return (entry.path,)
+    path = entry.module.replace(".", "/")
+    top = entry.module.partition(".")[0]
+    is_ours = (package / top).is_dir() or (package / f"{top}.py").is_file()
+    return (f"{path}.py", f"{path}/__main__.py") if is_ours else ()
+
+
+def _check_module(module: str, package: Path) -> None:
+    names = files(Entry(module=module), package)
+    if names and not any((package / name).is_file() for name in names):
+        raise WorkspaceError(f"{package} has neither {' nor '.join(names)}; --entry=-m{module} cannot run")
+
+
+def _check_program(file: Path) -> None:
+    hint = "a Python file ends in .py"
+    if not file.stat().st_mode & stat.S_IXUSR:
+        raise WorkspaceError(f"{file} is not executable; chmod +x it ({hint})")
+    try:
+        with file.open("rb") as opened:
+            head = opened.read(_HEAD_BYTES)
+    except OSError as error:
+        raise WorkspaceError(f"{file} cannot be read: {error.strerror}; make it readable for you") from error
+    if not head.startswith(_PROGRAM_HEADS):
+        raise WorkspaceError(
+            f"{file} cannot be run: it is no program of Linux and does not begin with #! and an interpreter ({hint})"
+        )
+    if head.startswith(b"#!") and head.partition(b"\n")[0].endswith(b"\r"):
+        raise WorkspaceError(
+            f"{file} cannot be run: its lines end in CR LF; convert it with sed -i 's/\\r$//'"
+        )

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hostfiles: those of mpirun, DeepSpeed and Horovod (`host slots=N`), and inventories of Ansible in INI form.
+
+From an inventory, the hosts of all groups are used, with address, user and port of the host or its groups. Other
+variables are ignored and reported.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from paddle_cluster.config.hosts import Host, HostError, count_question, listed, parse_host
+from paddle_cluster.config.selection import HostList
+from paddle_cluster.errors import ConfError
+from paddle_cluster.system import bounded_file
+
+LIMIT = 1 << 20  # bytes
+EXPECTED = "expected `host slots=N`, one per line"
+_SLOTS = re.compile(r"[0-9]{1,5}")
+_OTHER_FORM = re.compile(r"(?:[ \t]*(?:#.*)?\n)*(?:---[ \t]*\n|\{|[\w-]+:[ \t]*\n[ \t]+\S)")
+_SECTION = re.compile(r"\[([^\s:\[\]]+)(?::(children|vars|hosts))?\]")
+_ITEM = re.compile(r"""([^\s=]+)(?:\s*(=)\s*("[^"]*"|'[^']*'|[^\s"']\S*|(?=\s|$)))?""")
+_COUNT_NAMES = ("slots", "max_slots", "max-slots")
+_ALL = "all"
+_LOGIN = {
+    f"ansible_{prefix}{name}": name for name in ("host", "user", "port") for prefix in ("", "ssh_")
+}  # with the names before 2.0
+
+
+class _Line(NamedTuple):
+    """A line that is not blank; `words` are (name, value), the value None without `=`."""
+
+    where: str
+    words: tuple[tuple[str, str | None], ...]
+
+
+@dataclass
+class _Group:
+    """One group of an inventory."""
+
+    hosts: list[str] = field(default_factory=list)
+    parents: list[str] = field(default_factory=list)
+    variables: dict[str, str] = field(default_factory=dict)
+
+
+def read_hostfile(path: Path) -> HostList:
+    """Read the hosts of a file. A host with `slots=0` is not used; the slots of a repeated host are added up.
+
+    Raises:
+        ConfError: with file and line.
+    """
+    try:
+        text = bounded_file.read(path, LIMIT).decode("utf-8-sig")
+    except OSError as error:
+        raise ConfError(
+            str(path), f"cannot read the hostfile: {error.strerror}; check --hostfile=FILE"
+        ) from error
+    except ValueError as error:
+        raise ConfError(str(path), f"cannot read the hostfile: {error}; {EXPECTED}, in UTF-8") from error
+    lines = text.splitlines()
+    if _OTHER_FORM.match("\n".join(lines)):
+        raise ConfError(
+            str(path),
+            "hostfiles in YAML or JSON are not supported. List the hosts one per line, or write an inventory in INI "
+            "form",
+        )
+    is_inventory = any(_SECTION.fullmatch(line.strip()) for line in lines) or "ansible_" in text
+    found = _inventory(path, lines) if is_inventory else _slots(path, _read(path, lines))
+    if not found.hosts:
+        raise ConfError(str(path), f"the hostfile lists no usable host; {EXPECTED}")
+    return found
+
+
+def _read(path: Path, lines: list[str], comment: str = "#") -> Iterator[_Line]:
+    for number, line in enumerate(lines, 1):
+        bare = re.split(comment, line, maxsplit=1)[0].strip()
+        if bare:
+            words = tuple(
+                (name, value.strip("\"'") if equals else None) for name, equals, value in _ITEM.findall(bare)
+            )
+            yield _Line(f"{path}:{number}", words)
+
+
+def _hosts(line: _Line) -> Iterator[str]:
+    """Return the hosts at the beginning of a line."""
+    name, value = line.words[0]
+    if value is not None:
+        raise ConfError(line.where, f"expected a host first, got {name + '=' + value!r:.80}")
+    try:
+        yield from listed(name)
+    except HostError as error:
+        raise ConfError(line.where, str(error)) from error
+
+
+def _host(text: str, where: str) -> Host:
+    try:
+        return parse_host(text)
+    except HostError as error:
+        raise ConfError(where, str(error)) from error
+
+
+def _listed_host(text: str, where: str) -> Host:
+    host = _host(text, where)
+    if question := count_question(host):
+        raise ConfError(where, question)
+    return host
+
+
+def _slots(path: Path, lines: Iterator[_Line]) -> HostList:
+    """A file of `host slots=N` lines."""
+    found: dict[str, tuple[Host, str]] = {}
+    slots: dict[str, int] = {}
+    counts = False
+    for line in lines:
+        own = 1
+        for name, value in line.words[1:]:
+            if name not in _COUNT_NAMES or value is None or not _SLOTS.fullmatch(value):
+                item = name if value is None else f"{name}={value}"
+                raise ConfError(line.where, f"expected `host slots=N`, got {item!r:.80} after the host")
+            if name == "slots":
+                own, counts = int(value), True
+        for word in _hosts(line):
+            counts = counts or word in found
+            found.setdefault(word, (_listed_host(word, line.where), line.where))
+            slots[word] = slots.get(word, 0) + own
+    used = {word: one for word, one in found.items() if slots[word]}
+    hosts, wheres = tuple(host for host, _ in used.values()), tuple(where for _, where in used.values())
+    numbers = {node_id: slots[word] for node_id, word in enumerate(used)} if counts else {}
+    return HostList(hosts, wheres, str(path), numbers)
+
+
+def _inventory(path: Path, lines: list[str]) -> HostList:
+    """An inventory of Ansible."""
+    groups: dict[str, _Group] = {_ALL: _Group()}
+    wheres: dict[str, str] = {}
+    own: dict[str, dict[str, str]] = {}
+    section, kind = "ungrouped", "hosts"
+    for line in _read(path, lines, r"(?:^|(?<=\s))[#;]"):
+        header = _SECTION.fullmatch(line.words[0][0]) if len(line.words) == 1 else None
+        if header:
+            section, kind = header[1], header[2] or "hosts"
+            groups.setdefault(section, _Group())
+        elif kind == "vars":
+            groups[section].variables |= {name: value or "" for name, value in line.words[:1]}
+        elif kind == "children":
+            groups.setdefault(line.words[0][0], _Group()).parents.append(section)
+        else:
+            for word in _hosts(line):
+                groups.setdefault(section, _Group()).hosts.append(word)
+                wheres.setdefault(word, line.where)
+                own.setdefault(word, {}).update({name: value or "" for name, value in line.words[1:]})
+    inherited = _inherited(groups)
+    every = {word: {**inherited.get(word, {}), **own[word]} for word in wheres}
+    variables = {word: one for word, one in every.items() if one.get("slots") != "0"}
+    wheres = {word: wheres[word] for word in variables}
+    hosts = tuple(_login(word, where, variables[word]) for word, where in wheres.items())
+    named = {name for one in variables.values() for name in one}
+    slots = {at: int(v["slots"]) for at, v in enumerate(variables.values()) if v.get("slots", "").isdecimal()}
+    ignored = tuple(sorted(named - _LOGIN.keys() - {"slots"}))
+    return HostList(hosts, tuple(wheres.values()), str(path), slots, ignored=ignored)
+
+
+def _login(word: str, where: str, variables: Mapping[str, str]) -> Host:
+    """Return the host under its inventory name, with the address, user and port that the inventory gives."""
+    given = {_LOGIN[name]: value for name, value in variables.items() if name in _LOGIN and value}
+    host = _listed_host(word, where)
+    if not given:
+        return host
+    name = given.get("host", host.name)
+    user, port = given.get("user", host.user), given.get("port", host.port)
+    bracketed = f"[{name}]" if ":" in name else name
+    login = f"{user}@{bracketed}" if user else bracketed
+    return replace(_host(f"{login}:{port}" if port else login, where), text=word)
+
+
+def _inherited(groups: Mapping[str, _Group]) -> dict[str, dict[str, str]]:
+    """Return the group variables of each host; a child's override its parents', and `all` has the lowest precedence."""
+    found: dict[str, dict[str, str]] = {}
+
+    def above(name: str, seen: tuple[str, ...] = ()) -> dict[str, str]:
+        if name in seen or name not in groups:
+            return {}
+        variables: dict[str, str] = {}
+        for parent in groups[name].parents or ([] if name == _ALL else [_ALL]):
+            variables |= above(parent, (*seen, name))
+        return variables | groups[name].variables
+
+    for name, group in groups.items():
+        for word in group.hosts:
+            found[word] = {**found.get(word, {}), **above(name)}
+    return found

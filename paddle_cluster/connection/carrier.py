@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One connection under a link: reads from a stream and writes to it in turns, on the threads of `Reactor`.
+
+What is said and heard belongs to the conversation, which may outlive the connection: it is told what came, and asked
+for what is to be written from a position on. One that let go of this carrier is told nothing more.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from paddle_cluster.connection.bootstrap import Bootstrap
+from paddle_cluster.connection.protocol import FrameError
+from paddle_cluster.connection.reactor import Next, Reactor
+
+START_LIMIT_S = 30.0  # from the login to the agent's first line
+TAKEN_FOR_COMMANDS = "no node agent started: a shell read the agent's code as its commands"
+READ_SIZE = 1 << 18
+WRITE_SIZE = 1 << 15
+TURN_SIZE = 1 << 18  # bytes that are written before others have their turn
+
+_log = logging.getLogger(__name__)
+
+
+class Stream(Protocol):
+    """A byte stream to an agent; `read` and `write` are called by one thread at a time each, `close` from any."""
+
+    @property
+    def bootstrap(self) -> Bootstrap:
+        """What the agent's interpreter waits for on its standard input."""
+
+    @property
+    def may_live_on(self) -> bool:
+        """Whether the agent may live although the stream ended; after `end`."""
+
+    def fileno(self) -> int:
+        """A descriptor that is readable while `read` has something to tell."""
+
+    def may_block(self) -> bool:
+        """Whether the next `read` may have to wait until the other side takes something."""
+
+    def read(self, limit: int) -> bytes | None:
+        """Up to `limit` bytes of what is there, b"" at the end, None when there is nothing now."""
+
+    def write(self, data: bytes) -> int:
+        """How much of `data` was taken within a short time; OSError when the other end is gone."""
+
+    def close(self) -> None:
+        """End both directions; `read` then tells the end."""
+
+    def end(self) -> str:
+        """Why the stream ended, as a sentence; closes it."""
+
+
+class Conversation(Protocol):
+    """What a carrier carries."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the agent's first line was seen."""
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether the events that came were taken."""
+
+    def hear(self, carrier: Carrier, data: bytes) -> None:
+        """Take what came; raises FrameError where that is not what an agent says."""
+
+    def to_say(self, position: int, most: int) -> bytes:
+        """What is to be written from a position on; raises what the making of it raises."""
+
+    def said(self, position: int) -> None:
+        """Everything before a position was written."""
+
+    def over(self, carrier: Carrier, fault: str, ended: str) -> None:
+        """The stream ended and was closed.
+
+        Args:
+            fault: what ended the conversation with it, or nothing.
+            ended: what the stream says.
+        """
+
+
+class Carrier:
+    """A stream at work, from `start` on.
+
+    Args:
+        name: the node in logs.
+        stream: owned by the carrier from now on.
+        position: where to go on writing.
+    """
+
+    def __init__(
+        self, name: str, stream: Stream, conversation: Conversation, reactor: Reactor, position: int
+    ) -> None:
+        self.stream = stream
+        self._name = name
+        self._conversation = conversation
+        self._reactor = reactor
+        self._position = position
+        self._start_by = time.monotonic() + START_LIMIT_S
+        self._fault = ""
+        self._closed = False
+        self._is_over = False  # there is nothing more to read
+        self._ended = threading.Event()
+        self._writing = reactor.workers.task(self._write_turn)
+        self._shutting = reactor.workers.task(self._shut)
+        self._read_once_more: Callable[[], None] = lambda: None
+
+    def start(self) -> None:
+        """Begin to read and write."""
+        self._read_once_more = self._reactor.watch(self)
+        self._read_once_more()  # what came with a hand-over may lie in the stream, where no descriptor tells of it
+        self.write_soon()
+
+    def write_soon(self) -> None:
+        """There may be something to write."""
+        self._reactor.ask(self._writing)
+
+    def close(self) -> None:
+        """Begin to end the connection, which may take seconds; never blocks."""
+        self._closed = True
+        self._reactor.ask(self._shutting)
+
+    # What `Reactor` asks for
+
+    def fileno(self) -> int:
+        """Readable while there is something to read."""
+        return self.stream.fileno()
+
+    def may_block(self) -> bool:
+        """Whether the next `read_turn` may have to wait for the other side."""
+        return self.stream.may_block()
+
+    def may_go_on(self) -> bool:
+        """Whether the events that came were taken."""
+        return self._closed or self._conversation.may_go_on
+
+    def waits_until(self) -> float | None:
+        """When an agent must have said its first line, as long as it has not."""
+        return None if self._conversation.has_begun else self._start_by
+
+    def read_turn(self) -> Next:
+        """Hand on what is there; at the end of the stream, that."""
+        if self._ended.is_set():
+            return Next.NOTHING
+        try:
+            data = b"" if self._closed or self._fault or self._is_over else self.stream.read(READ_SIZE)
+            if data:
+                self._conversation.hear(self, data)
+            # a login script may go on talking
+            if data != b"" and not self._conversation.has_begun and time.monotonic() >= self._start_by:
+                raise FrameError(f"no node agent started within {START_LIMIT_S:.0f} s")
+        except OSError as error:  # a broken connection, which `end` will explain
+            _log.debug("%s: reading ended: %s", self._name, error)
+            data = b""
+        except FrameError as error:
+            self._fault = self._fault or str(error)
+            data = b""
+        except Exception as error:  # noqa: BLE001 - this thread reads from all nodes
+            self._fault = self._fault or f"{type(error).__name__}: {error}"
+            data = b""
+        if data == b"":
+            if not self._is_over:
+                self._is_over = True
+                return Next.TASK  # the node has seconds to say why: others are read meanwhile
+            self._reactor.forget(self.stream.fileno())
+            self._conversation.over(self, self._fault, self.stream.end())
+            self._ended.set()
+            return Next.NOTHING
+        return Next.BYTES if self.may_go_on() else Next.PAUSE
+
+    def _shut(self) -> bool:
+        self._closed = True
+        self.stream.close()
+        self._read_once_more()
+        return False
+
+    # Writing
+
+    def _write_turn(self) -> bool:
+        """Write for a while; True when there is more."""
+        try:
+            return self._write(TURN_SIZE)
+        except OSError as error:  # reading will meet the end of the stream, and the reason
+            _log.debug("%s: writing ended: %s", self._name, error)
+        except ValueError as error:
+            self._fault = str(error)
+            return self._shut()
+        except Exception as error:  # noqa: BLE001 - who waits for the node must hear of it
+            self._fault = f"{type(error).__name__}: {error}"
+            return self._shut()
+        return False
+
+    def _write(self, limit: int) -> bool:
+        while limit > 0 and not self._closed:
+            data = self._conversation.to_say(self._position, WRITE_SIZE)
+            if not data:
+                return False
+            written = self.stream.write(data)
+            self._position += written
+            self._conversation.said(self._position)
+            if written == 0:
+                return True  # the node is slow: others first
+            limit -= written
+        return not self._closed

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One conversation with one agent: sends frames in the order of their urgency, posts what comes as events.
+
+Posts `MessageEvent`s and in the end exactly one `LinkLost`. Reading pauses while too many events wait, so that
+a flood stays on the node. Nothing but the agent's first modules is written before it has said `hello`; then comes
+the first frame, its other modules before the second, and so on, single frames before the next of a stream. The
+threads are those of `Reactor`, which links share.
+
+A link with a key outlives its connection: when that ends, or is let go of because the node is silent, another one
+carries the conversation on, and nothing of it is lost or comes twice.
+"""
+
+from __future__ import annotations
+
+import queue
+import re
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from paddle_cluster.connection.carrier import TAKEN_FOR_COMMANDS, Carrier, Stream
+from paddle_cluster.connection.event_queue import is_full
+from paddle_cluster.connection.protocol import Decoder, Fields, FrameError
+from paddle_cluster.connection.reactor import Reactor
+from paddle_cluster.connection.reconnect import ReconnectKey
+from paddle_cluster.connection.send_queue import Frame, SendQueue
+from paddle_cluster.text.wrapping import visible
+from paddle_node.contract.replay import ACK_EACH
+
+_NO_SHELL = re.compile(r"account is (?:currently )?not available|\bnologin\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class MessageEvent:
+    """A frame that an agent sent.
+
+    Attributes:
+        size: bytes that wait with this event, of frames that came with it too.
+    """
+
+    node_id: int
+    kind: str
+    fields: Fields
+    body: bytes
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class LinkLost:
+    """The last event of a link: after `goodbye`, after `close`, or because something broke.
+
+    Attributes:
+        link: the one that is lost; its node may have another one by now.
+    """
+
+    node_id: int
+    reason: str
+    link: Link | None = None
+
+
+@dataclass(frozen=True)
+class LinkBroken:
+    """A connection ended, and its agent may live on: `reconnect` can give the link another one."""
+
+    node_id: int
+    reason: str
+    link: Link
+
+
+class Link:
+    """A running conversation with one agent.
+
+    Args:
+        node_id: goes into every event.
+        name: the node in messages.
+        stream: from ssh.connect or local.connect; the link owns it from now on.
+        events: where events go; other links may post there too.
+        reactor: the threads; those of its own when left out.
+        key: what its agent was given to know us by when we come back; None: the link ends with its connection.
+
+    Attributes:
+        read_at: monotonic time at which bytes last came; the events made of them may wait in the queue still.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        name: str,
+        stream: Stream,
+        events: queue.SimpleQueue[Any],
+        reactor: Reactor | None = None,
+        key: ReconnectKey | None = None,
+    ) -> None:
+        self.node_id = node_id
+        self.name = name
+        self.key = key
+        self.read_at = 0.0
+        self._events = events
+        self._reactor = Reactor() if reactor is None else reactor
+        self._decoder = Decoder(stream.bootstrap.nonce)
+        self._outgoing = SendQueue(stream.bootstrap.first_bytes, keeps=key is not None)
+        self._has_greeted = False
+        self._acknowledged = 0
+        self._closed = False  # by us
+        self._is_lost = False  # which was posted
+        self._lock = threading.Lock()  # of what is heard, and of who carries it
+        self._first = Carrier(name, stream, self, self._reactor, 0)
+        self._carrier: Carrier | None = self._first
+        self._first.start()
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes of frames that were handed to a stream."""
+        return self._outgoing.bytes_sent
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it has no connection now."""
+        return self._carrier is None and not self._closed
+
+    @property
+    def can_reconnect(self) -> bool:
+        """Whether another connection could go on where this one ended."""
+        return self.key is not None and self._outgoing.can_repeat and not self._closed
+
+    def send(self, kind: str, body: bytes = b"", **fields: Any) -> None:
+        """Queue one frame, before those of streams. Never blocks; without effect on a closed link."""
+        if self._outgoing.put((kind, fields, body)):
+            self._write_soon()
+
+    def send_stream(self, frames: Iterable[Frame]) -> None:
+        """Queue many frames, made one by one when there is room for them.
+
+        The iterable runs on a thread that writes. An error from it ends the link.
+        """
+        if self._outgoing.put_stream(frames):
+            self._write_soon()
+
+    def post(self, kind: str, **fields: Any) -> None:
+        """Put an event where the agent's own messages go; for work on a writing thread that fails."""
+        self._events.put(MessageEvent(self.node_id, kind, fields, b""))
+
+    def close(self) -> None:
+        """Begin to end the conversation, which may take seconds; never blocks. `LinkLost` comes when it has ended."""
+        self._outgoing.stop()
+        with self._lock:
+            self._closed = True
+            carrier = self._carrier
+        if carrier is not None:
+            carrier.close()
+        else:
+            self._lose("the link was closed")
+
+    def release(self) -> int:
+        """Let go of the connection, for another one: nothing more is heard over it.
+
+        Returns:
+            How many bytes of the agent's stream have come.
+        """
+        with self._lock:
+            carrier, self._carrier = self._carrier, None
+            received = self._acknowledged = self._decoder.received
+        if carrier is not None:
+            carrier.close()
+        return received
+
+    def carry_on(self, stream: Stream, position: int) -> None:
+        """Go on over another connection; owned by the link from now on.
+
+        Args:
+            position: how many bytes of our stream the agent has, as it says.
+
+        Raises:
+            ValueError: so many were never sent, or some of the rest are forgotten.
+        """
+        begin = self._outgoing.repeat_from(position)
+        carrier = Carrier(self.name, stream, self, self._reactor, begin)
+        with self._lock:
+            if not self._closed:
+                self._carrier = carrier
+        carrier.start()
+        if self._closed:
+            carrier.close()
+
+    # What a carrier asks for
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the agent's first line was seen."""
+        return self._decoder.started
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether the events that came were taken."""
+        return self._outgoing.is_stopped or not is_full(self._events)
+
+    def hear(self, carrier: Carrier, data: bytes) -> None:
+        """Post the frames that came."""
+        size = len(data)
+        with self._lock:
+            if carrier is not self._carrier:
+                return
+            self.read_at = time.monotonic()
+            messages = self._decoder.feed(data)
+            if not self._decoder.started and carrier.stream.bootstrap.is_repeated_in(self._decoder.noise):
+                raise FrameError(TAKEN_FOR_COMMANDS)
+            for kind, fields, body in messages:
+                if not self._has_greeted:
+                    self._has_greeted = True
+                    self._outgoing.greeted(fields.get("magic"))
+                    carrier.write_soon()
+                if kind == "received":
+                    self._acknowledge(carrier, fields)
+                    continue
+                self._events.put(MessageEvent(self.node_id, kind, fields, body, max(size, len(body))))
+                size = 0
+            received = self._decoder.received
+            if self.key is None or received - self._acknowledged < ACK_EACH:
+                return
+            self._acknowledged = received
+        self.send("received", position=received)
+
+    def to_say(self, position: int, most: int) -> bytes:
+        """What is to be written from a position on."""
+        return self._outgoing.read(position, most)
+
+    def said(self, position: int) -> None:
+        """Everything before a position was written."""
+        self._outgoing.took(position)
+
+    def over(self, carrier: Carrier, fault: str, ended: str) -> None:
+        """A connection ended."""
+        with self._lock:
+            if carrier is not self._carrier:
+                return  # another one has its place, or will have
+            self._carrier = None
+        may_live_on = carrier is not self._first or carrier.stream.may_live_on
+        if may_live_on and self.can_reconnect and not fault:
+            self._events.put(LinkBroken(self.node_id, _on_one_line(ended), self))
+            return
+        self._outgoing.stop()
+        reason = fault
+        if self._closed and not reason:
+            reason = "the link was closed"
+        if not (self._decoder.started or self._closed):
+            code = carrier.stream.bootstrap
+            ended = code.without_code(ended)
+            reason = unstarted(reason, code.without_code(self._decoder.noise), ended)
+            ended = ended.replace("the node agent ended", "the login ended")
+        self._lose(_on_one_line("; ".join(part for part in (reason, ended) if part)))
+
+    def _lose(self, reason: str) -> None:
+        with self._lock:
+            if self._is_lost:
+                return
+            self._is_lost = True
+        self._events.put(LinkLost(self.node_id, reason, self))
+
+    def _acknowledge(self, carrier: Carrier, fields: Fields) -> None:
+        position = fields.get("position")
+        if not isinstance(position, int) or self.key is None:
+            raise FrameError(f"its 'received' message: expected a whole number, got {str(position)[:80]!r}")
+        try:
+            self._outgoing.acknowledged(position)
+        except ValueError as error:
+            raise FrameError(str(error)) from error
+        carrier.write_soon()
+
+    def _write_soon(self) -> None:
+        carrier = self._carrier
+        if carrier is not None:
+            carrier.write_soon()
+
+
+def unstarted(fault: str, said: str, ended: str) -> str:
+    """Return why no agent started, and what to check.
+
+    Args:
+        said: the output of the login.
+        ended: the end of its stream.
+    """
+    reason = fault or "no node agent started"
+    reason += f"; the login said {said!r}" if said else ""
+    if _NO_SHELL.search(f"{said} {ended}"):
+        return f"{reason}; the login shell of this user refuses logins: use another user, or change it (usermod -s)"
+    if "with status" in ended and said:
+        return (
+            f"{reason}; another program ran: see ForceCommand in sshd_config, command= in ~/.ssh/authorized_keys, "
+            "the user's login shell, and ~/.bashrc"
+        )
+    if ": " in ended and not fault:  # its standard error says why
+        return reason
+    return (
+        f"{reason}; check what ~/.bashrc on the node does without a terminal (exit, exec, waiting for input)"
+    )
+
+
+def _on_one_line(told: str) -> str:
+    return " | ".join(map(visible, told.splitlines()))

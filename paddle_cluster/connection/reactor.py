@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reactor: reads from all streams of a job on one thread, and writes to them on a few.
+
+The reading thread sleeps until bytes come, and lives as long as there is a stream. What may block (a stream
+that has to answer before it can go on reading, all writing, the end of a stream) is left to worker threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+from enum import Enum
+from typing import Protocol
+
+from paddle_cluster.system.worker_threads import Task, WorkerThreads
+
+PAUSE_S = 0.02  # between looks whether the events that came were taken
+START_LOOK_S = 0.25
+_WATCHED = select.EPOLLIN | select.EPOLLONESHOT
+
+
+class Next(Enum):
+    """What a reader wants after a turn."""
+
+    BYTES = "bytes"  # wake it when more come
+    PAUSE = "pause"  # ask `may_go_on` now and then
+    TASK = "task"  # another turn, on a thread where it may block
+    NOTHING = "nothing"
+
+
+class Reader(Protocol):
+    """One end of a stream, as `Reactor` sees it."""
+
+    def fileno(self) -> int:
+        """Readable while there is something to read."""
+
+    def may_block(self) -> bool:
+        """Whether the next `read_turn` may have to wait for the other side."""
+
+    def read_turn(self) -> Next:
+        """Read what is there, up to a limit."""
+
+    def may_go_on(self) -> bool:
+        """Whether a pause is over."""
+
+    def waits_until(self) -> float | None:
+        """Monotonic time at which `read_turn` is due even without bytes, or None."""
+
+
+class _Watched:
+    """A reader, its descriptor, and its task."""
+
+    def __init__(self, reader: Reader, task: Task) -> None:
+        self.reader = reader
+        self.fd = reader.fileno()
+        self.task = task
+
+
+class Reactor:
+    """The threads of any number of streams."""
+
+    def __init__(self) -> None:
+        self.workers = WorkerThreads("reactor")
+        self._lock = threading.Lock()
+        self._watched: dict[int, _Watched] = {}
+        self._paused: list[_Watched] = []
+        self._due: list[_Watched] = []
+        self._thread: threading.Thread | None = None
+        self._poll = select.epoll()
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        self._poll.register(self._wake_read, select.EPOLLIN)
+
+    def __del__(self) -> None:
+        for close in (
+            self._poll.close,
+            lambda: os.close(self._wake_read),
+            lambda: os.close(self._wake_write),
+        ):
+            with contextlib.suppress(OSError):
+                close()
+
+    def watch(self, reader: Reader) -> Callable[[], None]:
+        """Read from a stream from now on.
+
+        Returns:
+            A function that has the reader's turn run once more, on a thread where it may block: to end.
+        """
+        watched: _Watched
+        watched = _Watched(reader, self.workers.task(lambda: self._turn(watched)))
+        with self._lock:
+            self._watched[watched.fd] = watched
+            if reader.waits_until() is not None:
+                self._due.append(watched)
+            self._poll.register(watched.fd, _WATCHED)
+            if self._thread is None:
+                self.workers.recall()
+                self._thread = threading.Thread(target=self._run, name="read nodes", daemon=True)
+                self._thread.start()
+        self._nudge()
+        return lambda: self.ask(watched.task)
+
+    def ask(self, task: Task) -> None:
+        """Have a turn of a task run soon."""
+        self.workers.ask(task)
+        if self.workers.threads:
+            self._help_soon()
+
+    def forget(self, fd: int) -> None:
+        """Watch a descriptor no longer; before it is closed."""
+        with self._lock:
+            watched = self._watched.pop(fd, None)
+            if watched is None:
+                return
+            with contextlib.suppress(OSError):
+                self._poll.unregister(fd)
+        self._nudge()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until every stream has ended and the threads with them, or until the time is over."""
+        deadline = time.monotonic() + timeout_s
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout_s)
+        self.workers.join(max(0.0, deadline - time.monotonic()))
+
+    def _run(self) -> None:
+        while True:
+            ready = self._poll.poll(self._patience_s())
+            for fd, _ in ready:
+                watched = self._watched.get(fd)
+                if watched is not None:
+                    self._read(watched)
+                elif fd == self._wake_read:
+                    self._woken()
+            self._look_after_the_paused()
+            self._look_after_the_due()
+            with self._lock:
+                if not self._watched:
+                    self._thread = None
+                    self.workers.dismiss()
+                    return
+
+    def _woken(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while len(os.read(self._wake_read, 4096)) == 4096:
+                pass
+
+    def _read(self, watched: _Watched) -> None:
+        if watched.reader.may_block() or not self.workers.run_here(watched.task):
+            self.workers.ask(watched.task)
+
+    def _turn(self, watched: _Watched) -> bool:
+        wanted = watched.reader.read_turn()
+        if wanted is Next.PAUSE:
+            with self._lock:
+                self._paused.append(watched)
+            if threading.current_thread() is not self._thread:
+                self._nudge()
+        elif wanted is Next.BYTES:
+            with self._lock:
+                if self._watched.get(watched.fd) is watched:
+                    self._poll.modify(watched.fd, _WATCHED)
+        return wanted is Next.TASK
+
+    def _look_after_the_paused(self) -> None:
+        with self._lock:
+            paused, self._paused = self._paused, []
+        for watched in paused:
+            if self._watched.get(watched.fd) is not watched:
+                continue
+            if watched.reader.may_go_on():
+                self._read(watched)
+            else:
+                with self._lock:
+                    self._paused.append(watched)
+
+    def _look_after_the_due(self) -> None:
+        with self._lock:
+            due, self._due = self._due, []
+        now = time.monotonic()
+        for watched in due:
+            until = watched.reader.waits_until()
+            if until is None or self._watched.get(watched.fd) is not watched:
+                continue
+            if now >= until:
+                self.workers.ask(watched.task)
+            else:
+                with self._lock:
+                    self._due.append(watched)
+
+    def _patience_s(self) -> float | None:
+        waits = [self.workers.help()]
+        with self._lock:
+            if self._paused:
+                waits.append(PAUSE_S)
+            if self._due:
+                waits.append(START_LOOK_S)
+        return min((wait for wait in waits if wait is not None), default=None)
+
+    def _help_soon(self) -> None:
+        if self.workers.help() is not None:
+            self._nudge()
+
+    def _nudge(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake_write, b"x")

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reconnecting to an agent that lives on after its connection was lost: who proves to be whom, and who has what.
+
+The agent is given a key with the first frame. A new login starts a small process on the node that hands its standard
+input and output to the agent (paddle_node.agent.reconnect); then both sides know what the other one has, and go on.
+"""
+
+from __future__ import annotations
+
+import secrets
+import select
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from paddle_cluster.connection.carrier import Stream
+from paddle_cluster.connection.protocol import MAX_HEADER, Decoder, FrameError, encode
+from paddle_cluster.text.wrapping import visible
+from paddle_node.contract import checked_json
+
+WORD_BYTES = 32
+PINGS_A_LEASE = 6
+LONGEST_PING_S = 5.0
+LOGIN_S = 3.0  # what a login may take once there is a way to the node again
+HANDOVER_S = 10.0  # from the login to the agent's answer
+NOISE_SIZE = 4096
+_PREFIX = struct.Struct("!IQ")
+
+
+def ping_s(lease_s: float) -> float:
+    """How often a node is asked for a word."""
+    return min(lease_s / PINGS_A_LEASE, LONGEST_PING_S)
+
+
+@dataclass(frozen=True)
+class ReconnectKey:
+    """What an agent knows its launcher by when it comes back.
+
+    Attributes:
+        at: the name of the agent's socket.
+        word: secret; travels over the encrypted connection alone.
+        spare_s: seconds beyond a lease for the last ping before a cut, and for a login after it.
+    """
+
+    at: str
+    word: str
+    spare_s: float
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """For the frame `hello`."""
+        return asdict(self)
+
+
+def new_key(lease_s: float) -> ReconnectKey:
+    """A key that nobody else has."""
+    at = f"paddle-agent-{secrets.token_hex(16)}"
+    return ReconnectKey(at, secrets.token_hex(WORD_BYTES), ping_s(lease_s) + LOGIN_S)
+
+
+class ReconnectError(Exception):
+    """The agent did not take the connection.
+
+    Attributes:
+        is_final: there is no agent any more that could.
+    """
+
+    def __init__(self, what: str, is_final: bool) -> None:
+        super().__init__(visible(what))
+        self.is_final = is_final
+
+
+def hand_over(stream: Stream, key: ReconnectKey, release: Callable[[], int]) -> int:
+    """Have the agent take a new connection; blocks for HANDOVER_S at most.
+
+    Args:
+        release: called once the node has answered: lets go of the old connection; how many bytes have come over it.
+
+    Returns:
+        How many bytes of our stream the agent has.
+
+    Raises:
+        ReconnectError: it did not.
+    """
+    deadline = time.monotonic() + HANDOVER_S
+    try:
+        _write(stream, stream.bootstrap.first_bytes, deadline)
+        decoder = Decoder(stream.bootstrap.nonce)
+        while not decoder.started:
+            decoder.feed(_read(stream, NOISE_SIZE, deadline))  # nothing follows its marker unasked
+        _write(stream, encode("reconnect", {"at": key.at, "word": key.word, "received": release()}), deadline)
+        header_size, body_size = _PREFIX.unpack(_read_all(stream, _PREFIX.size, deadline))
+        if header_size > MAX_HEADER or body_size:
+            raise ReconnectError(f"a frame says {header_size} + {body_size} bytes", is_final=False)
+        fields = checked_json.as_object(_read_all(stream, header_size, deadline))
+        if fields["kind"] == "reconnected":
+            return int(fields["position"])
+        raise ReconnectError(str(fields["detail"])[:500], is_final=fields["reason"] == "gone")
+    except (OSError, LookupError, TypeError, ValueError, FrameError) as error:
+        raise ReconnectError(f"{type(error).__name__}: {error}", is_final=False) from error
+
+
+def _write(stream: Stream, data: bytes, deadline: float) -> None:
+    while data:
+        if time.monotonic() >= deadline:
+            raise TimeoutError("the node takes nothing")
+        data = data[stream.write(data) :]
+
+
+def _read_all(stream: Stream, size: int, deadline: float) -> bytes:
+    """Exactly so many bytes: what follows belongs to the conversation."""
+    data = b""
+    while len(data) < size:
+        data += _read(stream, size - len(data), deadline)
+    return data
+
+
+def _read(stream: Stream, limit: int, deadline: float) -> bytes:
+    with_deadline = select.poll()
+    with_deadline.register(stream.fileno(), select.POLLIN)
+    while (data := stream.read(limit)) is None:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError(f"no answer within {HANDOVER_S:.0f} s")
+        with_deadline.poll(left_s * 1000)
+    if not data:
+        raise ConnectionError(stream.end())
+    return data

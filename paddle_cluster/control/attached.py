@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A terminal that looks at a job which another process leads: shows what it shows, passes on Ctrl+C.
+
+Ctrl+C asks the job to stop, as it would in the foreground. Every other end of this process (TERM, a closed terminal,
+Ctrl+\\, kill -9) lets go of the job and no more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any
+
+from paddle_cluster.control.control_client import ControlClient, ControlLost, Gone, end_of
+from paddle_cluster.control.control_protocol import Frame
+from paddle_cluster.screen.console import Console
+from paddle_cluster.system import signals
+from paddle_cluster.system.installation import PROGRAM
+from paddle_cluster.system.signals import SignalEvent
+from paddle_cluster.text.fields import FieldError, line, whole
+from paddle_cluster.text.output_events import Event, from_fields
+from paddle_cluster.text.sizes import counted
+
+TURN_S = 0.5
+SILENT_S = 15.0
+KEYS = "Ctrl+C stops the job (twice: immediately), Ctrl+\\ or closing the terminal detaches"
+
+
+class Parting(Enum):
+    """Why an attached view ended."""
+
+    ENDED = auto()
+    LOST = auto()
+    LET_GO = auto()
+    REACHED = auto()
+
+
+@dataclass(frozen=True)
+class Farewell:
+    """How looking at a job ended.
+
+    Attributes:
+        exit_code: of the job when it ended; what a signal means when this process was told to go.
+        left: what the job could not clean or collect.
+        lines: what there is to say of a job that never began.
+    """
+
+    parting: Parting
+    exit_code: int = 0
+    left: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class _LetGo:
+    """The user pressed Ctrl+\\."""
+
+
+def follow(
+    client: ControlClient,
+    events: queue.SimpleQueue[Any],
+    console: Console,
+    *,
+    by: str,
+    until: Callable[[Event], bool] = lambda event: False,
+) -> Farewell:
+    """Show a job until it ends, its launcher is gone, or the user lets go; main thread only.
+
+    Args:
+        client: attached already; its frames come in `events`.
+        by: who asks when Ctrl+C is pressed.
+        until: an event after which there is no need to look on.
+    """
+    with signals.posted_to(events), _quit_posted_to(events):
+        return _Follower(client, events, console, by, until).run()
+
+
+class _Follower:
+    """One look at a job."""
+
+    def __init__(
+        self,
+        client: ControlClient,
+        events: queue.SimpleQueue[Any],
+        console: Console,
+        by: str,
+        until: Callable[[Event], bool],
+    ) -> None:
+        self._client = client
+        self._events = events
+        self._console = console
+        self._by = by
+        self._until = until
+        self._heard_at = time.monotonic()
+        self._silent = False
+
+    def run(self) -> Farewell:
+        while True:
+            try:
+                event = self._events.get(timeout=TURN_S)
+            except queue.Empty:
+                self._mind_silence()
+                continue
+            farewell = self._take(event)
+            if farewell is not None:
+                return farewell
+
+    def _take(self, event: Any) -> Farewell | None:
+        if isinstance(event, SignalEvent):
+            return self._signal(event)
+        if isinstance(event, _LetGo):
+            return Farewell(Parting.LET_GO)
+        if isinstance(event, Gone):
+            return Farewell(Parting.LOST, reason=event.reason)
+        self._heard_at = time.monotonic()
+        self._silent = False
+        try:
+            return self._show(event)
+        except (FieldError, ControlLost) as error:
+            return Farewell(Parting.LOST, reason=f"it said what cannot be read: {error}")
+
+    def _show(self, frame: Frame) -> Farewell | None:
+        fields = frame.fields
+        if frame.kind == "shown":
+            with contextlib.suppress(ValueError):  # of a newer launcher
+                event = from_fields(fields)
+                self._console.show(event)
+                if self._until(event):
+                    return Farewell(Parting.REACHED)
+        elif frame.kind == "missed":
+            missed = counted(whole(fields.get("count"), "count"), "line")
+            self._console.note(f"({missed} not shown here: too many at once; the logs have them)")
+        elif frame.kind == "refused":
+            self._console.note(f"the job's launcher refused: {line(fields.get('reason'), 'reason')}")
+        elif frame.kind == "end":
+            return Farewell(Parting.ENDED, *end_of(frame))
+        return None
+
+    def _signal(self, event: SignalEvent) -> Farewell | None:
+        if event.signum != signal.SIGINT:
+            return Farewell(Parting.LET_GO, int(event.exit_code))
+        self._client.send("stop", signal="SIGINT", force=event.count > 1, by=self._by)
+        if event.count == 1:
+            self._console.note(
+                "asked the job to stop; a second Ctrl+C kills it immediately, a third only detaches"
+            )
+        return None
+
+    def _mind_silence(self) -> None:
+        if not self._silent and time.monotonic() - self._heard_at >= SILENT_S:
+            self._silent = True
+            self._console.note(f"no message from the job's launcher for {SILENT_S:.0f} s")
+
+
+@contextlib.contextmanager
+def _quit_posted_to(events: queue.SimpleQueue[Any]) -> Iterator[None]:
+    before = signal.signal(signal.SIGQUIT, lambda *_: events.put(_LetGo()))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGQUIT, before)
+
+
+def me(what: str) -> str:
+    """How a request names this process."""
+    return f"{PROGRAM} {what} (pid {os.getpid()})"

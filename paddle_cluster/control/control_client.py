@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A connection to a running job's launcher: a daemon thread reads frames into a queue, requests are written at once."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paddle_cluster.control.control_protocol import (
+    MAX_FRAME,
+    VERSION,
+    ControlDecoder,
+    ControlError,
+    Frame,
+    encode,
+)
+from paddle_cluster.errors import ExitCode, LauncherError
+from paddle_cluster.system.installation import PROGRAM
+from paddle_cluster.text.fields import FieldError, items, line, whole
+
+CONNECT_S = 3.0
+READ_SIZE = 1 << 16
+
+
+class ControlLost(LauncherError):
+    """The launcher of a job does not answer."""
+
+    exit_code = ExitCode.LOST
+
+
+@dataclass(frozen=True)
+class Gone:
+    """The last event of a connection: the launcher closed it, or died."""
+
+    reason: str
+
+
+class ControlClient:
+    """Talks to one job.
+
+    Args:
+        connection: owned from now on.
+        events: gets every `Frame`, and one `Gone` at the end.
+        on_welcome: gets the fields of the welcome in place of the queue, on the reading thread.
+    """
+
+    def __init__(
+        self,
+        connection: socket.socket,
+        events: queue.SimpleQueue[Any],
+        on_welcome: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        self._connection = connection
+        self._events = events
+        self._on_welcome = on_welcome
+        connection.settimeout(None)
+        self._thread = threading.Thread(target=self._read, name="control client", daemon=True)
+        self._thread.start()
+
+    def send(self, kind: str, **fields: Any) -> bool:
+        """Ask for something; False when the launcher is gone. Requests are small: they fit into the socket."""
+        try:
+            self._connection.sendall(encode(kind, **fields))
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Let go; the job continues."""
+        with contextlib.suppress(OSError):  # the launcher may have closed it before
+            self._connection.shutdown(socket.SHUT_RDWR)
+        self._thread.join(CONNECT_S)
+        self._connection.close()
+
+    def _read(self) -> None:
+        decoder = ControlDecoder(MAX_FRAME)
+        reason = "it hung up"
+        try:
+            while data := self._connection.recv(READ_SIZE):
+                for frame in decoder.feed(data):
+                    self._take(frame)
+        except (OSError, ControlError) as error:
+            reason = str(error)
+        except Exception as error:  # noqa: BLE001 - who waits for frames must hear of the end, whatever ended it
+            reason = f"{type(error).__name__}: {error}"
+        self._events.put(Gone(reason))
+
+    def _take(self, frame: Frame) -> None:
+        if frame.kind == "welcome" and self._on_welcome is not None:
+            self._on_welcome(frame.fields)
+        else:
+            self._events.put(frame)
+
+
+def connect(path: Path, events: queue.SimpleQueue[Any]) -> tuple[ControlClient, dict[str, Any]]:
+    """Connect to the socket of a job; returns what its launcher says of itself, too.
+
+    Raises:
+        ControlLost: nobody listens there, it does not answer, or it speaks another version.
+    """
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(CONNECT_S)
+    try:
+        connection.connect(str(path))
+    except OSError as error:
+        connection.close()
+        raise ControlLost(f"nothing is listening on {path}: {error}") from error
+    client = ControlClient(connection, events)
+    try:
+        first = events.get(timeout=CONNECT_S)
+    except queue.Empty:
+        first = None
+    try:
+        return client, welcome(first, path)
+    except ControlLost:
+        client.close()
+        raise
+
+
+def end_of(frame: Frame) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
+    """What an `end` says: the exit code, what is left, the last lines.
+
+    Raises:
+        ControlLost: it says something else.
+    """
+    fields = frame.fields
+    try:
+        left, lines = (
+            tuple(line(one, name) for one in items(fields.get(name) or [], name))
+            for name in ("left", "lines")
+        )
+        return whole(fields.get("exit_code"), "exit_code", most=255), left, lines
+    except FieldError as error:
+        raise ControlLost(str(error)) from error
+
+
+def welcome(first: Frame | Gone | None, path: Path | str) -> dict[str, Any]:
+    """The fields of the first event of a connection.
+
+    Raises:
+        ControlLost: it is no welcome, or of another version.
+    """
+    if not isinstance(first, Frame):
+        why = "it does not answer" if first is None else first.reason
+        raise ControlLost(f"the launcher behind {path}: {why}")
+    if first.kind != "welcome" or first.fields.get("version") != VERSION:
+        raise ControlLost(
+            f"the launcher behind {path} speaks version {first.fields.get('version')!r} of the control protocol, "
+            f"this {PROGRAM} version {VERSION}: use the {PROGRAM} that started the job"
+        )
+    return first.fields

@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The launcher's end of the control socket: one thread that shows the job to others and passes on their requests.
+
+It reads what the job has shown at each client's own pace; a client that does not read costs bounded memory and
+nothing else. Only processes of the same user are served. The thread never calls into the job: a request to stop is
+posted as the event that a signal posts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import selectors
+import signal
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from paddle_cluster.control.control_protocol import (
+    MAX_FRAME,
+    MAX_REQUEST,
+    MAX_STACKS,
+    VERSION,
+    ControlDecoder,
+    ControlError,
+    Frame,
+    encode,
+)
+from paddle_cluster.screen.scrollback import Scrollback
+from paddle_cluster.system.state_dir import own_directory
+from paddle_cluster.text.fields import flag, items, line, whole
+from paddle_cluster.text.output_events import Event, to_fields
+
+CLIENTS_LIMIT = 32
+BUFFER_LIMIT = 256 << 10  # bytes that wait for one client before its lines are held back
+PAGE = 200
+DRAW_S = 0.1
+BEAT_S = 2.0
+IDLE_S = 2.0
+CLOSE_S = 2.0  # for what clients have not read yet when the job ends
+READ_SIZE = 1 << 16
+_PEER = struct.Struct("3i")  # struct ucred: pid, uid, gid
+
+PostStop = Callable[[int, bool, str], None]
+PostStacks = Callable[[Sequence[str]], None]
+
+
+class _Client:
+    """One connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.decoder = ControlDecoder(MAX_REQUEST)
+        self.buffer = bytearray()
+        self.position: int | None = None  # in the scrollback, once it is attached
+        self.version = 0
+        self.beat_at = time.monotonic()
+        self.awaited: set[str] = set()  # processes whose stacks it asked for
+
+    def send(self, kind: str, **fields: Any) -> None:
+        self.buffer += encode(kind, **fields)
+
+    def show(self, event: Event) -> None:
+        try:
+            self.send("shown", **to_fields(event))
+        except ControlError:  # longer than any frame
+            self.send("missed", count=1)
+
+
+class ControlServer:
+    """Serves one job from a thread of its own.
+
+    Args:
+        paths: where the socket may be; the first that works is taken.
+        first: a connection that is there already, or None.
+        welcome: fields of the frame that greets a client.
+        status: gives the latest state of the job; called from the server's thread.
+        stop: asks the job to stop: signal number, whether to force it, who asks.
+        stacks: asks processes where they are; answers come by `tell_stacks`.
+    """
+
+    def __init__(
+        self,
+        paths: list[Path],
+        first: socket.socket | None,
+        welcome: Mapping[str, Any],
+        scrollback: Scrollback,
+        status: Callable[[], Mapping[str, Any]],
+        stop: PostStop,
+        stacks: PostStacks,
+    ) -> None:
+        self._paths = paths
+        self._welcome = welcome
+        self._scrollback = scrollback
+        self._status = status
+        self._stop = stop
+        self._stacks = stacks
+        self._told_stacks: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._clients: list[_Client] = []
+        self._end: bytes | None = None
+        self._closing = threading.Event()
+        self._selector = selectors.DefaultSelector()
+        self._wake, self._woken = socket.socketpair()
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._listener: socket.socket | None = None
+        self._inode: tuple[int, int] | None = None
+        self.path: Path | None = None
+        self._listen()
+        if first is not None:
+            self._greet(first)
+        self._thread = threading.Thread(target=self._work, name="control", daemon=True)
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._thread.start()
+
+    def close(self, exit_code: int, left: tuple[str, ...], lines: tuple[str, ...] = ()) -> None:
+        """Show clients the rest, tell them the end and go; takes CLOSE_S at most. Once is enough."""
+        if self._closing.is_set():
+            return
+        self._end = encode("end", exit_code=exit_code, left=list(left), lines=list(lines))
+        self._closing.set()
+        with contextlib.suppress(OSError):  # the thread may have seen it by itself, and be gone
+            self._wake.send(b"x")
+        self._thread.join(CLOSE_S + 1.0)
+
+    def tell_stacks(self, process: str, text: str) -> None:
+        """Pass on where a process is to those who asked; any thread may call it."""
+        self._told_stacks.put((process, text))
+        with contextlib.suppress(OSError):  # nobody is served any more
+            self._wake.send(b"x")
+
+    def _listen(self) -> None:
+        for path in self._paths:
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                own_directory(path.parent)
+                with contextlib.suppress(FileNotFoundError):
+                    path.unlink()  # of an earlier life of this directory: job ids do not come twice
+                listener.bind(str(path))
+                path.chmod(0o600)
+                listener.listen(8)
+                listener.setblocking(False)
+                status = path.stat()
+            except OSError:
+                listener.close()
+                continue
+            self._listener, self.path = listener, path
+            self._inode = (status.st_dev, status.st_ino)
+            self._selector.register(listener, selectors.EVENT_READ)
+            return
+
+    def _work(self) -> None:
+        checked_at = time.monotonic()
+        while not self._closing.is_set():
+            attached = any(client.position is not None for client in self._clients)
+            self._turn(DRAW_S if attached else IDLE_S)
+            if time.monotonic() - checked_at >= IDLE_S:
+                checked_at = time.monotonic()
+                self._listen_again_if_removed()
+        self._farewell()
+
+    def _turn(self, timeout_s: float) -> None:
+        for key, events in self._selector.select(timeout_s):
+            if key.fileobj is self._woken:
+                self._woken.recv(64)
+            elif key.fileobj is self._listener:
+                self._accept()
+            else:
+                self._handle(key.data, events)
+        self._pass_stacks_on()
+        for client in list(self._clients):
+            self._show(client)
+            self._flush(client)
+
+    def _pass_stacks_on(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                process, text = self._told_stacks.get_nowait()
+                for client in self._clients:
+                    if process in client.awaited:
+                        client.awaited.discard(process)
+                        client.send("stacks", process=process, text=text)
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        _, uid, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        if uid != os.geteuid() or len(self._clients) >= CLIENTS_LIMIT:
+            connection.close()
+            return
+        self._greet(connection)
+
+    def _greet(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        client = _Client(connection)
+        self._clients.append(client)
+        self._selector.register(connection, selectors.EVENT_READ, client)
+        client.send("welcome", version=VERSION, **self._welcome)
+
+    def _handle(self, client: _Client, events: int) -> None:
+        if not events & selectors.EVENT_READ:
+            return
+        try:
+            data = client.connection.recv(READ_SIZE)
+            if not data:
+                self._drop(client)
+                return
+            for frame in client.decoder.feed(data):
+                self._answer(client, frame)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._drop(client)
+        except ValueError as error:
+            client.send("refused", reason=str(error))
+            self._flush(client)
+            self._drop(client)
+
+    def _answer(self, client: _Client, frame: Frame) -> None:
+        if len(client.buffer) > MAX_FRAME:
+            raise ControlError("it asks again and again, and reads no answer")
+        if frame.kind == "attach":
+            client.position = self._scrollback.tail(whole(frame.fields.get("lines"), "lines", otherwise=0))
+            client.version = 0
+            for event in self._scrollback.phase_before(client.position):
+                client.show(event)
+        elif frame.kind == "look":
+            client.send("status", status=self._status())
+        elif frame.kind == "stacks":
+            names = [line(one, "procs") for one in items(frame.fields.get("procs"), "procs")]
+            if len(names) > MAX_STACKS:
+                raise ControlError(f"at most {MAX_STACKS} processes are asked at once, not {len(names)}")
+            client.awaited |= set(names)
+            self._stacks(names)
+        elif frame.kind == "stop":
+            name = line(frame.fields.get("signal"), "signal", "SIGTERM")
+            if name not in ("SIGINT", "SIGTERM"):
+                raise ControlError(f"a job is stopped by SIGINT or SIGTERM, not by {name!r:.40}")
+            force = flag(frame.fields.get("force"), "force")
+            self._stop(int(signal.Signals[name]), force, line(frame.fields.get("by"), "by", "")[:100])
+        else:
+            raise ControlError(f"no client says {frame.kind!r:.80} in version {VERSION}")
+
+    def _show(self, client: _Client) -> None:
+        """Queue what the client has not seen, as far as there is room."""
+        if client.position is None:
+            return
+        if len(client.buffer) < BUFFER_LIMIT:
+            changed, client.version = self._scrollback.changed(client.version)
+            for event in changed:
+                client.show(event)
+        while len(client.buffer) < BUFFER_LIMIT:
+            page = self._scrollback.after(client.position, PAGE)
+            client.position = page.position
+            if page.missed:
+                client.send("missed", count=page.missed)
+            for event in page.events:
+                client.show(event)
+            if not page.events:
+                break
+        now = time.monotonic()
+        if now - client.beat_at >= BEAT_S and not client.buffer:
+            client.beat_at = now
+            client.send("beat")
+
+    def _flush(self, client: _Client) -> None:
+        try:
+            while client.buffer:
+                sent = client.connection.send(client.buffer)
+                del client.buffer[:sent]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._drop(client)
+            return
+        if client in self._clients:
+            waits = selectors.EVENT_WRITE if client.buffer else 0
+            self._selector.modify(client.connection, selectors.EVENT_READ | waits, client)
+
+    def _drop(self, client: _Client) -> None:
+        if client in self._clients:
+            self._clients.remove(client)
+            self._selector.unregister(client.connection)
+            client.connection.close()
+
+    def _listen_again_if_removed(self) -> None:
+        """Somebody may clear the state directory under a running job."""
+        if self.path is None or self._listener is None:
+            return
+        with contextlib.suppress(OSError):
+            status = self.path.stat()
+            if (status.st_dev, status.st_ino) == self._inode:
+                return
+        self._selector.unregister(self._listener)
+        self._listener.close()
+        self._listener = None
+        self._listen()
+
+    def _farewell(self) -> None:
+        """All lines, then the end; a client that does not read is not waited for."""
+        if self._listener is not None:
+            self._selector.unregister(self._listener)
+            self._listener.close()
+            if self.path is not None:
+                with contextlib.suppress(OSError):
+                    self.path.unlink()
+        deadline = time.monotonic() + CLOSE_S
+        told: set[_Client] = set()
+        while self._clients and time.monotonic() < deadline:
+            for client in list(self._clients):
+                self._show(client)
+                if len(client.buffer) < BUFFER_LIMIT and client not in told:
+                    told.add(client)
+                    client.position = None
+                    client.buffer += self._end or b""
+                self._flush(client)
+                if client in told and not client.buffer:
+                    self._drop(client)
+            for key, events in self._selector.select(0.05):
+                if key.data is not None:
+                    self._handle(key.data, events)
+        for client in list(self._clients):
+            self._drop(client)
+        self._selector.close()
+        self._wake.close()
+        self._woken.close()

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The jobs that this machine's state directories know: listed, found by a part of their id, pruned.
+
+Reads what launchers wrote, and what anything else may have left there: what cannot be read is left out, or told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paddle_cluster.control import job_record, status_file
+from paddle_cluster.control.job_record import JobRecord
+from paddle_cluster.errors import ExitCode, UsageError
+from paddle_cluster.system.installation import PROGRAM
+from paddle_cluster.system.state_dir import JOB_FILE, STATUS_FILE, StatePlaces, is_job_id, read_json
+
+KEPT_JOBS = 50
+KEPT_S = 30 * 86400.0
+
+
+@dataclass(frozen=True)
+class KnownJob:
+    """One job and what was last written of it.
+
+    Attributes:
+        status: status.json, or empty when there is none.
+        running: whether its launcher lives; None: it runs on another machine, which cannot be seen from here.
+    """
+
+    record: JobRecord
+    directory: Path
+    status: dict[str, Any]
+    running: bool | None
+
+    @property
+    def job_id(self) -> str:
+        """Its id."""
+        return self.record.job_id
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended, or None when nobody wrote that down."""
+        code = self.status.get("exit_code")
+        return code if isinstance(code, int) else None
+
+    @property
+    def ended(self) -> bool:
+        """Whether its launcher said that it is over."""
+        return self.exit_code is not None
+
+    def describe(self) -> str:
+        """One or two words: what it is doing, or how it ended."""
+        if self.ended:
+            return _outcome(self.exit_code)
+        phase = str(self.status.get("phase") or "starting")
+        if self.running is None:
+            return f"{phase}, led from {self.record.launcher.host or 'an unknown machine'}"
+        if self.running:
+            return phase
+        return "launcher gone"
+
+
+def _outcome(code: int | None) -> str:
+    words = {ExitCode.DONE: "done", ExitCode.NOT_CLEAN: "not clean"}
+    stopped = (ExitCode.INTERRUPTED, ExitCode.TERMINATED, ExitCode.HANGUP, ExitCode.QUIT)
+    known = {int(one): word for one, word in words.items()} | {int(one): "stopped" for one in stopped}
+    return f"{known.get(code or 0, 'failed')} ({code})"
+
+
+def all_jobs(where: StatePlaces, look: Callable[[Path], KnownJob | None] | None = None) -> list[KnownJob]:
+    """Every job, the newest first.
+
+    Args:
+        look: reads the job of one directory; `read` when left out.
+    """
+    look = look or read
+    found: dict[str, KnownJob] = {}
+    for place in where.all():
+        with contextlib.suppress(OSError):
+            for name in os.listdir(place):
+                job = look(place / name) if is_job_id(name) else None
+                if job is not None:
+                    found.setdefault(name, job)
+    return sorted(found.values(), key=lambda job: (job.record.submitted_at, job.job_id), reverse=True)
+
+
+def read(directory: Path) -> KnownJob | None:
+    """The job of one directory, or None when there is none."""
+    fields = read_json(directory / JOB_FILE)
+    if fields is None:
+        return None
+    try:
+        record = job_record.from_json(fields)
+    except ValueError:
+        return None
+    if record.job_id != directory.name:
+        return None
+    fields = read_json(directory / STATUS_FILE)
+    status = status_file.read(fields)
+    if fields is None and (directory / STATUS_FILE).exists():
+        status = {"phase": f"unknown ({STATUS_FILE} cannot be read)"}
+    return KnownJob(record, directory, status, record.launcher.is_alive())
+
+
+def unreadable(where: StatePlaces) -> list[str]:
+    """A sentence for each directory of a job whose job.json is there and cannot be read."""
+    return [
+        f"{file.parent.name}: {file} cannot be read and is left aside; "
+        f"`{PROGRAM} status --nodes {file.parent.name}` writes it anew from what the nodes of conf.py know"
+        for file in _unreadable_files(where)
+    ]
+
+
+def _unreadable_files(where: StatePlaces) -> list[Path]:
+    found = []
+    for place in where.all():
+        with contextlib.suppress(OSError):
+            for name in sorted(os.listdir(place)):
+                job_file = place / name / JOB_FILE
+                if is_job_id(name) and job_file.exists() and read(place / name) is None:
+                    found.append(job_file)
+    return found
+
+
+def make_way(directory: Path) -> bool:
+    """Whether a job.json may be written: there is none, or one that cannot be read, which is set aside."""
+    job_file = directory / JOB_FILE
+    if not job_file.exists():
+        return True
+    if read(directory) is not None:
+        return False
+    os.replace(job_file, job_file.with_suffix(".unreadable"))
+    return True
+
+
+def find(where: StatePlaces, word: str) -> KnownJob:
+    """The job with this id, or the one whose id begins or ends so.
+
+    Raises:
+        UsageError: there is none, or there are several.
+    """
+    jobs = all_jobs(where)
+    exact = [job for job in jobs if job.job_id == word]
+    found = exact or [
+        job for job in jobs if word and (job.job_id.startswith(word) or job.job_id.endswith(word))
+    ]
+    if not found:
+        for problem in unreadable(where):
+            if word and word in problem.partition(":")[0]:
+                raise UsageError(problem)
+        raise UsageError(
+            f"no job {word!r} is known here; `{PROGRAM} status` lists those that are, `{PROGRAM} status --nodes` "
+            "asks the nodes of conf.py"
+        )
+    if len(found) > 1:
+        names = ", ".join(job.job_id for job in found[:5])
+        raise UsageError(f"{word!r} is several jobs: {names}; give more of the id")
+    return found[0]
+
+
+def newest(where: StatePlaces) -> KnownJob:
+    """The newest job that runs, or the newest of all when none does.
+
+    Raises:
+        UsageError: there is none at all.
+    """
+    jobs = all_jobs(where)
+    if not jobs:
+        raise UsageError(
+            f"no job is known in {where.jobs}; `{PROGRAM} status --nodes` asks the nodes of conf.py"
+        )
+    return next((job for job in jobs if job.running and not job.ended), jobs[0])
+
+
+def prune(where: StatePlaces) -> None:
+    """Remove the directories of jobs that ended long ago or that many ended after, and old ones that cannot be read."""
+    over = [job for job in all_jobs(where) if job.ended or job.running is False]
+    oldest = time.time() - KEPT_S
+    for index, job in enumerate(over):
+        if index >= KEPT_JOBS or job.record.submitted_at < oldest:
+            shutil.rmtree(job.directory, ignore_errors=True)
+    for job_file in _unreadable_files(where):  # when its job ended nobody knows: it may live
+        with contextlib.suppress(OSError):
+            if max(file.stat().st_mtime for file in job_file.parent.iterdir()) < oldest:
+                shutil.rmtree(job_file.parent, ignore_errors=True)

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lines of a job's merged log, log/job.log: which of them are asked for. Other jobs of a workspace wrote there too."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from paddle_cluster.control.known_jobs import KnownJob
+from paddle_cluster.control.tail import Followed
+
+DISORDER = timedelta(minutes=1)  # what came late is where it came
+SKEW_S = 1.0  # what clocks of nodes may be off, put on the launcher's
+LATEST_S = 2.0e11  # seconds since 1970: no job ends later
+
+PROCESS = re.compile(r"launcher|(?:trainer|pserver)(?:-[0-9]+)?")
+"""How one asks for the lines of a process or role."""
+
+_LINE = re.compile(r"(\S+ \S+) \[(?:launcher|(\w+) ([0-9]+) (.*?))\] (.*)")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which lines are asked for: those that are as each attribute says, where it says something.
+
+    Attributes:
+        since, until: when; other jobs of the same workspace wrote before and after.
+    """
+
+    since: datetime
+    until: datetime
+    process: str = ""
+    node: str = ""
+    pattern: re.Pattern[str] | None = None
+
+    def has(self, line: str) -> bool:
+        """Whether a line of job.log is one of them."""
+        found = _LINE.fullmatch(line)
+        if found is None:
+            return not (self.process or self.node or self.pattern)
+        role, rank = found[2], found[3]
+        return (
+            (not self.process or self.process in ((role, f"{role}-{rank}") if role else ("launcher",)))
+            and (not self.node or self.node == found[4])
+            and self.since <= _time(found[1]) <= self.until
+            and (self.pattern is None or self.pattern.search(found[5]) is not None)
+        )
+
+    def backwards(self, followed: Followed, deadline: float = float("inf")) -> Iterator[str]:
+        """Those of a file, the last one first; not further back than what is too old.
+
+        Args:
+            deadline: of `time.monotonic`, after which no line is looked at.
+        """
+
+        def is_in_reach(line: str) -> bool:
+            return time.monotonic() < deadline and not self._is_past(line)
+
+        return filter(self.has, itertools.takewhile(is_in_reach, followed.backwards()))
+
+    def _is_past(self, line: str) -> bool:
+        """Whether what stands before a line is too old."""
+        found = _LINE.fullmatch(line)
+        return found is not None and _time(found[1]) < self.since - DISORDER
+
+
+def path_of(job: KnownJob) -> Path:
+    """The merged log of a job, which may not be there yet."""
+    return Path(job.record.collected, "log", "job.log")
+
+
+def span(job: KnownJob) -> tuple[datetime, datetime]:
+    """When a job wrote its lines, from its submission to its end."""
+    ended = job.status.get("ended_at")
+    return (
+        _local(0.0 if job.record.rebuilt else job.record.submitted_at - SKEW_S),
+        _local(ended + SKEW_S if isinstance(ended, int | float) else LATEST_S),
+    )
+
+
+def _local(at: float) -> datetime:
+    return datetime.fromtimestamp(min(max(at, 0.0), LATEST_S)).astimezone()
+
+
+def _time(stamp: str) -> datetime:
+    """The time of a line; one that cannot be read is as old as can be."""
+    try:
+        return datetime.fromisoformat(stamp).astimezone()
+    except ValueError:
+        return _local(0.0)

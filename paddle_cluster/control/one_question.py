@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Short visits to nodes: an agent is started on each, asked one thing, and leaves. For who is not a job's launcher.
+
+All nodes at once, each with its own deadline; what a node says is read with care, and its failure is its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paddle_cluster.config.hosts import parse_host
+from paddle_cluster.config.settings import SshSettings
+from paddle_cluster.connection.link import Link, LinkLost, MessageEvent
+from paddle_cluster.control.job_record import NodeEntry
+from paddle_cluster.errors import ConnectError
+from paddle_cluster.nodes.connector import MAX_AT_ONCE, Connected, ConnectFailed, Connector
+from paddle_cluster.system.descriptors import make_room
+from paddle_cluster.text.wrapping import visible
+
+MARGIN_S = 35.0  # for the start of an agent (30 s at most) and its answer, after the login
+LEASE_S = 30.0
+PING_S = 5.0
+HOSTNAME_KEPT = 255  # characters
+ENDS_S = 3.0  # for all connections together
+
+
+@dataclass(frozen=True)
+class NodeAnswer:
+    """What one node said.
+
+    Attributes:
+        fields: its answer, or None.
+        error: why there is none, or empty.
+    """
+
+    node: NodeEntry
+    fields: dict[str, Any] | None
+    error: str = ""
+    hostname: str = ""
+
+
+def visit(
+    nodes: Sequence[NodeEntry],
+    login: SshSettings,
+    request: str,
+    answer: str,
+    patience_s: float,
+    **fields: Any,
+) -> list[NodeAnswer]:
+    """Ask every node one thing; blocks until all have answered, failed, or let their time pass.
+
+    Args:
+        request: the kind of frame to send after `hello`.
+        answer: the kind of the frame that answers it.
+        patience_s: what the answer may take beyond login and start.
+        fields: of the request.
+
+    Raises:
+        UsageError: this process may not have so many connections.
+    """
+    make_room(len(nodes))
+    return _Round(nodes, login, (request, fields), answer, patience_s).run()
+
+
+class _Round:
+    """One question to many nodes; all but the logins happens on the caller's thread."""
+
+    def __init__(
+        self,
+        nodes: Sequence[NodeEntry],
+        login: SshSettings,
+        request: tuple[str, dict[str, Any]],
+        answer: str,
+        patience_s: float,
+    ) -> None:
+        self._nodes = nodes
+        self._request = request
+        self._answer = answer
+        self._limit_s = login.connect_timeout_s + MARGIN_S + patience_s
+        self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._connector = Connector(login, self._events)
+        self._links: dict[int, Link] = {}
+        self._answers: dict[int, NodeAnswer] = {}
+        self._hostnames: dict[int, str] = {}
+
+    def run(self) -> list[NodeAnswer]:
+        for index, node in enumerate(self._nodes):
+            self._connector.connect(index, node.name, parse_host(node.host), node.python)
+        deadline = time.monotonic() + self._limit_s * (1 + len(self._nodes) // MAX_AT_ONCE)
+        pinged_at = time.monotonic()
+        try:
+            while len(self._answers) < len(self._nodes) and time.monotonic() < deadline:
+                with contextlib.suppress(queue.Empty):
+                    self._handle(self._events.get(timeout=0.25))
+                if time.monotonic() - pinged_at >= PING_S:
+                    pinged_at = time.monotonic()
+                    for link in self._links.values():
+                        link.send("ping", seq=1)
+        finally:
+            self._connector.close()
+            for link in self._links.values():
+                link.close()
+            self._connector.join(ENDS_S)
+        late = f"it did not answer within {self._limit_s:.0f} s"
+        return [
+            self._answers.get(index, NodeAnswer(node, None, late)) for index, node in enumerate(self._nodes)
+        ]
+
+    def _handle(self, event: Any) -> None:
+        if isinstance(event, Connected):
+            self._greet(event)
+        elif isinstance(event, ConnectFailed):
+            error = event.error
+            why = f"{error.reason} {error.hint}".strip() if isinstance(error, ConnectError) else str(error)
+            self._note(event.node_id, None, why)
+        elif isinstance(event, LinkLost):
+            self._note(event.node_id, None, f"the connection ended: {event.reason}")
+        elif isinstance(event, MessageEvent):
+            self._hear(event)
+
+    def _greet(self, event: Connected) -> None:
+        node = self._nodes[event.node_id]
+        link = self._links[event.node_id] = Link(
+            event.node_id, node.name, event.stream, self._events, self._connector.reactor
+        )
+        link.send(
+            "hello",
+            job_id=f"VISIT-{secrets.token_hex(6)}",  # no process carries it: leaving ends nothing
+            node_id=node.node_id,
+            lease_s=LEASE_S,
+            root_dir=node.root_dir,
+            python=node.python,
+        )
+        kind, fields = self._request
+        link.send(kind, **fields)
+
+    def _hear(self, event: MessageEvent) -> None:
+        if event.kind == "hello":
+            self._hostnames[event.node_id] = visible(str(event.fields.get("hostname") or "")[:HOSTNAME_KEPT])
+        elif event.kind == "failed":
+            self._note(event.node_id, None, f"it refused: {event.fields.get('detail')!s:.2000}")
+        elif event.kind == self._answer:
+            self._note(event.node_id, event.fields, "")
+        else:
+            return
+        if event.node_id in self._answers:
+            self._links[event.node_id].send("bye", grace_s=0.0, drain_s=0.0)
+
+    def _note(self, index: int, fields: dict[str, Any] | None, error: str) -> None:
+        hostname = self._hostnames.get(index, "")
+        self._answers.setdefault(index, NodeAnswer(self._nodes[index], fields, error, hostname))

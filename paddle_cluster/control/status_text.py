@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How jobs are shown by `paddle.py status`: as text for people, as JSON for programs. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paddle_cluster.control.known_jobs import KnownJob
+from paddle_cluster.control.node_jobs import Known
+from paddle_cluster.nodes.findings import names
+from paddle_cluster.system.installation import PROGRAM
+from paddle_cluster.text.sizes import counted, size_text
+from paddle_cluster.text.wrapping import table, visible
+
+STALE_S = 15.0
+LISTED = 16  # nodes, up to which each has a line; twice as many processes
+ODD = 8  # of more, so many are listed that are not well
+_SHOWN_LINE = 100
+_NODE_COLUMNS = ("node", "name", "state", "heard", "cpu", "memory", "in", "out", "gpus", "job directory")
+_PROCESS_COLUMNS = (
+    *("process", "node", "pid", "state", "pass", "batch", "cost", "samples/s"),
+    *("cpu", "memory", "updates", "waiting", "lag", "discarded"),
+)
+_OPTIONAL = frozenset(  # shown where they are told
+    ("cpu", "memory", "in", "out", "gpus", "updates", "waiting", "lag", "discarded")
+)
+
+
+def job_table(jobs: Sequence[KnownJob], now: float) -> list[str]:
+    """All jobs, one line each."""
+    rows = [
+        (
+            job.job_id,
+            job.describe(),
+            ago(now - job.record.submitted_at),
+            str(len(job.record.nodes)),
+            progress_of(job.status),
+            job.record.source or job.record.collected,
+        )
+        for job in jobs
+    ]
+    return table(("job", "state", "age", "nodes", "progress", "workspace"), rows, set())
+
+
+def detail(job: KnownJob, now: float, *, everything: bool = False) -> list[str]:
+    """One job with its nodes and processes; a large one summed up, with what is not as it should be.
+
+    Args:
+        everything: every node and process, however many there are.
+    """
+    record, status = job.record, job.status
+    lines = [
+        f"{job.job_id}: {job.describe()}",
+        f"  submitted {ago(now - record.submitted_at)} ago by {record.user}, {record.launcher.describe()}"
+        + (", detached" if record.detached else "")
+        + (" (rebuilt from its nodes)" if record.rebuilt else ""),
+        *_words("  workspace: ", record.source),
+        *_words("  conf: ", record.conf),
+        *_words("  logs: ", record.collected and f"{record.collected}/log"),
+        *_words("  state: ", str(job.directory)),
+    ]
+    lines += health(job, now)
+    nodes, processes, failures = (_list(status, name) for name in ("nodes", "processes", "failures"))
+    if everything or (len(nodes) <= LISTED and len(processes) <= 2 * LISTED):
+        lines += _listed(nodes, processes, now)
+    else:
+        failed = {one.get("process") for one in failures}
+        odd = [
+            one
+            for one in processes
+            if one.get("name") in failed or (not job.ended and (one.get("code") or one.get("signal")))
+        ]
+        lines += [_count("nodes", nodes), *_summed_up(processes)]
+        lines += _listed([one for one in nodes if one.get("error")][:ODD], odd[:ODD], now)
+        lines.append(f"  each of them: {PROGRAM} status {job.job_id} --all")
+    causes: dict[str, list[str]] = {}
+    for one in failures:
+        name = f"{visible(str(one.get('process') or 'node'))} on {visible(str(one.get('node')))}"
+        causes.setdefault(visible(str(one.get("what"))), []).append(name)
+    lines += [f"  failed: {names(found, 0)}: {what}" for what, found in causes.items()]
+    if not failures:
+        lines += [f"  {visible(str(line))}" for line in status.get("why") or ()]
+    left = [visible(str(line)) for line in status.get("left") or ()]
+    return lines + [f"  {line}" for line in (left if everything else shortened(left, job.job_id))]
+
+
+def _listed(
+    nodes: Sequence[Mapping[str, Any]], processes: Sequence[Mapping[str, Any]], now: float
+) -> list[str]:
+    """A line for each node, then for each process, then what each process said last."""
+    lines = []
+    if nodes:
+        rows = [_node(one, now) for one in nodes]
+        lines += _told_table(_NODE_COLUMNS, rows)
+    if processes:
+        lines += _told_table(_PROCESS_COLUMNS, [_process(one) for one in processes])
+        said = [(str(one.get("name")), str(one.get("last_line") or "")) for one in processes]
+        lines += [f"  {name} last said: {visible(line)[:_SHOWN_LINE]}" for name, line in said if line]
+    return lines
+
+
+def _summed_up(processes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each role, and how far its trainers are."""
+    lines = []
+    for role in dict.fromkeys(str(one.get("role")) for one in processes):
+        found = [one for one in processes if str(one.get("role")) == role]
+        line = _count(f"{role}s", found)
+        steps = [one for one in found if isinstance(one.get("pass_id"), int)]
+        if steps:
+            last, first = (choose(steps, key=_step) for choose in (min, max))
+            speed = sum(
+                one["samples_per_s"] for one in steps if isinstance(one.get("samples_per_s"), int | float)
+            )
+            line += (
+                f"; {last.get('name')} on {last.get('node')} is last, at {_step_text(last)}, the first at "
+                f"{_step_text(first)}; {speed:,.0f} samples/s"
+            )
+        lines.append(visible(line))
+    return lines
+
+
+def _count(what: str, found: Sequence[Mapping[str, Any]]) -> str:
+    """ "  256 trainers: 255 running, 1 exited, code 1"."""
+    states = Counter(_state(one) for one in found)
+    return visible(
+        f"  {len(found)} {what}: " + "; ".join(f"{count} {state}" for state, count in states.most_common())
+    )
+
+
+def _step(fields: Mapping[str, Any]) -> tuple[int, int]:
+    return int(fields["pass_id"]), int(fields.get("batch_id") or 0)
+
+
+def _step_text(fields: Mapping[str, Any]) -> str:
+    return f"pass {fields['pass_id']} batch {fields.get('batch_id')}"
+
+
+def shortened(left: Sequence[str], job_id: str) -> list[str]:
+    """What could not be cleaned or collected, as many lines as are readable; the job's status keeps all."""
+    more = len(left) - LISTED
+    rest = [f"and {more} more lines like these: {PROGRAM} status {job_id} --all"] if more > 0 else []
+    return [*left[:LISTED], *rest]
+
+
+def as_json(job: KnownJob) -> dict[str, Any]:
+    """One job for programs: job.json, status.json, and whether its launcher lives."""
+    return {**job.record.as_json(), "running": job.running, "state": job.describe(), "status": job.status}
+
+
+def on_nodes(known: Known, now: float) -> list[str]:
+    """What nodes told of their jobs, and of agents that wait for one."""
+    rows = [
+        (
+            job.job_id,
+            job.node.name,
+            "running" if not job.over else f"ended: {job.ended}" if job.ended else "died",
+            ", ".join(job.node.roles) or counted(len(job.running), "process"),
+            ago(now - job.since) if job.since else "",
+            job.launcher.describe() if job.launcher.pid else "",
+            job.node.job_dir,
+        )
+        for job in sorted(known.jobs, key=lambda job: (job.job_id, job.node.node_id))
+    ]
+    lines = []
+    if rows:
+        lines = table(("job", "node", "state", "processes", "age", "launcher", "job directory"), rows, set())
+    else:
+        lines = ["no job is known on the nodes that answered"]
+    lines += [f"{one.node.name}: {one.describe()}" for one in known.residents]
+    return lines + [f"! {answer.node.name}: {visible(answer.error)}" for answer in known.failed]
+
+
+def ago(seconds: float) -> str:
+    """ "12 s", "3 min", "2 h", "5 d"."""
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size or (unit != "min" and seconds >= size):
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
+def health(job: KnownJob, now: float) -> list[str]:
+    """What is to be said when the launcher is not there, or says nothing new."""
+    if job.ended:
+        return []
+    heard = job.status.get("updated_at")
+    heard_s = now - heard if isinstance(heard, (int, float)) else None
+    last = "" if heard_s is None else f"; what follows is {ago(heard_s)} old"
+    if job.running is None:
+        return [f"  its launcher runs on {job.record.launcher.host}, which cannot be seen from here{last}"]
+    if not job.running:
+        return [
+            f"  its launcher exited without a message; its nodes stop within {job.record.lease_s:g} s{last}",
+            f"  to see and to make sure: {PROGRAM} status --nodes {job.job_id}, {PROGRAM} stop {job.job_id}",
+        ]
+    if heard_s is not None and heard_s > STALE_S:
+        return [
+            f"  its launcher has written nothing for {ago(heard_s)}: it hangs, is stopped, or its disk is full"
+        ]
+    return []
+
+
+def progress_of(status: Mapping[str, Any]) -> str:
+    """How far the last of its trainers is, or nothing."""
+    steps = [one for one in _list(status, "processes") if isinstance(one.get("pass_id"), int)]
+    if not steps:
+        return ""
+    return _step_text(min(steps, key=_step))
+
+
+def _node(fields: Mapping[str, Any], now: float) -> tuple[str, ...]:
+    heard = fields.get("heard_at")
+    return (
+        str(fields.get("node_id")),
+        str(fields.get("name")),
+        str(fields.get("state") or ""),
+        f"{ago(now - heard)} ago" if isinstance(heard, (int, float)) else "",
+        _percent(fields.get("cpu_percent")),
+        _of_all(fields.get("memory_bytes"), fields.get("memory_total_bytes")),
+        _rate(fields.get("received_bytes_per_s")),
+        _rate(fields.get("sent_bytes_per_s")),
+        _gpus(fields),
+        str(fields.get("error") or fields.get("job_dir") or ""),
+    )
+
+
+def _told_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table without those optional columns of which nothing is told."""
+    shown = [at for at, title in enumerate(head) if title not in _OPTIONAL or any(row[at] for row in rows)]
+    return table([head[at] for at in shown], [[row[at] for at in shown] for row in rows], set())
+
+
+def _process(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        str(fields.get("name")),
+        str(fields.get("node")),
+        _word(fields.get("pid")),
+        _state(fields),
+        _word(fields.get("pass_id")),
+        _word(fields.get("batch_id")),
+        _number(fields.get("cost"), ".5g"),
+        _number(fields.get("samples_per_s"), ",.0f"),
+        _percent(fields.get("cpu_percent")),
+        _size(fields.get("memory_bytes")),
+        _word(fields.get("version")),
+        _waiting(fields),
+        _word(fields.get("lag")),
+        _discarded(fields),
+    )
+
+
+def _state(fields: Mapping[str, Any]) -> str:
+    """ "running", "exited, code 1"."""
+    state = str(fields.get("state") or "unknown")
+    if fields.get("signal"):
+        return f"{state}, signal {fields['signal']}"
+    return state if fields.get("code") is None else f"{state}, code {fields['code']}"
+
+
+def _waiting(fields: Mapping[str, Any]) -> str:
+    """ "3 for 1, 5-7, 12 s": how many trainers wait at a pserver for whom, and for how long."""
+    if not fields.get("waiting"):
+        return ""
+    waited_s = fields.get("waited_s") or 0.0
+    return (
+        str(fields["waiting"])
+        + (f" for {fields['missing']}" if fields.get("missing") else "")
+        + (f", {ago(waited_s)}" if waited_s >= 1.0 else "")
+    )
+
+
+def _discarded(fields: Mapping[str, Any]) -> str:
+    """How many of a trainer's gradients came too late, where that is counted."""
+    pushed, discarded = fields.get("pushed"), fields.get("discarded")
+    return "" if pushed is None or discarded is None else f"{discarded} of {pushed}"
+
+
+def _gpus(fields: Mapping[str, Any]) -> str:
+    """ "8: 93%, 412.0 GB of 640.0 GB", where there are some."""
+    if not fields.get("gpus"):
+        return ""
+    used = _of_all(fields.get("gpu_memory_bytes"), fields.get("gpu_memory_total_bytes"))
+    return f"{fields['gpus']}: " + ", ".join(filter(None, (_percent(fields.get("gpu_percent")), used)))
+
+
+def _of_all(used: object, there: object) -> str:
+    return f"{_size(used)} of {_size(there)}" if used is not None and there else _size(used)
+
+
+def _percent(value: object) -> str:
+    return f"{value:.0f}%" if isinstance(value, int | float) else ""
+
+
+def _rate(value: object) -> str:
+    return f"{size_text(value)}/s" if isinstance(value, int | float) else ""
+
+
+def _size(value: object) -> str:
+    return size_text(value) if isinstance(value, int | float) else ""
+
+
+def _list(status: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    found = status.get(name)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _words(label: str, text: str) -> list[str]:
+    return [label + visible(text)] if text else []
+
+
+def _word(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _number(value: object, form: str) -> str:
+    return format(value, form) if isinstance(value, (int, float)) else ""

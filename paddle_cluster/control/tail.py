@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Follows a file that grows, by name as `tail -F` does: it may come later, be cut, rotated or replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from paddle_cluster.system.rotated_file import KEPT
+
+CHUNK = 1 << 20
+
+
+@dataclass
+class Followed:
+    """One file and how far it was read."""
+
+    path: Path
+    offset: int = 0
+    inode: tuple[int, int] | None = None
+    rest: bytes = b""
+
+    def backwards(self) -> Iterator[str]:
+        """The whole lines that are there, of rotated parts too, the last one first; `read` goes on after them."""
+        seen: set[tuple[int, int]] = set()
+        for part in (self.path, *(Path(f"{self.path}.{number}") for number in range(1, KEPT + 1))):
+            with contextlib.suppress(OSError), _opened(part) as descriptor:
+                status = os.fstat(descriptor)
+                inode, end = (status.st_dev, status.st_ino), _whole_end(descriptor, status.st_size)
+                if inode in seen:  # rotated just now
+                    continue
+                if not seen:
+                    self.inode, self.offset = inode, end
+                seen.add(inode)
+                yield from map(_shown, _lines_backwards(descriptor, end))
+
+    def read(self) -> list[str]:
+        """The whole lines that came since the last call."""
+        data = self._rest_of_rotated() or self._next()
+        self.offset += len(data)
+        *whole, self.rest = (self.rest + data).split(b"\n")
+        return [_shown(line) for line in whole]
+
+    def _next(self) -> bytes:
+        with contextlib.suppress(OSError), _opened(self.path) as descriptor:
+            status = os.fstat(descriptor)
+            inode = (status.st_dev, status.st_ino)
+            if inode != self.inode or status.st_size < self.offset:
+                self.inode, self.offset, self.rest = inode, 0, b""
+            return os.pread(descriptor, CHUNK, self.offset)
+        return b""
+
+    def _rest_of_rotated(self) -> bytes:
+        """What came into the file after the last look, if it was renamed to NAME.1 meanwhile."""
+        with contextlib.suppress(OSError), _opened(Path(f"{self.path}.1")) as descriptor:
+            status = os.fstat(descriptor)
+            if (status.st_dev, status.st_ino) == self.inode:
+                return os.pread(descriptor, CHUNK, self.offset)
+        return b""
+
+    def finish(self) -> list[str]:
+        """The last line, when it has no end."""
+        rest, self.rest = self.rest, b""
+        return [_shown(rest)] if rest else []
+
+
+def _shown(line: bytes) -> str:
+    return line.decode("utf-8", "backslashreplace").rstrip("\r")
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """A descriptor of a file; a pipe in its place is not waited for, and cannot be read at an offset."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _whole_end(descriptor: int, size: int) -> int:
+    """Where the last whole line ends."""
+    start = max(0, size - CHUNK)
+    return start + os.pread(descriptor, size - start, start).rfind(b"\n") + 1
+
+
+def _lines_backwards(descriptor: int, end: int) -> Iterator[bytes]:
+    """The lines before the end of one of them, the last one first."""
+    if not end:
+        return
+    end, rest = end - 1, b""
+    while end > 0:
+        step = min(CHUNK, end)
+        end -= step
+        rest, *lines = (os.pread(descriptor, step, end) + rest).split(b"\n")
+        yield from reversed(lines)
+    yield rest

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The merged log of a job for the page: its last lines, what comes, and what of it holds a text."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from typing import Any
+
+from paddle_cluster.control import log_lines
+from paddle_cluster.control.known_jobs import KnownJob
+from paddle_cluster.control.log_lines import Wanted
+from paddle_cluster.control.tail import Followed
+from paddle_cluster.system.installation import PROGRAM
+from paddle_cluster.text.wrapping import visible
+
+FIRST = 200  # lines that the page begins with
+AT_ONCE = 300  # of those that came since the last turn
+READS = 16  # of a mebibyte each, in one turn
+LINE_LIMIT = 2000  # characters
+FOUND = 500  # lines of a search
+SEARCH_S = 5.0
+
+
+class LogTail:
+    """The end of a job's log, as it grows."""
+
+    def __init__(self, job: KnownJob) -> None:
+        self._followed = Followed(log_lines.path_of(job))
+
+    def first(self, job: KnownJob) -> list[str]:
+        """The last lines that are there; `more` goes on after them."""
+        lines = _wanted(job).backwards(self._followed, time.monotonic() + SEARCH_S)
+        return [_shown(line) for line in itertools.islice(lines, FIRST)][::-1]
+
+    def more(self, job: KnownJob) -> tuple[list[str], int]:
+        """The lines that came since the last call, and how many before them are left out: nobody reads them all."""
+        came: list[str] = []
+        left_out = 0
+        for _ in range(READS):
+            lines = self._followed.read()
+            came += lines
+            left_out += max(0, len(came) - AT_ONCE)
+            came = came[-AT_ONCE:]
+            if not lines:
+                break
+        wanted = _wanted(job)
+        return [_shown(line) for line in came if wanted.has(line)], left_out
+
+
+def search(job: KnownJob, text: str, process: str) -> dict[str, Any]:
+    """The last lines that hold a text, in whatever case, as the page shows them.
+
+    Args:
+        text: no regular expression: one of those may take forever.
+        process: as `paddle.py logs --proc` takes it; empty: of all.
+    """
+    if process and not log_lines.PROCESS.fullmatch(process):
+        return {
+            "lines": [],
+            "told": f"{visible(process)!r}: expected trainer-2, pserver-0, a role, or launcher",
+        }
+    begun, ended = log_lines.span(job)
+    wanted = Wanted(begun, ended, process, "", re.compile(re.escape(text), re.IGNORECASE) if text else None)
+    deadline = time.monotonic() + SEARCH_S
+    lines = wanted.backwards(Followed(log_lines.path_of(job)), deadline)
+    found = [_shown(line) for line in itertools.islice(lines, FOUND)]
+    told = ""
+    if len(found) == FOUND:
+        told = f"the last {FOUND}; there may be more"
+    elif time.monotonic() >= deadline:
+        told = (
+            f"looked for {SEARCH_S:.0f} s and not at what is older; {PROGRAM} logs --grep looks at everything"
+        )
+    return {"lines": found[::-1], "told": told}
+
+
+def _wanted(job: KnownJob) -> Wanted:
+    return Wanted(*log_lines.span(job))
+
+
+def _shown(line: str) -> str:
+    return visible(line[:LINE_LIMIT]) + (" ..." if len(line) > LINE_LIMIT else "")

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The HTTP server of the dashboard: on 127.0.0.1 alone, a bounded number of connections, a thread for each.
+
+    GET  /TOKEN/            the page, with what it shows first in it
+    GET  /TOKEN/page.js     and the other files of the page
+    GET  /TOKEN/events      server-sent events: ?job=ID
+    GET  /TOKEN/log         a search in the merged log: ?job=ID&text=...&process=trainer-2
+    POST /TOKEN/stop        {"job": ID, "force": false}
+    POST /TOKEN/stacks      {"job": ID, "processes": ["trainer-2"]}
+
+One request a connection. Nothing here knows how a job is stopped, or what a row holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+from paddle_cluster.control.control_client import ControlLost
+from paddle_cluster.control.known_jobs import KnownJob
+from paddle_cluster.dashboard import asking, changes, guard, log_view
+from paddle_cluster.dashboard.guard import Refused, Request
+from paddle_cluster.dashboard.job_board import JobBoard
+from paddle_node.contract import checked_json
+
+CONNECTIONS = 64
+STREAMS = 24  # of them: a page that is looked at has one
+QUIET_S = 20.0  # a peer that sends or takes nothing for so long is let go
+CLOSE_S = 3.0
+
+_PAGE = Path(__file__).parent / "page"
+_JSON = "application/json"
+_KINDS = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
+_FILES: Mapping[str, str] = {
+    path.name: _KINDS[path.suffix] for path in _PAGE.iterdir() if path.suffix in _KINDS
+}
+_FIRST = b"{}<!-- what the page shows first -->"
+
+
+class DashboardServer(HTTPServer):
+    """Serves one user's jobs.
+
+    Args:
+        port: 0 for any free one.
+
+    Attributes:
+        token: who knows it may look at the jobs and stop them.
+    """
+
+    request_queue_size = 32
+
+    def __init__(self, board: JobBoard, port: int = 0) -> None:
+        self.board = board
+        self.token = guard.new_token()
+        self.closing = threading.Event()
+        self.streams = threading.BoundedSemaphore(STREAMS)
+        self._open: dict[socket.socket, threading.Thread] = {}
+        self._lock = threading.Lock()
+        super().__init__(("127.0.0.1", port), _Handler)
+
+    @property
+    def address(self) -> str:
+        """Where the page is, with the token."""
+        return f"http://127.0.0.1:{self.server_port}/{self.token}/"
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection from a thread of its own; one too many is closed."""
+        with self._lock:
+            if len(self._open) >= CONNECTIONS or self.closing.is_set():
+                self.shutdown_request(request)
+                return
+            thread = threading.Thread(
+                target=self._serve, args=(request, client_address), name="dashboard", daemon=True
+            )
+            self._open[request] = thread
+        thread.start()
+
+    def server_close(self) -> None:
+        """Listen no more, end every connection and wait for their threads."""
+        super().server_close()
+        self.closing.set()
+        with self._lock:
+            left = dict(self._open)
+        for connection in left:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        deadline = time.monotonic() + CLOSE_S
+        for thread in left.values():
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that left, or sent nothing, is nothing to tell of."""
+
+    def _serve(self, request: socket.socket, client_address: Any) -> None:
+        try:
+            self.finish_request(request, client_address)
+        except OSError:
+            self.handle_error(request, client_address)
+        finally:
+            with self._lock:
+                del self._open[request]
+            self.shutdown_request(request)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    server: DashboardServer
+    timeout = QUIET_S
+    server_version = "paddle"
+    sys_version = ""
+
+    def log_message(self, *_: Any) -> None:
+        """The terminal is not told of requests: an address holds the token."""
+
+    def _answer(self) -> None:
+        try:
+            request = guard.admit(
+                self.command,
+                self.path,
+                {name.lower(): value for name, value in self.headers.items()},
+                token=self.server.token,
+                port=self.server.server_port,
+            )
+            self._route(request)
+        except Refused as refused:
+            self._send(refused.status, "text/plain; charset=utf-8", f"{refused}\n".encode())
+        except ControlLost as lost:
+            self._send_json({"told": str(lost)}, HTTPStatus.CONFLICT)
+
+    do_GET = do_POST = _answer  # noqa: N815 - http.server looks for these names
+
+    def _route(self, request: Request) -> None:
+        if request.path in _FILES:
+            return self._file(request)
+        found = _ROUTES.get(request.path)
+        if found is None:
+            raise Refused(HTTPStatus.NOT_FOUND, "there is nothing at this address")
+        method, answer = found
+        if request.method != method:
+            raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, f"expected {method}, got {request.method}")
+        return answer(self, request)
+
+    def _file(self, request: Request) -> None:
+        if request.method != "GET":
+            raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, f"expected GET, got {request.method}")
+        self._send(HTTPStatus.OK, _FILES[request.path], (_PAGE / request.path).read_bytes())
+
+    def _page(self, request: Request) -> None:
+        first = changes.everything(self.server.board, request.query.get("job", ""))
+        page = (_PAGE / "index.html").read_bytes().replace(_FIRST, changes.as_text(first).encode())
+        self._send(HTTPStatus.OK, "text/html; charset=utf-8", page)
+
+    def _events(self, request: Request) -> None:
+        if not self.server.streams.acquire(blocking=False):
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"{STREAMS} pages are open already; close some")
+        try:
+            parts = changes.stream(self.server.board, request.query.get("job", ""), self.server.closing.wait)
+            self._send_parts("text/event-stream; charset=utf-8", parts)
+        finally:
+            self.server.streams.release()
+
+    def _log(self, request: Request) -> None:
+        query = request.query
+        job = self._job(query.get("job", ""))
+        self._send_json(log_view.search(job, query.get("text", ""), query.get("process", "")))
+
+    def _stop(self, request: Request) -> None:
+        asked = self._body()
+        job = self._job(str(asked.get("job")))
+        self._send_json({"told": asking.stop(job, force=asked.get("force") is True)})
+
+    def _stacks(self, request: Request) -> None:
+        asked = self._body()
+        job, names = self._job(str(asked.get("job"))), asked.get("processes")
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise Refused(HTTPStatus.BAD_REQUEST, f"processes: expected a list of names, got {names!r:.80}")
+        self._send_json({"stacks": asking.stacks(job, names)})
+
+    def _job(self, job_id: str) -> KnownJob:
+        job = self.server.board.job(job_id)
+        if job is None:
+            raise Refused(HTTPStatus.NOT_FOUND, f"no job {job_id!r:.140} is known here")
+        return job
+
+    def _body(self) -> dict[str, Any]:
+        size = guard.body_size({name.lower(): value for name, value in self.headers.items()})
+        try:
+            return checked_json.as_object(self.rfile.read(size))
+        except ValueError as error:
+            raise Refused(HTTPStatus.BAD_REQUEST, f"expected a JSON object: {error}") from error
+
+    def _send_json(self, value: Mapping[str, Any], status: HTTPStatus = HTTPStatus.OK) -> None:
+        self._send(status, _JSON, changes.as_text(value).encode())
+
+    def _send(self, status: HTTPStatus, kind: str, body: bytes) -> None:
+        self._begin(status, kind, {"Content-Length": str(len(body))})
+        self.wfile.write(body)
+
+    def _send_parts(self, kind: str, parts: Iterable[bytes]) -> None:
+        self._begin(HTTPStatus.OK, kind, {})
+        for part in parts:
+            self.wfile.write(part)
+
+    def _begin(self, status: HTTPStatus, kind: str, more: Mapping[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {**guard.HEADERS, "Content-Type": kind, "Connection": "close", **more}.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+
+_ROUTES: Mapping[str, tuple[str, Callable[[_Handler, Request], None]]] = {
+    "": ("GET", _Handler._page),
+    "events": ("GET", _Handler._events),
+    "log": ("GET", _Handler._log),
+    "stop": ("POST", _Handler._stop),
+    "stacks": ("POST", _Handler._stacks),
+}
+"""What follows the token -> the one method it takes, and what answers."""

@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests to a cluster's API server, each with a deadline; tries that may help are made again.
+
+The official client reads kubeconfigs, has tokens made and refreshed, and opens TLS; the objects are plain dictionaries,
+for its models would make a module of this size wait for a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode, urlsplit
+
+from paddle_cluster.config.kubernetes import KubernetesSettings
+from paddle_cluster.text.wrapping import visible
+from paddle_node.contract import checked_json
+
+ANSWER_S = 10.0
+TRIES_S = 30.0
+AGAIN_S, AGAIN_MOST_S = 0.2, 5.0
+LARGEST = 64 << 20  # bytes of an answer or of a line of a watch
+SHOWN = 400
+LIBRARY = "kubernetes"
+INSTALL = "pip install 'paddle-cluster[kubernetes]'"
+RBAC = "docker_cluster/kubernetes/rbac.yaml"
+
+FORBIDDEN, NOT_FOUND, CONFLICT, GONE, TOO_MANY = 403, 404, 409, 410, 429
+_METHODS = {"create": "POST", "get": "GET", "list": "GET", "patch": "PATCH", "delete": "DELETE"}
+_GROUPS = {
+    "jobs": "/apis/batch/v1",
+    "pods": "/api/v1",
+    "secrets": "/api/v1",
+    "services": "/api/v1",
+    "events": "/api/v1",
+}
+_OF_A_POD = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+Object = dict[str, Any]
+
+
+class ApiError(Exception):
+    """A request came to nothing; the text says which, where, and why.
+
+    Attributes:
+        status: of HTTP; 0: there was no answer.
+        may_be_done: an earlier try may have done what was asked, its answer lost.
+        wait_s: so long the server wants to be left alone.
+    """
+
+    def __init__(self, text: str, status: int = 0, may_be_done: bool = False, wait_s: float = 0.0) -> None:
+        super().__init__(text)
+        self.status = status
+        self.may_be_done = may_be_done
+        self.wait_s = wait_s
+
+
+class _Again(NamedTuple):
+    """Why a try came to nothing that the next one may do."""
+
+    text: str
+    wait_s: float
+    may_be_done: bool
+
+
+def is_installed() -> bool:
+    """Whether the official client is there."""
+    return importlib.util.find_spec(LIBRARY) is not None
+
+
+class Api:
+    """One namespace of one cluster.
+
+    Args:
+        stopping: once set, nothing more is asked, until `go_on`.
+
+    Raises:
+        ApiError: there is no configuration, or it is wrong.
+    """
+
+    def __init__(self, settings: KubernetesSettings, stopping: threading.Event) -> None:
+        self._stopping = stopping
+        self._watched: Any = None
+        self._configuration, self.namespace = _configured(settings)
+        from kubernetes import client  # seconds of imports, which other engines do without
+
+        self._pool = client.ApiClient(self._configuration).rest_client.pool_manager
+        self.host = urlsplit(self._configuration.host).hostname or "localhost"
+
+    def call(
+        self,
+        verb: str,
+        resource: str,
+        name: str = "",
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, str] | None = None,
+        tries_s: float = TRIES_S,
+    ) -> Object:
+        """Ask until there is an answer.
+
+        Raises:
+            ApiError: it is a refusal, or there was none in time.
+        """
+        deadline = time.monotonic() + tries_s
+        wait_s, may_be_done = AGAIN_S, False
+        while True:
+            if self._stopping.is_set():
+                raise ApiError("it was stopped", may_be_done=may_be_done)
+            answer = self._try(verb, resource, name, body, query or {}, may_be_done)
+            if not isinstance(answer, _Again):
+                return answer
+            may_be_done = may_be_done or answer.may_be_done
+            pause_s = max(answer.wait_s, wait_s * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+            if time.monotonic() + pause_s > deadline:
+                raise ApiError(self._text(verb, resource, answer.text), may_be_done=may_be_done)
+            if self._stopping.wait(pause_s):
+                raise ApiError("it was stopped", may_be_done=may_be_done)
+            wait_s = min(AGAIN_MOST_S, 2 * wait_s)
+
+    def _try(
+        self,
+        verb: str,
+        resource: str,
+        name: str,
+        body: Mapping[str, Any] | None,
+        query: Mapping[str, str],
+        may_be_done: bool,
+    ) -> Object | _Again:
+        import urllib3
+
+        kind = "application/merge-patch+json" if verb == "patch" else "application/json"
+        try:
+            answer = self._request(_METHODS[verb], self._url(resource, name, query), kind, body, ANSWER_S)
+            with contextlib.closing(answer):
+                data = answer.read(LARGEST, decode_content=True)
+        except urllib3.exceptions.SSLError as error:
+            raise ApiError(self._text(verb, resource, f"TLS failed: {error}")) from error
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            return _Again(f"no answer: {error}", 0.0, may_be_done=True)
+        if answer.status == TOO_MANY or answer.status >= 500:
+            return _Again(_said(answer.status, data), _retry_after(answer.headers), answer.status >= 500)
+        if answer.status >= 400:
+            raise ApiError(self._refusal(verb, resource, answer.status, data), answer.status, may_be_done)
+        try:
+            return _object(data)
+        except ValueError:  # of a proxy, perhaps
+            return _Again(f"{answer.status}, but no object", 0.0, may_be_done=True)
+
+    def watch(self, resource: str, query: Mapping[str, str], window_s: float) -> Iterator[Object]:
+        """What happens to some objects, until the server ends the window.
+
+        Raises:
+            ApiError: it is lost; status GONE: what is known is too old, list anew.
+        """
+        import urllib3
+
+        asked = {**query, "watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": f"{window_s:.0f}"}
+        try:
+            url = self._url(resource, "", asked)
+            answer = self._request("GET", url, "application/json", None, window_s + ANSWER_S)
+            self._watched = answer
+            with contextlib.closing(answer):
+                if answer.status >= 400:
+                    text = self._refusal(
+                        "watch", resource, answer.status, answer.read(LARGEST, decode_content=True)
+                    )
+                    raise ApiError(text, answer.status, wait_s=_retry_after(answer.headers))
+                yield from _events(answer, self._stopping)
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            raise ApiError(self._text("watch", resource, f"the watch was lost: {error}")) from error
+        finally:
+            self._watched = None
+
+    def go_on(self) -> None:
+        """What is asked from now on is asked although who began all this wants to stop."""
+        self._stopping = threading.Event()
+
+    def close(self) -> None:
+        """Close the connections that wait to be used again."""
+        self._pool.clear()
+
+    def interrupt(self) -> None:
+        """End the watch that runs; from another thread."""
+        watched = self._watched
+        with contextlib.suppress(Exception):  # it ends with its window too
+            watched.shutdown()
+
+    def _request(
+        self, method: str, url: str, kind: str, body: Mapping[str, Any] | None, read_s: float
+    ) -> Any:
+        import urllib3
+
+        headers = {"Accept": "application/json", "User-Agent": "paddle-cluster"}
+        for token in self._configuration.auth_settings().values():
+            headers[token["key"]] = token["value"]
+        if body is not None:
+            headers["Content-Type"] = kind
+        return self._pool.request(
+            method,
+            url,
+            body=None if body is None else json.dumps(body).encode(),
+            headers=headers,
+            retries=False,
+            redirect=False,
+            preload_content=False,
+            timeout=urllib3.Timeout(connect=ANSWER_S, read=read_s),
+        )
+
+    def _url(self, resource: str, name: str, query: Mapping[str, str]) -> str:
+        path = f"{_GROUPS[resource]}/namespaces/{quote(self.namespace)}/{resource}"
+        tail = f"/{quote(name)}" if name else ""
+        return f"{self._configuration.host}{path}{tail}" + (f"?{urlencode(query)}" if query else "")
+
+    def _text(self, verb: str, resource: str, why: str) -> str:
+        return f"Kubernetes does not {verb} {resource} in namespace {self.namespace}: {visible(why)[:SHOWN]}"
+
+    def _refusal(self, verb: str, resource: str, status: int, data: bytes) -> str:
+        """What was refused, why, and what helps."""
+        text = self._text(verb, resource, _said(status, data))
+        if status == FORBIDDEN and b"exceeded quota" not in data and b"violates" not in data:
+            return f"{text} ({RBAC} has the role that is needed)"
+        if status == NOT_FOUND and b"namespaces" in data:
+            return f"{text} (K8S_NAMESPACE in conf.py names it)"
+        return text
+
+
+def _configured(settings: KubernetesSettings) -> tuple[Any, str]:
+    """How to reach the cluster, and the namespace."""
+    from kubernetes import client, config
+
+    made = client.Configuration()
+    file, context = str(settings.kubeconfig) if settings.kubeconfig else None, settings.context or None
+    namespace = ""
+    try:
+        if file is None and context is None and _OF_A_POD.exists() and not _has_kubeconfig(config):
+            config.load_incluster_config(client_configuration=made)
+            namespace = _OF_A_POD.read_text(encoding="utf-8").strip()
+        else:
+            config.load_kube_config(file, context, client_configuration=made, persist_config=False)
+            contexts, current = config.list_kube_config_contexts(file)
+            found = next((each for each in contexts if each["name"] == context), current)
+            namespace = str(found["context"].get("namespace") or "")
+    except Exception as error:  # the library's, yaml's, a plugin's: all mean that the configuration is no use
+        raise ApiError(
+            f"there is no way to a Kubernetes cluster: {type(error).__name__}: {visible(str(error))[:SHOWN]}; "
+            "expected a kubeconfig (~/.kube/config, KUBECONFIG, K8S_KUBECONFIG), or a pod with a service account"
+        ) from error
+    return made, settings.namespace or namespace or "default"
+
+
+def _has_kubeconfig(config: Any) -> bool:
+    return any(
+        Path(each).expanduser().exists() for each in config.KUBE_CONFIG_DEFAULT_LOCATION.split(os.pathsep)
+    )
+
+
+def _events(answer: Any, stopping: threading.Event) -> Iterator[Object]:
+    """The lines of a watch."""
+    rest = b""
+    for piece in answer.stream(1 << 16, decode_content=True):
+        *lines, rest = (rest + piece).split(b"\n")
+        if len(rest) > LARGEST:
+            raise ValueError("an event has no end")
+        for line in filter(None, lines):
+            event = _object(line)
+            made = event.get("object") or {}
+            if event.get("type") == "ERROR":
+                raise ApiError(f"the watch was ended: {_cut(made)}", int(made.get("code") or 0))
+            yield event
+        if stopping.is_set():
+            return
+
+
+def _object(data: bytes) -> Object:
+    return checked_json.as_object(data or b"{}")
+
+
+def _said(status: int, data: bytes) -> str:
+    """What a refusal says: a Status, or whatever a proxy sends."""
+    try:
+        text = str(_object(data).get("message") or "")
+    except ValueError:
+        text = data[:SHOWN].decode("utf-8", "replace")
+    return f"{status} {text or 'without a word'}"
+
+
+def _cut(made: Object) -> str:
+    return visible(str(made.get("message") or made.get("reason") or "no reason given")[:SHOWN])
+
+
+def _retry_after(headers: Mapping[str, str]) -> float:
+    text = headers.get("Retry-After", "")
+    return float(min(int(text), TRIES_S)) if text.isascii() and text.isdigit() else 0.0

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What pods, events and a Job tell of why a node is not there, in words; pure.
+
+A trouble is final when nobody but its user can help. One that is not is told when the time to start is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from paddle_cluster.engines.kubernetes_objects import INDEX
+from paddle_cluster.text.wrapping import visible
+
+SHOWN = 300  # characters of what Kubernetes says
+
+_WAITS = frozenset({"", "ContainerCreating", "PodInitializing"})
+_MAY_PASS = frozenset({"ErrImagePull", "RegistryUnavailable"})
+_KILLED = 137
+
+Object = Mapping[str, Any]
+
+
+class Trouble(NamedTuple):
+    """Why a node is not there, and whether that stays so."""
+
+    text: str
+    is_final: bool
+
+
+def node_of(pod: Object) -> str:
+    """How messages call a pod: by its node, pod-<id>."""
+    meta = pod.get("metadata") or {}
+    index = (meta.get("annotations") or {}).get(INDEX) or (meta.get("labels") or {}).get(INDEX)
+    return f"pod-{index}" if index is not None else str(meta.get("name", "a pod"))
+
+
+def rank_of(pod: Object) -> int:
+    """The node whose pod it is; -1: it does not say."""
+    index = node_of(pod).removeprefix("pod-")
+    return int(index) if index.isdigit() else -1
+
+
+def of_pod(pod: Object) -> Trouble | None:
+    """What is wrong with a pod."""
+    status = pod.get("status") or {}
+    said = _disrupted(status) or _deleted(pod) or _of_phase(status)
+    said = said or _of_conditions(status) or _of_containers(status)
+    if said is None:
+        return None
+    return Trouble(f"{node_of(pod)} {said.text}", said.is_final)
+
+
+def is_up(pod: Object) -> bool:
+    """Whether its container runs."""
+    return bool((pod.get("status") or {}).get("phase") == "Running")
+
+
+def gone(pod: Object) -> Trouble:
+    """What is wrong with a pod that was deleted."""
+    return of_pod(pod) or Trouble(f"{node_of(pod)} was deleted", is_final=True)
+
+
+def _disrupted(status: Object) -> Trouble | None:
+    for condition in _true(status, "DisruptionTarget"):
+        return Trouble(f"was taken away: {_why(condition)}", is_final=True)
+    return None
+
+
+def _deleted(pod: Object) -> Trouble | None:
+    is_going = (pod.get("metadata") or {}).get("deletionTimestamp")
+    return Trouble("was deleted", is_final=True) if is_going else None
+
+
+def _of_phase(status: Object) -> Trouble | None:
+    phase = status.get("phase")
+    if phase not in ("Failed", "Succeeded"):
+        return None
+    for state in _states(status, "terminated"):
+        code, reason = state.get("exitCode"), state.get("reason")
+        if reason == "OOMKilled":
+            return Trouble(
+                "was killed for its memory (OOMKilled): it needs more than K8S_LIMITS allows", True
+            )
+        if code:
+            how = "was killed (137)" if code == _KILLED else f"ended with status {code}"
+            return Trouble(how + _after(state.get("message") or reason), True)
+    if phase == "Failed":
+        return Trouble(f"failed: {_why(status)}", is_final=True)
+    return Trouble("ended before the job was over", is_final=True)
+
+
+def _of_conditions(status: Object) -> Trouble | None:
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return Trouble(f"is not scheduled: {_why(condition)}", is_final=False)
+        if condition.get("reason") == "NodeLost" or status.get("phase") == "Unknown":
+            return Trouble(f"is on a machine that does not answer: {_why(condition)}", is_final=False)
+    return None
+
+
+def _of_containers(status: Object) -> Trouble | None:
+    for state in _states(status, "waiting"):
+        reason = str(state.get("reason") or "")
+        if reason not in _WAITS:
+            return Trouble(f"cannot start: {_why(state)}", is_final=reason not in _MAY_PASS)
+    return None
+
+
+def of_job(job: Object) -> Trouble | None:
+    """What is wrong with a Job."""
+    status = job.get("status") or {}
+    for condition in _true(status, "Failed", "FailureTarget"):
+        return Trouble(f"the Job failed: {_why(condition)}", is_final=True)
+    if (job.get("spec") or {}).get("suspend"):
+        return Trouble("the Job is suspended: no queue has admitted it yet", is_final=False)
+    return None
+
+
+def of_events(events: Sequence[Object]) -> Trouble | None:
+    """What a Job's events tell of pods that could not even be made."""
+    for event in events:
+        if event.get("type") != "Normal" and event.get("reason") == "FailedCreate":
+            text = str(event.get("message") or "")
+            refused = "forbidden" in text or "violates" in text
+            return Trouble(f"no pod can be made: {_cut(text)}", is_final=refused)
+    return None
+
+
+def _true(status: Object, *kinds: str) -> Iterator[Object]:
+    for condition in status.get("conditions") or ():
+        if condition.get("type") in kinds and condition.get("status") == "True":
+            yield condition
+
+
+def _states(status: Object, kind: str) -> Iterator[Object]:
+    for name in ("initContainerStatuses", "containerStatuses"):
+        for container in status.get(name) or ():
+            state = (container.get("state") or {}).get(kind)
+            if state:
+                yield state
+
+
+def _why(told: Object) -> str:
+    reason, message = str(told.get("reason") or ""), str(told.get("message") or "")
+    return _cut(": ".join(filter(None, (reason, message))) or "no reason given")
+
+
+def _after(text: object) -> str:
+    return f": {_cut(str(text))}" if text else ""
+
+
+def _cut(text: str) -> str:
+    return visible(" ".join(text.split())[:SHOWN])

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The objects of a job in a Kubernetes cluster: an Indexed Job, a Secret, a headless Service; pure.
+
+The Job is made first, and suspended: it owns the two others, which are there before the first pod is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from paddle_cluster.config.kubernetes import KubernetesSettings
+from paddle_cluster.engines.porters import CODE, GIVEN, Porter
+from paddle_cluster.plan.plan import Plan
+
+RANK = "JOB_COMPLETION_INDEX"
+INDEX = "batch.kubernetes.io/job-completion-index"
+CONTAINER = "node"
+HOME = "/home/paddle"
+KEPT_S = 300  # of a Job whose launcher was killed, after its end
+GRACE_S = 5
+HIDDEN = "***"
+_JOB_LABEL = "paddle-cluster/job"
+_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
+_NO_TEXT = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
+
+Object = dict[str, Any]
+
+
+class Objects(NamedTuple):
+    """What is made, in this order."""
+
+    job: Object
+    secret: Object
+    service: Object
+
+
+def job_name(job_id: str) -> str:
+    """The name of all three; a label of DNS."""
+    return job_id.lower()
+
+
+def host_name(job_id: str, node_id: int) -> str:
+    """What the pod of a node calls itself."""
+    return f"{job_name(job_id)}-{node_id}"
+
+
+def selector(job_id: str) -> str:
+    """The label that all pods of a job have, and no other ones."""
+    return f"{_JOB_LABEL}={job_name(job_id)}"
+
+
+def render(plan: Plan, porter: Porter) -> Objects:
+    """The objects of a plan; the Secret and the Service still lack their owner."""
+    name, settings = job_name(plan.job_id), plan.settings.kubernetes
+    labels = {"app.kubernetes.io/name": "paddle-cluster", _JOB_LABEL: name}
+    meta = {"name": name, "labels": labels}
+    count = len(plan.settings.cluster.hosts)
+    queue = {_QUEUE_LABEL: settings.queue} if settings.queue else {}
+    return Objects(
+        job={
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {**meta, "labels": {**labels, **queue}},
+            "spec": {
+                "completionMode": "Indexed",
+                "completions": count,
+                "parallelism": count,
+                **_failures(count, plan.settings.job.min_trainers is not None),
+                "podReplacementPolicy": "Failed",
+                "ttlSecondsAfterFinished": KEPT_S,
+                "suspend": True,  # until the others are there; with a queue, until that admits it
+                "template": merged(_template(settings, name, labels, porter), settings.pod),
+            },
+        },
+        secret={
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": meta,
+            "type": "Opaque",
+            "immutable": True,
+            "stringData": dict(porter.env),
+        },
+        service={
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": meta,
+            "spec": {
+                "clusterIP": "None",
+                "publishNotReadyAddresses": True,
+                "selector": {_JOB_LABEL: name},
+            },
+        },
+    )
+
+
+def _failures(count: int, may_lose_pods: bool) -> Object:
+    """No pod is started again; one that fails ends the others, or does not."""
+    return {"backoffLimitPerIndex": 0, "maxFailedIndexes": count} if may_lose_pods else {"backoffLimit": 0}
+
+
+def owned(made: Object, job: Mapping[str, Any]) -> Object:
+    """An object that goes when the Job does."""
+    owner = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": job["metadata"]["name"],
+        "uid": job["metadata"]["uid"],
+    }
+    return {**made, "metadata": {**made["metadata"], "ownerReferences": [owner]}}
+
+
+def _template(settings: KubernetesSettings, name: str, labels: Mapping[str, str], porter: Porter) -> Object:
+    volumes = {"shm": "/dev/shm", **({"home": HOME} if settings.user else {})}  # noqa: S108 - of a pod
+    spec: Object = {
+        "restartPolicy": "Never",
+        "subdomain": name,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "shareProcessNamespace": True,  # or the porter were process 1, which signals do not end
+        "terminationGracePeriodSeconds": GRACE_S,
+        "securityContext": _identity(settings.user),
+        "containers": [_container(settings, name, porter, volumes)],
+        "volumes": [
+            {"name": volume, "emptyDir": {"medium": "Memory"} if volume == "shm" else {}}
+            for volume in volumes
+        ],
+    }
+    if settings.service_account:
+        spec["serviceAccountName"] = settings.service_account
+    if settings.node_selector:
+        spec["nodeSelector"] = dict(settings.node_selector)
+    if settings.tolerations:
+        spec["tolerations"] = [dict(each) for each in settings.tolerations]
+    return {"metadata": {"labels": dict(labels)}, "spec": spec}
+
+
+def _identity(user: int) -> Object:
+    found: Object = {"seccompProfile": {"type": "RuntimeDefault"}}
+    if user:
+        found |= {"runAsNonRoot": True, "runAsUser": user, "runAsGroup": user, "fsGroup": user}
+    return found
+
+
+def _container(settings: KubernetesSettings, name: str, porter: Porter, volumes: Mapping[str, str]) -> Object:
+    env: list[Object] = [
+        {"name": variable, "valueFrom": {"secretKeyRef": {"name": name, "key": variable}}}
+        for variable in porter.env
+    ]
+    if settings.user:
+        known = {"HOME": HOME, "USER": "paddle", "LOGNAME": "paddle"}  # which the image's passwd may not say
+        env += [{"name": variable, "value": value} for variable, value in known.items()]
+    resources = {
+        kind: dict(amounts)
+        for kind, amounts in (("requests", settings.requests), ("limits", settings.limits))
+        if amounts
+    }
+    return {
+        "name": CONTAINER,
+        "image": settings.image,
+        "command": [word.replace("$(", "$$(") for word in porter.argv],
+        "env": env,
+        "resources": resources,
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "terminationMessagePolicy": "FallbackToLogsOnError",  # the last words come with the pod's state
+        "volumeMounts": [{"name": volume, "mountPath": path} for volume, path in volumes.items()],
+    }
+
+
+def merged(made: Any, given: Any) -> Any:
+    """What is made with what is given over it: dictionaries by their keys, lists whose elements have names by these."""
+    if isinstance(made, dict) and isinstance(given, dict):
+        return {
+            **made,
+            **{key: merged(made[key], value) if key in made else value for key, value in given.items()},
+        }
+    if isinstance(made, list) and isinstance(given, list) and _have_names(made) and _have_names(given):
+        found = {each["name"]: each for each in made}
+        for each in given:
+            found[each["name"]] = merged(found.get(each["name"], {}), each)
+        return list(found.values())
+    return given
+
+
+def _have_names(elements: Sequence[Any]) -> bool:
+    return bool(elements) and all(isinstance(each, dict) and "name" in each for each in elements)
+
+
+def shown(plan: Plan) -> str:
+    """The objects as YAML, before any connection: what is secret, and only known later, is hidden."""
+    porter = Porter(("/bin/sh", "-c", HIDDEN), dict.fromkeys((GIVEN, CODE), HIDDEN))
+    return "".join(f"---\n{_yaml(each)}" for each in render(plan, porter))
+
+
+def _yaml(made: Object) -> str:
+    return "".join(f"{line}\n" for line in _lines(made))
+
+
+def _lines(value: Any) -> Iterator[str]:
+    if isinstance(value, dict) and value:
+        for key, each in value.items():
+            yield from _entry(f"{_scalar(key)}:", each, "  ")
+    elif isinstance(value, list) and value:
+        for each in value:
+            first, *rest = _lines(each)
+            yield f"- {first}"
+            yield from (f"  {line}" for line in rest)
+    else:
+        yield _scalar(value)
+
+
+def _entry(head: str, value: Any, indent: str) -> Iterator[str]:
+    if isinstance(value, dict | list) and value:
+        yield head
+        yield from (f"{indent}{line}" for line in _lines(value))
+    else:
+        yield f"{head} {_scalar(value)}"
+
+
+def _scalar(value: Any) -> str:
+    """JSON's form is YAML's too; texts that YAML reads as texts stand as they are."""
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _NO_TEXT:
+        return value
+    return json.dumps(value, ensure_ascii=True)

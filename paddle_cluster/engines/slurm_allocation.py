@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An allocation of Slurm that lives as long as the launcher does: salloc holds it for a command that reads from us.
+
+Whatever ends this process, `kill -9` included, ends that command, and with it salloc and the allocation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import re
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from paddle_cluster.config.settings import Settings
+from paddle_cluster.errors import PreflightError, UsageError
+from paddle_cluster.system import signals
+from paddle_cluster.text.wrapping import visible
+
+ANSWER_S = 10.0  # of squeue and scancel
+GONE_S = 10.0  # for salloc to give the nodes back
+LOOK_S, LOOK_MOST_S = 2.0, 30.0  # between questions why a job waits; every one is work for Slurm's controller
+TIME_LOOK_S = 30.0
+MARGIN_S = 60.0  # from our stop to the end of the time
+SHOWN = 400
+READ_SIZE = 1 << 16
+
+_HOLD = "env -0; printf 'paddle\\0'; exec cat >/dev/null"
+_ASK = "; `sinfo` shows whether Slurm answers here and which partitions it has; SLURM_OPTIONS in conf.py go to salloc"
+_HELD = b"\0paddle\0"
+_JOB = re.compile(rb"job allocation ([0-9]+)")
+_TIME = re.compile(r"(?:([0-9]+)-)?(?:([0-9]+):)?([0-9]+):([0-9]+)")
+
+
+def salloc(settings: Settings) -> list[str]:
+    """How Slurm is asked for nodes; what the user gives comes last, and so holds."""
+    count = len(settings.cluster.hosts)
+    outlives = [] if settings.job.min_trainers is None else ["--no-kill"]  # the loss of nodes
+    options = settings.engines.slurm_options
+    return ["salloc", f"--nodes={count}", "--job-name=paddle", "--no-bell", *outlives, *options]
+
+
+@contextlib.contextmanager
+def allocated(argv: Sequence[str], timeout_s: float, tell: Callable[[str], None]) -> Iterator[dict[str, str]]:
+    """Wait for an allocation, and give it back afterwards.
+
+    Args:
+        argv: of `salloc`.
+        tell: takes what the user should know meanwhile.
+
+    Yields:
+        The variables of the allocation.
+
+    Raises:
+        PreflightError: Slurm refuses, or there were no nodes in time; says why.
+        UsageError: there is no salloc here.
+    """
+    try:
+        process = subprocess.Popen(
+            [*argv, "sh", "-c", _HOLD],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # Ctrl+C at the terminal reaches the launcher alone
+        )
+    except OSError as error:
+        raise UsageError(
+            f"salloc cannot be started: {error.strerror}; --engine=slurm needs a machine that submits to Slurm"
+        ) from error
+    waiting = _Waiting(process, tell)
+    try:
+        found = waiting.run(time.monotonic() + timeout_s, timeout_s)
+        tell(f"Slurm: job {waiting.job} has {found.get('SLURM_JOB_NODELIST', 'its nodes')}")
+        yield found
+    finally:
+        _give_back(process, waiting)
+
+
+class _Waiting:
+    """Until salloc has what it was asked for.
+
+    Attributes:
+        job: Slurm's job id, once it is known.
+        is_held: there are nodes.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], tell: Callable[[str], None]) -> None:
+        self.job = ""
+        self.is_held = False
+        self._process = process
+        self._tell = tell
+        self._told = ""
+        self._output = b"\0"
+        self._said = b""
+
+    def run(self, deadline: float, timeout_s: float) -> dict[str, str]:
+        """The variables of the allocation; asks now and then why there is none yet."""
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        pause_s, look_at = LOOK_S, time.monotonic() + LOOK_S
+        with selectors.DefaultSelector() as ready:
+            for stream in (self._process.stdout, self._process.stderr):
+                ready.register(stream, selectors.EVENT_READ)
+            while True:
+                for key, _ in ready.select(max(0.0, min(deadline, look_at) - time.monotonic())):
+                    data = os.read(key.fd, READ_SIZE)
+                    self._take(data, key.fileobj is self._process.stdout)
+                    if not data:
+                        ready.unregister(key.fileobj)
+                if _HELD in self._output:
+                    self.is_held = True
+                    return self._variables()
+                if not ready.get_map():
+                    raise PreflightError(f"Slurm refused the allocation: {self._words()}{_ASK}")
+                if time.monotonic() >= deadline:
+                    raise PreflightError(
+                        f"no allocation from Slurm within {timeout_s:.0f} s (SLURM_QUEUE_TIMEOUT_S); "
+                        f"Slurm reports: {self._look() or self._words()}"
+                    )
+                if time.monotonic() >= look_at:
+                    if self.job and (never := why_never(self.job)):
+                        raise PreflightError(f"Slurm can never start this job: {never}")
+                    pause_s = min(LOOK_MOST_S, 1.5 * pause_s)
+                    look_at = time.monotonic() + pause_s
+                    self._tell_why()
+
+    def _take(self, data: bytes, is_output: bool) -> None:
+        if is_output:
+            self._output += data
+            return
+        self._said = (self._said + data)[-READ_SIZE:]
+        found = _JOB.search(self._said)
+        if found:
+            self.job = found[1].decode()
+
+    def _variables(self) -> dict[str, str]:
+        texts = self._output.decode("utf-8", "surrogateescape").split("\0")
+        pairs = (text.partition("=") for text in texts if text.startswith("SLURM_"))
+        return {name: value for name, _, value in pairs}
+
+    def _words(self) -> str:
+        lines = self._said.decode("utf-8", "replace").splitlines()
+        words = " | ".join(line.removeprefix("salloc: ").removeprefix("error: ") for line in lines)
+        return visible(words[-SHOWN:]) or "salloc ended without a word"
+
+    def _tell_why(self) -> None:
+        why = self._look()
+        if why and why != self._told:
+            self._told = why
+            self._tell(f"Slurm: {why}")
+
+    def _look(self) -> str:
+        """Why the job waits, and since when it may begin."""
+        if not self.job:
+            return ""
+        state, _, rest = asked("squeue", "-h", "-j", self.job, "-o", "%T|%r|%S").partition("|")
+        reason, _, start = rest.partition("|")
+        if not state:
+            return ""
+        begins = f", expected to begin {start}" if start[:1].isdigit() else ""
+        return visible(f"job {self.job} is {state.lower()}: {reason}{begins}")
+
+
+def _give_back(process: subprocess.Popen[bytes], waiting: _Waiting) -> None:
+    """End salloc, and see to it that the job is gone if that does not."""
+    assert process.stdin is not None
+    with signals.ignored():
+        with contextlib.suppress(OSError):
+            process.stdin.close()  # what salloc waits for once it has nodes
+        if not waiting.is_held:
+            process.terminate()
+        for end in (process.terminate, process.kill, None):
+            try:
+                process.wait(GONE_S)
+                break
+            except subprocess.TimeoutExpired:
+                if end is not None:
+                    end()
+        for stream in (process.stdout, process.stderr):  # not before: a closed pipe would kill it on its way
+            if stream is not None:
+                stream.close()
+        if waiting.job and process.returncode != 0:
+            asked("scancel", waiting.job)
+
+
+def why_never(job: str) -> str:
+    """Return why a pending job can never start: it asks for more than its partition has. "" if it can."""
+    reason, _, rest = asked("squeue", "-h", "-j", job, "-o", "%r|%P|%D|%l").partition("|")
+    partition, _, rest = rest.partition("|")
+    count, _, time_limit = rest.partition("|")
+    if reason in ("PartitionNodeLimit", "PartitionConfig"):
+        total, _, sizes = asked("sinfo", "-h", "-p", partition, "-o", "%D|%s").partition("|")
+        least, _, most = sizes.partition("-")
+        limits = [int(text) for text in (total, most or least) if text.isdecimal()]
+        if limits and count.isdecimal() and int(count) > min(limits):  # squeue has 2K for 2048
+            return f"partition {partition} has {total} nodes, {sizes} per job, and --nnodes={count} asks for more"
+    if reason == "PartitionTimeLimit":
+        most = asked("sinfo", "-h", "-p", partition, "-o", "%l")
+        return f"its time limit is {time_limit}, and partition {partition} allows {most} (--time in SLURM_OPTIONS)"
+    return ""
+
+
+def asked(*argv: str) -> str:
+    """What a command of Slurm answers, or nothing."""
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=ANSWER_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()
+
+
+@contextlib.contextmanager
+def stopped_in_time(job: str, events: queue.SimpleQueue[Any]) -> Iterator[None]:
+    """Have the launcher stop before Slurm ends its job, whose time limit may change meanwhile.
+
+    Args:
+        job: Slurm's id; empty: there is no such job.
+        events: get a SignalEvent, as if somebody had asked.
+    """
+    if not job:
+        yield
+        return
+    over = threading.Event()
+    watching = threading.Thread(target=_watch_time, args=(job, events, over), name="time limit", daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watching.join(ANSWER_S)
+
+
+def _watch_time(job: str, events: queue.SimpleQueue[Any], over: threading.Event) -> None:
+    margin_s: float | None = None
+    while True:
+        left_s = seconds_left(asked("squeue", "-h", "-j", job, "-o", "%L"))
+        if left_s is not None:
+            margin_s = min(MARGIN_S, left_s / 2) if margin_s is None else margin_s
+            if left_s <= margin_s:
+                events.put(signals.SignalEvent(signal.SIGTERM, 1, "the time limit of Slurm's job"))
+                return
+        if over.wait(
+            TIME_LOOK_S if left_s is None or margin_s is None else min(TIME_LOOK_S, left_s - margin_s)
+        ):
+            return
+
+
+def seconds_left(text: str) -> float | None:
+    """What squeue says of the time that is left, in seconds; None: no limit, or no answer."""
+    found = _TIME.fullmatch(text)
+    if not found:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)

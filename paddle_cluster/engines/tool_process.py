@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""mpirun or srun as a child of ours: what it says is kept, and its end is the end of all porters."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+
+from paddle_cluster.engines.porters import Invite, PortersEnded
+from paddle_cluster.engines.tools import HOSTS, Tool
+from paddle_cluster.text.wrapping import visible
+
+START_S = 60.0
+ENDS_S = 3.0  # for the tool to end by itself when the porters have gone
+TERM_S = 3.0  # then, after SIGTERM
+KEPT = 2000  # characters of what the tool says
+SHOWN = 400
+READ_SIZE = 1 << 16
+# A porter's last line on its standard error.
+UNREACHED = re.compile(r"paddle: rank ([0-9]{1,7}) could not reach the launcher at (.{1,1000})\r?\n")
+
+
+class ToolProcess:
+    """A tool that starts porters.
+
+    Args:
+        hosts: names of the nodes in the order of their ids, as the tool knows them.
+    """
+
+    start_s = START_S
+
+    def __init__(self, tool: Tool, hosts: tuple[str, ...]) -> None:
+        self.name = tool.name
+        self.hosts = hosts
+        self._tool = tool
+        self._files = contextlib.ExitStack()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._listening: threading.Thread | None = None
+        self._said = ""
+        self._unreached: set[int] = set()
+
+    def start(self, invite: Invite, ended: PortersEnded) -> None:
+        """Start the tool; its end is told."""
+        porter = invite(self._tool.routes or self.hosts, self._tool.ranks)
+        try:
+            self._process = subprocess.Popen(
+                [*self._argv(), *porter.argv],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={**porter.env, **os.environ, **porter.env},  # not last: Hydra forgets the last variable
+                start_new_session=True,  # Ctrl+C at the terminal reaches the launcher alone
+            )
+        except OSError as error:
+            ended(
+                f"{self._tool.argv[0]} cannot be started: {error.strerror}; it must be in PATH on this machine"
+            )
+            return
+        self._listening = threading.Thread(target=self._listen, args=(ended,), name="engine", daemon=True)
+        self._listening.start()
+
+    def _argv(self) -> list[str]:
+        if HOSTS not in self._tool.argv:
+            return list(self._tool.argv)
+        folder = self._files.enter_context(tempfile.TemporaryDirectory(prefix="paddle-hosts-"))
+        file = Path(folder) / "hosts"
+        file.write_text(self._tool.hosts, encoding="ascii")
+        return [str(file) if word == HOSTS else word for word in self._tool.argv]
+
+    def _listen(self, ended: PortersEnded) -> None:
+        """Keep the last output of the tool until it ends; report nodes that cannot reach this machine immediately."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        with self._process.stdout as stdout:
+            while data := os.read(stdout.fileno(), READ_SIZE):
+                self._said += data.decode("utf-8", "replace")
+                for rank, tried in UNREACHED.findall(self._said):
+                    self._cannot_reach(int(rank), tried, ended)
+                self._said = self._said[-KEPT:]
+        code = self._process.wait()
+        how = f"was ended by signal {-code}" if code < 0 else f"ended with status {code}"
+        says = self.words()
+        ended(f"{self.name} {how}" + (f": {says}" if says else ""))
+
+    def _cannot_reach(self, rank: int, tried: str, ended: PortersEnded) -> None:
+        if rank not in self._unreached and rank < len(self.hosts):
+            self._unreached.add(rank)
+            host = self.hosts[rank]
+            ended(
+                f"node {host} could not reach this machine at {visible(tried)}; set ENGINE_ADDRESS in conf.py to an "
+                f"address of this machine that {host} can reach",
+                rank,
+            )
+
+    def words(self) -> str:
+        """The last lines that the tool said, on one line."""
+        lines = [line.strip(" -\r") for line in self._said.splitlines()]
+        return visible(" | ".join(line for line in lines if line)[-SHOWN:])
+
+    def close(self) -> str:
+        """End the tool, if it does not end by itself; afterwards nothing of it is left here."""
+        with self._files:
+            if self._process is None or self._listening is None:
+                return ""
+            for wait_s, number in ((ENDS_S, signal.SIGTERM), (TERM_S, signal.SIGKILL), (TERM_S, None)):
+                self._listening.join(wait_s)
+                if not self._listening.is_alive():
+                    return ""
+                if number is not None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(self._process.pid, number)
+        return f"{self.name} (process {self._process.pid}) does not end"

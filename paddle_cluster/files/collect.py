@@ -1,0 +1,423 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the file chunks that agents send into <workspace>/log/node_<id>/ and <workspace>/output/.
+
+Logs grow in place; one that was rotated on its node is renamed here, so that here is what is there. Under output/
+a file appears whole: it is written beside as `.NAME.DIGEST.part` until a chunk reaches its end. Holes stay holes. A
+full disk costs bytes, and so does a limit that is reached, or somebody who removes a log here; they are counted and
+told, and never cost the job. `check*` may be called from any thread, the rest from one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from paddle_cluster.files.collected_copy import Copy, date, fitting, is_its_name, link_target
+from paddle_cluster.files.ledger import Difference, Ledger, ListedRow
+from paddle_cluster.text.fields import FieldError
+from paddle_cluster.text.sizes import counted, size_text
+
+MAX_OPEN = 64
+LOG = "log"
+OUTPUT = "output"
+SAVED = "checkpoints"  # what scripts saved on any node; comes below output/
+OUTPUT_NODE = 0
+LARGEST = (1 << 63) - 1  # bytes of a file
+TOLD = 20  # files that are named; of the others it is told how many
+WARN_AT = 0.8
+PLACES = 65_536  # of files that are remembered
+
+
+@dataclass(frozen=True)
+class CollectLimits:
+    """What one node may have collected: bytes but for holes, and files."""
+
+    most_bytes: int = 100 << 30
+    most_files: int = 1_000_000
+
+
+@dataclass
+class _Node:
+    """What came of one node.
+
+    Attributes:
+        left_there: the first file that was one too many; of all such files `chunks_left` came.
+    """
+
+    files: int = 0
+    size: int = 0
+    warned: bool = False
+    left_there: str = ""
+    chunks_left: int = 0
+
+
+class Collector:
+    """Receives the files of all nodes.
+
+    Args:
+        root: the directory that gets log/ and output/.
+    """
+
+    def __init__(self, root: Path, limits: CollectLimits | None = None) -> None:
+        self._root = root
+        self._limits = limits or CollectLimits()
+        self._copies: dict[Path, Copy] = {}
+        self._links: dict[Path, str] = {}
+        self._folders: set[Path] = set()  # that neither a file nor a link is on the way to
+        self._open: OrderedDict[Path, Copy] = OrderedDict()
+        self._nodes: dict[int, _Node] = {}
+        self._ledgers: dict[int, Ledger] = {}
+        self._renamed = 0
+        self._losses = 0
+        self._place = functools.lru_cache(maxsize=PLACES)(
+            self._placed
+        )  # asks the disk; a log grows by many chunks
+
+    def store(
+        self,
+        node_id: int,
+        path: str,
+        offset: int,
+        reset: bool,
+        body: bytes,
+        eof: bool = True,
+        mtime_ns: int | None = None,
+    ) -> str:
+        """Store one chunk.
+
+        Args:
+            path: relative to the job directory, beginning with log/ or output/; or with checkpoints/.
+            offset: where in the file the chunk begins; a hole is before it, if it begins later than the last one ended.
+            reset: the file begins anew.
+            eof: the chunk reaches the file's end as it is now.
+            mtime_ns: the file's time of modification; logs keep the time of their last line here.
+
+        Returns:
+            A sentence for the user when something is lost for the first time, else nothing.
+
+        Raises:
+            FieldError: the path or the offset is not valid.
+        """
+        self.check(node_id, path, offset)
+        target, whole_only = self._place(node_id, path)
+        node = self._nodes.setdefault(node_id, _Node())
+        copy = self._copies.get(target)
+        if copy is None and node.files >= self._limits.most_files:
+            return self._leave_there(node_id, node, path)
+        if copy is None or reset:
+            if copy is not None:
+                copy.close()
+                node.size -= copy.stored
+                node.files -= 1
+            self._clear_way(node, target)
+            copy = self._copies[target] = Copy(node_id, target, whole_only, start=0 if reset else offset)
+            node.files += 1
+        told, before = copy.lost, copy.stored
+        is_whole = eof and whole_only
+        if not is_whole:
+            self._make_room(target, copy)
+        copy.write(offset, reset, body, room=max(0, self._limits.most_bytes - node.size))
+        node.size += copy.stored - before
+        if eof:
+            copy.publish(mtime_ns)
+        if is_whole:  # most are never written again
+            copy.close()
+        if copy.lost and not told and self._losses < TOLD:
+            self._losses += 1
+            return f"{target}: {copy.problem}; bytes of it are lost here, the node still has them"
+        return self._warning(node_id, node) or self._other_name(path, target, reset)
+
+    def link(self, node_id: int, path: str, to: str, mtime_ns: int | None = None) -> str:
+        """Make a link in output/; returns a sentence when that cannot be done.
+
+        Raises:
+            FieldError: the path or the target leads elsewhere.
+        """
+        self.check_link(node_id, path, to)
+        target, _ = self._place(node_id, path)
+        node = self._nodes.setdefault(node_id, _Node())
+        if target not in self._links and node.files >= self._limits.most_files:
+            return self._leave_there(node_id, node, path)
+        top = self._root / OUTPUT
+        self._drop(node, target)
+        self._clear_way(node, target)
+        hidden = target.with_name(f".{os.getpid()}.link")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if target.parent.resolve() != top.resolve() / target.parent.relative_to(top):
+                return f"{target}: not made: a link is on the way to it"
+            hidden.unlink(missing_ok=True)
+            hidden.symlink_to(link_target(to, target.parent))
+            if mtime_ns is not None:
+                date(hidden, mtime_ns)
+            os.replace(hidden, target)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                hidden.unlink()
+            return f"{target}: this link to {to} cannot be made here: {error.strerror or error}"
+        self._links[target] = to
+        self._folders.clear()
+        node.files += 1
+        return ""
+
+    def remove(self, node_id: int, path: str) -> str:
+        """A link is gone on its node, or a file that was sent in part: what came of that is of no use.
+
+        Raises:
+            FieldError: the path leads elsewhere.
+        """
+        self.check(node_id, path)
+        target, whole_only = self._place(node_id, path)
+        copy = self._copies.get(target)
+        if target in self._links or (copy is not None and whole_only and copy.is_partial):
+            self._drop(self._nodes.setdefault(node_id, _Node()), target)
+        return ""
+
+    def check(self, node_id: int, path: str, offset: int = 0) -> None:
+        """Check that a node is allowed to send a file with this path. Does not access the disk.
+
+        Raises:
+            FieldError: the path or the offset is not valid.
+        """
+        if not 0 <= offset <= LARGEST:
+            raise FieldError(f"{path!r:.80} at {offset}")
+        top, *rest = path.split("/")
+        if not (rest and _is_name(path)) or any(part in ("", ".", "..") or "\0" in part for part in rest):
+            raise FieldError(f"{path!r:.80} is not a valid path")
+        if not (top in (LOG, SAVED) or (top == OUTPUT and node_id == OUTPUT_NODE)):
+            raise FieldError(f"{path!r:.80} is not collected from this node")
+
+    def _placed(self, node_id: int, path: str) -> tuple[Path, bool]:
+        """Return the local path of a node's file, and whether it must appear only when complete."""
+        top, _, rest = path.partition("/")
+        if top == LOG:
+            return fitting(rest, self._root / LOG / f"node_{node_id}"), False
+        if top == SAVED:
+            return fitting(rest, self._root / OUTPUT / SAVED / f"node_{node_id}"), True
+        return fitting(rest, self._root / OUTPUT), True
+
+    def check_move(self, node_id: int, path: str, to: str) -> None:
+        """Check that a node is allowed to rename a log.
+
+        Raises:
+            FieldError: it is not a log, or a path is not valid.
+        """
+        self.check(node_id, path)
+        self.check(node_id, to)
+        if not (path.startswith(f"{LOG}/") and to.startswith(f"{LOG}/")):
+            raise FieldError(f"{path!r:.80} was renamed to {to!r:.80}, which is not a log")
+
+    def check_link(self, node_id: int, path: str, to: str) -> None:
+        """Check that a link may be created.
+
+        Raises:
+            FieldError: the link or its target is outside output/.
+        """
+        self.check(node_id, path)
+        up = 0
+        parts = to.split("/")
+        while up < len(parts) and parts[up] == "..":
+            up += 1
+        names = [] if parts == ["."] else parts[up:]
+        depth = path.count("/") - 1 - up  # of what the names are in, below output/
+        inside = path.startswith(f"{OUTPUT}/") and (depth > 0 or (depth == 0 and names))
+        if not (inside and _is_name(to)) or any(part in ("", ".", "..") or "\0" in part for part in names):
+            raise FieldError(f"{path!r:.80} is not a valid link in output/ to {to!r:.80}")
+
+    def move(self, node_id: int, path: str, to: str) -> str:
+        """Rename the copy of a log, replacing a log with the new name."""
+        self.check_move(node_id, path, to)
+        (source, _), (target, _) = self._place(node_id, path), self._place(node_id, to)
+        node = self._nodes.setdefault(node_id, _Node())
+        copy = self._copies.pop(source, None)
+        for name in (source, target):
+            known = self._open.pop(name, None)
+            if known is not None:
+                known.close()
+        if copy is None:
+            return ""
+        over = self._copies.pop(target, None)
+        if over is not None:
+            node.size -= over.stored
+            node.files -= 1
+        self._copies[target] = copy
+        self._folders.clear()
+        copy.rename(target)
+        return ""
+
+    @property
+    def has_output(self) -> bool:
+        """Whether a file of output/ was received."""
+        return any(target.is_relative_to(self._root / OUTPUT) for target in self._copies)
+
+    def compare(self, node_id: int, row: ListedRow) -> None:
+        """Compare a row of a node's list with the local copy, and record the result.
+
+        Raises:
+            FieldError: the path is not valid, or the row was not requested.
+        """
+        self.ledger(node_id).enter(row, self._difference(node_id, row))
+
+    def end_of_list(self, node_id: int) -> tuple[str, ...]:
+        """Finish the list of a node; return the paths that the node must send again."""
+        ledger = self.ledger(node_id)
+        if ledger.was_asked_again:  # a file sent again may have replaced another one
+            for target, copy in self._copies.items():
+                if copy.is_verified and copy.node_id == node_id and (why := copy.changed()):
+                    ledger.revoke(str(target), why)
+        return ledger.close()
+
+    def ledger(self, node_id: int) -> Ledger:
+        """Return the record of what a node listed and what was received."""
+        return self._ledgers.setdefault(node_id, Ledger())
+
+    def _difference(self, node_id: int, row: ListedRow) -> Difference | None:
+        if row.kind == "lost":
+            return Difference(row.text, again=False)
+        if row.kind == "link":
+            made = self._links.get(self._place(node_id, row.path)[0])
+            return None if made == row.text else Difference("cannot create this link")
+        target, _ = self._place(node_id, row.path)
+        copy = self._copies.get(target)
+        if copy is None:
+            node = self._nodes.get(node_id)
+            if node is not None and node.left_there:
+                return Difference(
+                    f"more than COLLECT_LIMIT_FILES = {self._limits.most_files} files", again=False
+                )
+            return Difference("it was not received")
+        return copy.verify(row.size, row.text, self._free_bytes() if copy.lost else 0)
+
+    def _free_bytes(self) -> int:
+        try:
+            return shutil.disk_usage(self._root).free
+        except OSError:
+            return 0
+
+    def close(self) -> list[str]:
+        """Close every file; return a sentence per incomplete file and per node with uncollected files."""
+        missing = []
+        for target, copy in sorted(self._copies.items()):
+            copy.close()
+            if self.ledger(copy.node_id).is_complete:
+                continue  # the ledger names the differences
+            copy.look_again()
+            if copy.lost:
+                missing.append(f"{target}: {size_text(copy.lost)} missing: {copy.problem}")
+            elif copy.is_partial:
+                missing.append(f"{target}: its end was not received; the rest is in {copy.partial.name}")
+        self._open.clear()
+        if len(missing) > TOLD:
+            missing[TOLD:] = [f"and {counted(len(missing) - TOLD, 'more file')} not complete"]
+        return (
+            missing
+            + [
+                f"node {node_id}: {node.chunks_left} pieces of files were not collected, such as {node.left_there}: "
+                f"more than COLLECT_LIMIT_FILES = {self._limits.most_files} files"
+                for node_id, node in sorted(self._nodes.items())
+                if node.left_there and not self.ledger(node_id).is_complete
+            ]
+            + [line for node_id, ledger in sorted(self._ledgers.items()) for line in ledger.lines(node_id)]
+        )
+
+    def _leave_there(self, node_id: int, node: _Node, path: str) -> str:
+        node.chunks_left += 1
+        if node.left_there:
+            return ""
+        node.left_there = path[:80]
+        return f"node {node_id}: COLLECT_LIMIT_FILES = {self._limits.most_files} is reached: further files stay there"
+
+    def _warning(self, node_id: int, node: _Node) -> str:
+        limits = self._limits
+        is_near = node.size >= WARN_AT * limits.most_bytes or node.files >= WARN_AT * limits.most_files
+        if node.warned or not is_near:
+            return ""
+        node.warned = True
+        return (
+            f"node {node_id}: {node.size / (1 << 30):.3g} GB in {node.files} files were collected; it keeps what goes "
+            f"beyond COLLECT_LIMIT_GB ({limits.most_bytes / (1 << 30):.3g}) or "
+            f"COLLECT_LIMIT_FILES ({limits.most_files})"
+        )
+
+    def _other_name(self, path: str, target: Path, reset: bool) -> str:
+        if not reset or self._renamed >= TOLD or is_its_name(path, target):
+            return ""
+        self._renamed += 1
+        return f"{path[:80]}...: a name too long for this machine; the file is {target}"
+
+    def _clear_way(self, node: _Node, target: Path) -> None:
+        """Remove what is no folder on the way to a file, and what was a folder on the node in its place."""
+        if target in self._folders:
+            self._folders.clear()
+        if target.parent in self._folders and target not in self._links:
+            return
+        self._folders.update(_within(target.parent, self._root))
+        for place in _within(target, self._root):
+            if place in self._links or (place in self._copies and place != target):
+                self._drop(node, place)
+            elif not self._is_of_an_earlier_job(place, place == target):
+                continue
+            with contextlib.suppress(OSError):
+                place.unlink()
+        if target.is_dir() and not target.is_symlink() and target.is_relative_to(self._root / OUTPUT):
+            self._clear_folder(node, target)
+
+    def _is_of_an_earlier_job(self, place: Path, is_target: bool) -> bool:
+        """Whether a file is where output/ has a folder now, or a link within output/ would lead a file astray."""
+        top = self._root / OUTPUT
+        if top not in place.parents:
+            return False
+        if place.is_symlink():  # one that leads out of output/ is the user's, to a larger disk
+            return place.resolve().is_relative_to(top.resolve())
+        return not is_target and place.is_file()
+
+    def _clear_folder(self, node: _Node, folder: Path) -> None:
+        """Remove what came from the node into a folder, and the folder, unless it holds anything else."""
+        for place in [place for place in (*self._copies, *self._links) if folder in place.parents]:
+            if place in self._links or self._nodes.get(self._copies[place].node_id) is node:
+                self._drop(node, place)
+                with contextlib.suppress(OSError):
+                    place.unlink()
+        for path, _, _ in os.walk(folder, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
+
+    def _drop(self, node: _Node, target: Path) -> None:
+        copy = self._copies.pop(target, None)
+        self._open.pop(target, None)
+        if copy is not None:
+            node.size -= copy.stored
+            node.files -= 1
+            copy.discard()
+        if self._links.pop(target, None) is not None:
+            node.files -= 1
+            with contextlib.suppress(OSError):
+                target.unlink()
+
+    def _make_room(self, target: Path, copy: Copy) -> None:
+        self._open[target] = copy
+        self._open.move_to_end(target)
+        while len(self._open) > MAX_OPEN:
+            self._open.popitem(last=False)[1].close()
+
+
+def _within(target: Path, root: Path) -> Iterator[Path]:
+    """A path and its parents below another one."""
+    while target != root:
+        yield target
+        target = target.parent
+
+
+def _is_name(path: str) -> bool:
+    """Whether a file can have this name, whatever the locale here: a lone surrogate is no byte."""
+    try:
+        path.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True

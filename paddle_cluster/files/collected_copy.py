@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One collected file as it grows on this machine, and a place for it that the file system takes."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import hashlib
+import os
+from pathlib import Path
+
+from paddle_cluster.files.ledger import Difference
+from paddle_cluster.text.sizes import size_text
+from paddle_node.contract.fingerprint import DIGEST_SIZE, Fingerprint
+
+LONG_PATHS = "long-paths"
+PATH_LIMIT = 4000  # bytes; PATH_MAX less what is put beside a file
+NAME_LIMIT = 255  # bytes; where a file system does not say
+_FULL = "more than COLLECT_LIMIT_GB of this node"
+
+
+def fitting(path: str, folder: Path) -> Path:
+    """Where a path below a folder goes: names that are too long are cut, and told apart by a digest.
+
+    Args:
+        path: relative, with names that are none of ".", ".." and the empty one.
+    """
+    limit = _name_limit(folder)
+    path = cut = _local(path)
+    if len(path) * 4 > limit:  # bytes of a character
+        cut = "/".join(fitting_name(part, limit) for part in path.split("/"))
+    place = folder / cut
+    if len(os.fsencode(place)) <= PATH_LIMIT:
+        return place
+    return folder / LONG_PATHS / fitting_name(f"{_digest(path)}-{place.name}", limit)
+
+
+def fitting_name(name: str, limit: int) -> str:
+    """A name that has at most `limit` bytes."""
+    data = os.fsencode(name)
+    if len(data) <= limit:
+        return name
+    mark = f"~{_digest(name)}"
+    return _local(data[: limit - len(mark)].decode("utf-8", "ignore")) + mark
+
+
+def link_target(to: str, folder: Path) -> str:
+    """What a link in a folder leads to, with names as `fitting` gives them."""
+    limit = _name_limit(folder)
+    return "/".join(fitting_name(part, limit) for part in _local(to).split("/"))
+
+
+def is_its_name(path: str, target: Path) -> bool:
+    """Whether a node's file has the same name here, below log/ or output/."""
+    return os.fsencode(target).endswith(path.partition("/")[2].encode("utf-8", "surrogateescape"))
+
+
+def _local(name: str) -> str:
+    """Return a node's file name, UTF-8 with surrogate escapes, as the text that stands for its bytes in this locale."""
+    return os.fsdecode(name.encode("utf-8", "surrogateescape"))
+
+
+@functools.lru_cache(maxsize=8192)  # a folder a node
+def _name_limit(folder: Path) -> int:
+    """Bytes that a name may have, as the nearest folder that is there says."""
+    for place in (folder, *folder.parents):
+        with contextlib.suppress(OSError, ValueError):
+            return os.pathconf(place, "PC_NAME_MAX")
+    return NAME_LIMIT
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(os.fsencode(text), digest_size=8).hexdigest()
+
+
+class Copy:
+    """One file.
+
+    Args:
+        node_id: the node that sends it.
+        start: the offset of the first chunk, holes not counted.
+
+    Attributes:
+        lost: bytes that could not be written.
+        stored: bytes that were.
+        problem: why not.
+        partial: where it lies until it is whole.
+        is_verified: it is here as the node listed it.
+    """
+
+    __slots__ = (
+        "_broken",
+        "_fd",
+        "_gap",
+        "_is_foreign",
+        "_next",
+        "_received",
+        "_size",
+        "_target",
+        "_whole_only",
+        "_written",
+        "is_partial",
+        "is_verified",
+        "lost",
+        "node_id",
+        "partial",
+        "problem",
+        "stored",
+    )
+
+    def __init__(self, node_id: int, target: Path, whole_only: bool, start: int) -> None:
+        self.node_id = node_id
+        self.partial = _beside(target)
+        self.lost = 0
+        self.stored = 0
+        self.problem = ""
+        self.is_partial = whole_only
+        self._target = target
+        self._whole_only = whole_only
+        self._broken = False
+        self._gap = False
+        self._received = _fingerprint()
+        self._written: tuple[int, ...] = ()  # the status of the file after the last write
+        self._is_foreign = False  # another process changed it then
+        self.is_verified = False
+        self._next = start  # offset, on the node
+        self._size = 0  # of a log, as it should be here
+        self._fd: int | None = None
+
+    def write(self, offset: int, reset: bool, body: bytes, room: int) -> None:
+        """Write a chunk; what cannot be written is counted.
+
+        Args:
+            room: bytes that may be stored.
+        """
+        hole, self._next = max(0, offset - self._next), offset + len(body)
+        self.is_verified = False
+        self._received.skip_to(offset)
+        self._received.add(body)
+        if self._broken:  # half a model is worse than none
+            self.lost += len(body)
+            return
+        is_hole = body.count(0) == len(body)
+        view = memoryview(b"" if is_hole else body)
+        before = self.stored
+        try:
+            fd = self._descriptor(reset)
+            if self._gap and not self._whole_only and room:
+                self._append(fd, b"\n[bytes are missing here]\n")
+                self._gap = False
+            if hole or is_hole:
+                self._extend(fd, hole + len(body) - len(view), offset + len(body) - len(view))
+            self._put(fd, offset, view[:room])
+            self._written = _identity(os.fstat(fd))
+            if len(view) > room:
+                raise OSError(errno.EDQUOT, _FULL)
+        except OSError as error:
+            self.problem = error.strerror or str(error)
+            self.lost += max(1, len(view) - (self.stored - before))
+            self._gap = True
+            self._broken = self._whole_only
+
+    def rename(self, target: Path) -> None:
+        """Give the file another place."""
+        self.close()
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(self._target, target)
+        except OSError as error:
+            self.lost, self.problem = self.lost + 1, error.strerror or str(error)
+        self._target, self.partial = target, _beside(target)
+
+    def publish(self, mtime_ns: int | None) -> None:
+        """Let a file that is whole appear under its name, with its node's time of modification."""
+        if not self._whole_only or self._broken:
+            return
+        if mtime_ns is not None and self._fd is not None:
+            date(self._fd, mtime_ns)
+            self._written = _identity(os.fstat(self._fd))
+        if not self.is_partial:
+            return
+        try:
+            os.replace(self.partial, self._target)
+            self.is_partial, self.partial = False, self._target  # one path less, of very many files
+        except OSError as error:
+            self.lost, self.problem = self.lost + 1, error.strerror or str(error)
+
+    def verify(self, size: int, digest: str, free_bytes: int) -> Difference | None:
+        """Compare the copy with the list of the node; return the difference.
+
+        Args:
+            free_bytes: free space on the disk.
+        """
+        self.close()
+        found = self._difference(size, digest, free_bytes)
+        self.is_verified = found is None
+        return found
+
+    def changed(self) -> str:
+        """Return how a verified copy has changed since, or "" if it has not."""
+        found = self._difference_on_disk(self._received.hexdigest())
+        return found.why if found else ""
+
+    def _difference(self, size: int, digest: str, free_bytes: int) -> Difference | None:
+        if self.lost:
+            again = self.problem != _FULL and free_bytes > size
+            return Difference(f"{size_text(self.lost)} missing: {self.problem}", again)
+        if self.is_partial:
+            return Difference("its end was not received")
+        if (self._received.size, self._received.hexdigest()) != (size, digest):
+            return Difference(f"the received copy differs: {self._received.size} of {size} bytes")
+        return self._difference_on_disk(digest)
+
+    def _difference_on_disk(self, digest: str) -> Difference | None:
+        try:
+            is_same = self._is_on_disk(digest)
+        except FileNotFoundError:  # the user may move a model away at any time
+            return None if self._whole_only else Difference("the local copy was removed while the job ran")
+        except OSError as error:
+            return Difference(f"the local copy cannot be read: {error.strerror or error}")
+        return None if is_same else Difference("the local copy was changed while the job ran")
+
+    def _is_on_disk(self, digest: str) -> bool:
+        """Whether the file has the digest; it is read only if another process may have changed it."""
+        status = os.stat(self._target, follow_symlinks=False)
+        if _identity(status) == self._written and not self._is_foreign:
+            return True
+        found = _fingerprint()
+        for _ in found.reading(str(self._target), self._received.size + 1):
+            pass
+        return (found.size, found.hexdigest()) == (self._received.size, digest)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        if self._fd is not None:
+            with contextlib.suppress(OSError):
+                os.close(self._fd)
+            self._fd = None
+
+    def discard(self) -> None:
+        """Close it, and leave nothing of a part."""
+        self.close()
+        if self.is_partial:
+            with contextlib.suppress(OSError):
+                self.partial.unlink()
+
+    def look_again(self) -> None:
+        """Count what somebody removed of a log here; models may be taken away at any time."""
+        if not self._whole_only:
+            self._expect(self._target.stat().st_size if self._target.is_file() else 0)
+
+    def _expect(self, size: int) -> None:
+        if size < self._size:
+            self.lost += self._size - size
+            self.problem = "it was removed or cut here while the job ran"
+            self._gap = True
+        self._size = size
+
+    def _put(self, fd: int, offset: int, view: memoryview) -> None:
+        while view:
+            written = os.pwrite(fd, view, offset) if self._whole_only else self._append(fd, view)
+            self.stored += written
+            offset, view = offset + written, view[written:]
+
+    def _append(self, fd: int, data: bytes | memoryview) -> int:
+        written = os.write(fd, data)
+        self._size += written
+        return written
+
+    def _extend(self, fd: int, hole: int, end: int) -> None:
+        """Let the file have a hole: a log at its end, any other up to `end`."""
+        size = os.fstat(fd).st_size
+        wanted = end if self._whole_only else size + hole
+        if wanted > size:
+            os.ftruncate(fd, wanted)
+        if not self._whole_only:
+            self._size += hole
+
+    def _descriptor(self, reset: bool) -> int:
+        if self._fd is not None and not self._whole_only:
+            status = os.fstat(self._fd)
+            self._is_foreign = self._is_foreign or _identity(status) != self._written
+            if not status.st_nlink:
+                self.close()  # it was removed
+        if self._fd is None:
+            path = self.partial if self.is_partial else self._target
+            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if self._whole_only else os.O_APPEND)
+            flags |= os.O_TRUNC if reset else 0
+            try:
+                self._fd = os.open(path, flags, 0o644)
+            except FileNotFoundError:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._fd = os.open(path, flags, 0o644)
+            status = os.fstat(self._fd)
+            self._is_foreign = self._is_foreign or (
+                bool(self._written) and _identity(status) != self._written
+            )
+            if not self._whole_only:
+                self._expect(status.st_size)
+        return self._fd
+
+
+def date(place: int | Path, mtime_ns: int) -> None:
+    """Set the time of modification of a file or link, if the file system can."""
+    with contextlib.suppress(OSError, OverflowError):
+        os.utime(place, ns=(mtime_ns, mtime_ns), follow_symlinks=isinstance(place, int))
+
+
+def _identity(status: os.stat_result) -> tuple[int, ...]:
+    """Return what changes when another process writes or replaces a file."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _fingerprint() -> Fingerprint:
+    return Fingerprint(hashlib.blake2b(digest_size=DIGEST_SIZE))
+
+
+def _beside(target: Path) -> Path:
+    """Where a file lies until it is whole: where no other file of the job lies."""
+    name = f".{target.name}.{_digest(target.name)}.part"
+    if len(os.fsencode(name)) > _name_limit(target.parent):
+        name = f".{_digest(target.name)}.part"
+    return target.with_name(name)

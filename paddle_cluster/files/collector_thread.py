@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Brings the files of all nodes to disk, in a thread of its own: a disk that stalls must not stall the job's loop.
+
+WINDOW bounds the queue on both sides: a frame is acknowledged when it is written, so a slow disk slows down the nodes
+and no frame is dropped. Acknowledgements are batched, since one per small chunk would cost more than the chunk. At the
+end each node lists its files, and the lists are compared with the copies.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paddle_cluster.connection.protocol import WINDOW, cost
+from paddle_cluster.files.collect import CollectLimits, Collector
+from paddle_cluster.files.ledger import Ledger, rows_of
+from paddle_cluster.text.fields import FieldError
+
+ACK_SIZE = 256 << 10  # bytes; far below what may travel unacknowledged
+PATIENCE_S = 300.0  # without a successful write
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Event: chunks of a node were written, or could not be.
+
+    Attributes:
+        size: bytes to acknowledge, as `cost` counts them.
+        problem: a sentence for the user, or empty.
+    """
+
+    node_id: int
+    size: int
+    problem: str
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Event: a node's list was compared with the copies.
+
+    Attributes:
+        again: paths that the node must send again; empty: it has sent everything.
+    """
+
+    node_id: int
+    again: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FilesRefused:
+    """Event: a node sent a malformed message."""
+
+    node_id: int
+    reason: str
+
+
+class CollectorThread:
+    """Files on their way to disk.
+
+    Args:
+        root: the directory that gets log/ and output/.
+        events: the loop's queue; gets `Stored`, `Compared` and `FilesRefused`.
+        limits: of each node.
+    """
+
+    def __init__(
+        self, root: Path, events: queue.SimpleQueue[Any], limits: CollectLimits | None = None
+    ) -> None:
+        self._collector = Collector(root, limits)
+        self._events = events
+        self._jobs: deque[tuple[int, int, Callable[[], str]]] = deque()
+        self._waiting: dict[int, int] = {}
+        self._all_waiting = 0
+        self._wake = threading.Condition()
+        self._closing = False
+        self._unacked: dict[int, int] = {}
+        self._asked_at: dict[int, float] = {}
+        self._moved_at = 0.0  # when the queue became non-empty, or a write finished
+        self._thread = threading.Thread(target=self._work, name="collection", daemon=True)
+        self._thread.start()
+
+    def store(
+        self,
+        node_id: int,
+        path: str,
+        offset: int,
+        reset: bool,
+        body: bytes,
+        eof: bool,
+        mtime_ns: int | None = None,
+    ) -> None:
+        """Have a chunk written; see `Collector.store`.
+
+        Raises:
+            FieldError: the path leads elsewhere, the offset is none, or more comes than was asked for.
+        """
+        self._collector.check(node_id, path, offset)
+        self._post(
+            node_id, body, lambda: self._collector.store(node_id, path, offset, reset, body, eof, mtime_ns)
+        )
+
+    def link(self, node_id: int, path: str, to: str, mtime_ns: int | None = None) -> None:
+        """Make a link in output/; see `Collector.link`.
+
+        Raises:
+            FieldError: it leads elsewhere, or more comes than was asked for.
+        """
+        self._collector.check_link(node_id, path, to)
+        self._post(node_id, b"", lambda: self._collector.link(node_id, path, to, mtime_ns))
+
+    def remove(self, node_id: int, path: str) -> None:
+        """A link is gone, or a file that was sent in part; see `Collector.remove`.
+
+        Raises:
+            FieldError: the path leads elsewhere, or more comes than was asked for.
+        """
+        self._collector.check(node_id, path)
+        self._post(node_id, b"", lambda: self._collector.remove(node_id, path))
+
+    def move(self, node_id: int, path: str, to: str) -> None:
+        """Give a log the name that it has on its node now.
+
+        Raises:
+            FieldError: it is no log, a path leads elsewhere, or more comes than was asked for.
+        """
+        self._collector.check_move(node_id, path, to)
+        self._post(node_id, b"", lambda: self._collector.move(node_id, path, to))
+
+    def compare(self, node_id: int, body: bytes, is_last: bool) -> None:
+        """Compare a part of a node's list with the copies.
+
+        Raises:
+            FieldError: it is malformed, or has more rows than were requested.
+        """
+        rows = rows_of(body)
+        for row in rows:
+            if row.kind != "lost":
+                self._collector.check(node_id, row.path)
+
+        def compare() -> str:
+            for row in rows:
+                self._collector.compare(node_id, row)
+            if is_last:
+                self._events.put(Compared(node_id, self._collector.end_of_list(node_id)))
+            return ""
+
+        self._post(node_id, body, compare)
+
+    def quiet_s(self, node_id: int) -> float:
+        """Return for how long a node has sent nothing while its queue was empty.
+
+        Call it from the thread that calls `store`.
+        """
+        now = time.monotonic()
+        if self._waiting.get(node_id, 0) and 0.0 < self.stalled_s() < PATIENCE_S:
+            return 0.0
+        return now - max(self._asked_at.get(node_id, 0.0), self._moved_at)
+
+    def stalled_s(self) -> float:
+        """Return for how long the current write has been running; 0 if there is none."""
+        if not self._all_waiting or not self._thread.is_alive():
+            return 0.0
+        return time.monotonic() - self._moved_at
+
+    def ledger(self, node_id: int) -> Ledger:
+        """Return what a node listed and what was received; call it after `close`."""
+        return self._collector.ledger(node_id)
+
+    @property
+    def has_output(self) -> bool:
+        """Whether a file of output/ came; asked when the collection was closed."""
+        return self._collector.has_output
+
+    def close(self, timeout_s: float = PATIENCE_S) -> list[str]:
+        """Write the queue and close every file; return a sentence for each incomplete file.
+
+        Args:
+            timeout_s: timeout for one write.
+        """
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        while self._thread.is_alive() and self.stalled_s() < timeout_s:
+            self._thread.join(min(timeout_s, 0.2))
+        if self._thread.is_alive():
+            return [
+                f"no write to log/ and output/ succeeded for {timeout_s:g} s; the last data received is missing"
+            ]
+        failed = ["the last data received for log/ and output/ was not written"] if self._all_waiting else []
+        return [*failed, *self._collector.close()]
+
+    def _post(self, node_id: int, body: bytes, job: Callable[[], str]) -> None:
+        size = cost(body)
+        with self._wake:
+            waiting = self._waiting.get(node_id, 0)
+            if waiting + size > WINDOW:
+                raise FieldError(
+                    f"{waiting} bytes of this node wait for the disk; the window is {WINDOW} bytes"
+                )
+            self._asked_at[node_id] = time.monotonic()
+            if self._closing:
+                return
+            if not self._all_waiting:
+                self._moved_at = time.monotonic()
+            self._waiting[node_id] = waiting + size
+            self._all_waiting += size
+            self._jobs.append((node_id, size, job))
+            self._wake.notify()
+
+    def _work(self) -> None:
+        while True:
+            with self._wake:
+                while not (self._jobs or self._closing):
+                    self._wake.wait()
+                if not self._jobs:
+                    return
+                jobs, self._jobs = self._jobs, deque()
+            for node_id, size, job in jobs:
+                problem = ""
+                try:
+                    problem = job()
+                except FieldError as error:
+                    self._events.put(FilesRefused(node_id, str(error)))
+                with self._wake:
+                    self._waiting[node_id] -= size
+                    self._all_waiting -= size
+                    self._moved_at = time.monotonic()
+                self._acknowledge(node_id, size, problem)
+
+    def _acknowledge(self, node_id: int, size: int, problem: str) -> None:
+        size += self._unacked.get(node_id, 0)
+        if size < ACK_SIZE and not problem:
+            self._unacked[node_id] = size
+            return
+        self._unacked[node_id] = 0
+        self._events.put(Stored(node_id, size, problem))

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Brings one tree to one node: offers the manifest, streams the files that the node lacks, has it published.
+
+`start`, `handle` and `send*` belong to the job's loop; the files are read on the link's writer thread, a piece at a
+time (`blobs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from enum import Enum
+from typing import Any
+
+from paddle_cluster.connection.link import Link, MessageEvent
+from paddle_cluster.connection.send_queue import Frame
+from paddle_cluster.errors import DispatchError
+from paddle_cluster.files.blobs import ChangedError, blobs
+from paddle_cluster.files.package import Package
+from paddle_cluster.text.fields import FieldError, flag, items, line, mapping, path, whole
+from paddle_cluster.text.sizes import size_text
+
+WORKSPACE = "workspace"
+RUNTIME = "runtime"
+ENVIRONMENT = "environment"
+
+
+class DispatchState(Enum):
+    """How far a tree is."""
+
+    NEW = "new"
+    OFFERED = "offered"
+    HELD = "held"  # the node has said what it lacks; `send` or `send_for_fetch` comes next
+    FETCHING = "fetching"
+    SENDING = "sending"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class Dispatch:
+    """One tree on its way to one node.
+
+    Args:
+        link: to the node.
+        package: the tree, or None to take the directory `dest` as it is on the node.
+        tree: WORKSPACE, RUNTIME or ENVIRONMENT.
+        dest: where it appears: relative to ROOT_DIR; without a package also absolute or beginning with ~.
+        files: small extra files by path, such as the nodefile.
+        collect: directories of the tree that are made if need be, and whose files are sent back.
+        unpacked_bytes: the package is a bundle or wheels, unpacked to so many bytes; None: it is the tree.
+        hold: stay HELD when the node lacks something, instead of sending it at once.
+
+    Attributes:
+        state: changes in `start`, `handle` and `send*` only.
+        path: the tree's absolute path on the node once it is DONE.
+        error: why it FAILED.
+        lacking: bytes by digest that the node said it lacks.
+        bytes_total: what the node lacked, once it has said so.
+        bytes_sent: how much was handed to the link.
+        bytes_relayed: how much the node got from other nodes.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        package: Package | None,
+        *,
+        tree: str,
+        dest: str,
+        files: Mapping[str, str] | None = None,
+        collect: Sequence[str] = (),
+        unpacked_bytes: int | None = None,
+        hold: bool = False,
+    ) -> None:
+        self.tree = tree
+        self.state = DispatchState.NEW
+        self.path = ""
+        self.error: DispatchError | None = None
+        self.lacking: dict[str, int] = {}
+        self.bytes_total = 0
+        self.bytes_sent = 0
+        self.bytes_relayed = 0
+        self._link = link
+        self._package = package
+        self._dest = dest
+        self._files = dict(files or {})
+        self._collect = list(collect)
+        self._unpacked_bytes = unpacked_bytes
+        self._hold = hold
+        self._is_there = False
+        self._named: dict[str, None] = {}
+        self._offsets: dict[str, int] = {}
+
+    @property
+    def offered(self) -> AbstractSet[str]:
+        """Digests of the files that the node can pass on once it has them."""
+        return frozenset() if self._package is None or self._is_there else self._package.by_digest.keys()
+
+    def start(self) -> None:
+        """Offer the tree."""
+        if self._package is None:
+            self.state = DispatchState.OFFERED
+            self._link.send_stream([self._commit()])
+        else:
+            self.state = DispatchState.OFFERED
+            self._link.send_stream(self._manifest(self._package))
+
+    def handle(self, event: MessageEvent) -> bool:
+        """Take a `lacking`, `committed` or `failed` of this tree; False when it is about something else."""
+        fields = event.fields
+        if fields.get("tree") != self.tree:
+            return False
+        try:
+            if event.kind == "lacking":
+                self._on_lacking(fields)
+            elif event.kind == "committed":
+                self.path = path(fields.get("job_dir"), "job_dir")
+                self.state = DispatchState.DONE
+            elif event.kind == "failed":
+                self._fail(self._error(fields))
+            else:
+                return False
+        except FieldError as error:
+            self._fail(DispatchError(self._link.name, f"its {event.kind!r} message cannot be read: {error}"))
+        return True
+
+    def send(self) -> None:
+        """Send all that the node lacks, and have the tree published."""
+        assert self._package is not None
+        self.state = DispatchState.SENDING
+        self._link.send_stream(self._stream(self._package, list(self.lacking), [self._commit()]))
+
+    def send_for_fetch(self, direct: Collection[str]) -> None:
+        """Send some of what the node lacks; it gets the rest from others and says `lacking` once more."""
+        assert self._package is not None
+        self.state = DispatchState.FETCHING
+        self._link.send_stream(
+            self._stream(self._package, [digest for digest in self.lacking if digest in direct], [])
+        )
+
+    def _fail(self, error: DispatchError) -> None:
+        self.error, self.state = error, DispatchState.FAILED
+
+    def _on_lacking(self, fields: Mapping[str, Any]) -> None:
+        if self._package is None:
+            return
+        files = self._package.by_digest
+        for digest in items(fields.get("digests"), "digests"):
+            if not isinstance(digest, str) or digest not in files:
+                raise FieldError(f"it asked for {digest!r:.80}, which was not offered")
+            self._named[digest] = None
+        offsets = mapping(fields.get("offsets") or {}, "offsets")
+        self._offsets.update(
+            (name, at) for name, at in offsets.items() if name in files
+        )  # `blobs` distrusts them
+        if not flag(fields.get("final"), "final", True):
+            return
+        named, self._named = self._named, {}
+        self._is_there = flag(fields.get("have_tree"), "have_tree")
+        self.lacking = {digest: files[digest].size for digest in named}
+        if self.state is DispatchState.FETCHING:
+            self.bytes_relayed = whole(fields.get("relayed"), "relayed", otherwise=0)
+        else:
+            self.bytes_total = sum(self.lacking.values())
+        if not self.lacking:
+            self.state = DispatchState.SENDING  # nothing: the node builds the tree by itself
+        elif self._hold and self.state is not DispatchState.FETCHING:
+            self.state = DispatchState.HELD
+        else:
+            self.send()
+
+    def _manifest(self, package: Package) -> Iterator[Frame]:
+        fields = {"tree": self.tree, "dest": self._dest, "unpacked": self._unpacked_bytes}
+        fields["wheels"] = self.tree == ENVIRONMENT
+        first = True
+        waiting: bytes | None = None
+        for part in package.manifest_parts():
+            if waiting is not None:
+                yield "manifest", {**fields, "first": first, "final": False}, waiting
+                first = False
+            waiting = part
+        assert waiting is not None
+        commit = {"files": self._files, "collect": self._collect}
+        yield "manifest", {**fields, "first": first, "final": True, "commit": commit}, waiting
+
+    def _stream(self, package: Package, digests: Sequence[str], after: Sequence[Frame]) -> Iterator[Frame]:
+        entries = [package.by_digest[digest] for digest in digests]
+        try:
+            for fields, body in blobs(entries, self._offsets):
+                yield "blob", {"tree": self.tree, **fields}, body
+                self.bytes_sent += len(body)
+        except ChangedError as error:
+            # from the writer's thread: let the loop hear of it like of any other failure
+            self._link.post("failed", request="blob", tree=self.tree, reason="changed", detail=str(error))
+            return
+        yield from after
+
+    def _commit(self) -> Frame:
+        fields = {"tree": self.tree, "dest": self._dest, "files": self._files, "collect": self._collect}
+        return "commit", fields, b""
+
+    def _error(self, fields: Mapping[str, Any]) -> DispatchError:
+        text = f"the {self.tree} did not arrive: {line(fields.get('detail'), 'detail')}"
+        missing = whole(fields.get("missing_bytes"), "missing_bytes", otherwise=0)
+        if missing:
+            text += f"; free {size_text(missing)} there, or set another ROOT_DIR"
+        return DispatchError(self._link.name, text)

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The final list of files of a node, compared with the received copies; a job succeeds only if they match."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from paddle_cluster.text.fields import FieldError, items, text, whole
+from paddle_cluster.text.sizes import counted
+
+MOST_NAMED = 1000  # files of one node; of the others it is told how many
+MOST_ROWS = 1 << 24  # per node; a longer list is malformed
+_KINDS = frozenset(("file", "link", "lost"))
+_PART = 1 << 20  # bytes of a frame of paths
+
+
+class ListedRow(NamedTuple):
+    """One line of a node's list.
+
+    Attributes:
+        kind: "file", "link", or "lost": something that the node cannot send whole.
+        text: the file's digest, the link's target, or the reason.
+    """
+
+    path: str
+    kind: str
+    size: int
+    text: str
+
+
+class Difference(NamedTuple):
+    """A listed file that does not match the local copy.
+
+    Attributes:
+        again: whether sending it again can help.
+    """
+
+    why: str
+    again: bool = True
+
+
+def rows_of(body: bytes) -> list[ListedRow]:
+    """Return the rows of one `listed` frame.
+
+    Raises:
+        FieldError: the frame is malformed.
+    """
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise FieldError(f"the list of files is not JSON: {error}") from error
+    return [_row(items(row, "a row", 4)) for row in items(found, "a list of files")]
+
+
+def _row(values: list[object]) -> ListedRow:
+    if len(values) != 4 or values[1] not in _KINDS:
+        raise FieldError(f"malformed row in the list of files: {values!r:.80}")
+    path, kind, size, told = values
+    return ListedRow(text(path, "path"), str(kind), whole(size, "size"), text(told, "text"))
+
+
+def bodies_of(paths: Sequence[str]) -> Iterator[tuple[bytes, bool]]:
+    """Yield the bodies of the `verified` frames that request files again, each with whether it is the last."""
+    found: list[str] = []
+    size = 0
+    for path in paths:
+        encoded = json.dumps(path)
+        if size + len(encoded) > _PART:
+            yield f"[{','.join(found)}]".encode(), False
+            found, size = [], 0
+        found.append(encoded)
+        size += len(encoded) + 1
+    yield f"[{','.join(found)}]".encode(), True
+
+
+@dataclass
+class Ledger:
+    """The account of one node.
+
+    Attributes:
+        listed: rows of its list; `verified`: rows that match the local copy.
+        differing: path (or a sentence) -> the difference.
+        is_complete: the list has ended, and no file is requested again.
+    """
+
+    listed: int = 0
+    verified: int = 0
+    differing: dict[str, str] = field(default_factory=dict)
+    is_complete: bool = False
+    _again: list[str] = field(default_factory=list)
+    _asked: frozenset[str] | None = None
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether every listed file matches its local copy."""
+        return self.is_complete and self.verified == self.listed and not self.differing
+
+    @property
+    def was_asked_again(self) -> bool:
+        """Whether the node was asked to send something again."""
+        return bool(self._asked)
+
+    def enter(self, row: ListedRow, difference: Difference | None) -> None:
+        """Record a row and its difference.
+
+        Raises:
+            FieldError: the row was not requested.
+        """
+        name = row.path or row.text
+        if self.is_complete or self.listed >= MOST_ROWS:
+            raise FieldError("it sent more rows than expected")
+        if self._asked is None:
+            self.listed += 1
+        elif name not in self._asked or name not in self.differing:
+            raise FieldError(f"it listed {name!r:.80}, which was not requested again")
+        if difference is None:
+            self.differing.pop(name, None)
+            self.verified += 1
+            return
+        self.differing[name] = difference.why
+        if difference.again and self._asked is None:
+            self._again.append(row.path)
+
+    def close(self) -> tuple[str, ...]:
+        """End the list; return the paths that the node must send again."""
+        again, self._again = tuple(self._again), []
+        self._asked = frozenset(again)
+        self.is_complete = not again
+        return again
+
+    def revoke(self, name: str, why: str) -> None:
+        """Mark a verified file as changed since."""
+        self.verified -= 1
+        self.differing[name] = why
+
+    def lines(self, node_id: int) -> list[str]:
+        """Return a sentence for each file that differs from the node."""
+        named = sorted(self.differing.items())
+        more = len(named) - MOST_NAMED
+        rest = [f"node {node_id}: and {counted(more, 'more file')}"] if more > 0 else []
+        return [*(f"node {node_id}: {name}: {why}" for name, why in named[:MOST_NAMED]), *rest]

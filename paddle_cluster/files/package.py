@@ -1,0 +1,368 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tree of files as a manifest: what is to be on a node, with a digest for every file.
+
+Reads and hashes, sends nothing. Names stay the bytes they are: a byte that is not UTF-8 becomes a surrogate
+and back. `log/` and `output/` at the top, `.git` and `__pycache__` anywhere, and what .paddleignore names
+never travel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from paddle_cluster.errors import WorkspaceError
+from paddle_cluster.system.digests import DIGEST_SIZE, Digests
+from paddle_cluster.text.wrapping import visible
+
+IGNORE_FILE = ".paddleignore"
+MANIFEST_PART = 1 << 20  # bytes of JSON in one frame, about
+LISTED = 20  # problems that an error names
+
+_PERMISSIONS = 0o777
+_NEVER_AT_TOP = frozenset(("log", "output"))
+_NEVER = frozenset((".git", "__pycache__"))
+_BY_NAME = "their names, as in every workspace"
+_BY_VARIABLES = "--env_file and .env, which may be secret"
+_PACKAGES = ("paddle", "paddle_node")
+_NOT_SENT = ("paddle_node", "agent")  # it comes by itself
+_SHADOWS = ("paddle.py", *_PACKAGES)
+_SHARD_NUMBER = re.compile(r"-([0-9]{5})$")
+_SPECIAL = {
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+_MAX_LINKS = 40  # as the kernel's
+
+Ignored = Callable[[str], "bool | None"]  # whether a path does not travel; that of a folder ends with a slash
+
+
+@dataclass(frozen=True, slots=True)
+class TreeEntry:
+    """One thing in a tree.
+
+    Attributes:
+        path: relative to the top, with slashes.
+        mode: permission bits; setuid, setgid and sticky never travel.
+        size, digest, source, content: of a regular file; source is where it can be read, if it is not the content.
+        changed_ns: when a regular file was modified, where that is to be kept.
+        target: of a symlink.
+        is_dir: whether it is a directory.
+    """
+
+    path: str
+    mode: int = 0
+    size: int = 0
+    digest: str = ""
+    source: str = ""
+    content: bytes | None = None
+    changed_ns: int | None = None
+    target: str = ""
+    is_dir: bool = False
+
+    def open(self) -> BinaryIO:
+        """The bytes of a regular file, to read; OSError where they cannot be read."""
+        return io.BytesIO(self.content) if self.content is not None else open(self.source, "rb", buffering=0)
+
+    def manifest_item(self) -> list[str | int | bool]:
+        """The entry as the agent reads it."""
+        if self.target:  # an absolute one is kept, and does not count as a way out
+            return [self.path, "l", self.target, *([True] if self.target.startswith("/") else [])]
+        if self.is_dir:
+            return [self.path, "d", self.mode]
+        times = [] if self.changed_ns is None else [max(0, self.changed_ns)]
+        return [self.path, "f", self.mode, self.size, self.digest, *times]
+
+
+class LeftOut(NamedTuple):
+    """What does not travel; a folder ends with a slash, and stands for all that is in it.
+
+    Attributes:
+        rule: why, as text for people.
+    """
+
+    path: str
+    rule: str
+
+
+@dataclass(frozen=True)
+class Package:
+    """A whole tree, in the order of its paths.
+
+    Attributes:
+        left_out: what of the folder is not in it.
+    """
+
+    entries: tuple[TreeEntry, ...]
+    left_out: tuple[LeftOut, ...] = ()
+
+    @cached_property
+    def files(self) -> tuple[TreeEntry, ...]:
+        """The regular files."""
+        return tuple(entry for entry in self.entries if entry.digest)
+
+    @cached_property
+    def by_digest(self) -> dict[str, TreeEntry]:
+        """One file for each digest."""
+        return {entry.digest: entry for entry in reversed(self.files)}
+
+    @cached_property
+    def total_bytes(self) -> int:
+        """Bytes of all files as they will lie on a node."""
+        return sum(entry.size for entry in self.files)
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of names, modes and contents together."""
+        state = hashlib.blake2b(digest_size=DIGEST_SIZE)
+        for part in self.manifest_parts():
+            state.update(part)
+        return state.hexdigest()
+
+    def manifest_parts(self) -> tuple[bytes, ...]:
+        """The manifest as JSON lists, each small enough for a frame; at least one."""
+        return self._parts
+
+    @cached_property
+    def _parts(self) -> tuple[bytes, ...]:
+        return tuple(self._make_parts())
+
+    def _make_parts(self) -> Iterator[bytes]:
+        items: list[str] = []
+        size = 0
+        for entry in self.entries:
+            item = json.dumps(entry.manifest_item(), separators=(",", ":"))
+            items.append(item)
+            size += len(item)
+            if size >= MANIFEST_PART:
+                yield f"[{','.join(items)}]".encode()
+                items, size = [], 0
+        if items or not self.entries:
+            yield f"[{','.join(items)}]".encode()
+
+
+def workspace_package(
+    root: Path, withheld: Collection[str] = (), digests: Digests | None = None, keep_links: bool = False
+) -> Package:
+    """Walk and hash the user's workspace.
+
+    Args:
+        withheld: files that do not travel, relative to `root`.
+        digests: remembers files that have not changed; without it every file is read.
+        keep_links: send links to absolute paths unchanged.
+
+    Raises:
+        WorkspaceError: something in it cannot travel; names it.
+    """
+    return _package(root, _read_ignored(root), _SHADOWS, withheld, digests, keep_links)
+
+
+def survey(root: Path, withheld: Collection[str], left_out: list[LeftOut]) -> Iterator[tuple[str, int]]:
+    """Path and size of each file that would travel; reads none, and judges nothing.
+
+    Args:
+        left_out: gets what would not.
+    """
+    for path, found in _walk(root, _read_ignored(root), [], left_out):
+        if path in withheld:
+            left_out.append(LeftOut(path, _BY_VARIABLES))
+            continue
+        with contextlib.suppress(OSError):
+            if found.is_file(follow_symlinks=False):
+                yield path, found.stat(follow_symlinks=False).st_size
+
+
+def runtime_package(root: Path, digests: Digests | None = None) -> Package:
+    """Walk and hash what jobs import: the Python files of paddle and paddle_node in `root`, without the agent."""
+
+    def is_left_out(path: str) -> bool:
+        parts = path.split("/")
+        return parts[0] not in _PACKAGES or tuple(parts[:2]) == _NOT_SENT
+
+    package = _package(root, is_left_out, shadows=(), digests=digests)
+    wanted = {entry.path for entry in package.files if entry.path.endswith(".py")}
+    folders = {path.rpartition("/")[0] for path in wanted}
+    while above := {folder.rpartition("/")[0] for folder in folders} - folders:
+        folders |= above
+    kept = wanted | folders
+    # without times: the same code is the same tree, whenever it was checked out
+    return Package(tuple(replace(entry, changed_ns=None) for entry in package.entries if entry.path in kept))
+
+
+def shard(package: Package, shard_dirs: Iterable[str], ranks: Collection[int], trainers: int) -> Package:
+    """What one node gets: of the files `*-NNNNN` under `shard_dirs` those with NNNNN mod `trainers` in its `ranks`.
+
+    A suffix may follow the number, as in `train-00003.txt`.
+    """
+    prefixes = tuple(directory.strip("/") + "/" for directory in shard_dirs)
+    if not prefixes:
+        return package
+
+    def is_here(entry: TreeEntry) -> bool:
+        number = _SHARD_NUMBER.search(entry.path.rpartition("/")[2].partition(".")[0])
+        if entry.is_dir or number is None or not entry.path.startswith(prefixes):
+            return True
+        return int(number[1]) % trainers in ranks
+
+    return replace(package, entries=tuple(entry for entry in package.entries if is_here(entry)))
+
+
+def _read_ignored(root: Path) -> Ignored:
+    path = root / IGNORE_FILE
+    try:
+        if not path.is_file() and path.exists():  # a named pipe would never end
+            raise WorkspaceError(f"{path}: must be a file")
+        lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except FileNotFoundError:
+        return lambda path: False
+    except OSError as error:
+        raise WorkspaceError(f"{path}: cannot be read: {error.strerror}") from error
+    import pathspec  # takes 8 ms, and few workspaces have the file
+
+    return pathspec.GitIgnoreSpec.from_lines(lines).match_file
+
+
+def _package(
+    root: Path,
+    ignored: Ignored,
+    shadows: Iterable[str],
+    withheld: Collection[str] = (),
+    digests: Digests | None = None,
+    keep_links: bool = False,
+) -> Package:
+    problems: list[str] = []
+    entries: dict[str, TreeEntry] = {}
+    files: dict[str, os.stat_result] = {}
+    left_out: list[LeftOut] = []
+    for path, found in _walk(root, ignored, problems, left_out):
+        if path in withheld:
+            left_out.append(LeftOut(path, _BY_VARIABLES))
+            continue
+        if path in shadows:
+            problems.append(f"{path} hides the paddle package on the nodes; rename it")
+        entry = _entry(path, found, files, problems)
+        if entry is not None:
+            entries[path] = entry
+    hashed = (digests or Digests(None)).of((entries[path].source, status) for path, status in files.items())
+    for path in files:
+        result = hashed[entries[path].source]
+        if isinstance(result, OSError):
+            problems.append(f"{path} cannot be read: {result.strerror}")
+        else:
+            entries[path] = replace(
+                entries[path],
+                digest=result.digest,
+                size=result.size,
+                changed_ns=files[path].st_mtime_ns,
+            )
+    links = {path: entry.target for path, entry in entries.items() if entry.target}
+    for path in links:
+        problem = link_problem(path, links, entries, keep_links)
+        if problem:
+            problems.append(f"{path} is a link {problem}")
+    if problems:
+        listed = "\n  ".join(visible(problem) for problem in sorted(problems)[:LISTED])
+        if len(problems) > LISTED:
+            listed += f"\n  and {len(problems) - LISTED} more"
+        raise WorkspaceError(
+            f"{root} cannot be dispatched; remove these or name them in {IGNORE_FILE}:\n  {listed}"
+        )
+    return Package(tuple(entries[path] for path in sorted(entries)), tuple(left_out))
+
+
+def _walk(
+    root: Path, ignored: Ignored, problems: list[str], left_out: list[LeftOut]
+) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    todo = [""]
+    while todo:
+        folder = todo.pop()
+        try:
+            found = list(os.scandir(root / folder))
+        except OSError as error:
+            problems.append(f"{folder or root} cannot be read: {error.strerror}")
+            continue
+        for entry in found:
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            is_dir = entry.is_dir(follow_symlinks=False)
+            shown = path + "/" if is_dir else path
+            if entry.name in _NEVER or path in _NEVER_AT_TOP:
+                left_out.append(LeftOut(shown, _BY_NAME))
+                continue
+            if ignored(shown):
+                left_out.append(LeftOut(shown, IGNORE_FILE))
+                continue
+            yield path, entry
+            if is_dir:
+                todo.append(path)
+
+
+def _entry(
+    path: str, found: os.DirEntry[str], files: dict[str, os.stat_result], problems: list[str]
+) -> TreeEntry | None:
+    try:
+        status = found.stat(follow_symlinks=False)
+        mode = stat.S_IMODE(status.st_mode) & _PERMISSIONS
+        if stat.S_ISLNK(status.st_mode):
+            return TreeEntry(path, target=os.readlink(found.path))
+        if stat.S_ISDIR(status.st_mode):
+            return TreeEntry(path, mode, is_dir=True)
+        if stat.S_ISREG(status.st_mode):
+            files[path] = status
+            return TreeEntry(path, mode, source=found.path)  # its digest comes later, with all others
+    except OSError as error:
+        problems.append(f"{path} cannot be read: {error.strerror}")
+        return None
+    problems.append(f"{path} is {_SPECIAL.get(stat.S_IFMT(status.st_mode), 'no regular file')}")
+    return None
+
+
+def link_problem(link: str, links: Mapping[str, str], tree: Container[str], keep_links: bool = False) -> str:
+    """What is wrong with a link, or nothing; judged on the tree alone, as it will be on a node.
+
+    Args:
+        link: its path in the tree.
+        links: path -> target of every link of the tree.
+        tree: paths of everything in the tree.
+        keep_links: absolute targets may lie anywhere on the node.
+    """
+    target = links[link]
+    followed = 0
+    at: list[str] = []
+    todo = link.split("/")[::-1]
+    while todo:
+        part = todo.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            if not at:
+                return f"to {target!r}, outside the workspace"
+            at.pop()
+            continue
+        at.append(part)
+        path = "/".join(at)
+        if path not in tree:
+            return f"to {target!r}, where nothing travels"
+        if path in links:
+            followed += 1
+            if links[path].startswith("/"):
+                return (
+                    "" if keep_links else f"to {target!r}, an absolute path (--keep_links sends it unchanged)"
+                )
+            if followed > _MAX_LINKS:
+                return f"to {target!r}, which leads in a circle"
+            at.pop()
+            todo.extend(links[path].split("/")[::-1])
+    return ""

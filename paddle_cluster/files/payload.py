@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every node of a job gets: the runtime, the workspace (its share of it), the nodefile, perhaps an environment.
+
+Listed and digested once, before any connection; a workspace that cannot travel is refused here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paddle_cluster.config.entry import files
+from paddle_cluster.connection.link import Link, MessageEvent
+from paddle_cluster.errors import DispatchError, WorkspaceError
+from paddle_cluster.files import listing
+from paddle_cluster.files.bundle import bundle
+from paddle_cluster.files.dispatch import ENVIRONMENT, RUNTIME, WORKSPACE, Dispatch, DispatchState
+from paddle_cluster.files.package import Package, runtime_package, shard, workspace_package
+from paddle_cluster.plan.plan import Node, Plan
+from paddle_cluster.system.digests import MEMORIES, Digests, memory_of
+from paddle_cluster.system.installation import RUNTIME_DIR
+from paddle_cluster.text.sizes import counted
+
+if TYPE_CHECKING:
+    from paddle_cluster.files.wheels import Environment  # which brings packaging
+
+OUTPUT_NODE = 0
+FILES_BESIDE = 20  # the folders of the cache and of a job, its record and its first logs
+RATE_S = 5.0  # a rate is that of so long
+
+
+class Payload:
+    """The trees of one job.
+
+    Attributes:
+        environments: by node id, of a job that brings its packages along; known once the nodes have answered.
+
+    Raises:
+        WorkspaceError: something in the workspace cannot travel.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self.environments: Mapping[int, Environment] = {}
+        package = plan.settings.job.package
+        runtime = runtime_package(RUNTIME_DIR, _digests(RUNTIME_DIR, plan))
+        self._runtime = bundle(runtime, plan.settings.state.jobs / MEMORIES)
+        self._workspace = None if package is None else _checked(_workspace(package, plan), plan)
+
+    def describe(self) -> str:
+        """What travels, for the screen."""
+        packages = max((len(one.package.files) for one in self.environments.values()), default=0)
+        more = f", {counted(packages, 'package')}" if packages else ""
+        if self._workspace is None:
+            return f"the runtime{more}; the workspace is there already"
+        files = counted(len(self._workspace.files), "file")
+        return f"{files} and the runtime{more}"
+
+    def warning(self, node: str, dispatch: Dispatch) -> str:
+        """What is to be told before the workspace is sent to a node, or nothing where that is little."""
+        limit_mb = self._plan.settings.limits.warn_size_mb
+        if self._workspace is None or sum(dispatch.lacking.values()) <= limit_mb << 20:
+            return ""
+        lacking = [
+            listing.Sized(self._workspace.by_digest[one].path, size) for one, size in dispatch.lacking.items()
+        ]
+        return "\n".join(listing.warning(lacking, node, limit_mb, self._workspace.left_out))
+
+    def bytes_for(self, node: Node) -> int:
+        """What a node has to have room for: cache and job directory may each hold a copy."""
+        share = self._share(node)
+        return self._runtime.unpacked_bytes + 2 * (share.total_bytes if share else 0)
+
+    def files_for(self, node: Node) -> int:
+        """Return the number of free inodes that a node needs, counted like the bytes."""
+        share = self._share(node)
+        copies = len(share.entries) + len(share.by_digest) if share else 0
+        return len(self._runtime.tree.entries) + copies + FILES_BESIDE
+
+    def offer(self, node: Node, link: Link, hold: bool = False) -> dict[str, Dispatch]:
+        """Begin to bring all trees to a node; the dispatches by tree.
+
+        Args:
+            hold: files are sent only when a dispatch is told so.
+        """
+        dispatches = [
+            Dispatch(
+                link,
+                self._runtime.package,
+                tree=RUNTIME,
+                dest=f".paddle/runtime/{self._runtime.tree.digest[:32]}",
+                unpacked_bytes=self._runtime.unpacked_bytes,
+                hold=hold,
+            ),
+            Dispatch(
+                link,
+                self._share(node),
+                tree=WORKSPACE,
+                dest=node.job_dir if self._workspace is None else _below(node),
+                files={"nodefile": f"{node.node_id}\n"},
+                collect=["log", "output"] if node.node_id == OUTPUT_NODE else ["log"],
+                hold=hold,
+            ),
+        ]
+        environment = self.environments.get(node.node_id)
+        if environment is not None:
+            dispatches.append(
+                Dispatch(
+                    link,
+                    environment.package,
+                    tree=ENVIRONMENT,
+                    dest=f".paddle/environments/{environment.package.digest[:32]}",
+                    unpacked_bytes=environment.unpacked_bytes,
+                    hold=hold,
+                )
+            )
+        for dispatch in dispatches:
+            dispatch.start()
+        return {dispatch.tree: dispatch for dispatch in dispatches}
+
+    def _share(self, node: Node) -> Package | None:
+        shard_dirs = self._plan.settings.job.shard_dirs
+        if self._workspace is None or not shard_dirs:
+            return self._workspace
+        # scripts choose their shard by trainer rank; a node without a trainer needs none
+        trainer_nodes = self._plan.trainer_nodes
+        ranks = {rank for rank, node_id in enumerate(trainer_nodes) if node_id == node.node_id}
+        return shard(self._workspace, shard_dirs, ranks, len(trainer_nodes))
+
+
+@dataclass
+class Delivery:
+    """How far the payload is on one node.
+
+    Attributes:
+        dispatches: by tree, once it was offered.
+        trees: tree name -> absolute path on the node, once committed.
+        error: why the trees cannot get there.
+        arrived: bytes of what it lacked that have come, as it says now and then.
+    """
+
+    dispatches: Mapping[str, Dispatch] = field(default_factory=dict)
+    trees: Mapping[str, str] = field(default_factory=dict)
+    error: DispatchError | None = None
+    arrived: int = 0
+    _heard: deque[tuple[float, int]] = field(default_factory=deque)
+
+    @property
+    def total(self) -> int:
+        """Bytes that the node lacked, as far as it has said so."""
+        return sum(dispatch.bytes_total for dispatch in self.dispatches.values())
+
+    @property
+    def bytes_per_s(self) -> float:
+        """How fast bytes have come in the last seconds."""
+        (then, before), (now, arrived) = self._heard[0], self._heard[-1]
+        return max(0, arrived - before) / (now - then) if now > then else 0.0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the node has all trees, or never will."""
+        has_all = bool(self.dispatches) and self.trees.keys() == self.dispatches.keys()
+        return self.error is not None or has_all
+
+    def begin(self, dispatches: Mapping[str, Dispatch]) -> None:
+        """The payload is offered, perhaps once more."""
+        self.dispatches, self.trees, self.arrived = dispatches, {}, 0
+        self._heard = deque([(time.monotonic(), 0)])
+
+    def arrive(self, count: int) -> None:
+        """So many bytes have come by now."""
+        self.arrived = count
+        now = time.monotonic()
+        self._heard.append((now, count))
+        while len(self._heard) > 2 and self._heard[1][0] < now - RATE_S:
+            self._heard.popleft()
+
+    def forget(self) -> None:
+        """Nothing may start there before it is offered all again."""
+        self.trees = {}
+
+    def answered(self, event: MessageEvent) -> DispatchError | None:
+        """A tree is lacking files, is there, or could not be built: then why."""
+        dispatch = self.dispatches[event.fields["tree"]]
+        dispatch.handle(event)
+        if dispatch.state is DispatchState.DONE:
+            self.trees = {**self.trees, dispatch.tree: dispatch.path}
+        return dispatch.error
+
+    def give_up(self, error: DispatchError) -> bool:
+        """The trees cannot get there; False when that is known already."""
+        if self.error is not None:
+            return False
+        self.error = error
+        return True
+
+
+def _below(node: Node) -> str:
+    """The job directory relative to ROOT_DIR; nodes that share ROOT_DIR have one each."""
+    return node.job_dir.removeprefix(node.root_dir.rstrip("/") + "/")
+
+
+def _workspace(root: Path, plan: Plan) -> Package:
+    return workspace_package(root, _withheld(plan), _digests(root, plan), plan.settings.job.keep_links)
+
+
+def _digests(root: Path, plan: Plan) -> Digests:
+    return Digests(memory_of(root, plan.settings.state.jobs))
+
+
+def listed(plan: Plan) -> list[str]:
+    """What would be sent, for --dry_run."""
+    package = plan.settings.job.package
+    shard_dirs = plan.settings.job.shard_dirs
+    return [] if package is None else listing.of_workspace(package, _withheld(plan), shard_dirs)
+
+
+def _withheld(plan: Plan) -> frozenset[str]:
+    """Files of variables inside the workspace, relative to it: what they hold may be secret, and the nodes get it."""
+    root = plan.settings.job.package
+    found = [form for path in plan.settings.job.env_files for form in (path.absolute(), path.resolve())]
+    roots = [root.absolute(), root.resolve()] if root is not None else []
+    return frozenset(
+        str(path.relative_to(top)) for path in found for top in roots if path.is_relative_to(top)
+    )
+
+
+def _checked(package: Package, plan: Plan) -> Package:
+    """The package, if what trainers run is in it."""
+    root = plan.settings.job.package
+    names = files(plan.settings.job.entry, root) if root is not None else ()
+    if names and not {one.path for one in package.entries}.intersection(names):
+        raise WorkspaceError(
+            f"{names[0]} is not sent to the nodes: .paddleignore names it, "
+            f"or it lies in log/ or output/, which never travel"
+        )
+    return package

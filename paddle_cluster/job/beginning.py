@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The beginning of a job: what can be refused without a connection, then the connections, then all the rest.
+
+Logins take their time on the network and on the nodes. They are on their way while this process imports the greater
+part of itself and sets up the job's control.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from paddle_cluster.config.options import EngineKind
+from paddle_cluster.config.settings import Settings
+from paddle_cluster.connection.event_queue import EventQueue
+from paddle_cluster.engines.slurm_allocation import stopped_in_time
+from paddle_cluster.errors import ExitCode
+from paddle_cluster.files.payload import Payload
+from paddle_cluster.nodes.connector import Connected, Connector, engine_of, prepare, residents_of
+from paddle_cluster.nodes.phases import PhaseClock
+from paddle_cluster.plan import plan as planning
+from paddle_cluster.plan.plan import Plan
+from paddle_cluster.screen.console import Console
+from paddle_cluster.system import failed_threads, signals
+from paddle_cluster.system.descriptors import make_room
+from paddle_cluster.system.workspace_lock import locked
+
+PREPARED_S = 10.0
+
+
+def run(settings: Settings, console: Console, first: socket.socket | None = None) -> ExitCode:
+    """Run one job from its settings to its last screen.
+
+    Args:
+        first: a connection of somebody who looks on from the start, or None.
+
+    Raises:
+        WorkspaceError: the workspace cannot be dispatched; no connection was made.
+        UsageError: another job collects into the same workspace, or an engine cannot be used; none was made either.
+    """
+    clock = PhaseClock()
+    clock.enter("config")
+    plan = planning.build(settings, planning.new_job_id(datetime.now(), os.urandom(planning.ENTROPY_BYTES)))
+    make_room(len(plan.nodes))
+    residents = residents_of(plan)
+    prepared = prepare(plan, residents)
+    payload = Payload(plan)
+    events = EventQueue()
+    collected = _collected_in(plan)
+    uses_slurm = settings.cluster.engine is EngineKind.SLURM
+    with (
+        locked(collected, plan.job_id),
+        signals.posted_to(events),
+        failed_threads.posted_to(events),
+        stopped_in_time(settings.engines.slurm_job if uses_slurm else "", events),
+    ):
+        connector = Connector(plan.settings.ssh, events, engine_of(plan), residents)
+        connector.begin(plan.nodes)
+        prepared.join(PREPARED_S)  # whatever else is imported beside it would make the first login later
+        try:
+            from paddle_cluster.control.control import Control
+            from paddle_cluster.job.job import Job
+
+            with Control(plan, collected, events, console, first) as control:
+                return Job(plan, collected, payload, connector, events, console, clock, control).run()
+        except BaseException:
+            _hang_up(connector, events)
+            raise
+
+
+def _collected_in(plan: Plan) -> Path:
+    """The directory that gets log/ and output/: the workspace, or one named after a job that lies on the nodes."""
+    settings = plan.settings
+    return settings.job.package or Path(Path(settings.job.workspace or plan.job_id).name)
+
+
+def _hang_up(connector: Connector, events: queue.SimpleQueue[Any]) -> None:
+    """Nobody will ask for these connections."""
+    connector.close()
+    while not events.empty():
+        event = events.get()
+        if isinstance(event, Connected):
+            event.stream.close()

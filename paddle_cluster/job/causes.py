@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the failure that caused the others. Pure.
+
+When one process dies or freezes, others fail too, because their connections to it break or time out. So failures that
+arrive together are ordered by cause first, and by arrival second. A process whose last output reports a broken
+connection to a failed peer is a secondary failure (echo). A process that ends after the launcher began to stop the job
+was ended by the launcher, unless its last output is that of an echo or of the cause.
+
+When one process of a synchronous job hangs, none makes progress, and any of them may be reported first. A process
+whose stacks show that it waits for its peers is an echo of one that does not.
+
+A rank of a collective job that exits early with code 0 is not a failure by itself. It is the cause if all failed ranks
+waited for it: their last output names its rank or address, or they hung.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from paddle_cluster.nodes.failure import Failure, FailureKind
+
+_LAST_LINES = 12
+_LINE_END = 500  # characters of a line that are looked through; hundreds of processes may fail at once
+_QUOTE = 160
+_BROKEN = re.compile(
+    r"connection ?(was )?(reset|refused|aborted|closed|lost|broken?)|ConnectionError|broken ?pipe|timed? ?out|"
+    r"did not answer|PserverLost|gave up waiting|no route to host|host unreachable|remote process exited|"
+    r"peer (was )?closed|socket closed|endpoint is not connected|failed to (recv|send), got|"
+    r"NCCL.*(remote|unhandled system) error|"
+    r"left before it gave the parameters their values|has left after \d+ operations|rank \d+ \(\S+\) is gone",
+    re.IGNORECASE,
+)
+_NO_SCRIPT = re.compile(r"(SyntaxError|IndentationError|TabError): ")
+_NUMBER = re.compile(r"0x[0-9a-f]+|\d+")  # ranks, ports, addresses
+_MAIN_THREAD = re.compile(r"^Current thread 0x.*\n((?:  .*(?:\n|\Z))*)", re.MULTILINE)
+_PEERS = re.compile(r"/paddle/(pserver/(client|transports|reader)|collective)/|/torch/distributed/|/mpi4py/")
+_RANK = re.compile(r"\brank (\d+) (?:\(\S+\) )?(?:is gone|has left)")
+_TOGETHER_S = 1.0  # of news from different nodes
+_ADDRESS = re.compile(
+    r"\[?(?:::ffff:)?((?:\d{1,3}\.){3}\d{1,3}|[0-9a-fA-F]*:[0-9a-fA-F:]+:[0-9a-fA-F]+)\]?(?::(\d{1,5}))?"
+)
+
+
+@dataclass(frozen=True)
+class Echo:
+    """A failure that followed from another one.
+
+    Attributes:
+        why: for people: "connection to 10.0.0.7:7164 lost".
+    """
+
+    failure: Failure
+    why: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of what.
+
+    Attributes:
+        same: failures with the same last words as the cause, but for numbers.
+        echoes: failures that followed from the cause.
+        others: failures of their own.
+        ended: processes that ended because the job was stopped.
+    """
+
+    cause: Failure
+    same: tuple[Failure, ...]
+    echoes: tuple[Echo, ...]
+    others: tuple[Failure, ...]
+    ended: tuple[Failure, ...]
+
+
+def first_cause(failures: Sequence[Failure]) -> Failure:
+    """The failure that explains the others; failures are in order of arrival, at least one."""
+    early = [failure for failure in failures if not failure.late] or list(failures)
+    return min(early, key=_rank)
+
+
+def judge(failures: Sequence[Failure]) -> Verdict:
+    """Tell the cause from what followed; failures as in `first_cause`."""
+    cause = first_cause(failures)
+    same, echoes, others, ended = [], [], [], []
+    failed: dict[str, list[Failure]] = {}
+    for failure in failures:
+        if not failure.late and not broken_line(failure):
+            for address in failure.addresses:
+                failed.setdefault(address, []).append(failure)
+    for failure in failures:
+        why = _why_echo(failure, cause, failed)
+        if failure is cause:
+            continue
+        if _has_same_end(failure, cause):
+            same.append(failure)
+        elif why:
+            echoes.append(Echo(failure, why))
+        elif failure.late:
+            ended.append(failure)
+        else:
+            others.append(failure)
+    return Verdict(cause, tuple(same), tuple(echoes), tuple(others), tuple(ended))
+
+
+def broken_line(failure: Failure) -> str:
+    """The last line of a process's last words that tells of a broken connection, or nothing."""
+    if failure.kind is not FailureKind.EXIT or failure.signal:
+        return ""
+    for line in reversed(failure.tail[-_LAST_LINES:]):
+        if _BROKEN.search(line[-_LINE_END:]):
+            return line.strip()
+    return ""
+
+
+def left_early(failures: Sequence[Failure], ended: Sequence[Failure]) -> list[Failure]:
+    """Return the ranks that all failed processes were waiting for, ordered by exit time.
+
+    Args:
+        failures: at least one.
+        ended: trainers that ended with exit code 0, as failures of the kind LEFT.
+    """
+    early = [failure for failure in failures if not failure.late]
+    ranks, addresses, is_any = set[int](), set[str](), False
+    for failure in early:
+        line = broken_line(failure)
+        if not (line or waits(failure)):
+            return []
+        rank, named = _RANK.search(line), {found[1] for found in _ADDRESS.finditer(line)}
+        if rank is not None:
+            ranks.add(int(rank[1]))
+        elif named:
+            addresses |= named
+        else:  # a connection between ranks, and not to a database
+            is_any = is_any or not line or any(map(_PEERS.search, failure.tail))
+    last = min((failure.at for failure in early), default=0.0) + _TOGETHER_S
+    found = [
+        one for one in ended if one.at <= last and (is_any or one.rank in ranks or one.addresses & addresses)
+    ]
+    return sorted(found, key=lambda one: one.at)
+
+
+def waits_for_peers(stacks: str) -> bool:
+    """Whether the main thread of a process was waiting for servers or for other ranks when it was asked where it is."""
+    found = _MAIN_THREAD.search(stacks)  # a process tells of itself before those that it started
+    return found is not None and _PEERS.search(found[1]) is not None
+
+
+def waits(failure: Failure) -> bool:
+    """Whether it hung because somebody else did, as far as its stacks tell."""
+    return failure.kind is FailureKind.HUNG and waits_for_peers(failure.stacks)
+
+
+def last_error(failure: Failure) -> str:
+    """The last line of the Python traceback at the end of its log, or nothing.
+
+    What is wrong with the script's text has none, and is told before anything runs.
+    """
+    begun = [i for i, line in enumerate(failure.tail) if line.startswith("Traceback (most recent call last)")]
+    if not begun:
+        return next((line for line in failure.tail[-1:] if _NO_SCRIPT.match(line)), "")
+    for line in failure.tail[begun[-1] + 1 :]:
+        if line and not line[0].isspace():
+            return line
+    return ""
+
+
+def _rank(failure: Failure) -> int:
+    if failure.kind is FailureKind.NODE_LOST:
+        return 0
+    if failure.kind in (FailureKind.STALLED, FailureKind.CUT_OFF):
+        return 4
+    if failure.kind is FailureKind.FROZEN:
+        return 1
+    if failure.role != "trainer":
+        return 2
+    if failure.kind is FailureKind.HUNG:
+        return 7 if waits(failure) else 5
+    if failure.kind is FailureKind.LEFT:
+        return 5
+    return 6 if broken_line(failure) else 3
+
+
+def _why_echo(failure: Failure, cause: Failure, failed: Mapping[str, Sequence[Failure]]) -> str:
+    """Return why a failure follows from another, or "".
+
+    Args:
+        failed: independent failures by address.
+    """
+    if cause.kind is FailureKind.NODE_LOST and failure.node_id == cause.node_id and failure.process:
+        return "it ran on the lost node"
+    if waits(failure):
+        return "it waits for its peers"
+    line = broken_line(failure)
+    if not line:
+        return ""
+    named = [found for found in _ADDRESS.finditer(line) if found[1] not in failure.addresses]
+    named = named or list(_ADDRESS.finditer(line))
+    if not named:
+        return _quoted(line)
+    address = next((found for found in named if found[1] in failed), named[0])
+    if failed and address[1] not in failed:
+        return ""
+    owners = [one for one in failed.get(address[1], ()) if one.kind is not FailureKind.CUT_OFF]
+    owner = f" ({owners[0].name()})" if len(owners) == 1 else ""
+    return f"connection to {address[0]}{owner} lost"
+
+
+def _has_same_end(failure: Failure, cause: Failure) -> bool:
+    if failure.kind is not FailureKind.EXIT or (failure.code, failure.signal) != (cause.code, cause.signal):
+        return False
+    error = last_error(cause)
+    return bool(error) and _NUMBER.sub("", last_error(failure)) == _NUMBER.sub("", error)
+
+
+def _quoted(line: str) -> str:
+    return line if len(line) <= _QUOTE else line[:_QUOTE] + " ..."

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every handler of a job may use, and whether the job is being stopped. Belongs to the loop's thread."""
+
+from __future__ import annotations
+
+import queue
+from dataclasses import dataclass
+from typing import Any
+
+from paddle_cluster.config.settings import Settings
+from paddle_cluster.files.collector_thread import CollectorThread
+from paddle_cluster.files.payload import Payload
+from paddle_cluster.nodes.connector import Connector
+from paddle_cluster.nodes.node_record import NodeRecord
+from paddle_cluster.nodes.phases import PhaseClock
+from paddle_cluster.nodes.roster import Roster
+from paddle_cluster.plan.plan import Plan
+from paddle_cluster.screen.console import Console
+from paddle_cluster.screen.job_log import JobLog
+from paddle_cluster.system.signals import SignalEvent
+
+
+@dataclass
+class JobContext:
+    """One job as its handlers see it.
+
+    Attributes:
+        events: the queue of the loop; links post to it.
+        job_log: for what the screen need not say.
+        stopping: the job is being stopped: processes end because we end them.
+        asked_again: a request to stop that came while everything is being stopped, or None.
+    """
+
+    plan: Plan
+    payload: Payload
+    roster: Roster
+    connector: Connector
+    events: queue.SimpleQueue[Any]
+    collector: CollectorThread
+    console: Console
+    clock: PhaseClock
+    job_log: JobLog
+    stopping: bool = False
+    asked_again: SignalEvent | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the plan."""
+        return self.plan.settings
+
+    @property
+    def forced(self) -> bool:
+        """Whether the user no longer wants to wait."""
+        return self.asked_again is not None
+
+    def node_state(self, record: NodeRecord, state: str) -> None:
+        """Show what a node does now."""
+        self.console.node_state(record.node.node_id, state)

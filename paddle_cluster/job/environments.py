@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The phase in which a job with --bootstrap gets the wheels for its nodes' platforms; no node is changed yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from paddle_cluster.config import requirements
+from paddle_cluster.files import wheels
+from paddle_cluster.files.wheels import Environment, EnvironmentRequest, Fetch, NoWheelsError
+from paddle_cluster.nodes.findings import Finding, told
+from paddle_cluster.nodes.loop import Loop
+from paddle_cluster.nodes.node_record import NodeRecord
+from paddle_cluster.nodes.roster import Roster
+from paddle_cluster.plan.plan import Plan
+from paddle_cluster.plan.wheel_platform import WheelPlatform
+from paddle_cluster.screen.console import Console
+from paddle_cluster.text.sizes import counted, size_text
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What came of it.
+
+    Attributes:
+        environments: by node id.
+        problems: why the job cannot go on, a line each.
+    """
+
+    environments: dict[int, Environment]
+    problems: tuple[str, ...]
+
+
+def prepare(plan: Plan, roster: Roster, loop: Loop, console: Console) -> Prepared:
+    """Fetch what every platform needs, one after the other, while the loop keeps the nodes.
+
+    Raises:
+        WorkspaceError: the workspace's requirements.txt cannot be read.
+    """
+    states = plan.settings.state.jobs
+    asked = requirements.of_workspace(plan.settings.job.package)
+    found: dict[int, Environment] = {}
+    problems: list[Finding] = []
+    for platform, records in _platforms(roster.all()).items():
+        wanted = EnvironmentRequest(platform, asked)
+        try:
+            environment = wheels.kept(wanted, states) or _fetch(wanted, plan, loop, roster)
+        except NoWheelsError as error:
+            problems += [Finding(record.name, "bootstrap", str(error)) for record in records]
+            continue
+        if environment is None:
+            break
+        found.update((record.node.node_id, environment) for record in records)
+        package = environment.package
+        console.note(
+            f"{counted(len(package.files), 'package')} for {platform.describe()}, {size_text(package.total_bytes)}: "
+            + ("kept from an earlier job" if environment.was_kept else "fetched")
+        )
+    for record in roster.all():
+        if record.link is None:
+            problems.append(
+                Finding(record.name, "", f"lost: {record.contact.error or 'its connection ended'}")
+            )
+    return Prepared(found, told(problems, len(roster.all())))
+
+
+def _fetch(wanted: EnvironmentRequest, plan: Plan, loop: Loop, roster: Roster) -> Environment | None:
+    """Have pip fetch; None when a node was lost meanwhile."""
+    fetch = Fetch(wanted, plan.settings.state.jobs)
+    try:
+        loop.until(lambda: fetch.is_over() or len(roster.live()) < len(roster.all()))
+        return fetch.result() if fetch.is_over() else None
+    finally:
+        fetch.close()
+
+
+def _platforms(records: Sequence[NodeRecord]) -> dict[WheelPlatform, list[NodeRecord]]:
+    """Nodes by platform; those whose Pythons differ in the last part of their versions count as the oldest of them."""
+    groups: dict[WheelPlatform, list[NodeRecord]] = {}
+    for record in records:
+        platform = record.said.answer.platform if record.said.answer is not None else None
+        if platform is not None:
+            release = ".".join(platform.version.split(".")[:2])
+            groups.setdefault(replace(platform, version=release), []).append(record)
+    return {
+        replace(platform, version=min((_version(record) for record in group), key=_order)): group
+        for platform, group in groups.items()
+    }
+
+
+def _version(record: NodeRecord) -> str:
+    answer = record.said.answer
+    return answer.platform.version if answer is not None and answer.platform is not None else ""
+
+
+def _order(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]

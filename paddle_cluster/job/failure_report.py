@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports why a job failed: on the screen, and as `failure.json` next to the logs.
+
+The report has the first cause, the end of its log, and the failures that followed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from paddle_cluster.errors import ExitCode
+from paddle_cluster.job.causes import Verdict, last_error
+from paddle_cluster.nodes.failure import Failure, FailureKind, Incident
+from paddle_cluster.text.sizes import some
+
+SCHEMA_VERSION = 1
+NAME = "failure.json"
+
+TAIL_LINES = 20
+LINE_LIMIT = 400
+ECHOES = 8
+NAMES = 3
+LAST_WORDS = 200
+
+
+_CONVERT = "`2to3 -w train.py` rewrites most of a script for Python 2 (`paddle.py help v2-api`)"
+
+_REMEDIES = tuple(
+    (re.compile(pattern), text)
+    for pattern, text in (
+        # errors of scripts written for Python 2
+        (
+            r"^SyntaxError: Missing parentheses in call to 'print'",
+            f"in Python 3 print is a function: print(x); {_CONVERT}",
+        ),
+        (
+            r"^SyntaxError: (?:leading zeros in decimal integer|multiple exception types must be parenthesized"
+            r"|(?:Function|Lambda expression) parameters cannot be parenthesized|Missing parentheses in call to 'exec')"
+            r"|^TypeError: unsupported operand type\(s\) for >>: 'builtin_function_or_method'"
+            r"|^AttributeError: .* has no attribute '(?:has_key|iteritems|itervalues|iterkeys|izip|imap|maxint)'",
+            f"this line is Python 2; {_CONVERT}",
+        ),
+        (
+            r"^TabError: inconsistent use of tabs and spaces",
+            "in Python 3 a tab is not eight spaces: `expand -t 8 train.py` prints the script without tabs",
+        ),
+        (
+            r"^TypeError: '(?:map|filter|zip|dict_keys|dict_values|dict_items)' object is not subscriptable"
+            r"|^TypeError: object of type '(?:map|filter|zip)' has no len\(\)",
+            "in Python 3 map, filter, zip, keys, values and items are not lists: list(map(f, x))",
+        ),
+        (
+            r"^TypeError: write\(\) argument must be str, not bytes",
+            'in Python 3 a file of bytes, such as a pickle, is opened as binary: open(path, "wb")',
+        ),
+        (
+            r"^UnicodeDecodeError: 'utf-8' codec|^TypeError: a bytes-like object is required, not 'str'",
+            'in Python 3 a file of bytes, such as a pickle, is opened as binary: open(path, "rb"); '
+            'one that Python 2 wrote is read with encoding="latin1"',
+        ),
+        (
+            r"^TypeError: 'float' object cannot be interpreted as an integer|must be a whole number, got \d*\.",
+            "in Python 3 `/` gives a float, and `//` the whole number that sizes and counts need",
+        ),
+        (
+            r"^NameError: name '(xrange|unicode|raw_input|basestring|long|reduce|unichr|execfile|file|cmp)' is not "
+            r"defined",
+            f"{{0}} is a name of Python 2; Python 3 has range, str, input and int; {_CONVERT}",
+        ),
+        (
+            r"^ModuleNotFoundError: No module named '(cPickle|Queue|StringIO|cStringIO|ConfigParser|urllib2)'",
+            "{0} is a module of Python 2; Python 3 has pickle, queue, io, configparser and urllib.request; "
+            f"{_CONVERT}",
+        ),
+        (
+            r"^ModuleNotFoundError: No module named '([\w.]+)'",
+            "the nodes' Python has no {0}: install it there, name a Python that has it (PYTHON in conf.py), put it "
+            "into the workspace, or name its package in requirements.txt and give --bootstrap",
+        ),
+        (
+            r"^FileNotFoundError: \[Errno 2\] No such file or directory: '([^/'][^']*)'",
+            "{0} is looked for in the job's directory on the node, which has what the workspace has, less what "
+            ".paddleignore names; --dry_run lists it",
+        ),
+        (
+            r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(/[^']*)'",
+            "{0} must be there on every node; files of the workspace are named relative to it",
+        ),
+        (
+            r"^(?:[\w.]*_ArrayMemoryError|MemoryError)\b|, by the kernel for lack of memory",
+            "a smaller batch or fewer processes on a node (--nproc_per_node) need less memory",
+        ),
+        (
+            r"^OSError: \[Errno 28\] |^OSError: \[Errno 122\] ",
+            "make room on that node, or name another disk: ROOT_DIR or HOST_SETTINGS in conf.py; "
+            "`paddle.py clean` removes earlier jobs",
+        ),
+        (
+            r"packets of \d+ bytes do not arrive",
+            "let ICMP messages of the kind 'fragmentation needed' pass between the nodes, or give their interfaces the "
+            "smallest MTU of the path: ip link set DEVICE mtu BYTES",
+        ),
+        (
+            r"^could not be started: .*Permission denied",
+            "chmod +x it, or name a ROOT_DIR in conf.py that is not mounted noexec",
+        ),
+    )
+)
+
+
+def write(
+    log_dir: Path,
+    *,
+    job_id: str,
+    code: ExitCode,
+    verdict: Verdict,
+    incidents: Sequence[Incident],
+    stacks: Mapping[str, str],
+) -> str:
+    """Write the file; what went wrong with that, or an empty text.
+
+    Args:
+        incidents: restarts and losses that the job survived.
+        stacks: process name -> where it was when another one hung.
+    """
+    content = {
+        "schema_version": SCHEMA_VERSION,
+        "job_id": job_id,
+        "exit_code": int(code),
+        "first_cause": {
+            **_failure(verdict.cause),
+            "log_end": list(verdict.cause.tail),
+            "stacks": verdict.cause.stacks,
+        },
+        "same": [_failure(failure) for failure in verdict.same],
+        "failed_too": [{**_failure(failure), "log_end": list(failure.tail)} for failure in verdict.others],
+        "echoes": [{**_failure(echo.failure), "why": echo.why} for echo in verdict.echoes],
+        "ended_by_us": [_failure(failure) for failure in verdict.ended],
+        "incidents": [{"time": _time(each.at), "kind": each.kind, "text": each.text} for each in incidents],
+        "stacks": dict(stacks),
+    }
+    path = log_dir / NAME
+    try:
+        log_dir.mkdir(parents=True, exist_ok=True)
+        hidden = path.with_name(f".{NAME}.{os.getpid()}")
+        hidden.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        hidden.replace(path)
+    except OSError as error:
+        return f"{path} cannot be written: {error.strerror or error}"
+    return ""
+
+
+def _failure(failure: Failure) -> dict[str, Any]:
+    return {
+        "kind": str(failure.kind),
+        "node": failure.node,
+        "node_id": failure.node_id,
+        "role": failure.role,
+        "rank": failure.rank,
+        "process": failure.process,
+        "what": failure.what,
+        "code": failure.code,
+        "signal": failure.signal,
+        "time": _time(failure.at),
+        "error": last_error(failure),
+        "log": failure.log,
+    }
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+
+
+def headline(cause: Failure) -> str:
+    """Return what failed, where, how, and the error or the last line of its log."""
+    return ": ".join(filter(None, (cause.headline(), last_error(cause) or _last_words(cause))))
+
+
+def _last_words(cause: Failure) -> str:
+    if cause.kind is not FailureKind.EXIT or cause.signal:
+        return ""
+    written = [line.strip() for line in cause.tail if line.strip()]
+    return f"its last line: {written[-1][:LAST_WORDS]}" if written else "it wrote nothing"
+
+
+def remedy(cause: Failure) -> str:
+    """Return advice for a common cause, or ""."""
+    error = last_error(cause) or cause.what
+    return next((text.format(*found.groups()) for end, text in _REMEDIES if (found := end.search(error))), "")
+
+
+def report(verdict: Verdict, history: Sequence[str] = ()) -> list[str]:
+    """Return the lines of the report.
+
+    Args:
+        history: restarts and losses that the job survived before, one line each.
+    """
+    cause = verdict.cause
+    lines = [f"FIRST ERROR: {cause.headline()}"]
+    if cause.stacks:
+        lines += ["  its stacks:", *_indented(cause.stacks.splitlines()[:TAIL_LINES])]
+    if cause.tail:
+        lines += ["  the end of its log:", *_indented(cause.tail[-TAIL_LINES:])]
+    if cause.log:
+        lines.append(f"  full log: {cause.log}")
+    if advice := remedy(cause):
+        lines.append(f"  try: {advice}")
+    if verdict.same:
+        lines.append(f"  and {len(verdict.same)} more with the same last line: {_names(verdict.same)}")
+    lines += [f"  also failed: {failure.headline()}" for failure in verdict.others[:ECHOES]]
+    lines += [f"  consequence: {echo.failure.headline()}: {echo.why}" for echo in verdict.echoes[:ECHOES]]
+    for what, count in (("failures", len(verdict.others)), ("consequences", len(verdict.echoes))):
+        if count > ECHOES:
+            lines.append(f"  and {count - ECHOES} more {what}")
+    if verdict.ended:
+        lines.append(f"  stopped by the launcher: {_names(verdict.ended)}")
+    return lines + [f"  earlier: {line}" for line in history[-ECHOES:]]
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"    {line[:LINE_LIMIT]}" for line in lines]
+
+
+def _names(failures: Sequence[Failure]) -> str:
+    return some([failure.name() for failure in failures], NAMES)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the job does when a node answers to the payload it was offered, and when the payload cannot get there.
+
+A node that fails does not stop the others: all finish first, so that a second try finds their files in place.
+"""
+
+from __future__ import annotations
+
+from paddle_cluster.connection.link import MessageEvent
+from paddle_cluster.errors import DispatchError
+from paddle_cluster.files.dispatch import WORKSPACE
+from paddle_cluster.job.context import JobContext
+from paddle_cluster.job.relay_run import RelayRun
+from paddle_cluster.nodes.node_record import NodeRecord
+from paddle_cluster.text.fields import whole
+from paddle_cluster.text.output_events import Transferred
+from paddle_cluster.text.sizes import counted, size_text
+
+LISTED = 20  # nodes that an error names
+
+
+class DispatchHandlers:
+    """The trees on their way to the nodes."""
+
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
+        self._relays = RelayRun(context.roster)
+        self._has_warned = False
+
+    def offer(self, record: NodeRecord) -> None:
+        """Begin, or begin again, to bring the payload to a node."""
+        assert record.link is not None
+        self._relays.restart(record)
+        record.delivery.begin(
+            self._context.payload.offer(record.node, record.link, self._relays.takes(record))
+        )
+        self._context.node_state(record, "dispatch")
+
+    def answered(self, record: NodeRecord, event: MessageEvent) -> None:
+        """A tree is lacking files, is there, or could not be built."""
+        error = record.delivery.answered(event)
+        self._warn(record)
+        if record.delivery.is_over and record.delivery.error is None:
+            if record.delivery.arrived:
+                self._show(record, record.delivery.total)
+            self._context.node_state(record, "ready")
+        if error is not None and not self._context.stopping:
+            self.give_up(record, error)
+
+    def _warn(self, record: NodeRecord) -> None:
+        """Say once what is large, as soon as a node lacks it."""
+        dispatch = record.delivery.dispatches.get(WORKSPACE)
+        if self._has_warned or dispatch is None:
+            return
+        text = self._context.payload.warning(record.name, dispatch)
+        if text:
+            self._has_warned = True
+            self._context.console.note(text)
+
+    def arrived(self, record: NodeRecord, event: MessageEvent) -> None:
+        """More of the trees is on a node."""
+        record.delivery.arrive(whole(event.fields.get("bytes"), "bytes"))
+        self._show(record, record.delivery.arrived)
+
+    def _show(self, record: NodeRecord, arrived: int) -> None:
+        delivery = record.delivery
+        total = max(delivery.total, arrived)
+        self._context.console.show(Transferred(record.node.node_id, arrived, total, delivery.bytes_per_s))
+
+    def relaying(self, record: NodeRecord, event: MessageEvent) -> None:
+        """A node can give files to others now, or cannot."""
+        self._relays.relaying(record, event.fields)
+
+    def give_up(self, record: NodeRecord, error: DispatchError) -> None:
+        """The trees cannot get to a node; the others go on."""
+        if record.delivery.give_up(error):
+            self._context.console.note(str(error))
+            self._context.node_state(record, "failed")
+        self._relays.leave(record)
+
+    def is_over(self) -> bool:
+        """Whether every node has all trees or never will; called now and then, goes on with what waits."""
+        self._relays.advance()
+        return all(record.delivery.is_over for record in self._context.roster.all())
+
+    def finish(self) -> str:
+        """Close the ways between the nodes; returns what was sent, for the screen.
+
+        Raises:
+            DispatchError: the trees did not get to some node; names all of these.
+        """
+        self._relays.close()
+        records = self._context.roster.all()
+        errors = [record.delivery.error for record in records if record.delivery.error is not None]
+        if errors:
+            first, *others = errors
+            lines = [str(first).partition(": ")[2], *(f"also {error}" for error in others[: LISTED - 1])]
+            if len(others) >= LISTED:
+                lines.append(f"and {counted(len(others) - LISTED + 1, 'more node')}")
+            raise DispatchError(first.node, "\n  ".join(lines))
+        sent = sum(
+            dispatch.bytes_sent for record in records for dispatch in record.delivery.dispatches.values()
+        )
+        relayed_to = self._relays.relayed_to
+        amount = size_text(sent) if sent else "nothing"
+        text = f"{self._context.payload.describe()}: on {counted(len(records), 'node')}, {amount} sent"
+        return text + (f", relayed to {counted(relayed_to, 'node')}" if relayed_to else "")

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the job does when a node is connected, speaks of itself, falls silent or is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paddle_cluster.connection.link import Link, LinkLost, MessageEvent
+from paddle_cluster.connection.reconnect import new_key
+from paddle_cluster.control.job_record import submitter
+from paddle_cluster.errors import ConnectError, DispatchError, ProtocolError
+from paddle_cluster.job.context import JobContext
+from paddle_cluster.job.handlers.dispatch import DispatchHandlers
+from paddle_cluster.job.handlers.reconnect import ReconnectHandlers
+from paddle_cluster.nodes import handshake
+from paddle_cluster.nodes.connector import Connected, ConnectFailed
+from paddle_cluster.nodes.loop import ALARM_S
+from paddle_cluster.nodes.node_record import NodeRecord
+from paddle_cluster.plan import pserver_state
+from paddle_cluster.text.fields import line, whole
+from paddle_cluster.text.output_events import Noted
+from paddle_cluster.text.wrapping import visible
+
+NEWS = frozenset(
+    (
+        "progress",
+        "pushes",
+        "unsaved",
+        "usage",
+        "queue",
+        "arrived",
+        "points",
+        "line",
+        "notice",
+        "pong",
+        "resident",
+        "stalled",
+        "recovered",
+        "stacks",
+    )
+)
+"""Kinds of messages that a job can do without."""
+
+
+class NodeHandlers:
+    """Connections and what comes of them.
+
+    Attributes:
+        reconnecting: what is done about a connection that was lost.
+    """
+
+    def __init__(self, context: JobContext, dispatch: DispatchHandlers) -> None:
+        self._context = context
+        self._plan = context.plan
+        self._settings = context.settings
+        self._roster = context.roster
+        self._console = context.console
+        self._dispatch = dispatch
+        self.reconnecting = ReconnectHandlers(context, self.link_lost)
+
+    def connect(self, record: NodeRecord) -> None:
+        """Begin to connect to a node."""
+        record.connect(self._context.connector)
+        self._context.node_state(record, "connecting")
+
+    def connected(self, event: Connected) -> None:
+        """A byte stream to the agent is there: greet it, and ask what it is or have it clean up."""
+        context = self._context
+        record = self._roster.nodes[event.node_id]
+        key = None if record.node.host.is_local else new_key(self._settings.limits.lease_s)
+        reactor = context.connector.reactor
+        record.connected(
+            Link(event.node_id, record.name, event.stream, context.events, reactor, key),
+            self._plan,
+            pace_s=handshake.pace_s(len(self._plan.nodes)),
+            umask=self._settings.cluster.job_umask,
+            submitter=submitter(self._roster.collected),
+            keep_jobs=self._settings.limits.keep_jobs,
+            keeps_state=pserver_state.lies_in_job_dir(self._settings),
+            saved=pserver_state.saved(self._settings, self._plan.job_id),
+            reconnect=None if key is None else key.fields,
+            **self._resident(record),
+        )
+        if event.remark:
+            context.job_log.take(Noted(f"{record.name}: {event.remark}"))
+        if context.stopping:
+            record.send(
+                "stop", procs=None, grace_s=0.0 if context.forced else self._settings.limits.stop_grace_s
+            )
+        elif record.said.answer is None:
+            size, files = context.payload.bytes_for(record.node), context.payload.files_for(record.node)
+            record.send("probe", **handshake.probe_of(self._plan, record.node, size, files))
+
+    def _resident(self, record: NodeRecord) -> dict[str, Any]:
+        """The field of `hello` for an agent that is to wait here for the next job, if there is to be one."""
+        residents = self._context.connector.residents
+        if residents is None or self._context.stopping:
+            return {}
+        wish = residents.wish(record.node.node_id)
+        return {} if wish is None else {"resident": wish}
+
+    def resident(self, record: NodeRecord, event: MessageEvent) -> None:
+        """An agent will wait there for the next job."""
+        residents = self._context.connector.residents
+        if residents is not None:
+            address, port = (
+                line(event.fields.get("address"), "address"),
+                whole(event.fields.get("port"), "port"),
+            )
+            residents.offered(record.node.node_id, address, port)
+
+    def connect_failed(self, event: ConnectFailed) -> None:
+        """There is no way to the node."""
+        record = self._roster.nodes[event.node_id]
+        record.drop(event.error)
+        self._context.node_state(record, "failed")
+        if self._context.clock.current == "dispatch" and not self._context.stopping:
+            reason = f"the connection broke, and a second one failed: {event.error}"
+            self._dispatch.give_up(record, DispatchError(record.name, reason))
+
+    def link_lost(self, event: LinkLost) -> None:
+        """A connection broke: once during dispatch it is made again, later the node has failed."""
+        record = self._roster.nodes[event.node_id]
+        if record.link is None or (event.link is not None and event.link is not record.link):
+            return
+        record.drop(ConnectError(record.name, event.reason))
+        if self._context.stopping:
+            return
+        self._context.node_state(record, "lost")
+        in_dispatch = self._context.clock.current == "dispatch"
+        if in_dispatch and record.contact.attempts == 1:
+            self._console.note(f"{record.name}: the connection broke ({event.reason}); connecting once more")
+            record.delivery.forget()
+            self.connect(record)
+        elif in_dispatch:
+            reason = f"the connection broke twice: {event.reason}"
+            self._dispatch.give_up(record, DispatchError(record.name, reason))
+        elif record.delivery.trees:
+            self._lost(record, f"lost: {event.reason}")
+
+    def hello(self, record: NodeRecord, event: MessageEvent) -> None:
+        """The agent speaks; after a broken dispatch the payload is offered again."""
+        record.hello(event.fields)
+        in_dispatch = self._context.clock.current == "dispatch"
+        if in_dispatch and not self._context.stopping and record.said.answer is not None:
+            self._dispatch.offer(record)
+
+    def unread(self, record: NodeRecord, kind: str, error: Exception) -> None:
+        """Handle a malformed message: skip and count a report, with one notice; a malformed answer ends the job.
+
+        Raises:
+            ProtocolError: the job waits for such messages.
+        """
+        text = visible(f"its {kind!r} message cannot be read: {error!s:.300}")
+        if kind not in NEWS:
+            raise ProtocolError(record.name, text)
+        if record.traces.miss(kind):
+            self._console.note(f"{record.name}: {text}; such messages are left out")
+
+    def silent(self, record: NodeRecord) -> None:
+        """No word for ALARM_S: tell it."""
+        self._console.note(
+            f"{record.name}: no message for {ALARM_S:.0f} s; lost after {self._settings.limits.lease_s:g} s"
+        )
+        self._context.node_state(record, "silent")
+
+    def back(self, record: NodeRecord) -> None:
+        """A silent node spoke again."""
+        self._console.note(f"{record.name}: is back")
+        self._context.node_state(record, "running")
+
+    def lease_over(self, record: NodeRecord) -> None:
+        """No word for a whole lease: the node is lost, and stops its processes by itself."""
+        reason = f"no message for {self._settings.limits.lease_s:g} s"
+        if not record.contact.login_s:
+            reason += (
+                " after the login: no node agent started; see what ~/.bashrc does there without a terminal"
+            )
+        problem = self.reconnecting.give_up(record.link)
+        if problem:
+            reason += f"; a new connection: {problem}"
+        record.drop(ConnectError(record.name, reason))
+        if self._context.stopping:
+            return
+        if self._context.clock.current == "dispatch":
+            self._dispatch.give_up(record, DispatchError(record.name, reason))
+        else:
+            self._lost(record, reason)
+
+    def _lost(self, record: NodeRecord, what: str) -> None:
+        self._roster.fail_node(record, what)
+        if self._roster.is_done_with(record):
+            self._console.note(f"{record.name}: {what}; its trainers were done, the job continues")

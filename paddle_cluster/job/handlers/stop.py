@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the job does when it is asked to stop, and when a node says that it has stopped."""
+
+from __future__ import annotations
+
+from paddle_cluster.connection.link import LinkLost, MessageEvent
+from paddle_cluster.errors import LauncherError
+from paddle_cluster.job.context import JobContext
+from paddle_cluster.nodes.failure import FailureKind
+from paddle_cluster.nodes.node_record import NodeRecord
+from paddle_cluster.system.failed_threads import ThreadFailed
+from paddle_cluster.system.signals import SignalEvent
+from paddle_cluster.text.fields import line, rows, whole
+from paddle_cluster.text.wrapping import visible
+
+
+class Stopped(Exception):
+    """The user asked the job to stop."""
+
+    def __init__(self, event: SignalEvent) -> None:
+        super().__init__(event.name)
+        self.event = event
+
+
+class StopHandlers:
+    """The end of the job."""
+
+    def __init__(self, context: JobContext) -> None:
+        self._context = context
+
+    def signal(self, event: SignalEvent) -> None:
+        """The first request ends the phase; a second one, while all is stopped, kills at once."""
+        context = self._context
+        if not context.stopping:
+            raise Stopped(event)
+        context.asked_again = context.asked_again or event
+        for record in context.roster.live():
+            record.send("stop", procs=None, grace_s=0.0)
+
+    def thread_failed(self, event: ThreadFailed) -> None:
+        """A part of the launcher is gone: what it did is no longer done.
+
+        Raises:
+            LauncherError: always.
+        """
+        raise LauncherError(visible(f"the launcher's thread {event.name!r} failed: {event.what}"))
+
+    def stopped(self, record: NodeRecord, event: MessageEvent) -> None:
+        """All that was asked for is gone there, but for what is left."""
+        left = tuple(
+            (whole(pid, "left"), line(command, "left"))
+            for pid, command in rows(event.fields.get("left"), "left", 2)
+        )
+        if event.fields.get("procs") is not None:
+            record.traces.parted()
+            for pid, command in left:
+                self._context.roster.fail_node(
+                    record, f"pid {pid} {command} cannot be ended", FailureKind.REFUSED
+                )
+            return
+        record.traces.stop(left, line(event.fields.get("unsure"), "unsure", ""))
+        self._context.node_state(record, "stopped")
+
+    def goodbye(self, record: NodeRecord, event: MessageEvent) -> None:
+        """The agent's last frame; in the middle of a job nobody asked for it, and the node is lost."""
+        if not self._context.stopping:
+            lost = LinkLost(event.node_id, "its agent said goodbye in mid-run", record.link)
+            self._context.events.put(lost)
+            return
+        record.drop(None)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the job does when something happens: the one table of handlers.
+
+Each family of events has a module of its own beside this one: nodes, reconnect, dispatch, processes, stalls, files,
+stop. A handler runs on the loop's thread, is small and never waits. What ends a phase at once is raised; what has to
+be weighed first goes to the roster's failures.
+"""
+
+from __future__ import annotations
+
+from paddle_cluster.connection.link import LinkBroken, LinkLost
+from paddle_cluster.files.collector_thread import Compared, FilesRefused, Stored
+from paddle_cluster.job.context import JobContext
+from paddle_cluster.job.handlers.dispatch import DispatchHandlers
+from paddle_cluster.job.handlers.files import COLLECTED, FileHandlers
+from paddle_cluster.job.handlers.nodes import NodeHandlers
+from paddle_cluster.job.handlers.processes import ProcessHandlers
+from paddle_cluster.job.handlers.stalls import StallHandlers
+from paddle_cluster.job.handlers.stop import StopHandlers
+from paddle_cluster.nodes.connector import Connected, ConnectFailed, Reconnected, ReconnectFailed
+from paddle_cluster.nodes.loop import Handlers
+from paddle_cluster.system.failed_threads import ThreadFailed
+from paddle_cluster.system.signals import SignalEvent
+
+
+def handlers(
+    context: JobContext, nodes: NodeHandlers, dispatch: DispatchHandlers, processes: ProcessHandlers
+) -> Handlers:
+    """Which method handles what."""
+    files = FileHandlers(context)
+    stop = StopHandlers(context)
+    stalls = StallHandlers(context)
+    return Handlers(
+        events={
+            Connected: nodes.connected,
+            ConnectFailed: nodes.connect_failed,
+            LinkLost: nodes.link_lost,
+            LinkBroken: nodes.reconnecting.link_broken,
+            Reconnected: nodes.reconnecting.reconnected,
+            ReconnectFailed: nodes.reconnecting.reconnect_failed,
+            Stored: files.stored,
+            Compared: files.compared,
+            FilesRefused: files.refused,
+            SignalEvent: stop.signal,
+            ThreadFailed: stop.thread_failed,
+        },
+        messages={
+            "hello": nodes.hello,
+            "resident": nodes.resident,
+            "probed": lambda record, event: record.said.probed(event.fields, context.plan),
+            "reached": lambda record, event: record.said.reached(event.fields),
+            "verifying": lambda record, event: record.said.verifying(event.fields),
+            "verified": lambda record, event: record.said.verified(event.fields),
+            "pong": lambda record, event: record.pong(event.fields),
+            "lacking": dispatch.answered,
+            "committed": dispatch.answered,
+            "arrived": dispatch.arrived,
+            "relaying": dispatch.relaying,
+            "failed": processes.failed,
+            "started": processes.started,
+            "ready": processes.ready,
+            "progress": processes.progress,
+            "pushes": processes.pushes,
+            "unsaved": processes.unsaved,
+            "queue": processes.queue,
+            "points": processes.points,
+            "usage": processes.usage,
+            "exited": processes.exited,
+            "stalled": stalls.stalled,
+            "recovered": stalls.recovered,
+            "stacks": stalls.stacks,
+            "line": files.line,
+            "file": files.file,
+            "listed": files.listed,
+            "moved": files.moved,
+            "link": files.link,
+            "removed": files.removed,
+            "notice": files.notice,
+            "stopped": stop.stopped,
+            "goodbye": stop.goodbye,
+        },
+        silence=nodes.silent,
+        back=nodes.back,
+        lease=nodes.lease_over,
+        unread=lambda record, kind, error: (
+            files.refuse(record, str(error)) if kind in COLLECTED else nodes.unread(record, kind, error)
+        ),
+        doubt=nodes.reconnecting.doubt,
+    )

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The life of a job: connect, check, dispatch, start, watch, stop, collect.
+
+Phases run one after the other on the main thread; while one waits, the loop handles every event. Whatever ends a
+phase (success, an error, a signal), the shutdown runs and says what is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import secrets
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from paddle_cluster.config.settings import Settings
+from paddle_cluster.control.control import Control
+from paddle_cluster.control.status_text import shortened
+from paddle_cluster.errors import ExitCode, LauncherError, PreflightError
+from paddle_cluster.files.collect import CollectLimits
+from paddle_cluster.files.collector_thread import CollectorThread
+from paddle_cluster.files.payload import Payload
+from paddle_cluster.job import checkpoint_choice, failure_report
+from paddle_cluster.job.causes import Verdict, first_cause, judge
+from paddle_cluster.job.context import JobContext
+from paddle_cluster.job.failure_report import report
+from paddle_cluster.job.handlers.dispatch import DispatchHandlers
+from paddle_cluster.job.handlers.nodes import NodeHandlers
+from paddle_cluster.job.handlers.processes import ProcessHandlers
+from paddle_cluster.job.handlers.stop import Stopped
+from paddle_cluster.job.handlers.table import handlers
+from paddle_cluster.job.recovery import JobFailed
+from paddle_cluster.job.shutdown import Shutdown, Undone
+from paddle_cluster.job.watch import Watch
+from paddle_cluster.nodes import preflight
+from paddle_cluster.nodes.connector import Connector
+from paddle_cluster.nodes.examination import Examination
+from paddle_cluster.nodes.failure import LEFT_OUT, Failure, FailureKind
+from paddle_cluster.nodes.loop import Loop
+from paddle_cluster.nodes.node_record import NodeRecord
+from paddle_cluster.nodes.phases import PhaseClock
+from paddle_cluster.nodes.roster import Roster
+from paddle_cluster.plan import plan_text, pserver_state
+from paddle_cluster.plan.plan import Plan
+from paddle_cluster.screen.console import Console
+from paddle_cluster.screen.job_log import JobLog
+from paddle_cluster.system import signals
+from paddle_cluster.system.installation import PROGRAM
+from paddle_cluster.text.sizes import counted, some
+
+_TRAINERS_TOLD = 4
+_PREFLIGHT = "preflight\n  "
+_TOLD_ON_SCREEN = frozenset((ExitCode.USAGE, ExitCode.PREFLIGHT))  # no job came of it, nothing was collected
+
+
+class Job:
+    """One run of a plan."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        collected: Path,
+        payload: Payload,
+        connector: Connector,
+        events: queue.SimpleQueue[Any],
+        console: Console,
+        clock: PhaseClock,
+        control: Control,
+    ) -> None:
+        self._plan = plan
+        self._settings = plan.settings
+        self._payload = payload
+        self._console = console
+        self._clock = clock
+        self._control = control
+        self._key = secrets.token_hex(32)
+        self._collected = collected
+        self._collector = CollectorThread(self._collected, events, self._collect_limits())
+        self._job_log = JobLog(self._settings.limits.log_limit_mb << 20)
+        console.watch(self._job_log.take)
+        self._roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, self._collected)
+        self._context = JobContext(
+            plan, payload, self._roster, connector, events, self._collector, console, clock, self._job_log
+        )
+        self._to_dispatch = DispatchHandlers(self._context)
+        self._to_nodes = NodeHandlers(self._context, self._to_dispatch)
+        to_processes = ProcessHandlers(self._context, self._to_dispatch)
+        table = handlers(self._context, self._to_nodes, self._to_dispatch, to_processes)
+        table = control.observe(table, self._roster)
+        self._loop = Loop(events, self._roster, self._settings.limits.lease_s, table)
+        self._shutdown = Shutdown(self._context, self._loop, self._to_nodes, self._enter)
+
+    def _collect_limits(self) -> CollectLimits:
+        limits = self._settings.limits
+        return CollectLimits(limits.collect_limit_gb << 30, limits.collect_limit_files)
+
+    def run(self) -> ExitCode:
+        """Run all phases; every way out goes through the shutdown."""
+        code, cause, lines, has_failed = ExitCode.DONE, "", list[str](), False
+        self._console.nodes({record.node.node_id: record.name for record in self._roster.all()})
+        self._console.note(plan_text.opening(self._plan))
+        try:
+            self._arrive()
+            self._dispatch()
+            Watch(self._context, self._loop, self._key, self._enter).run()
+        except Stopped as stop:
+            code = stop.event.exit_code
+            self._console.note(f"stopping: {stop}")
+        except JobFailed:
+            code, has_failed = first_cause(self._roster.failures).exit_code, True
+        except LauncherError as error:
+            code, cause = error.exit_code, _cause(error)
+            lines = _explain_error(error, self._roster, self._plan.job_id)
+        undone = self._shutdown.run()
+        if has_failed:  # the shutdown brings news of who died with it
+            verdict = judge([*self._roster.failures, *self._roster.late])
+            cause = failure_report.headline(verdict.cause)
+            lines = _explain(verdict, self._roster, self._plan.job_id, code)
+            hint = pserver_state.resume_hint(self._settings) if code is ExitCode.LOST else []
+            lines += [f"  {line}" for line in hint]
+        else:
+            lines += _warnings(self._roster)
+        code = self._weigh(code, undone)
+        if code in signals.EXIT_CODES.values():
+            self._console.note("\n".join(_stopped_by_hand(self._roster, self._settings)))
+        self._console.times(self._clock.times())
+        self._console.summary(
+            job_id=self._plan.job_id,
+            code=code,
+            cause=cause,
+            logs=self._collected / "log" if any(r.traces.used for r in self._roster.all()) else None,
+            output=self._collected / "output" if self._collector.has_output else None,
+            lines=[
+                *undone.excused,
+                *shortened(undone.unclean, self._plan.job_id),
+                *shortened(undone.missing, self._plan.job_id),
+                *lines,
+                *discards(self._roster),
+                *idle(self._roster),
+            ],
+        )
+        self._job_log.close()
+        self._control.end(code, (*undone.unclean, *undone.missing), lines)
+        return code
+
+    def _weigh(self, code: ExitCode, undone: Undone) -> ExitCode:
+        """The exit code after the shutdown; a job that failed keeps the code of its failure."""
+        if code is not ExitCode.DONE and code not in signals.EXIT_CODES.values():
+            return code
+        if undone.unclean:
+            return ExitCode.NOT_CLEAN
+        asked = self._context.asked_again
+        if code is ExitCode.DONE and asked is not None:  # the job was done, its results were on their way
+            return asked.exit_code
+        if code is ExitCode.DONE and (undone.missing or not undone.is_proven):
+            return ExitCode.NOT_CLEAN  # exit code 0 means that every file listed by a node was verified
+        return code
+
+    # Phases
+
+    def _enter(self, phase: str) -> None:
+        self._clock.enter(phase)
+        self._console.phase(phase)
+
+    def _arrive(self) -> None:
+        """Connect and check.
+
+        Raises:
+            PreflightError: a node cannot take part; nothing was copied or started.
+        """
+        connect = self._to_nodes.connect
+        examined = Examination(self._plan, self._roster, self._loop, connect, self._enter).run()
+        verdict = examined.verdict
+        self._console.table(preflight.HEADERS, verdict.rows, verdict.red)
+        if len(examined.replies) > len(verdict.rows):
+            others = len(examined.replies) - len(verdict.red)
+            self._console.note(
+                f"({others} of {len(examined.replies)} nodes are ok; `{PROGRAM} doctor` shows all)"
+            )
+        for remark in verdict.remarks:
+            self._console.note(remark)
+        if verdict.problems:
+            raise PreflightError(_PREFLIGHT + "\n  ".join(verdict.problems))
+        checkpoint_choice.choose(self._plan, self._roster, self._loop, self._console, self._enter)
+        if self._settings.job.bootstrap:
+            self._enter("bootstrap")
+            from paddle_cluster.job import environments  # brings packaging, which other jobs can do without
+
+            prepared = environments.prepare(self._plan, self._roster, self._loop, self._console)
+            if prepared.problems:
+                raise PreflightError(_PREFLIGHT + "\n  ".join(prepared.problems))
+            self._payload.environments = prepared.environments
+
+    def _dispatch(self) -> None:
+        self._enter("dispatch")
+        for record in self._roster.all():
+            self._to_dispatch.offer(record)
+        self._loop.until(self._to_dispatch.is_over)
+        self._console.note(self._to_dispatch.finish())
+        _forget_earlier(self._collected / "log")
+        for earlier in (self._collected / "log").glob("node_*"):  # of a job that may have had more nodes
+            if earlier.name.removeprefix("node_").isdigit():
+                _remove(earlier)
+        self._job_log.begin(self._collected / "log" / "job.log")
+
+
+def _remove(earlier: Path) -> None:
+    """Remove what an earlier job left; a link is not followed."""
+    if earlier.is_symlink() or not earlier.is_dir():
+        with contextlib.suppress(OSError):
+            earlier.unlink()
+    else:
+        shutil.rmtree(earlier, ignore_errors=True)
+
+
+def _cause(error: LauncherError) -> str:
+    """What an error says first; preflight may have found more than one."""
+    first, *more = str(error).removeprefix(_PREFLIGHT).splitlines() or [""]
+    return first.strip() + (f" (and {len(more)} more)" if more and isinstance(error, PreflightError) else "")
+
+
+def _explain(verdict: Verdict, roster: Roster, job_id: str, code: ExitCode) -> list[str]:
+    """Lines for a job that failed; writes `failure.json` too. Comes after the shutdown, which has news of its own."""
+    log_dir = roster.collected / "log"
+    problem = failure_report.write(
+        log_dir,
+        job_id=job_id,
+        code=code,
+        verdict=verdict,
+        incidents=roster.incidents,
+        stacks={name: record.stacks for name, record in roster.processes.items() if record.stacks},
+    )
+    lines = report(verdict, [incident.text for incident in roster.incidents])
+    return [*lines, f"  {problem}" if problem else f"  details (JSON): {log_dir / failure_report.NAME}"]
+
+
+def _explain_error(error: LauncherError, roster: Roster, job_id: str) -> list[str]:
+    """Lines for an error of the launcher; `failure.json` only once something was sent to nodes."""
+    lines = f"FIRST ERROR: {error}".split("\n")
+    if error.exit_code in _TOLD_ON_SCREEN:
+        return lines
+    node = str(getattr(error, "node", ""))
+    cause = Failure(FailureKind.REFUSED, node, "", str(error).removeprefix(f"{node}: "), at=time.time())
+    problem = failure_report.write(
+        roster.collected / "log",
+        job_id=job_id,
+        code=error.exit_code,
+        verdict=judge([cause]),
+        incidents=roster.incidents,
+        stacks={},
+    )
+    return [*lines, f"  {problem}"] if problem else lines
+
+
+def _warnings(roster: Roster) -> list[str]:
+    """Lines for a job that was done without some of those that began it."""
+    lost = [incident.text for incident in roster.incidents if incident.kind == LEFT_OUT]
+    return [f"WARNING: {text}" for text in lost]
+
+
+def _stopped_by_hand(roster: Roster, settings: Settings) -> list[str]:
+    """What is left of a job that its user stopped, and how it can go on."""
+    used = [record for record in roster.all() if record.traces.used]
+    if not used:
+        return ["nothing is left: nothing had been started on any node"]
+    left = [record for record in used if not record.traces.stopped or record.traces.left]
+    where = f"{len(used) - len(left)} of {counted(len(used), 'node')}" if left else counted(len(used), "node")
+    return [f"nothing is left on {where}: every process has ended", *pserver_state.resume_hint(settings)]
+
+
+def discards(roster: Roster) -> list[str]:
+    """A line for a job whose parameter servers discarded gradients: of whom how many, the most first."""
+    found = [(count.discarded, count.pushed, trainer) for trainer, count in roster.pushes().items()]
+    found = sorted((one for one in found if one[0]), key=lambda one: (-one[0], one[2]))
+    if not found:
+        return []
+    told, rest = found[:_TRAINERS_TOLD], found[_TRAINERS_TOLD:]
+    parts = [f"trainer {trainer}: {discarded} of {pushed}" for discarded, pushed, trainer in told]
+    parts[0] += " gradients were discarded as too old"
+    if rest:
+        discarded, pushed, _ = map(sum, zip(*rest, strict=True))
+        parts.append(f"{counted(len(rest), 'more trainer')}: {discarded} of {pushed}")
+    return ["; ".join(parts)]
+
+
+def idle(roster: Roster) -> list[str]:
+    """Return a line that names trainers without a sample, if there are any."""
+    found = [name for name, one in roster.processes.items() if not one.has_samples]
+    if not found:
+        return []
+    return [
+        f"WARNING: {some(found, _TRAINERS_TOLD)} of {counted(len(roster.trainers()), 'trainer')} got no sample: "
+        "give each trainer its own part of the data"
+    ]
+
+
+def _forget_earlier(log_dir: Path) -> None:
+    """Remove the `failure.json` of an earlier job."""
+    (log_dir / failure_report.NAME).unlink(missing_ok=True)

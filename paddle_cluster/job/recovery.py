@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Goes on after a failure, if the policy says so: starts trainers again, or leaves them out."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Collection
+from dataclasses import replace
+
+from paddle_cluster.config.options import Mode
+from paddle_cluster.job.causes import first_cause
+from paddle_cluster.job.context import JobContext
+from paddle_cluster.job.policy import Policy, Trainer, backoff_s, decide
+from paddle_cluster.job.starter import Starter
+from paddle_cluster.nodes.failure import LEFT_OUT, RESTART, Failure, Incident
+from paddle_cluster.nodes.loop import Loop
+from paddle_cluster.nodes.process_record import ProcessRecord
+from paddle_cluster.nodes.roster import Roster
+from paddle_cluster.plan import pserver_state
+from paddle_cluster.plan.plan import Plan, Process
+from paddle_cluster.text.sizes import counted
+
+KILL_S = 8.0  # what an agent may take beyond the grace until killed processes are gone
+
+LOG = "log/leave.log"
+
+
+class JobFailed(Exception):
+    """Something of the job failed; the roster holds the failures."""
+
+
+class Recovery:
+    """Carries out a policy on the roster."""
+
+    def __init__(self, context: JobContext, loop: Loop, starter: Starter) -> None:
+        settings = context.settings
+        self._context = context
+        self._settings = settings
+        self._roster = context.roster
+        self._loop = loop
+        self._starter = starter
+        self._plan = context.plan
+        self._due: dict[str, float] = {}
+        together = settings.job.mode is Mode.COLLECTIVE
+        self._policy = Policy(
+            together,
+            settings.job.max_restarts,
+            settings.job.min_trainers,
+            pserver_state.pserver_restarts(settings),
+        )
+        self._jitter = random.Random(context.plan.job_id)  # noqa: S311 - it spreads retries, nothing secret
+
+    def is_idle(self) -> bool:
+        """Whether no restart is waiting for its time."""
+        return not self._due
+
+    def is_due(self) -> bool:
+        """Whether the time of a restart has come."""
+        return any(at <= time.monotonic() for at in self._due.values())
+
+    def absorb(self) -> None:
+        """Deal with the failures of the roster.
+
+        Raises:
+            JobFailed: the job does not go on; the failures stay.
+        """
+        failures = self._roster.failures
+        if self._policy.is_stop(failures):
+            raise JobFailed
+        trainers = [
+            Trainer(record.process.name, record.process.node_id, record.restarts)
+            for record in self._roster.trainers()
+        ]
+        revived = {record.process.name: record.restarts for record in self._roster.pservers()}
+        decision = decide(self._policy, trainers, self._plan.pserver_nodes, failures, revived)
+        if decision.refusal:
+            self._note(f"the job ends: {decision.refusal}")
+            raise JobFailed
+        cause = first_cause(failures)
+        told = list(failures)
+        failures.clear()
+        if decision.leave_out:
+            self._leave_out(decision.leave_out, told)
+        self._part([*decision.revive, *decision.restart, *decision.leave_out])
+        if decision.revive:
+            self._revive(decision.revive, cause)
+        if decision.restart:
+            self._schedule(decision.restart, cause)
+        if decision.leave_out:
+            self._forget(decision.leave_out)
+
+    def start_due(self) -> None:
+        """Start what is due."""
+        now = time.monotonic()
+        due = [name for name, at in self._due.items() if at <= now]
+        for name in due:
+            del self._due[name]
+        if not self._policy.together:  # there are pservers in no other job
+            for name in due:
+                record = self._roster.processes[name]
+                self._starter.again(record.process, record.restarts + 1)
+            return
+        restarts = max(self._roster.processes[name].restarts for name in due) + 1
+        for record in self._roster.trainers():
+            del self._roster.processes[record.process.name]
+        for process in self._starter.trainers(self._plan):
+            self._starter.again(process, restarts)
+
+    def _schedule(self, names: Collection[str], cause: Failure) -> None:
+        number = 1 + max(self._roster.processes[name].restarts for name in names)
+        wait_s = backoff_s(self._settings.limits.restart_backoff_s, number, self._jitter.random())
+        at = time.monotonic() + wait_s
+        self._due.update(dict.fromkeys(names, at))
+        who = f"all {len(names)} trainers" if self._policy.together else _listed(names)
+        limit = f" of {self._policy.max_restarts}" if self._policy.max_restarts else ""
+        text = f"{cause.headline()}; restarting {who} in {wait_s:.1f} s (restart {number}{limit})"
+        self._roster.incidents.append(Incident(RESTART, text))
+        self._note(text)
+
+    def _revive(self, names: Collection[str], cause: Failure) -> None:
+        """Restart pservers, the first time immediately, because trainers wait for them."""
+        number = 1 + max(self._roster.processes[name].restarts for name in names)
+        wait_s = 0.0
+        if number > 1:
+            wait_s = backoff_s(self._settings.limits.restart_backoff_s, number - 1, self._jitter.random())
+        self._due.update(dict.fromkeys(names, time.monotonic() + wait_s))
+        limit = self._policy.pserver_restarts
+        text = (
+            f"{cause.headline()}; restarting {_listed(names)} with its saved state in {wait_s:.1f} s "
+            f"(restart {number} of {limit})"
+        )
+        self._roster.incidents.append(Incident(RESTART, text))
+        self._note(text)
+
+    def _leave_out(self, names: Collection[str], failures: list[Failure]) -> None:
+        remaining = len(self._roster.trainers()) - len(names)
+        nodes = {failure.node_id: failure for failure in failures if not failure.process}
+        by_process = {failure.process: failure for failure in failures}
+        for name in sorted(names):
+            process = self._roster.processes[name].process
+            why = by_process.get(name) or nodes[process.node_id]
+            who = f"{name.replace('-', ' ', 1)} on {self._roster.nodes[process.node_id].name}"
+            text = f"{who} is left out: {why.what}; the job continues with {counted(remaining, 'trainer')}"
+            self._roster.incidents.append(Incident(LEFT_OUT, text))
+            self._note(text)
+        for node_id in nodes:
+            self._roster.nodes[node_id].traces.leave_out()
+
+    def _part(self, names: Collection[str]) -> None:
+        """End processes, and what they left behind, so that their names and ports are free."""
+        by_node: dict[int, list[str]] = {}
+        records: list[ProcessRecord] = []
+        for name in names:
+            record = self._roster.processes[name]
+            self._due.pop(name, None)
+            node = self._roster.nodes[record.process.node_id]
+            if node.link is None:
+                record.exit()
+                continue
+            record.part()
+            records.append(record)
+            by_node.setdefault(record.process.node_id, []).append(name)
+        for node_id, stopping in by_node.items():
+            self._roster.nodes[node_id].traces.part()
+            self._roster.nodes[node_id].send(
+                "stop", procs=sorted(stopping), grace_s=self._settings.limits.stop_grace_s
+            )
+        parting = [node for node_id in by_node if not (node := self._roster.nodes[node_id]).traces.left_out]
+        self._loop.until(
+            lambda: all(node.traces.parting == 0 or node.link is None for node in parting),
+            self._settings.limits.stop_grace_s + KILL_S,
+        )
+        for record in records:
+            record.exit()
+
+    def _forget(self, names: Collection[str]) -> None:
+        """The job is smaller from now on: others must know."""
+        gone = [self._roster.processes.pop(name).process for name in sorted(names)]
+        if self._policy.together:
+            # not by rank: who waits for a restart still has that of its last life
+            seated = tuple(record.process.node_id for record in self._roster.trainers())
+            nodes = tuple(node for node in self._plan.nodes if node.node_id in seated)
+            self._plan = replace(self._plan, nodes=nodes, trainer_nodes=seated)
+            return
+        for process in gone:
+            send_word_of(process, self._plan, self._roster, self._starter)
+
+    def _note(self, text: str) -> None:
+        self._context.console.note(text)
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(name.replace("-", " ", 1) for name in sorted(names))
+
+
+def send_word_of(gone: Process, plan: Plan, roster: Roster, starter: Starter) -> None:
+    """Tell the pservers that a trainer is gone for good, so that nobody waits for it any more.
+
+    A short-lived process on the first pserver's node does it, with the job's key: it takes the lost trainer's place and
+    leaves at once. Its end is a message like any other.
+    """
+    if plan.mode is Mode.COLLECTIVE:
+        return
+    node = plan.node(plan.pserver_nodes[0])
+    name = f"leave-{gone.rank}"
+    roster.messengers[name] = f"the pservers did not get the message that trainer {gone.rank} has left"
+    argv = (node.python, "-P", "-m", "paddle", "pserver-leave")
+    starter.send(replace(gone, name=name, node_id=node.node_id, argv=argv, log=LOG, ports=()), {})

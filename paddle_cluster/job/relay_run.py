@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts `relay_plan` into effect: opens the nodes' relays, tells each node its sources, takes in late ones.
+
+Belongs to the loop's thread. A node without a way to others gets everything directly; so does one that does not
+answer in time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from paddle_cluster.files import relay_plan
+from paddle_cluster.files.dispatch import Dispatch, DispatchState
+from paddle_cluster.files.relay_plan import Member, RelayWay
+from paddle_cluster.nodes.node_record import NodeRecord
+from paddle_cluster.nodes.roster import Roster
+from paddle_cluster.system import job_certificate
+from paddle_cluster.text.fields import line, whole
+
+HOLD_S = 3.0  # from the first answer until those that have not answered are planned without
+OPEN_S = 3.0  # for a node's relay to open
+
+
+class RelayRun:
+    """The relays of one job's dispatch."""
+
+    def __init__(self, roster: Roster) -> None:
+        self._roster = roster
+        remote = [record for record in roster.all() if record.node.local_address is None]
+        self._remote = {record.node.node_id for record in remote}
+        self._certificate: job_certificate.Certificate | None = None
+        self._hold_until: float | None = None
+        self._planned: list[Member] | None = None
+        self._ports: dict[int, tuple[str, int]] = {}
+        self._opening: dict[int, float] = {}
+        self._waiting: dict[int, RelayWay] = {}
+
+    def takes(self, record: NodeRecord) -> bool:
+        """Whether a node's trees wait for a plan before their files are sent."""
+        return len(self._remote) > relay_plan.LEAST_TAKERS and record.node.node_id in self._remote
+
+    def restart(self, record: NodeRecord) -> None:
+        """A node begins anew with another agent, or is gone."""
+        node_id = record.node.node_id
+        for known in (self._ports, self._opening, self._waiting):
+            known.pop(node_id, None)
+        if self._planned is not None:
+            self._planned = [member for member in self._planned if member.node_id != node_id]
+
+    def leave(self, record: NodeRecord) -> None:
+        """A node will never have all files: have those that wait for it look elsewhere."""
+        if record.node.node_id in self._remote:
+            record.send("relay", open=False)
+        self.restart(record)
+
+    def relaying(self, record: NodeRecord, fields: dict[str, Any]) -> None:
+        """A node's relay is open, or could not be opened."""
+        node_id = record.node.node_id
+        self._opening.pop(node_id, None)
+        port = whole(fields.get("port"), "port", most=65535)
+        if port:
+            self._ports[node_id] = (line(fields.get("address"), "address"), port)
+        self.advance()
+
+    def advance(self) -> None:
+        """Do what can be done by now; called after every answer and now and then."""
+        held = [record for record in self._roster.live() if self._is_held(record)]
+        if not held:
+            return
+        now = time.monotonic()
+        if self._hold_until is None:
+            self._hold_until = now + HOLD_S
+        answered = [record for record in self._roster.live() if self._has_answered(record)]
+        if self._planned is None:
+            if len(answered) < len(self._expected()) and now < self._hold_until:
+                return
+            self._plan(answered)
+        for record in held:
+            if (
+                record.node.node_id not in self._waiting
+                and self._has_answered(record)
+                and self._is_held(record)
+            ):
+                self._add(record)
+        self._send(now)
+
+    def close(self) -> None:
+        """Have every relay closed."""
+        for node_id in self._ports:
+            self._roster.nodes[node_id].send("relay", open=False)
+        self._ports.clear()
+
+    @property
+    def relayed_to(self) -> int:
+        """How many nodes got bytes from other nodes."""
+        return sum(
+            any(dispatch.bytes_relayed for dispatch in record.delivery.dispatches.values())
+            for record in self._roster.all()
+        )
+
+    def _expected(self) -> list[NodeRecord]:
+        return [r for r in self._roster.all() if r.node.node_id in self._remote and r.delivery.error is None]
+
+    def _has_answered(self, record: NodeRecord) -> bool:
+        return (
+            record.node.node_id in self._remote
+            and bool(record.delivery.dispatches)
+            and all(
+                dispatch.state not in (DispatchState.NEW, DispatchState.OFFERED)
+                for dispatch in record.delivery.dispatches.values()
+            )
+        )
+
+    @staticmethod
+    def _is_held(record: NodeRecord) -> bool:
+        return any(dispatch.state is DispatchState.HELD for dispatch in record.delivery.dispatches.values())
+
+    def _plan(self, answered: Sequence[NodeRecord]) -> None:
+        members = [_member(record) for record in answered]
+        found = relay_plan.ways(members, self._reaches)
+        by_id = {member.node_id: member for member in members}
+        order = [by_id[way.node_id] for way in found]
+        self._planned = [member for member in members if not member.lacking] + order
+        self._follow(found)
+
+    def _add(self, record: NodeRecord) -> None:
+        """A node that answered after the plan was made."""
+        assert self._planned is not None
+        member = _member(record)
+        others = [other for other in self._planned if other.node_id in self._ports]
+        self._follow([relay_plan.late(member, others, self._reaches)])
+        self._planned.append(member)
+
+    def _follow(self, found: Sequence[RelayWay]) -> None:
+        for way in found:
+            if way.sources:
+                self._waiting[way.node_id] = way
+        needed = {node_id for way in found if way.sources for node_id in (way.node_id, *way.sources)}
+        for node_id in sorted(needed - self._ports.keys() - self._opening.keys()):
+            self._open(self._roster.nodes[node_id])
+        for way in found:
+            if not way.sources:
+                for dispatch in _held(self._roster.nodes[way.node_id]):
+                    dispatch.send()
+
+    def _open(self, record: NodeRecord) -> None:
+        if self._certificate is None:
+            self._certificate = job_certificate.make()
+        self._opening[record.node.node_id] = time.monotonic() + OPEN_S
+        record.send(
+            "relay",
+            open=True,
+            address=(record.said.answer.address or None) if record.said.answer else None,
+            certificate=self._certificate.certificate,
+            key=self._certificate.key,
+        )
+
+    def _send(self, now: float) -> None:
+        """Tell those their sources whose sources are open, or will not be."""
+        for node_id, until in list(self._opening.items()):
+            if now >= until:
+                del self._opening[node_id]
+        for node_id, way in list(self._waiting.items()):
+            if not self._opening.keys().isdisjoint((node_id, *way.sources)):
+                continue
+            del self._waiting[node_id]
+            record = self._roster.nodes[node_id]
+            sources = [self._ports[source] for source in way.sources if source in self._ports]
+            held = _held(record)
+            if sources and node_id in self._ports and record.link is not None:
+                for dispatch in held:
+                    dispatch.send_for_fetch(way.direct)
+                fields = {"trees": [dispatch.tree for dispatch in held], "sources": sources}
+                record.link.send_stream([("fetch", fields, b"")])
+            else:
+                for dispatch in held:
+                    dispatch.send()
+
+    def _reaches(self, node_id: int, other: int) -> bool:
+        results = self._roster.nodes[node_id].said.ways
+        return all(way.ok for way in results or () if way.peer == other)
+
+
+def _held(record: NodeRecord) -> list[Dispatch]:
+    return [
+        dispatch for dispatch in record.delivery.dispatches.values() if dispatch.state is DispatchState.HELD
+    ]
+
+
+def _member(record: NodeRecord) -> Member:
+    lacking: dict[str, int] = {}
+    offered: set[str] = set()
+    for dispatch in record.delivery.dispatches.values():
+        offered |= dispatch.offered
+        if dispatch.state is DispatchState.HELD:
+            lacking.update(dispatch.lacking)
+    return Member(record.node.node_id, lacking, frozenset(offered))

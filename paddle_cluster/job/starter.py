@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks agents to start processes: which ones the plan says, what only the nodes and this run know is added here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from paddle_cluster.files.dispatch import ENVIRONMENT, RUNTIME, WORKSPACE
+from paddle_cluster.job.context import JobContext
+from paddle_cluster.nodes.process_record import ProcessRecord
+from paddle_cluster.plan import long_values, machines
+from paddle_cluster.plan import plan as planning
+from paddle_cluster.plan.answers import Answer
+from paddle_cluster.plan.plan import Plan, Process
+
+HOOKS = "paddle/hooks"  # of the runtime; first on PYTHONPATH
+
+
+class Starter:
+    """Starts processes of one job.
+
+    Args:
+        key: the job's secret.
+    """
+
+    def __init__(self, context: JobContext, key: str) -> None:
+        self._settings = context.settings
+        self._plan = context.plan
+        self._roster = context.roster
+        self._key = key
+        self._known: dict[int, set[str]] = {}  # node id -> pieces of long values that it was sent
+
+    def pservers(self) -> tuple[Process, ...]:
+        """The pservers that the plan says."""
+        return planning.pserver_processes(self._plan, self._addresses(), self._machines())
+
+    def trainers(self, plan: Plan) -> tuple[Process, ...]:
+        """The trainers that a plan says, this job's or one with fewer trainers."""
+        endpoints = {
+            record.process.node_id: record.endpoints
+            for record in self._roster.processes.values()
+            if record.endpoints is not None
+        }
+        return planning.trainer_processes(plan, self._addresses(), endpoints, self._machines())
+
+    def start(self, processes: Iterable[Process]) -> list[ProcessRecord]:
+        """Start processes for the first time."""
+        return [self.again(process, 0) for process in processes]
+
+    def again(self, process: Process, restarts: int) -> ProcessRecord:
+        """Start a process that was started `restarts` times before; its record begins anew."""
+        earlier = self._roster.processes.get(process.name)
+        # a pserver comes back where it was
+        record = ProcessRecord(process, restarts, None if earlier is None else earlier.endpoints)
+        self._roster.processes[process.name] = record
+        name = process.name.replace("-", " ", 1)
+        banner = None
+        if restarts:
+            banner = f"---- {name} restarted (restart {restarts}) ----"
+        self.send(
+            process,
+            {"PADDLE_RESTART_COUNT": str(restarts)},
+            heartbeat_timeout_s=self._settings.limits.heartbeat_timeout_s,
+            step_timeout_s=self._settings.limits.step_timeout_s,
+            banner=banner,
+        )
+        return record
+
+    def send(self, process: Process, env: dict[str, str], **more: Any) -> None:
+        """Send the `start` of a process, with what only its node and this run know."""
+        node = self._roster.nodes[process.node_id]
+        node.traces.use()
+        self._roster.asked.add((process.node_id, process.name))
+        job_dir, runtime = node.delivery.trees[WORKSPACE], node.delivery.trees[RUNTIME]
+        python_path = f"{runtime}/{HOOKS}:{runtime}"
+        if ENVIRONMENT in node.delivery.trees:
+            python_path += f":{node.delivery.trees[ENVIRONMENT]}"
+        variables = self._settings.variables_of(process.node_id)
+        values = long_values.split(process.env)
+        known = self._known.setdefault(process.node_id, set())
+        body = long_values.packed(values, known)
+        known.update(values.texts)
+        node.send(
+            "start",
+            body=body,
+            proc=process.name,
+            role=process.role.value,
+            rank=process.rank,
+            argv=list(process.argv),
+            env={**values.short, **env, "PADDLE_JOB_DIR": job_dir, "PYTHONPATH": python_path},
+            env_pieces=values.pieces,
+            env_files=values.in_files,
+            secret_env={**variables.revealed(python_path), "PADDLE_JOB_KEY": self._key},
+            cwd=job_dir,
+            log=process.log,
+            log_limit=self._settings.limits.log_limit_mb << 20,
+            **more,
+        )
+
+    def _addresses(self) -> dict[int, str]:
+        return {node_id: answer.address for node_id, answer in self._answers().items()}
+
+    def _machines(self) -> machines.Machines:
+        return machines.read(self._plan.service_ports, self._plan.pserver_ports, self._answers())
+
+    def _answers(self) -> dict[int, Answer]:
+        return {r.node.node_id: r.said.answer or Answer() for r in self._roster.all()}

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The middle of a job: start the pservers, then the trainers, and watch until all trainers are done or the job failed.
+
+Failures that arrive together are judged together, so that the cause is reported and not a secondary failure.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from paddle_cluster.config.options import Mode
+from paddle_cluster.job.causes import broken_line, left_early, waits, waits_for_peers
+from paddle_cluster.job.context import JobContext
+from paddle_cluster.job.path_watch import PathWatch
+from paddle_cluster.job.recovery import JobFailed, Recovery
+from paddle_cluster.job.starter import Starter
+from paddle_cluster.nodes.failure import Failure, FailureKind
+from paddle_cluster.nodes.loop import ALARM_S, Loop
+from paddle_cluster.nodes.node_record import NodeRecord
+from paddle_cluster.nodes.process_record import ProcessRecord, ProcessState
+from paddle_cluster.plan.environment import Endpoints
+from paddle_cluster.system.installation import PROGRAM
+from paddle_cluster.text.sizes import counted
+
+PORTS_NAMED = 4
+SETTLE_S = 0.3  # failures that arrive within this time are weighed together
+ECHO_S = 2.0  # if all of them sound like echoes, for so long the cause may still come
+STACKS_S = 3.0
+QUIET_S = 60.0  # a job of which nothing is heard for so long at its begin may read data, or hang
+HANG_S = 2.0  # those that hang because of one another are told within so long
+WENT_ON_S = 3.0  # who made a step so long after the first one stopped is not what that one waits for
+_OF_A_HANG = frozenset((FailureKind.FROZEN, FailureKind.STALLED, FailureKind.HUNG))
+
+
+class Watch:
+    """The phases pservers, trainers and run.
+
+    Args:
+        key: the job's secret.
+        enter: called with the name of each phase.
+    """
+
+    def __init__(self, context: JobContext, loop: Loop, key: str, enter: Callable[[str], None]) -> None:
+        self._plan = context.plan
+        self._settings = context.settings
+        self._roster = context.roster
+        self._loop = loop
+        self._starter = Starter(context, key)
+        self._recovery = Recovery(context, loop, self._starter)
+        self._enter = enter
+        self._note = context.console.note
+        self._paths = PathWatch(context)
+        self._began = 0.0
+
+    def run(self) -> None:
+        """Run the processes until all trainers are done.
+
+        Raises:
+            JobFailed: something of the job failed, and it does not go on after that.
+        """
+        self._start_pservers()
+        self._start_trainers()
+        self._watch()
+
+    def _start_pservers(self) -> None:
+        processes = self._starter.pservers()
+        if not processes:
+            return
+        self._enter("pservers")
+        records = self._starter.start(processes)
+        timeout_s = self._settings.limits.ready_timeout_s
+        self._loop.until(lambda: bool(self._roster.failures) or all(r.endpoints for r in records), timeout_s)
+        if not self._roster.failures:
+            for record in records:
+                if record.endpoints is None:
+                    what = f"did not answer on its ports within {timeout_s:g} s"
+                    self._roster.fail_process(record, what, FailureKind.NOT_READY)
+        if self._roster.failures:
+            self._settle()
+            raise JobFailed
+        self._note(_ready([record.endpoints for record in records if record.endpoints is not None]))
+
+    def _start_trainers(self) -> None:
+        self._enter("trainers")
+        records = self._starter.start(self._starter.trainers(self._plan))
+        self._loop.until(
+            lambda: bool(self._roster.failures) or all(r.state is not ProcessState.STARTING for r in records)
+        )
+
+    def _watch(self) -> None:
+        self._enter("run")
+        self._began = time.monotonic()
+        while True:
+            self._loop.until(lambda: self._look() or self._recovery.is_due() or self._is_done())
+            if self._roster.failures:
+                self._settle()
+                self._recovery.absorb()
+            elif self._recovery.is_due():
+                self._recovery.start_due()
+            else:
+                return
+
+    def _is_done(self) -> bool:
+        return self._recovery.is_idle() and all(
+            record.state is ProcessState.EXITED for record in self._roster.trainers()
+        )
+
+    def _look(self) -> bool:
+        self._paths.look()
+        if self._began and time.monotonic() - self._began >= QUIET_S:
+            self._began = 0.0
+            if said := silence(self._roster.trainers()):
+                self._note(said)
+        return self._note_failures()
+
+    def _note_failures(self) -> bool:
+        """Count those that stay frozen as failed; whether anything has."""
+        now = time.monotonic()
+        for record in self._roster.processes.values():
+            stall = record.stall
+            if stall is not None and now - stall.since >= self._settings.limits.lease_s:
+                record.thaw()
+                what = f"frozen: {stall.what}, and for {self._settings.limits.lease_s:g} s more"
+                self._roster.fail_process(record, what, FailureKind.FROZEN, stacks=stall.stacks)
+        return bool(self._roster.failures)
+
+    def _settle(self) -> None:
+        """Wait for failures that arrive together, so that the cause is reported and not a secondary failure.
+
+        Every node is asked for a word; one that stays silent for ALARM_S is itself the likeliest cause. So is a
+        process that was frozen already when others failed.
+        """
+        failures = self._roster.failures
+        asked_at = time.monotonic()
+        self._loop.ping()
+        self._loop.until(lambda: False, SETTLE_S)
+        if self._all_wait(failures):  # the others' time is over within a moment too
+            self._loop.until(lambda: not self._all_wait(failures), HANG_S)
+        if not self._stalls():
+            self._loop.until(lambda: any(not broken_line(failure) for failure in failures), ECHO_S)
+        self._loop.until(lambda: all(r.contact.heard_at > asked_at for r in self._taking_part()), ALARM_S)
+        for node in self._taking_part():
+            if node.contact.heard_at <= asked_at:
+                self._roster.fail_node(
+                    node, f"no message for {time.monotonic() - node.contact.heard_at:.0f} s"
+                )
+        failures += self._stalls()
+        failures += self._paths.failures()
+        failures += left_early(failures, self._ended())
+        if any(failure.kind in _OF_A_HANG for failure in failures):
+            self._ask_for_stacks()
+            self._look_for_who_is_waited_for()
+
+    def _ended(self) -> list[Failure]:
+        """Return the ranks that exited with code 0 before the end of a collective job."""
+        if self._settings.job.mode is not Mode.COLLECTIVE:
+            return []
+        what = "exited early with code 0 while other ranks were waiting for it"
+        return [
+            replace(
+                self._roster.failure_of(record, what, FailureKind.LEFT, code=0, tail=record.last_lines),
+                at=record.left_at,
+            )
+            for record in self._roster.trainers()
+            if record.left_at
+        ]
+
+    def _look_for_who_is_waited_for(self) -> None:
+        """Where all that hang wait for their peers: who makes no step either and waits for nobody is the cause."""
+        failures = self._roster.failures
+        if not self._all_wait(failures):
+            return
+        first = min(self._roster.processes[one.process].stepped_at for one in failures)
+        told = {one.process for one in failures}
+        for record in self._roster.trainers():
+            went_on = record.stepped_at > first + WENT_ON_S
+            is_suspect = (
+                record.state is ProcessState.RUNNING and record.process.name not in told and not went_on
+            )
+            if is_suspect and not waits_for_peers(record.stacks):
+                what = "hung: the others wait, and it waits for nobody"
+                self._roster.fail_process(record, what, FailureKind.HUNG, stacks=record.stacks)
+
+    def _all_wait(self, failures: list[Failure]) -> bool:
+        """Whether all that failed are trainers that wait for their peers."""
+        return all(waits(one) and one.process in self._roster.processes for one in failures)
+
+    def _taking_part(self) -> list[NodeRecord]:
+        return [record for record in self._roster.live() if not record.traces.left_out]
+
+    def _stalls(self) -> list[Failure]:
+        return [
+            self._roster.failure_of(
+                record, f"frozen: {record.stall.what}", FailureKind.STALLED, stacks=record.stall.stacks
+            )
+            for record in self._roster.processes.values()
+            if record.stall is not None
+        ]
+
+    def _ask_for_stacks(self) -> None:
+        """Where is everybody? The answers go into the logs, and so a deadlock can be understood."""
+        asked: list[ProcessRecord] = []
+        for record in self._roster.processes.values():
+            if record.state is ProcessState.RUNNING and not record.stacks:
+                self._roster.nodes[record.process.node_id].send("stacks", procs=[record.process.name])
+                asked.append(record)
+        self._loop.until(
+            lambda: all(record.stacks or record.state is ProcessState.EXITED for record in asked), STACKS_S
+        )
+
+
+def _ready(endpoints: Sequence[Endpoints]) -> str:
+    """ "3 pservers ready at :7164": the first port of each, said once where several have the same."""
+    ports = sorted(
+        {int(each.rpartition(":")[2]) for one in endpoints for each in (one.dense or one.sparse)[:1]}
+    )
+    named = ", ".join(f":{port}" for port in ports[:PORTS_NAMED])
+    more = f" and {counted(len(ports) - PORTS_NAMED, 'other port')}" if len(ports) > PORTS_NAMED else ""
+    return f"{counted(len(endpoints), 'pserver')} ready at {named}{more}"
+
+
+def silence(trainers: Sequence[ProcessRecord]) -> str:
+    """What to say when the time is over in which trainers wrote a line or told of a step, or nothing."""
+    if any(record.spoke or record.stepped_at for record in trainers):
+        return ""
+    return (
+        f"no trainer has written a line or made a step in {QUIET_S:.0f} s: they may read data, or hang. "
+        f"`{PROGRAM} dashboard` shows the stacks of each, Ctrl+C stops the job"
+    )

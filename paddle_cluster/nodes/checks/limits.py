@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a node allows what the plan starts there: descriptors, threads, memory, cores, GPUs, long variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from paddle_cluster.nodes.checks.reply import Demands, Reply
+from paddle_cluster.nodes.findings import Finding
+from paddle_cluster.plan import long_values
+from paddle_cluster.text.sizes import counted, size_text
+
+
+def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
+    """Too few descriptors or threads are problems; memory and cores are remarks: nobody knows what a model needs."""
+    for name in demands.values_in_files:
+        yield Finding("", "environment", long_values.told(name), serious=False)
+    for reply in replies:
+        if not reply.error:
+            yield from _files_and_threads(reply)
+            yield from _memory_and_cores(reply)
+            if demands.use_gpu and reply.answer.gpus is not None and not reply.answer.gpus.count:
+                text = "PADDLE_USE_GPU is on, and no NVIDIA GPU is to be seen here"
+                yield Finding(reply.name, "gpu", text, serious=False)
+
+
+def _files_and_threads(reply: Reply) -> Iterator[Finding]:
+    machine, need = reply.answer.machine, reply.need
+    files = machine.limits.get("nofile")
+    if files is not None and files < need.files:
+        yield Finding(
+            reply.name,
+            "limits",
+            f"{files} open files are allowed, a process of this job needs about {need.files}; "
+            f"raise nofile in /etc/security/limits.conf there",
+        )
+    threads = machine.limits.get("nproc")
+    if threads is not None and not machine.may_pass_nproc:
+        left = threads - machine.threads_of_user
+        if left < need.threads:
+            yield Finding(
+                reply.name,
+                "limits",
+                f"this user may have {threads} threads and has {machine.threads_of_user}, the job needs about "
+                f"{need.threads}; raise nproc in /etc/security/limits.conf there, or end what runs",
+            )
+    most, used = machine.group.get("pids"), machine.group.get("pids_used") or 0
+    if most is not None and most - used < need.threads:
+        yield Finding(
+            reply.name,
+            "limits",
+            f"the control group allows {most:.0f} threads and has {used:.0f}, the job needs about {need.threads}; "
+            f"raise pids.max there",
+        )
+
+
+def _memory_and_cores(reply: Reply) -> Iterator[Finding]:
+    machine, need = reply.answer.machine, reply.need
+    group = machine.group.get("memory_bytes")
+    free = min((one for one in (machine.memory_free_bytes, group) if one is not None), default=None)
+    if free is not None and free < need.memory_bytes:
+        limit = " (a limit of the control group)" if free == group else ""
+        yield Finding(
+            reply.name,
+            "memory",
+            f"{size_text(free)} are free{limit}; {counted(need.processes, 'process')} may take "
+            f"{size_text(need.memory_bytes)} before they hold a model",
+            serious=False,
+        )
+    cores, allowed = machine.cores, machine.group.get("cores")
+    if cores and allowed and allowed < cores:
+        yield Finding(
+            reply.name,
+            "cores",
+            f"the control group allows {allowed:g} of {cores} cores; processes get threads for that many",
+            serious=False,
+        )

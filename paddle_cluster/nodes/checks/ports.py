@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the ports of parameter servers are free."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from paddle_cluster.nodes.checks.reply import Demands, Reply
+from paddle_cluster.nodes.findings import Finding
+from paddle_cluster.plan.answers import Busy
+from paddle_cluster.text.sizes import spans
+
+
+def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
+    """One finding a node and owner, however many ports it has."""
+    for reply in replies:
+        if reply.error:
+            continue
+        owners: dict[str, list[int]] = {}
+        for busy in reply.answer.busy_ports:
+            owners.setdefault(busy.owner, []).append(busy.port)
+        for owner, ports in owners.items():
+            said = f"{spans(ports)} {'is' if len(ports) == 1 else 'are'} in use by"
+            after = "" if demands.port_is_explicit else "; the next free ones are taken and published"
+            # nodes that run the same program on the same ports are told in one line, without its numbers
+            alike = re.sub(r"^pid \d+: ?", "", owner)
+            yield Finding(
+                reply.name,
+                "port",
+                f"{said} {owner}{after}",
+                serious=demands.port_is_explicit,
+                shared=f"{said} {alike}{after}",
+            )
+
+
+def busy(found: Sequence[Busy]) -> str:
+    """The ports for a table."""
+    return f"busy: {spans([one.port for one in found])}" if found else "free"

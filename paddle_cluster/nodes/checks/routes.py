@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether nodes reach each other, and if not, in which direction between which of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from paddle_cluster.nodes.checks.reply import Demands, Reply
+from paddle_cluster.nodes.findings import NAMED, Finding
+from paddle_cluster.plan.answers import Way
+
+_NEXT = "see the firewalls and MTUs between them, or name another network in PADDLE_NIC"
+
+
+def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
+    """A node that nobody reaches, or that reaches nobody, is told as such; other ways one by one."""
+    chosen = {reply.node_id: reply for reply in replies if not reply.error}
+    ways = chosen_ways(replies)
+    towards: dict[int, list[Way]] = {node_id: [] for node_id in chosen}
+    away: dict[int, list[Way]] = {node_id: [] for node_id in chosen}
+    for (source, peer), way in ways.items():
+        towards[peer].append(way)
+        away[source].append(way)
+    deaf = {peer for peer in chosen if _all_fail(towards[peer])}
+    mute = {source for source in chosen if _all_fail(away[source])}
+    for node_id in chosen:
+        if node_id in deaf:
+            tried = towards[node_id]
+            text = f"none of {len(tried)} other nodes reaches it at {tried[0].address}: {_reasons(tried)}; {_NEXT}"
+            shared = f"no other node reaches it: {_reasons(tried)}; {_NEXT}"
+            yield Finding(chosen[node_id].name, "route", text, shared=shared)
+        if node_id in mute:
+            tried = away[node_id]
+            text = f"reaches none of {len(tried)} other nodes: {_reasons(tried)}; {_NEXT}"
+            shared = f"reaches no other node: {_reasons(tried)}; {_NEXT}"
+            yield Finding(chosen[node_id].name, "route", text, shared=shared)
+    broken = {
+        (source, peer): way
+        for (source, peer), way in ways.items()
+        if not (way.ok or source in mute or peer in deaf)
+    }
+    shared = ""
+    if len(broken) > NAMED:
+        shared = f"cannot reach some other nodes, {len(broken)} ways in all: {_reasons(list(broken.values()))}; {_NEXT}"
+    for (source, peer), way in broken.items():
+        place = f"{chosen[peer].name} at {way.address}"
+        text = f"cannot reach {place}: {way.text} ({_other_way(ways, source, peer)}); {_NEXT}"
+        yield Finding(chosen[source].name, "route", text, shared=shared)
+
+
+def chosen_ways(replies: Sequence[Reply]) -> dict[tuple[int, int], Way]:
+    """(from, to) -> what came of it, at the addresses that the job takes."""
+    addresses = {reply.node_id: reply.answer.address for reply in replies if not reply.error}
+    return {
+        (reply.node_id, way.peer): way
+        for reply in replies
+        for way in reply.ways
+        if addresses.get(way.peer) == way.address and reply.node_id in addresses
+    }
+
+
+def _all_fail(tried: Sequence[Way]) -> bool:
+    return len(tried) > 1 and not any(way.ok for way in tried)
+
+
+def _reasons(tried: Sequence[Way]) -> str:
+    return ", ".join(dict.fromkeys(way.text for way in tried if not way.ok))
+
+
+def _other_way(ways: Mapping[tuple[int, int], Way], source: int, peer: int) -> str:
+    back = ways.get((peer, source))
+    if back is None:
+        return "the other direction was not tried"
+    return "the other direction works" if back.ok else "nor the other direction"

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the job's Python is there, is new enough, has the modules, and is the same everywhere, as is code that
+nodes have already (--job_workspace).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+from paddle_cluster.nodes.checks.reply import Demands, Reply
+from paddle_cluster.nodes.findings import Finding
+from paddle_cluster.plan.answers import Answer
+
+OLDEST_PYTHON = (3, 11)
+RUNTIME_MODULES = ("numpy", "zmq")
+OLDEST: Mapping[str, tuple[int, ...]] = MappingProxyType({"numpy": (1, 26), "zmq": (26,), "libzmq": (4, 3)})
+SEALS = ("cryptography", (47,))
+"""What seals streams between pservers and trainers, and since when: a job goes on without, more slowly."""
+NEWER_PYTHON = (
+    "--bootstrap brings packages, not an interpreter: install one there (`uv python install 3.11` needs no root) "
+    "and name it in PYTHON in conf.py"
+)
+NAMED = 5  # files that a finding names
+_PACKAGES = {"zmq": "pyzmq"}
+
+
+def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
+    """Versions are compared with what most nodes have. A job without modules may be any script."""
+    usual = usual_versions(replies)
+    for reply in replies:
+        is_any_script = not demands.modules and not demands.bootstrap
+        if reply.error or is_any_script or any(what == "python" for what, _ in reply.answer.problems):
+            continue
+        missing = list(_missing(reply, demands))
+        yield from missing
+        yield from _slower(reply)
+        if not missing and not demands.allow_mismatch:
+            yield from _different(reply, usual)
+    yield from _other_code(replies, demands)
+
+
+def usual_versions(replies: Sequence[Reply]) -> dict[str, str]:
+    """What most nodes have, by name."""
+    counts: dict[str, Counter[str]] = {}
+    for reply in replies:
+        for what, version in versions(reply.answer).items():
+            counts.setdefault(what, Counter())[version] += 1
+    return {what: counter.most_common(1)[0][0] for what, counter in counts.items()}
+
+
+def versions(answer: Answer) -> dict[str, str]:
+    """Python by major.minor, modules by their full version."""
+    found = {}
+    if answer.python_version:
+        found["python"] = ".".join(answer.python_version.split(".")[:2])
+    for module in RUNTIME_MODULES:
+        version = answer.modules.get(module)
+        if version:
+            found[module] = version
+    return found
+
+
+def _missing(reply: Reply, demands: Demands) -> Iterator[Finding]:
+    version = reply.answer.python_version
+    if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST_PYTHON:
+        way = f"; {NEWER_PYTHON}" if demands.bootstrap else " (PYTHON in conf.py)"
+        yield Finding(
+            reply.name,
+            "python",
+            f"{reply.python} is {version or 'missing'}, the job needs 3.11 or newer{way}",
+        )
+    platform = reply.answer.platform
+    if demands.bootstrap and version and (platform is None or not platform.tags):
+        kind = platform.describe() if platform is not None else "an unknown Python"
+        text = f"{reply.python} is {kind}, for which there are no wheels; name a CPython in PYTHON in conf.py"
+        yield Finding(reply.name, "python", text)
+    for module in demands.modules:
+        if not reply.answer.modules.get(module):
+            package = _PACKAGES.get(module, module)
+            yield Finding(
+                reply.name,
+                "modules",
+                f"{reply.python} cannot import {module}; install {package} there, give --bootstrap, which sends it, "
+                "or set PYTHON in conf.py",
+            )
+    for module, oldest in OLDEST.items():
+        have = reply.answer.modules.get(module)
+        if have and _release(have) and _release(have) < oldest:
+            text = f"{_PACKAGES.get(module, module)} is {have}, the job needs {'.'.join(map(str, oldest))} or newer"
+            yield Finding(reply.name, "modules", f"{text}; upgrade it there, or set PYTHON in conf.py")
+
+
+def _slower(reply: Reply) -> Iterator[Finding]:
+    """Nodes are asked for it only where the wire is encrypted."""
+    module, oldest = SEALS
+    have = reply.answer.modules.get(module)
+    if module in reply.answer.modules and (not have or _release(have) < oldest):
+        text = (
+            f"{reply.python} has {f'{module} {have}' if have else f'no {module}'}; with"
+            f" {'.'.join(map(str, oldest))} or newer there the encrypted wire of pservers is 2 to 3 times as fast"
+        )
+        yield Finding(reply.name, "modules", text, serious=False)
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version; none where it begins with something else."""
+    numbers = itertools.takewhile(lambda part: part.isascii() and part.isdigit(), version.split("."))
+    return tuple(int(part[:9]) for part in numbers)
+
+
+def _different(reply: Reply, usual: Mapping[str, str]) -> Iterator[Finding]:
+    for what, have in versions(reply.answer).items():
+        if have != usual[what]:
+            text = f"{what} is {have}, most nodes have {usual[what]} (--allow_mismatch goes on)"
+            yield Finding(reply.name, "versions", text)
+
+
+def _other_code(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
+    """Files are compared with what most nodes have; with --allow_mismatch the job continues."""
+    asked = {reply.name: reply.answer.code for reply in replies if reply.answer.code is not None}
+    usual = _usual_code(list(asked.values()))
+    for name, code in asked.items():
+        different = [path for path in usual if code.get(path) != usual[path]]
+        if different:
+            more = f" and {len(different) - NAMED} more" if len(different) > NAMED else ""
+            text = ", ".join(_how_it_differs(path, usual[path], code.get(path)) for path in different[:NAMED])
+            way = "" if demands.allow_mismatch else " (--allow_mismatch goes on)"
+            yield Finding(
+                name,
+                "workspace",
+                f"not the code that most nodes have: {text}{more}; copy one to all, or use --job_dispatch_package{way}",
+                serious=not demands.allow_mismatch,
+            )
+
+
+def _usual_code(codes: Sequence[Mapping[str, str]]) -> dict[str, str | None]:
+    """What most nodes have, the first ones where as many have something else; None: it is not there."""
+    paths = dict.fromkeys(path for code in codes for path in code)
+    return {path: Counter(code.get(path) for code in codes).most_common(1)[0][0] for path in sorted(paths)}
+
+
+def _how_it_differs(path: str, usual: str | None, have: str | None) -> str:
+    if have is None:
+        return f"{path} is missing"
+    return f"{path} is only here" if usual is None else f"{path} differs"

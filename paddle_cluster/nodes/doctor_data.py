@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `paddle.py doctor --json` prints: everything that was found out, as data. docs/doctor.md has the names."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+from paddle_cluster.nodes.checks.reply import Reply
+from paddle_cluster.nodes.examination import Examined
+from paddle_cluster.nodes.findings import Finding
+
+
+def document(examined: Examined, took_s: float) -> str:
+    """One JSON object, indented, its numbers finite."""
+    verdict = examined.verdict
+    found = {
+        "ok": not verdict.problems,
+        "mode": examined.mode,
+        "fits_collective": not verdict.problems or examined.fits_any_script,
+        "took_s": round(took_s, 3),
+        "addresses": examined.choice.why,
+        "nodes": [_node(reply, verdict.found) for reply in examined.replies],
+        "ways": [way for reply in examined.replies for way in _ways(examined, reply)],
+        "problems": [_finding(one) for one in verdict.found if one.serious],
+        "remarks": [_finding(one) for one in verdict.found if not one.serious],
+    }
+    return json.dumps(_finite(found), indent=2)
+
+
+def _node(reply: Reply, findings: tuple[Finding, ...]) -> dict[str, Any]:
+    mine = [one for one in findings if one.node == reply.name]
+    node: dict[str, Any] = {
+        "node_id": reply.node_id,
+        "name": reply.name,
+        "ok": not any(one.serious for one in mine),
+        "error": reply.error,
+        "login_s": reply.login_s,
+        "hostname": reply.hostname,
+    }
+    if not reply.error:
+        node["clock"] = {"offset_s": reply.clock_offset_s, "error_s": reply.clock_error_s}
+        answer = dataclasses.asdict(reply.answer)
+        for name in ("problems", "remarks", "cpus", "busy_spare", "busy_service"):
+            answer.pop(name)
+        answer["placed"] = [one._asdict() for one in reply.answer.placed]
+        answer["busy_ports"] = [one._asdict() for one in reply.answer.busy_ports]
+        answer["busy_at"] = {
+            address: [one._asdict() for one in busy] for address, busy in reply.answer.busy_at.items()
+        }
+        node["answer"] = answer
+    return node
+
+
+def _ways(examined: Examined, reply: Reply) -> list[dict[str, Any]]:
+    names = {one.node_id: one.name for one in examined.replies}
+    return [
+        {
+            "from": reply.name,
+            "to": names.get(way.peer, str(way.peer)),
+            "address": way.address,
+            "ok": way.ok,
+            "text": way.text,
+            "seconds": way.seconds,
+        }
+        for way in reply.ways
+    ]
+
+
+def _finding(one: Finding) -> dict[str, str]:
+    return {"node": one.node, "what": one.what, "text": one.text}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `paddle.py doctor` prints: one table of nodes, what all of them have in common once, then what is wrong.
+
+Pure. A column that does not fit the screen is told below the table, for the nodes that differ from most others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from paddle_cluster.nodes.checks.reply import Reply
+from paddle_cluster.nodes.doctor_facts import FACTS, Fact
+from paddle_cluster.nodes.examination import Examined
+from paddle_cluster.nodes.preflight import result
+from paddle_cluster.text import wrapping
+from paddle_cluster.text.sizes import counted, duration
+from paddle_cluster.text.wrapping import wrapped
+
+ROWS = 16  # nodes, up to which each has a row; of more, those that are like most others are counted
+
+
+def lines(examined: Examined, took_s: float, width: int) -> list[str]:
+    """The whole report.
+
+    Args:
+        took_s: how long the examination took.
+        width: columns of the screen.
+    """
+    replies, verdict = examined.replies, examined.verdict
+    answered = [reply for reply in replies if not reply.error]
+    said = [f"{len(answered)} of {counted(len(replies), 'node')} answered in {duration(took_s)}"]
+    values = {name: {reply.name: fact.read(reply) for reply in answered} for name, fact in FACTS.items()}
+    usual = {
+        name: Counter(found.values()).most_common(1)[0][0] if found else "" for name, found in values.items()
+    }
+    bad = {finding.node for finding in verdict.found if finding.serious}
+    noted = {finding.node for finding in verdict.found if not finding.serious}
+    listed = _listed(replies, bad | noted, values, usual)
+    differing = _columns(listed, values)
+    headers = ["node", "result", *differing]
+    rows = [
+        [reply.name, result(reply, bad, noted), *(values[name].get(reply.name, "") for name in differing)]
+        for reply in listed
+    ]
+    fits = wrapping.fitting(headers, rows, width)
+    columns = [headers[at] for at in fits[2:]]
+    if listed:
+        red = {index for index, reply in enumerate(listed) if reply.name in bad}
+        said += wrapping.table([headers[at] for at in fits], [[row[at] for at in fits] for row in rows], red)
+    if len(listed) < len(replies):
+        said += wrapped(_rest([r for r in answered if r not in listed], bool(listed)), width)
+    said += wrapped(_common(answered, values, usual, columns), width)
+    for name in differing:
+        if name in columns:
+            continue
+        odd = [(reply.name, values[name][reply.name]) for reply in answered]
+        odd = [(node, value) for node, value in odd if value and value != usual[name]]
+        if odd and FACTS[name].measure is None:
+            told = "; ".join(f"{node} {value}" for node, value in odd)
+            said += wrapped(f"{name}: {usual[name] or 'unknown'} on most; {told}", width)
+    said += wrapped(f"addresses: {examined.choice.why}", width)
+    slow = _slowest(answered)
+    said += wrapped(slow, width) if slow else []
+    for title, found in (("warning", verdict.remarks), ("PROBLEM", verdict.problems)):
+        for text in found:
+            said += wrapped(f"{title}: {text}", width)
+    said += wrapped(_last(examined), width)
+    return said
+
+
+def _listed(
+    replies: Sequence[Reply],
+    marked: set[str],
+    values: dict[str, dict[str, str]],
+    usual: dict[str, str],
+) -> list[Reply]:
+    if len(replies) <= ROWS:
+        return list(replies)
+
+    def differs(reply: Reply) -> bool:
+        return any(
+            fact.measure is None and values[name].get(reply.name, "") != usual[name]
+            for name, fact in FACTS.items()
+        )
+
+    return [reply for reply in replies if reply.error or reply.name in marked or differs(reply)]
+
+
+def _columns(listed: Sequence[Reply], values: dict[str, dict[str, str]]) -> list[str]:
+    """Columns that differ: what should be alike first, then the others."""
+    differing = [name for name, found in values.items() if len(set(found.values())) > 1]
+    differing.sort(key=lambda name: name != "address" and FACTS[name].measure is not None)
+    return [name for name in differing if any(values[name].get(reply.name) for reply in listed)]
+
+
+def _rest(others: Sequence[Reply], some_listed: bool) -> str:
+    ranges = [text for name, fact in FACTS.items() if (text := _range(name, fact, others))]
+    who = counted(len(others), "other node") if some_listed else f"all {len(others)} nodes"
+    return f"{who} {'is' if len(others) == 1 else 'are'} ok with similar values: {', '.join(ranges)}"
+
+
+def _range(name: str, fact: Fact, replies: Sequence[Reply]) -> str:
+    if fact.measure is None:
+        return ""
+    found = [(number, fact.read(reply)) for reply in replies if (number := fact.measure(reply)) is not None]
+    if not found:
+        return ""
+    least, most = min(found)[1], max(found)[1]
+    return f"{name} {least}" if least == most else f"{name} {least} to {most}"
+
+
+def _common(
+    answered: Sequence[Reply],
+    values: dict[str, dict[str, str]],
+    usual: dict[str, str],
+    columns: Sequence[str],
+) -> str:
+    if not answered:
+        return ""
+    same = [
+        f"{name} {usual[name]}"
+        for name, found in values.items()
+        if name not in columns and usual[name] and len(set(found.values())) == 1
+    ]
+    who = "all nodes" if len(answered) > 1 else answered[0].name
+    return f"{who}: {'; '.join(same)}" if same else ""
+
+
+def _slowest(answered: Sequence[Reply]) -> str:
+    """How long each step took at most, and where."""
+    slowest: dict[str, tuple[float, str]] = {}
+    for reply in answered:
+        for name, took_s in reply.answer.steps.items():
+            slowest[name] = max(slowest.get(name, (0.0, "")), (took_s, reply.name))
+    if not slowest:
+        return ""
+    ordered = sorted(slowest.items(), key=lambda item: -item[1][0])
+    where = f" ({ordered[0][1][1]})" if len(answered) > 1 else ""
+    said = [f"{name} {duration(took_s)}" for name, (took_s, _) in ordered]
+    return f"slowest checks: {said[0]}{where}, {', '.join(said[1:])}"
+
+
+def _last(examined: Examined) -> str:
+    problems, remarks = examined.verdict.problems, examined.verdict.remarks
+    job = f"a job with --mode={examined.mode}"
+    if problems:
+        fits = "; one with --mode=collective would" if examined.fits_any_script else ""
+        return f"{counted(len(problems), 'problem')}: {job} would not start (exit 3){fits}"
+    noted = f", {counted(len(remarks), 'warning')}" if remarks else ""
+    return f"ready for {job}{noted} (exit 0)"

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connects to every node, asks it about itself and about its ways to the others, chooses addresses, and judges.
+
+A job begins with it, and `paddle.py doctor` consists of it. Everything that can go on at once does: a node is asked
+in the same breath in which it is greeted, and all nodes try their ways together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paddle_cluster.config.options import Mode
+from paddle_cluster.nodes import preflight, reachability
+from paddle_cluster.nodes.checks.machines import shared_folders
+from paddle_cluster.nodes.checks.reply import Demands, Reply
+from paddle_cluster.nodes.loop import Loop
+from paddle_cluster.nodes.needs import needs
+from paddle_cluster.nodes.node_record import NodeRecord
+from paddle_cluster.nodes.preflight import PreflightVerdict
+from paddle_cluster.nodes.roster import Roster
+from paddle_cluster.plan import addresses
+from paddle_cluster.plan.addresses import Choice
+from paddle_cluster.plan.answers import Answer
+from paddle_cluster.plan.plan import Plan, values_in_files
+
+EACH_S = 0.05  # of this machine for a node: a login, its answers
+
+
+@dataclass(frozen=True)
+class Examined:
+    """The result of an examination: the answers, the conclusions and the addresses.
+
+    Attributes:
+        mode: the mode that the nodes were checked for.
+        fits_any_script: a job with --mode=collective would start, whatever the verdict.
+    """
+
+    replies: tuple[Reply, ...]
+    verdict: PreflightVerdict
+    choice: Choice
+    mode: Mode = Mode.V2
+    fits_any_script: bool = False
+
+
+class Examination:
+    """Phases connect and preflight.
+
+    Args:
+        connect: begins to connect to a node; its agent must be greeted and asked as soon as it is there.
+        enter: called with the name of each phase.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        roster: Roster,
+        loop: Loop,
+        connect: Callable[[NodeRecord], None],
+        enter: Callable[[str], None],
+    ) -> None:
+        self._plan = plan
+        self._roster = roster
+        self._loop = loop
+        self._connect = connect
+        self._enter = enter
+
+    def run(self) -> Examined:
+        """Run both phases, limited by the connect and preflight timeouts."""
+        settings = self._plan.settings
+        self._enter("connect")
+        for record in self._roster.all():
+            self._connect(record)
+        self._loop.until(
+            lambda: all(record.contact.error or record.contact.login_s for record in self._roster.all()),
+            settings.connect_limit_s + self._patience_s(),
+        )
+        self._enter("preflight")
+        self._loop.until(
+            lambda: all(record.said.answer is not None for record in self._roster.live()),
+            self._patience_s(),
+        )
+        self._try_ways()
+        choice = self._take_addresses()
+        self._set_folders_apart()
+        replies = tuple(self._replies())
+        demands = self._demands(choice)
+        verdict = preflight.judge(replies, demands)
+        any_script = replace(demands, modules=(), bootstrap=False)
+        fits = bool(verdict.problems) and not preflight.judge(replies, any_script).problems
+        return Examined(replies, verdict, choice, self._plan.mode, fits)
+
+    def _patience_s(self) -> float:
+        """Return the timeout for answers; it grows with the number of nodes."""
+        return self._plan.settings.limits.preflight_timeout_s + EACH_S * len(self._plan.nodes)
+
+    def _answers(self) -> dict[int, Answer]:
+        return {
+            record.node.node_id: record.said.answer
+            for record in self._roster.live()
+            if record.said.answer is not None
+        }
+
+    def _try_ways(self) -> None:
+        answers = self._answers()
+        places = addresses.places(answers)
+        tries = reachability.to_try(list(answers), self._plan.pserver_nodes, self._plan.trainer_nodes)
+        asked = [self._roster.nodes[node_id] for node_id in answers]
+        for record in asked:
+            peers: list[list[Any]] = []
+            for peer in tries[record.node.node_id]:
+                ports = answers[peer].listen_ports
+                peers += [[peer, place, ports[place]] for place in places[peer] if place in ports]
+            record.send("reach", peers=peers)
+        self._loop.until(
+            lambda: all(record.said.ways is not None or record.link is None for record in asked),
+            self._patience_s(),
+        )
+
+    def _take_addresses(self) -> Choice:
+        answers = self._answers()
+        found = {node_id: self._roster.nodes[node_id].said.ways or () for node_id in answers}
+        choice = addresses.choose(answers, found, self._plan.settings.cluster.nic)
+        for node_id, address in choice.addresses.items():
+            self._roster.nodes[node_id].said.take_address(address, choice.addresses, self._plan)
+        return choice
+
+    def _set_folders_apart(self) -> None:
+        """Nodes that share ROOT_DIR get a job directory each, below node_<id>/ there; their cache may be one."""
+        if self._plan.settings.job.workspace is not None:
+            return
+        for group in shared_folders(list(self._replies())):
+            for node_id in group:
+                record = self._roster.nodes[node_id]
+                node = record.node
+                job_dir = f"{node.root_dir.rstrip('/')}/node_{node_id}/{self._plan.job_id}"
+                record.set_apart(job_dir)
+
+    def _demands(self, choice: Choice) -> Demands:
+        settings = self._plan.settings
+        return Demands(
+            modules=preflight.needed_modules(settings.job.mode, settings.job.bootstrap),
+            port_is_explicit=settings.cluster.port_is_explicit,
+            allow_mismatch=settings.job.allow_mismatch,
+            bootstrap=settings.job.bootstrap,
+            use_gpu=settings.cluster.use_gpu,
+            deployed=settings.job.workspace is not None,
+            values_in_files=values_in_files(self._plan, choice.addresses),
+        )
+
+    def _replies(self) -> list[Reply]:
+        every = needs(self._plan)
+        return [
+            Reply(
+                name=record.name,
+                python=record.node.python,
+                error=_error(record, self._patience_s()),
+                answer=record.said.answer or Answer(),
+                node_id=record.node.node_id,
+                ways=record.said.ways or (),
+                neighbours=record.said.neighbours,
+                clock_offset_s=record.said.clock.offset_s,
+                clock_error_s=record.said.clock.error_s,
+                login_s=record.contact.login_s,
+                hostname=record.said.hostname,
+                is_local=record.node.host.is_local,
+                need=every[record.node.node_id],
+            )
+            for record in self._roster.all()
+        ]
+
+
+def _error(record: NodeRecord, within_s: float) -> str:
+    if record.contact.error is not None:
+        return str(record.contact.error).removeprefix(f"{record.name}: ")
+    return f"no answer from this node within {within_s:.0f} s" if record.said.answer is None else ""

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One thing that went wrong in a job, as a value, or that it survived. Which was the cause is decided in `causes`."""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from paddle_cluster.errors import ExitCode
+
+RESTART = "restart"
+LEFT_OUT = "left out"
+
+
+class FailureKind(StrEnum):
+    """What happened; the words of `failure.json`."""
+
+    NODE_LOST = "lost node"
+    CUT_OFF = "broken path"  # between two nodes that both answer us
+    FROZEN = "frozen"  # it lives and does nothing, and its time to recover is over
+    STALLED = "stalled"  # frozen too, but it might have recovered
+    HUNG = "hung"  # no step for too long
+    EXIT = "exit"
+    LEFT = "ended early"  # exited with code 0 while others waited for it
+    NOT_STARTED = "not started"
+    NOT_READY = "not ready"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One thing that went wrong.
+
+    Attributes:
+        node: how the screen names the node; for embedded nodes it is no host.
+        process: "trainer-2", or empty when it was the node itself.
+        what: for people: "exit code 3", "signal 9 (SIGKILL)", "no message for 10 s".
+        tail: the last lines of the process's log.
+        log: where the whole log lies on the submitting machine, or empty.
+        code, signal: how it ended, where it ended.
+        at: seconds since 1970 by this machine's clock, when it was learned.
+        addresses: where others reach it, without ports.
+        stacks: where it was, if somebody could find out.
+        late: it came after the job was told to stop.
+    """
+
+    kind: FailureKind
+    node: str
+    process: str
+    what: str
+    tail: tuple[str, ...] = ()
+    log: str = ""
+    node_id: int = -1
+    code: int | None = None
+    signal: int | None = None
+    at: float = 0.0
+    addresses: frozenset[str] = frozenset()
+    stacks: str = ""
+    late: bool = False
+
+    @property
+    def role(self) -> str:
+        """ "pserver", "trainer", or "node"."""
+        return self.process.partition("-")[0] or "node"
+
+    @property
+    def rank(self) -> int | None:
+        """The rank of the process; None of a node."""
+        rank = self.process.partition("-")[2]
+        return int(rank) if rank.isdigit() else None
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """5 for a node or pserver, 1 for a trainer."""
+        return ExitCode.PROCESS_FAILED if self.role == "trainer" else ExitCode.LOST
+
+    def name(self) -> str:
+        """ "trainer 2 on node-c", "node node-c"."""
+        if not self.process:
+            return f"node {self.node}"
+        return f"{self.process.replace('-', ' ', 1)} on {self.node}"
+
+    def headline(self) -> str:
+        """One line: who failed, where and how."""
+        return f"{self.name()}: {self.what}"
+
+
+def describe_exit(code: int | None, signal_number: int | None, out_of_memory: str = "") -> str:
+    """ "exit code 3", "signal 11 (SIGSEGV)".
+
+    Args:
+        out_of_memory: whose counter of kills for lack of memory rose: "cgroup", "machine", or empty.
+    """
+    if not signal_number:
+        return f"exit code {code}"
+    try:
+        text = f"signal {signal_number} ({signal.Signals(signal_number).name})"
+    except ValueError:
+        return f"signal {signal_number}"
+    if out_of_memory == "cgroup":
+        return f"{text}, by the kernel for lack of memory"
+    if out_of_memory:
+        return f"{text}, while the kernel of that machine killed for lack of memory"
+    return text
+
+
+@dataclass(frozen=True)
+class Incident:
+    """One thing that the job went on after.
+
+    Attributes:
+        kind: RESTART or LEFT_OUT.
+        at: seconds since 1970.
+    """
+
+    kind: str
+    text: str
+    at: float = field(default_factory=time.time)

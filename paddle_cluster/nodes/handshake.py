@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked of a node first, and what it said of itself: nothing is changed on any node yet."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from paddle_cluster.config.options import Mode
+from paddle_cluster.nodes import preflight
+from paddle_cluster.plan import machines
+from paddle_cluster.plan.answers import Answer, Way, read_probed, read_reached
+from paddle_cluster.plan.checkpoints import Part
+from paddle_cluster.plan.frameworks import INTERFACE_VARIABLES
+from paddle_cluster.plan.plan import Node, Plan
+from paddle_cluster.plan.pserver_state import checkpoint_dir, resumed_from
+from paddle_cluster.system.clock import NodeClock
+from paddle_cluster.text.fields import items, line, real, rows, whole
+
+_LAST_MOMENT = 253402300800.0  # the end of year 9999
+_SPARE_S = 2.0  # of PREFLIGHT_TIMEOUT_S, for the answer's way
+_PACKETS_A_SECOND = (
+    320  # of lines, from all nodes together: each wakes threads, and a core has some thousands of that
+)
+_MOST_PACKETS_A_SECOND = 1000  # where so many lines come that nobody reads them one by one
+_SHORTEST_PACE_S, _USUAL_PACE_S = 0.01, 0.2
+
+
+def probe_of(
+    plan: Plan, node: Node, need_bytes: int = 0, need_files: int = 0, gpus: bool = False
+) -> dict[str, Any]:
+    """Return the fields of `probe` for a node.
+
+    Args:
+        need_bytes, need_files: required free space and inodes.
+        gpus: ask nvidia-smi too, which may take a second or two.
+    """
+    settings = plan.settings
+    is_pserver = node.node_id in plan.pserver_nodes
+    is_trainer = node.node_id in plan.trainer_nodes
+    return {
+        "nic": settings.cluster.nic or None,
+        "address": node.local_address,
+        "ports": [
+            *(plan.pserver_ports.asked if is_pserver else ()),
+            *plan.service_ports.asked(node.node_id),
+        ],
+        "modules": list(preflight.asked_modules(plan.mode, settings.cluster.wire, settings.job.bootstrap)),
+        "need_bytes": need_bytes,
+        "need_files": need_files,
+        "workspace": node.job_dir if settings.job.workspace is not None else None,
+        "entry": (settings.job.entry.path or None)
+        if settings.job.workspace is not None and is_trainer
+        else None,
+        "code": settings.job.workspace is not None and (is_trainer or settings.job.mode is Mode.FLUID),
+        "write_to": checkpoint_dir(settings) if is_pserver else None,
+        "resumed_from": resumed_from(settings, node.job_dir) if is_pserver else None,
+        "token": None if node.host.is_local else plan.job_id,
+        "node_id": node.node_id,
+        "gpus": gpus,
+        "variables": list(INTERFACE_VARIABLES) if is_trainer and plan.mode is Mode.COLLECTIVE else [],
+        "limit_s": max(1.0, settings.limits.preflight_timeout_s - _SPARE_S),
+    }
+
+
+def pace_s(nodes: int) -> float:
+    """How long a node's lines wait for more of them: on the screen at once for a few nodes, in time for thousands."""
+    return max(
+        _SHORTEST_PACE_S, min(_USUAL_PACE_S, nodes / _PACKETS_A_SECOND), nodes / _MOST_PACKETS_A_SECOND
+    )
+
+
+@dataclass
+class Introduction:
+    """The messages of a node about itself.
+
+    Attributes:
+        hostname: what the node calls itself.
+        answer: to `probe`; its address is the job's once that is chosen.
+        ways: results of its probes to other nodes.
+        neighbours: ids of nodes with marks in its ROOT_DIR.
+        clock: current offset of its clock.
+        reading: bytes read of a checkpoint, and the total.
+        damaged: (path, problem) of the checkpoint's parts on it; None: it has not answered.
+    """
+
+    hostname: str = ""
+    answer: Answer | None = None
+    ways: tuple[Way, ...] | None = None
+    neighbours: tuple[int, ...] = ()
+    clock: NodeClock = field(default_factory=NodeClock)
+    reading: tuple[int, int] = (0, 0)
+    damaged: tuple[tuple[str, str], ...] | None = None
+
+    def hello(self, fields: Mapping[str, Any]) -> None:
+        """Its agent's first frame."""
+        self.hostname = line(fields.get("hostname"), "hostname", "")
+        clock = fields.get("clock")
+        self.clock.guess_s = clock_of(clock) - time.time() if clock is not None else 0.0
+
+    def pong(self, fields: Mapping[str, Any]) -> None:
+        """One more measurement of its clock.
+
+        Raises:
+            FieldError: a field is not what it should be.
+        """
+        seq = whole(fields.get("seq"), "seq")
+        if fields.get("clock") is not None:
+            self.clock.answered(seq, clock_of(fields["clock"]))
+
+    def probed(self, fields: Mapping[str, Any], plan: Plan) -> None:
+        """What preflight will judge; it is read once, here, so that a node that talks nonsense is named for it."""
+        answer = read_probed(fields)
+        self.answer = machines.set_ports_apart(answer, answer.busy_ports, plan.pserver_ports)
+
+    def reached(self, fields: Mapping[str, Any]) -> None:
+        """Which peers the node can connect to, and whose marks it sees."""
+        self.neighbours = tuple(
+            whole(node_id, "neighbours") for node_id in items(fields.get("neighbours") or [], "neighbours")
+        )
+        self.ways = read_reached(fields)
+
+    def asked_to_verify(self) -> None:
+        """Record that it was asked to verify a checkpoint."""
+        self.reading, self.damaged = (0, 0), None
+
+    def verifying(self, fields: Mapping[str, Any]) -> None:
+        """Take its progress in reading a checkpoint."""
+        self.reading = whole(fields.get("bytes"), "bytes"), whole(fields.get("total"), "total")
+
+    def verified(self, fields: Mapping[str, Any]) -> None:
+        """Take the result of its verification."""
+        found = rows(fields.get("problems") or [], "problems", 2)
+        self.damaged = tuple((line(path, "problems"), line(problem, "problems")) for path, problem in found)
+
+    def take_parts(self, parts: tuple[Part, ...]) -> None:
+        """Replace the known parts of its checkpoints."""
+        if self.answer is not None:
+            self.answer = replace(self.answer, parts=parts)
+
+    def take_address(self, own: str, chosen: Mapping[int, str], plan: Plan) -> None:
+        """The job's traffic goes there: of its busy ports and ways those count, and cores that are allowed.
+
+        Args:
+            chosen: the addresses of all nodes.
+        """
+        self.ways = tuple(way for way in self.ways or () if chosen.get(way.peer) == way.address)
+        answer = self.answer
+        if answer is None:
+            return
+        busy = answer.busy_at.get(own)
+        if busy is not None:
+            answer = machines.set_ports_apart(answer, busy, plan.pserver_ports)
+        allowed = answer.machine.group.get("cores")
+        cpus = min(answer.cpus, max(1, math.ceil(allowed))) if allowed else answer.cpus
+        self.answer = replace(answer, address=own, cpus=cpus)
+
+
+def clock_of(value: object) -> float:
+    """What a node's wall clock says, in seconds since 1970.
+
+    Raises:
+        FieldError: no clock can say it.
+    """
+    return real(value, "clock", least=0.0, most=_LAST_MOMENT)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one loop that owns a job's state: takes events from the queue, keeps leases alive, notices silence.
+
+Links and the connector post events from their threads; nothing else touches the roster. A handler that raises ends
+the wait: errors travel up to the job, which decides what to stop. What a node says is not trusted: `unread`
+decides about a message that a handler cannot read.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paddle_cluster.connection.event_queue import is_full
+from paddle_cluster.connection.link import MessageEvent
+from paddle_cluster.connection.reconnect import ping_s
+from paddle_cluster.nodes.node_record import NodeRecord
+from paddle_cluster.nodes.roster import Roster
+
+TICK_S = 0.25
+ALARM_S = 10.0  # a node that says nothing for so long is reported
+SPARING = 9  # times as long as one look whether a phase is done: until the next one
+DEAF_S = 2.0  # between two looks: this process did not run, as after Ctrl+Z, and heard nobody
+
+
+@dataclass(frozen=True)
+class Handlers:
+    """What to do with what happens.
+
+    Attributes:
+        events: event type -> handler; a `MessageEvent` goes to `messages` by its kind.
+        silence: a node said nothing for ALARM_S.
+        back: a silent node spoke again.
+        lease: a node said nothing for a whole lease, and for what may be spared beyond it.
+        doubt: a node did not answer two pings, or its connection ended; called again and again.
+        unread: a message of a node, of this kind, is not what it should be.
+    """
+
+    events: Mapping[type, Callable[[Any], None]]
+    messages: Mapping[str, Callable[[NodeRecord, MessageEvent], None]]
+    silence: Callable[[NodeRecord], None]
+    back: Callable[[NodeRecord], None]
+    lease: Callable[[NodeRecord], None]
+    unread: Callable[[NodeRecord, str, Exception], None]
+    doubt: Callable[[NodeRecord], None] = lambda record: None
+
+
+class Loop:
+    """Waits for conditions while handling events."""
+
+    def __init__(
+        self, events: queue.SimpleQueue[Any], roster: Roster, lease_s: float, handlers: Handlers
+    ) -> None:
+        self._events = events
+        self._roster = roster
+        self._lease_s = lease_s
+        self._ping_s = ping_s(lease_s)
+        self._handlers = handlers
+        self._next_ping = 0.0
+        self._next_look = 0.0
+        self._looked_at = 0.0
+        self._listens_since = 0.0
+        self._seq = 0
+
+    def until(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Handle events until `done()`; False when `timeout_s` passed first.
+
+        `done` gets a tenth of the time at most: one that looks at thousands of processes is not asked after each event.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        ask_at, is_due = 0.0, True
+        while True:
+            now = time.monotonic()
+            if is_due and now >= ask_at:
+                if done():
+                    return True
+                asked_at, now, is_due = now, time.monotonic(), False
+                ask_at = now + SPARING * (now - asked_at)
+            if deadline is not None and now >= deadline:
+                return False
+            self._beat(now)
+            wait = min(TICK_S, ask_at - now) if is_due else TICK_S
+            if deadline is not None:
+                wait = min(wait, deadline - now)
+            is_due = True
+            try:
+                event = self._events.get(timeout=max(wait, 0.001))
+            except queue.Empty:
+                continue
+            self._handle(event)
+
+    def ping(self) -> None:
+        """Ask every live node for a word now."""
+        self._seq += 1
+        for record in self._roster.live():
+            record.ping(self._seq)
+
+    def _handle(self, event: Any) -> None:
+        if not isinstance(event, MessageEvent):
+            self._handlers.events[type(event)](event)
+            return
+        record = self._roster.nodes[event.node_id]
+        if record.contact.hear():
+            self._handlers.back(record)
+        handler = self._handlers.messages.get(event.kind)
+        if handler is None:
+            return
+        try:
+            handler(record, event)
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            self._handlers.unread(record, event.kind, error)
+
+    def _beat(self, now: float) -> None:
+        if now >= self._next_ping:
+            self._next_ping = now + self._ping_s
+            self.ping()
+        if now < self._next_look:
+            return
+        if now - self._looked_at >= DEAF_S or is_full(
+            self._events
+        ):  # what nodes said meanwhile is still unread
+            self._listens_since = now
+        self._looked_at = now
+        self._next_look = now + TICK_S
+        for record in self._roster.live():
+            quiet_s = now - max(record.contact.quiet_since(), self._listens_since)
+            if quiet_s >= self._lease_s + record.spare_s:
+                self._handlers.lease(record)
+                continue
+            if quiet_s >= ALARM_S and not record.contact.is_silent:
+                record.contact.fall_silent()
+                self._handlers.silence(record)
+            if quiet_s >= 2 * self._ping_s or record.is_broken:
+                self._handlers.doubt(record)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plan needs of each node beside disk and ports: descriptors, threads, memory. Estimates, on the safe side."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from paddle_cluster.config.options import Mode
+from paddle_cluster.plan.plan import Plan
+
+_FILES = 64  # an interpreter with its libraries, logs, and the event loop of ZeroMQ
+_FILES_A_CONNECTION = 2
+_THREADS = 16  # an interpreter, ZeroMQ's threads, readers
+MEMORY = 256 << 20  # an interpreter with numpy, before it holds a model
+
+
+@dataclass(frozen=True)
+class Need:
+    """What the processes of one node need.
+
+    Attributes:
+        files: descriptors of the one that needs most.
+        threads: of all of them together.
+        memory_bytes: of all of them together, without any model.
+    """
+
+    processes: int = 0
+    files: int = 0
+    threads: int = 0
+    memory_bytes: int = 0
+
+
+def needs(plan: Plan) -> dict[int, Need]:
+    """By node id."""
+    pservers, trainers = Counter(plan.pserver_nodes), Counter(plan.trainer_nodes)
+    ports = len(plan.pserver_ports.configured) if plan.pserver_nodes else 0
+    server_files = _FILES + _FILES_A_CONNECTION * len(plan.trainer_nodes) * ports
+    if plan.mode is Mode.COLLECTIVE:  # each may talk to all
+        trainer_files = _FILES + _FILES_A_CONNECTION * len(plan.trainer_nodes)
+    else:
+        trainer_files = _FILES + _FILES_A_CONNECTION * len(plan.pserver_nodes) * ports
+    found = {}
+    for node in plan.nodes:
+        processes = pservers[node.node_id] + trainers[node.node_id]
+        found[node.node_id] = Need(
+            processes=processes,
+            files=max(
+                server_files if pservers[node.node_id] else 0, trainer_files if trainers[node.node_id] else 0
+            ),
+            threads=processes * _THREADS,
+            memory_bytes=processes * MEMORY,
+        )
+    return found

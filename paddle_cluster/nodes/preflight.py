@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Judges what the nodes answered to `probe` and `reach`, before anything is changed anywhere.
+
+Pure: replies in, one table and the list of problems out. A problem stops the job, a remark does not. What several
+nodes have in common is told in one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from paddle_cluster.config.options import Mode, Wire
+from paddle_cluster.nodes.checks import clocks, disks, limits, machines, ports, routes, versions
+from paddle_cluster.nodes.checks.reply import Demands, Reply
+from paddle_cluster.nodes.checks.versions import RUNTIME_MODULES, SEALS
+from paddle_cluster.nodes.findings import Finding, told
+from paddle_cluster.text.sizes import duration, size_text
+
+HEADERS = ("node", "result", "login", "address", "free", "clock", "python", "modules", "ports")
+MOST_WRONG = 64  # rows; what is wrong with how many is told below them
+LISTED = 16  # nodes, up to which the table of a job has a row for every one
+
+_FAMILIES: tuple[Callable[[Sequence[Reply], Demands], Iterable[Finding]], ...] = (
+    machines.check,
+    versions.check,
+    disks.check,
+    ports.check,
+    routes.check,
+    limits.check,
+    clocks.check,
+)
+
+
+@dataclass(frozen=True)
+class PreflightVerdict:
+    """The table, and what is wrong: rows in `red` have a problem.
+
+    Attributes:
+        found: every finding, of one node each.
+        problems, remarks: the same as lines.
+    """
+
+    rows: tuple[tuple[str, ...], ...]
+    red: frozenset[int]
+    found: tuple[Finding, ...]
+    problems: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+
+def asked_modules(mode: Mode, wire: Wire, bootstrap: bool = False) -> tuple[str, ...]:
+    """What a job's Python is asked for: what it must have, and what makes the job faster."""
+    needed = needed_modules(mode, bootstrap)
+    return (*needed, SEALS[0]) if needed and wire is Wire.CURVE else needed
+
+
+def needed_modules(mode: Mode, bootstrap: bool = False) -> tuple[str, ...]:
+    """What a job's Python must have; a collective job may be any script, and one with `bootstrap` brings it along."""
+    return () if bootstrap or mode is Mode.COLLECTIVE else RUNTIME_MODULES
+
+
+def judge(replies: Sequence[Reply], demands: Demands) -> PreflightVerdict:
+    """Judge all nodes together."""
+    found = tuple(
+        dict.fromkeys(
+            [*_said(replies), *(finding for family in _FAMILIES for finding in family(replies, demands))]
+        )
+    )
+    serious = [finding for finding in found if finding.serious]
+    remarks = [finding for finding in found if not finding.serious]
+    wrong = {finding.node for finding in serious}
+    noted = {finding.node for finding in remarks}
+    listed = [r for r in replies if len(replies) <= LISTED or r.name in wrong][:MOST_WRONG] or list(
+        replies[:1]
+    )
+    return PreflightVerdict(
+        rows=tuple(_row(reply, result(reply, wrong, noted)) for reply in listed),
+        red=frozenset(index for index, reply in enumerate(listed) if reply.name in wrong),
+        found=found,
+        problems=told(serious, len(replies)),
+        remarks=told(remarks, len(replies)),
+    )
+
+
+def _said(replies: Sequence[Reply]) -> Iterator[Finding]:
+    """What nodes found out by themselves."""
+    for reply in replies:
+        if reply.error:
+            continue
+        yield from (Finding(reply.name, what, text) for what, text in reply.answer.problems)
+        yield from (Finding(reply.name, what, text, serious=False) for what, text in reply.answer.remarks)
+
+
+def result(reply: Reply, wrong: AbstractSet[str], noted: AbstractSet[str]) -> str:
+    """Return the result of one node in one or two words; the findings have the details."""
+    if reply.error:
+        return "no answer"
+    if reply.name in wrong:
+        return "FAIL"
+    return "warning" if reply.name in noted else "ok"
+
+
+def _row(reply: Reply, result: str) -> tuple[str, ...]:
+    if reply.error:
+        return (reply.name, result, *[""] * (len(HEADERS) - 2))
+    answer = reply.answer
+    return (
+        reply.name,
+        result,
+        duration(reply.login_s),
+        answer.address,
+        size_text(answer.free_bytes),
+        clock(reply),
+        answer.python_version or "missing",
+        ", ".join(f"{name} {version or 'missing'}" for name, version in answer.modules.items()),
+        ports.busy(answer.busy_ports),
+    )
+
+
+def clock(reply: Reply) -> str:
+    """The offset of a node's clock, with what it may be wrong by."""
+    if reply.clock_error_s == float("inf"):
+        return f"{reply.clock_offset_s:+.1f} s"
+    if max(abs(reply.clock_offset_s), reply.clock_error_s) < 1:
+        return f"{reply.clock_offset_s * 1000:+.1f}±{reply.clock_error_s * 1000:.1f} ms"
+    return f"{reply.clock_offset_s:+.1f}±{reply.clock_error_s:.1f} s"

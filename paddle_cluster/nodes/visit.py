@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A visit to the nodes of a plan that changes nothing there: agents come, answer, and go again.
+
+The connections are those of a job; what a job does with its nodes afterwards has no place here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+from paddle_cluster.connection.event_queue import EventQueue
+from paddle_cluster.connection.link import Link, LinkLost, MessageEvent
+from paddle_cluster.errors import ConnectError, ProtocolError
+from paddle_cluster.nodes import handshake
+from paddle_cluster.nodes.connector import Connected, ConnectFailed, Connector, engine_of
+from paddle_cluster.nodes.examination import Examination, Examined
+from paddle_cluster.nodes.loop import Handlers, Loop
+from paddle_cluster.nodes.node_record import NodeRecord
+from paddle_cluster.nodes.roster import Roster
+from paddle_cluster.plan.plan import Plan
+from paddle_cluster.system.descriptors import make_room
+from paddle_cluster.text.fields import line
+from paddle_cluster.text.wrapping import visible
+
+LEAVE_S = 2.0
+
+
+def examine(plan: Plan, enter: Callable[[str], None]) -> Examined:
+    """Examine the nodes of a plan; whatever ends it, the agents are let go.
+
+    Args:
+        enter: called with the name of each phase.
+
+    Raises:
+        ProtocolError: a node talks nonsense.
+        UsageError: this process may not have so many connections.
+    """
+    make_room(len(plan.nodes))
+    visit = _Visit(plan)
+    try:
+        return Examination(plan, visit.roster, visit.loop, visit.connect, enter).run()
+    finally:
+        visit.leave()
+
+
+class _Visit:
+    """Connections to the nodes, and what happens on them."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._events = EventQueue()
+        self._connector = Connector(plan.settings.ssh, self._events, engine_of(plan))
+        self.roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, Path())
+        self.loop = Loop(self._events, self.roster, plan.settings.limits.lease_s, self._handlers())
+
+    def connect(self, record: NodeRecord) -> None:
+        """Begin to connect to a node."""
+        record.connect(self._connector)
+
+    def leave(self) -> None:
+        """Let the agents go; those that do not say goodbye in time go by themselves when the connection ends."""
+        self._connector.close()
+        for record in self.roster.live():
+            record.send("bye", grace_s=0.0, drain_s=0.0)
+        with contextlib.suppress(ProtocolError):  # the verdict stands already
+            self.loop.until(lambda: not self.roster.live(), LEAVE_S)
+        for record in self.roster.live():
+            record.drop(None)
+        self._connector.join(LEAVE_S)
+
+    def _handlers(self) -> Handlers:
+        return Handlers(
+            events={
+                Connected: self._connected,
+                ConnectFailed: self._connect_failed,
+                LinkLost: self._link_lost,
+            },
+            messages={
+                "hello": lambda record, event: record.hello(event.fields),
+                "pong": lambda record, event: record.pong(event.fields),
+                "probed": lambda record, event: record.said.probed(event.fields, self._plan),
+                "reached": lambda record, event: record.said.reached(event.fields),
+                "failed": _failed,
+                "goodbye": lambda record, event: record.drop(None),
+            },
+            silence=lambda record: None,
+            back=lambda record: None,
+            lease=self._lease_over,
+            unread=_unread,
+        )
+
+    def _connected(self, event: Connected) -> None:
+        record = self.roster.nodes[event.node_id]
+        link = Link(event.node_id, record.name, event.stream, self._events, self._connector.reactor)
+        record.connected(link, self._plan)
+        record.send("probe", **handshake.probe_of(self._plan, record.node, gpus=True))
+
+    def _connect_failed(self, event: ConnectFailed) -> None:
+        self.roster.nodes[event.node_id].drop(event.error)
+
+    def _link_lost(self, event: LinkLost) -> None:
+        record = self.roster.nodes[event.node_id]
+        if record.link is not None:
+            record.drop(ConnectError(record.name, event.reason))
+
+    def _lease_over(self, record: NodeRecord) -> None:
+        record.drop(ConnectError(record.name, f"no message for {self._plan.settings.limits.lease_s:g} s"))
+
+
+def _failed(record: NodeRecord, event: MessageEvent) -> None:
+    fields = event.fields
+    request, detail = line(fields.get("request"), "request"), line(fields.get("detail"), "detail")
+    record.drop(ConnectError(record.name, f"refused {request}: {detail}"))
+
+
+def _unread(record: NodeRecord, kind: str, error: Exception) -> None:
+    record.drop(ConnectError(record.name, visible(f"its {kind!r} message cannot be read: {error!s:.300}")))

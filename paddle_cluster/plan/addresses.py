@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which address of each node carries the job's traffic: one in a network that all nodes have, and whose ways work.
+
+Pure. A network is common when every node has an address of its own in it; one that every machine has for itself, with
+the same address everywhere (docker0, virbr0), is not. Without a common network each node keeps the address that its
+interface or the login has.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from paddle_cluster.plan.answers import Answer, Way
+
+TRIED = 3  # networks whose ways are tried
+_LOOKED_AT = 16  # networks that most nodes have
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True)
+class Common:
+    """A network in which all nodes have an address: by node id."""
+
+    network: Network
+    addresses: Mapping[int, str]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Address by node id, and why these, in one line."""
+
+    addresses: Mapping[int, str]
+    why: str
+
+
+def common_networks(answers: Mapping[int, Answer]) -> list[Common]:
+    """The networks that all nodes share: those that logins came in on first, then IPv4, then as they come."""
+    counted: Counter[Network] = Counter()
+    for answer in answers.values():
+        counted.update({_network(one.address, one.prefix) for one in answer.placed})
+    found = []
+    for network, _ in counted.most_common(_LOOKED_AT):
+        addresses = {node_id: _inside(answer, network) for node_id, answer in answers.items()}
+        if "" not in addresses.values() and len(set(addresses.values())) == len(addresses):
+            found.append(Common(network, addresses))
+    found.sort(key=lambda one: (-_logins(one, answers), one.network.version))
+    return found
+
+
+def places(answers: Mapping[int, Answer]) -> dict[int, tuple[str, ...]]:
+    """Addresses by node id at which others should try it: one in each of the likeliest networks."""
+    if len(answers) < 2:
+        return dict.fromkeys(answers, ())
+    common = common_networks(answers)[:TRIED]
+    if not common:
+        return {node_id: (answer.address,) for node_id, answer in answers.items()}
+    return {node_id: tuple(dict.fromkeys(one.addresses[node_id] for one in common)) for node_id in answers}
+
+
+def choose(answers: Mapping[int, Answer], ways: Mapping[int, Sequence[Way]], nic: str = "") -> Choice:
+    """Choose an address for every node.
+
+    Args:
+        answers: by node id, of all nodes that answered.
+        ways: by node id, what it found when it tried others.
+        nic: what PADDLE_NIC says; the nodes kept to it already.
+    """
+    by_itself = {node_id: answer.address for node_id, answer in answers.items()}
+    if len(answers) < 2:
+        return Choice(by_itself, f"PADDLE_NIC {nic}" if nic else "one node: its own")
+    common = common_networks(answers)[:TRIED]
+    if not common:
+        own = f"the first one of {nic}" if nic else "the one that its login came in on"
+        if not any(answer.placed for answer in answers.values()):
+            own = "its own"  # embedded nodes
+        return Choice(by_itself, f"no network has an address of every node: each has {own}")
+    judged = sorted(common, key=lambda one: _rank(one, answers, ways))
+    best = judged[0]
+    tried, failed, latency_s = _tries(best, ways)
+    reasons = [f"every node has an address in {best.network}"]
+    if nic:
+        reasons.insert(0, f"PADDLE_NIC {nic}")
+    reasons.append(f"{tried - failed} of {tried} tried ways work, typically in {latency_s * 1000:.1f} ms")
+    if _logins(best, answers) == len(answers):
+        reasons.append("the logins came in on it")
+    if len(judged) > 1:
+        reasons.append("also possible: " + ", ".join(str(one.network) for one in judged[1:]))
+    return Choice(best.addresses, "; ".join(reasons))
+
+
+def _rank(
+    one: Common, answers: Mapping[int, Answer], ways: Mapping[int, Sequence[Way]]
+) -> tuple[int, int, int, float, str]:
+    _, failed, latency_s = _tries(one, ways)
+    return failed, one.network.version, -_logins(one, answers), latency_s, str(one.network)
+
+
+def _tries(one: Common, ways: Mapping[int, Sequence[Way]]) -> tuple[int, int, float]:
+    """How many ways were tried in a network, how many failed, and the median of what the others took."""
+    tried = [way for found in ways.values() for way in found if one.addresses.get(way.peer) == way.address]
+    took = [way.seconds for way in tried if way.ok]
+    return len(tried), len(tried) - len(took), statistics.median(took) if took else 0.0
+
+
+def _logins(one: Common, answers: Mapping[int, Answer]) -> int:
+    return sum(answers[node_id].login_address == address for node_id, address in one.addresses.items())
+
+
+def _network(address: str, prefix: int) -> Network:
+    return ipaddress.ip_interface(f"{address}/{prefix}").network
+
+
+def _inside(answer: Answer, network: Network) -> str:
+    inside = [one.address for one in answer.placed if ipaddress.ip_address(one.address) in network]
+    if answer.login_address in inside:
+        return answer.login_address
+    return inside[0] if inside else ""

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checkpoints of a job's nodes, put together: which are whole, and which one `--resume` takes.
+
+Pure. A checkpoint is whole when all its parts are there and every node that serves has one of them, be it in a folder
+that all share or in one of its own. Who cannot read a part has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from paddle_cluster.text.fields import line, real, rows, whole
+from paddle_cluster.text.sizes import some
+
+_NEWEST_TOLD = 3
+_LAST_MOMENT = 253402300800.0  # the end of year 9999
+
+
+class Part(NamedTuple):
+    """One server's part as a node has it; see the agent's twin."""
+
+    version: int
+    job: str
+    server: int
+    servers: int
+    pass_id: int
+    nbytes: int
+    written_at: float
+    problem: str
+    identity: str = ""
+
+    @property
+    def path(self) -> str:
+        """Where it lies below its folder."""
+        job = f".{self.job}" if self.job else ""
+        return f"v{self.version:012d}{job}/part-{self.server}-of-{self.servers}"
+
+    @property
+    def name(self) -> str:
+        """What `--resume` takes for the checkpoint that it is of."""
+        return f"{self.version}.{self.job}" if self.job else str(self.version)
+
+
+def read_parts(value: object) -> tuple[Part, ...]:
+    """What a node lists.
+
+    Raises:
+        FieldError: it is no such list.
+    """
+    return tuple(
+        Part(
+            whole(version, "version"),
+            line(job, "job"),
+            whole(server, "server"),
+            whole(count, "count", least=1),
+            whole(pass_id, "pass_id"),
+            whole(nbytes, "nbytes"),
+            real(written_at, "written_at", least=0.0, most=_LAST_MOMENT),
+            line(problem, "problem"),
+            line(identity, "identity"),
+        )
+        for version, job, server, count, pass_id, nbytes, written_at, problem, identity in rows(
+            value or [], "parts", 9
+        )
+    )
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint on all nodes.
+
+    Attributes:
+        parts: every part that a node has, by node id; parts that several nodes see come several times.
+        nodes: ids of the nodes that serve.
+    """
+
+    parts: Mapping[int, tuple[Part, ...]]
+    nodes: tuple[int, ...]
+
+    @property
+    def first(self) -> Part:
+        """Any of its parts: all have its version, job and count."""
+        return next(part for found in self.parts.values() for part in found)
+
+    @property
+    def readable(self) -> Mapping[int, frozenset[int]]:
+        """Node id -> the servers whose parts it can read."""
+        found = {
+            node: frozenset(p.server for p in parts if not p.problem) for node, parts in self.parts.items()
+        }
+        return {node: servers for node, servers in found.items() if servers}
+
+    @property
+    def without(self) -> tuple[int, ...]:
+        """Nodes that have no part, or none that can be read."""
+        readable = self.readable
+        return tuple(node for node in self.nodes if node not in readable)
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Servers whose part nobody has."""
+        have = frozenset[int]().union(*self.readable.values())
+        return tuple(server for server in range(self.first.servers) if server not in have)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a job can go on from it."""
+        return not (self.without or self.missing)
+
+    @property
+    def nbytes(self) -> int:
+        """Of all its own files, each part once."""
+        return sum({(p.server): p.nbytes for parts in self.parts.values() for p in parts}.values())
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with parts, each text once."""
+        return tuple(dict.fromkeys(p.problem for parts in self.parts.values() for p in parts if p.problem))
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        first = self.first
+        return {
+            "batch": first.version,
+            "job": first.job,
+            "resume": first.name,
+            "pass": first.pass_id,
+            "bytes": self.nbytes,
+            "written_at": max(p.written_at for parts in self.parts.values() for p in parts),
+            "whole": self.is_whole,
+            "servers": first.servers,
+            "nodes": {str(node): sorted(servers) for node, servers in sorted(self.readable.items())},
+            "nodes_without": list(self.without),
+            "missing_parts": list(self.missing),
+            "problems": list(self.problems),
+        }
+
+
+def together(found: Mapping[int, Sequence[Part]], nodes: Sequence[int]) -> tuple[Checkpoint, ...]:
+    """Every checkpoint of which a node has a part, the newest first.
+
+    Args:
+        found: node id -> its parts.
+        nodes: those that serve.
+    """
+    by_name: dict[tuple[int, str, int], dict[int, list[Part]]] = {}
+    for node in nodes:
+        for part in found.get(node, ()):
+            by_name.setdefault((part.version, part.job, part.servers), {}).setdefault(node, []).append(part)
+    made = [
+        Checkpoint({node: tuple(parts) for node, parts in by_node.items()}, tuple(nodes))
+        for by_node in by_name.values()
+    ]
+
+    def age(one: Checkpoint) -> tuple[int, float]:
+        return one.first.version, max(p.written_at for parts in one.parts.values() for p in parts)
+
+    return tuple(sorted(made, key=age, reverse=True))
+
+
+@dataclass(frozen=True)
+class ResumeChoice:
+    """The checkpoint that pservers resume from.
+
+    Attributes:
+        resume: the value of `--resume` for the pservers; empty: the user's value.
+        told: a message for the user, or empty.
+    """
+
+    resume: str = ""
+    told: str = ""
+
+
+def choose(
+    resume: str, found: Mapping[int, Sequence[Part]], nodes: Sequence[int], names: Mapping[int, str]
+) -> ResumeChoice:
+    """Choose the checkpoint for `--resume=latest|auto` if the newest one is not whole on all nodes.
+
+    Args:
+        names: node names for messages.
+    """
+    if resume not in ("latest", "auto"):
+        return ResumeChoice()
+    all_there = together(found, nodes)
+    best = newest_whole(all_there)
+    if not all_there or best is all_there[0]:
+        return ResumeChoice()  # each server finds the same one
+    newer = all_there[: all_there.index(best)] if best is not None else all_there
+    told = "; ".join(_lacking(one, names) for one in newer[:_NEWEST_TOLD])
+    if len(newer) > _NEWEST_TOLD:
+        told += f"; and {len(newer) - _NEWEST_TOLD} more"
+    if best is None:
+        return ResumeChoice(told=f"--resume={resume}: no checkpoint is whole on all nodes: {told}")
+    return ResumeChoice(
+        best.first.name,
+        f"--resume={resume}: {told}: the job continues from batch {best.first.version}, the newest that is whole "
+        "on all nodes",
+    )
+
+
+def newest_whole(made: Sequence[Checkpoint]) -> Checkpoint | None:
+    """Return the newest whole checkpoint of a result of `together`."""
+    return next((one for one in made if one.is_whole), None)
+
+
+def shares(one: Checkpoint) -> Mapping[int, tuple[Part, ...]]:
+    """Return the parts that each node verifies: each file one time, spread evenly over the nodes that see it."""
+    seen: dict[tuple[int, str], list[int]] = {}
+    parts: dict[tuple[int, str], Part] = {}
+    for node, found in sorted(one.parts.items()):
+        for part in found:
+            key = (part.server, part.identity or str(node))
+            seen.setdefault(key, []).append(node)
+            parts[key] = part
+    work = dict.fromkeys(one.parts, 0)
+    given: dict[int, list[Part]] = {}
+    for key, part in sorted(parts.items(), key=lambda item: -item[1].nbytes):
+        node = min(seen[key], key=lambda candidate: (work[candidate], candidate))
+        work[node] += max(1, part.nbytes)
+        given.setdefault(node, []).append(part)
+    return {node: tuple(found) for node, found in given.items()}
+
+
+def marked(
+    found: Mapping[int, Sequence[Part]], damaged: Sequence[tuple[int, Part, str]]
+) -> dict[int, tuple[Part, ...]]:
+    """The parts of all nodes with what is wrong with some, which is wrong for all nodes that see the same file.
+
+    Args:
+        damaged: (node, part, problem).
+    """
+    problems = {(part[:4], part.identity or str(node)): problem for node, part, problem in damaged}
+    return {
+        node: tuple(
+            part._replace(problem=problems.get((part[:4], part.identity or str(node)), part.problem))
+            for part in parts
+        )
+        for node, parts in found.items()
+    }
+
+
+def unreadable(found: Mapping[int, Sequence[Part]], nodes: Sequence[int]) -> tuple[int, ...]:
+    """Return the nodes without a readable part if some node has parts: a server would start from scratch there."""
+    if not any(found.get(node) for node in nodes):
+        return ()
+    return tuple(node for node in nodes if all(part.problem for part in found.get(node, ())))
+
+
+def _lacking(one: Checkpoint, names: Mapping[int, str]) -> str:
+    """Return why a checkpoint is not whole."""
+    batch = f"batch {one.first.version}"
+    damaged = [node for node, parts in one.parts.items() if any(part.problem for part in parts)]
+    if damaged:
+        return f"{batch} is damaged on {_named(damaged, names)} ({one.problems[0]})"
+    if one.without:
+        return f"batch {one.first.version} is not on {_named(one.without, names)}"
+    return f"{batch} is missing part {one.missing[0]} of {one.first.servers}"
+
+
+def _named(nodes: Sequence[int], names: Mapping[int, str]) -> str:
+    return some([names.get(node, f"node {node}") for node in nodes], _NEWEST_TOLD)

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The environment of a job's processes, as docs/design.md lists it, without what only the node knows.
+
+Nothing secret passes through here: the agent adds PADDLE_JOB_KEY itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from paddle_cluster.config.flags import INIT_FLAGS
+from paddle_cluster.config.options import Mode
+from paddle_cluster.config.settings import THREAD_VARIABLES, Settings
+from paddle_cluster.plan import pserver_state
+from paddle_cluster.plan.ports import trainer_port
+from paddle_cluster.plan.ranks import Seat, share
+
+ADDED_ON_NODE = (
+    "PADDLE_CHECKPOINT_DIR",
+    "PADDLE_JOB_DIR",
+    "PADDLE_JOB_KEY",
+    "PADDLE_PROC",
+    "PADDLE_REPORT_FD",
+    "PADDLE_RESTART_COUNT",
+    "PADDLE_STACKS_SIGNAL",
+    "PYTHONPATH",
+)
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """Where one pserver listens: "ip:port" of each dense and each sparse port."""
+
+    dense: tuple[str, ...]
+    sparse: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SharedFacts:
+    """What the environments of one job are made of; what all of them hold is worked out once.
+
+    Attributes:
+        addresses: node id -> address for the job's traffic.
+        pserver_nodes: node id by rank.
+        seats: the trainers' places, by rank.
+        service_port: first port of the run for the trainers: the master port.
+        endpoints: node id of a pserver -> its endpoints.
+    """
+
+    job_id: str
+    settings: Settings
+    addresses: Mapping[int, str]
+    pserver_nodes: tuple[int, ...]
+    seats: tuple[Seat, ...]
+    service_port: int
+    endpoints: Mapping[int, Endpoints]
+
+    @cached_property
+    def trainer_endpoints(self) -> tuple[str, ...]:
+        """One endpoint a trainer, by rank."""
+        return tuple(
+            endpoint(self.addresses[seat.node_id], trainer_port(self.service_port, seat))
+            for seat in self.seats
+        )
+
+    @cached_property
+    def for_all(self) -> Mapping[str, str]:
+        """What is the same for every process."""
+        env: dict[str, str] = {
+            "PADDLE_JOB_ID": self.job_id,
+            "PADDLE_WIRE": str(self.settings.cluster.wire),
+            "PADDLE_CLUSTER_TRAIN": "True",
+            "PADDLE_TRAINERS_NUM": str(len(self.seats)),
+            "PADDLE_TRAINER_ENDPOINTS": ",".join(self.trainer_endpoints),
+            "GLOG_logtostderr": "0",
+            "GLOG_log_dir": "./log",
+            "GLOG_max_log_size": str(self.settings.limits.log_limit_mb),
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONFAULTHANDLER": "1",
+        }
+        if self.settings.cluster.ld_library_path:
+            env["LD_LIBRARY_PATH"] = self.settings.cluster.ld_library_path
+        return {**env, **self.fluid_lists} if self.settings.job.mode is Mode.FLUID else env
+
+    @cached_property
+    def fluid_lists(self) -> Mapping[str, str]:
+        """Where the pservers are, under the names that Fluid scripts of all versions look for."""
+        addresses = ",".join(self.addresses[node_id] for node_id in self.pserver_nodes)
+        port = str(self._base_port())
+        return {
+            **self.pserver_lists,
+            "PADDLE_PSERVERS": addresses,
+            "PADDLE_PSERVER_IPS": addresses,
+            "PADDLE_PORT": port,
+            "PADDLE_PSERVER_PORT": port,
+            "PADDLE_TRAINERS": str(len(self.seats)),
+            "PADDLE_PSERVER_EPS": self.pserver_lists["PADDLE_PSERVERS_IP_PORT_LIST"],
+            "PSERVERS": self.pserver_lists["PADDLE_PSERVERS_IP_PORT_LIST"],
+            "TRAINERS": str(len(self.seats)),
+            "PADDLE_INIT_PSERVERS": addresses,
+            "PADDLE_INIT_PORT": port,
+        }
+
+    @cached_property
+    def pserver_lists(self) -> Mapping[str, str]:
+        """Where the pservers are: node-major, then port."""
+        dense = (text for node_id in self.pserver_nodes for text in self.endpoints[node_id].dense)
+        sparse = (text for node_id in self.pserver_nodes for text in self.endpoints[node_id].sparse)
+        return {
+            "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(dense),
+            "PADDLE_PSERVERS_SPARSE_IP_PORT_LIST": ",".join(sparse),
+        }
+
+    @cached_property
+    def for_trainers(self) -> Mapping[str, str]:
+        """What is the same for every trainer. The plan's own values win over passed-through flags."""
+        settings, size = self.settings, str(len(self.seats))
+        env = {
+            f"PADDLE_INIT_{name.upper()}": value for name, value in settings.job.flags if name in INIT_FLAGS
+        }
+        env.setdefault("PADDLE_INIT_TRAINER_COUNT", "1")
+        env["PADDLE_INIT_USE_GPU"] = str(settings.cluster.use_gpu)
+        env["PADDLE_INIT_NUM_GRADIENT_SERVERS"] = size
+        if self.pserver_nodes:
+            env |= self.pserver_lists
+            if pserver_state.pserver_restarts(settings):
+                env["PADDLE_PSERVER_PATIENCE_S"] = str(pserver_state.PATIENCE_S)
+            env["PADDLE_INIT_PORT"] = str(self._base_port())
+            env["PADDLE_INIT_PORTS_NUM"] = str(settings.cluster.ports_num)
+            env["PADDLE_INIT_PORTS_NUM_FOR_SPARSE"] = str(settings.cluster.ports_num_for_sparse)
+            env["PADDLE_INIT_PSERVERS"] = ",".join(self.addresses[node_id] for node_id in self.pserver_nodes)
+        env["OMPI_COMM_WORLD_SIZE"] = env["WORLD_SIZE"] = size
+        env["MASTER_ADDR"] = self.addresses[self.seats[0].node_id]
+        env["MASTER_PORT"] = str(self.service_port)
+        return env
+
+    def _base_port(self) -> int:
+        """The first port of all pservers where they agree; the lists of endpoints hold either way."""
+        bases = {int(self.endpoints[node_id].dense[0].rpartition(":")[2]) for node_id in self.pserver_nodes}
+        return bases.pop() if len(bases) == 1 else self.settings.cluster.port
+
+
+def endpoint(address: str, port: int) -> str:
+    """`ip:port`, with brackets around an IPv6 address."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def of_pserver(job: SharedFacts, node_id: int, rank: int) -> dict[str, str]:
+    """A pserver's environment; a script has no flags that would tell it where its state is kept."""
+    is_kept_script = job.settings.job.mode is Mode.FLUID and pserver_state.pserver_restarts(job.settings)
+    kept = {"PADDLE_PSERVER_STATE_DIR": pserver_state.state_dir(job.settings)} if is_kept_script else {}
+    own = job.endpoints[node_id].dense[0]
+    # what scripts of 0.11 and 0.12 for the cloud take for PADDLE_CURRENT_ENDPOINT and PADDLE_TRAINER_ID
+    old = {"SERVER_ENDPOINT": own, "PADDLE_INIT_TRAINER_ID": str(rank)}
+    is_script = job.settings.job.mode is Mode.FLUID
+    return {**job.for_all, **kept, **(old if is_script else {}), **_own(job, node_id, "PSERVER", rank, own)}
+
+
+def of_trainer(job: SharedFacts, seat: Seat) -> dict[str, str]:
+    """A trainer's environment; its ranks under every name that scripts look for."""
+    rank, local_rank, local_size = str(seat.rank), str(seat.local_rank), str(seat.local_size)
+    env = {
+        **job.for_all,
+        **job.for_trainers,
+        **_own(job, seat.node_id, "TRAINER", seat.rank, job.trainer_endpoints[seat.rank]),
+        "PADDLE_INIT_TRAINER_ID": rank,
+        "OMPI_COMM_WORLD_RANK": rank,
+        "OMPI_COMM_WORLD_LOCAL_RANK": local_rank,
+        "OMPI_COMM_WORLD_LOCAL_SIZE": local_size,
+        "OMPI_COMM_WORLD_NODE_RANK": local_rank,  # Open MPI's word for the rank within a node
+        "RANK": rank,
+        "NODE_RANK": str(seat.node_rank),
+        "LOCAL_RANK": local_rank,
+        "LOCAL_WORLD_SIZE": local_size,
+    }
+    if seat.local_size > 1:  # each its own link paddle_trainer.INFO
+        env["GLOG_log_dir"] = f"./log/trainer_{local_rank}"
+    return env
+
+
+def trainer_ports(job: SharedFacts, seat: Seat) -> tuple[int, ...]:
+    """Ports a trainer may listen on: its endpoint's, and on rank 0 the master port."""
+    own = trainer_port(job.service_port, seat)
+    return (own, job.service_port) if seat.rank == 0 else (own,)
+
+
+def gpus(settings: Settings, count: int, seat: Seat) -> dict[str, str]:
+    """Which of a machine's GPUs a trainer is to use; nothing is said where it has the machine to itself.
+
+    It sees its own alone, unless the user lets it see all. In collective mode it sees all: scripts for torchrun
+    and for Paddle's launch choose the one with their local rank. FLAGS_selected_gpus counts among those that it sees.
+    """
+    given = settings.variables_of(seat.node_id)
+    own = share(count, seat) if seat.slots > 1 else range(0)
+    if not own or (given.rules_gpus and not given.all_gpus):
+        return {}
+    if given.all_gpus or settings.job.mode is Mode.COLLECTIVE:
+        return {"FLAGS_selected_gpus": _numbers(own)}
+    return {"CUDA_VISIBLE_DEVICES": _numbers(own), "FLAGS_selected_gpus": _numbers(range(len(own)))}
+
+
+def threads(count: int, given: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The thread variables: `count`, unless the user's environment sets them."""
+    return dict.fromkeys(THREAD_VARIABLES, str(count)) | dict(given)
+
+
+def _numbers(numbers: Iterable[int]) -> str:
+    return ",".join(str(number) for number in numbers)
+
+
+def _own(job: SharedFacts, node_id: int, role: str, rank: int, own_endpoint: str) -> dict[str, str]:
+    return {
+        "PADDLE_NODE_ID": str(node_id),
+        "TRAINING_ROLE": role,
+        "PADDLE_TRAINING_ROLE": role,
+        "POD_IP": job.addresses[node_id],
+        "PADDLE_CURRENT_IP": job.addresses[node_id],
+        "PADDLE_CURRENT_ENDPOINT": own_endpoint,
+        "PADDLE_TRAINER_ID": str(rank),
+    }

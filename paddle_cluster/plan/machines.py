@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plan takes from the nodes' answers beside their addresses: cores, GPUs, interfaces, free ports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from paddle_cluster.plan import frameworks
+from paddle_cluster.plan.answers import Answer, Busy
+from paddle_cluster.plan.checkpoints import Part
+from paddle_cluster.plan.frameworks import Network
+from paddle_cluster.plan.ports import PserverPorts, ServicePorts
+
+
+@dataclass(frozen=True)
+class Machines:
+    """What is known of the machines, by node id; nothing before any connection.
+
+    Attributes:
+        cpus: cores; 1 where it is not known.
+        gpus: GPUs; none where it is not known.
+        networks: which interface carries the job's traffic; not there where it is not known.
+        service_port: first port of the run for the trainers, or None: the likeliest one.
+        pserver_port: first port of every pserver, or None: the configured one.
+        parts: of checkpoints, where a job may go on from one.
+    """
+
+    cpus: Mapping[int, int] = field(default_factory=dict)
+    gpus: Mapping[int, int] = field(default_factory=dict)
+    networks: Mapping[int, Network] = field(default_factory=dict)
+    service_port: int | None = None
+    pserver_port: int | None = None
+    parts: Mapping[int, tuple[Part, ...]] = field(default_factory=dict)
+
+
+def read(ports: ServicePorts, pserver_ports: PserverPorts, answers: Mapping[int, Answer]) -> Machines:
+    """What the answers to `probe` tell, by node id, their ports set apart.
+
+    Raises:
+        PreflightError: the ports that the job needs are not free.
+    """
+    return Machines(
+        cpus={node_id: answer.cpus for node_id, answer in answers.items()},
+        gpus={node_id: answer.gpus.count if answer.gpus else 0 for node_id, answer in answers.items()},
+        networks={node_id: frameworks.network_of(answer) for node_id, answer in answers.items()},
+        service_port=ports.choose({node_id: answer.busy_service for node_id, answer in answers.items()}),
+        pserver_port=pserver_ports.choose(
+            {node_id: (*answer.busy_ports, *answer.busy_spare) for node_id, answer in answers.items()}
+        ),
+        parts={node_id: answer.parts for node_id, answer in answers.items()},
+    )
+
+
+def set_ports_apart(answer: Answer, busy: Sequence[Busy], pserver_ports: PserverPorts) -> Answer:
+    """An answer to `probe` with these busy ports, each where it belongs."""
+    return replace(
+        answer,
+        busy_ports=tuple(one for one in busy if one.port in pserver_ports.configured),
+        busy_spare=tuple(one for one in busy if one.port in pserver_ports.spare),
+        busy_service=tuple(one for one in busy if one.port not in pserver_ports.asked),
+    )

@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan of a job: which processes run on which node, with which argv, environment, ports and log.
+
+Pure: the same settings and facts give the same plan. What is only known later (a node's address and cores,
+the endpoints that pservers really have) comes in as arguments. No secret is ever part of a plan, and no shell ever
+sees an argv.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from functools import cached_property
+
+from paddle_cluster.config.flags import PSERVER_FLAGS
+from paddle_cluster.config.host_settings import HostSettings
+from paddle_cluster.config.hosts import Host
+from paddle_cluster.config.options import Mode
+from paddle_cluster.config.settings import Settings
+from paddle_cluster.plan import checkpoints, environment, frameworks, long_values, pserver_state
+from paddle_cluster.plan.environment import Endpoints, endpoint
+from paddle_cluster.plan.machines import Machines
+from paddle_cluster.plan.ports import PserverPorts, ServicePorts, fluid_ports
+from paddle_cluster.plan.ranks import Seat, seats
+
+SERVER_LOG = "log/server.log"
+ENTROPY_BYTES = 3
+
+PORT_TRIES = 64
+# Settled in Settings, or different on every node.
+_DECIDED = frozenset({"port", "ports_num", "ports_num_for_sparse", "nics", "bind"})
+
+
+class Role(Enum):
+    """What a process of a job does."""
+
+    PSERVER = "pserver"
+    TRAINER = "trainer"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One machine, or one embedded node, that has a role in the job.
+
+    Attributes:
+        node_id: index of the host in HOSTS.
+        root_dir: parent of its job directories; may begin with ~, which the node expands.
+        job_dir: where the job runs; may begin with ~ too.
+        python: what the job's processes are run with.
+        local_address: 127.0.0.<2+id> of an embedded node, None for a machine.
+    """
+
+    node_id: int
+    host: Host
+    root_dir: str
+    job_dir: str
+    python: str
+    local_address: str | None
+
+    @property
+    def label(self) -> str:
+        """How the screen names it: the host, or `local-<id>`."""
+        return f"local-{self.node_id}" if self.host.is_local else self.host.describe()
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process to start.
+
+    Attributes:
+        name: "pserver-0", "trainer-2".
+        argv: never seen by a shell.
+        env: complete but for what is added on the node: `environment.ADDED_ON_NODE`.
+        log: file for its stdout and stderr, relative to the job directory.
+        ports: TCP ports it means to listen on.
+    """
+
+    name: str
+    role: Role
+    rank: int
+    node_id: int
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    log: str
+    ports: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who runs what, where.
+
+    Attributes:
+        nodes: those of HOSTS that have a role, in that order; `node()` finds one by id.
+        pserver_nodes, trainer_nodes: node id by rank; a node with several trainers comes as often.
+    """
+
+    job_id: str
+    settings: Settings
+    nodes: tuple[Node, ...]
+    pserver_nodes: tuple[int, ...]
+    trainer_nodes: tuple[int, ...]
+
+    @property
+    def mode(self) -> Mode:
+        """What the job consists of."""
+        return self.settings.job.mode
+
+    def node(self, node_id: int) -> Node:
+        """The node with this id."""
+        return self._by_id[node_id]
+
+    @cached_property
+    def _by_id(self) -> dict[int, Node]:
+        return {node.node_id: node for node in self.nodes}
+
+    @cached_property
+    def seats(self) -> tuple[Seat, ...]:
+        """The trainers' places, by rank."""
+        return seats(self.trainer_nodes, one_machine=self.settings.cluster.hosts[0].is_local)
+
+    @cached_property
+    def service_ports(self) -> ServicePorts:
+        """The ports that trainers may listen on."""
+        reserved = self.pserver_ports.configured
+        reach = range(reserved.start, reserved.stop + PORT_TRIES)
+        return ServicePorts(self.job_id, self.seats, reach)
+
+    @cached_property
+    def pserver_ports(self) -> PserverPorts:
+        """The ports that pservers may listen on."""
+        settings = self.settings
+        if self.mode is Mode.FLUID:
+            return fluid_ports(settings.cluster.port, is_explicit=settings.cluster.port_is_explicit)
+        count = settings.cluster.ports_num + settings.cluster.ports_num_for_sparse
+        return PserverPorts(range(settings.cluster.port, settings.cluster.port + count), range(0))
+
+
+def new_job_id(now: datetime, entropy: bytes) -> str:
+    """`JOB20261121090807-a1b2c3`: sorts by time, differs between jobs of one second.
+
+    Args:
+        entropy: at least ENTROPY_BYTES random bytes.
+    """
+    return f"JOB{now:%Y%m%d%H%M%S}-{entropy[:ENTROPY_BYTES].hex()}"
+
+
+def build(settings: Settings, job_id: str) -> Plan:
+    """The plan of one job."""
+    used = sorted({*settings.cluster.pservers, *settings.cluster.trainers})
+    nodes = tuple(_node(settings, job_id, node_id) for node_id in used)
+    trainer_nodes = tuple(
+        node_id for node_id in settings.cluster.trainers for _ in range(settings.trainers_on(node_id))
+    )
+    return Plan(job_id, settings, nodes, settings.cluster.pservers, trainer_nodes)
+
+
+def _node(settings: Settings, job_id: str, node_id: int) -> Node:
+    host = settings.cluster.hosts[node_id]
+    own = settings.cluster.own.get(node_id, HostSettings())
+    root_dir = own.root_dir or settings.cluster.root_dir
+    if host.is_local:
+        root_dir = f"{root_dir.rstrip('/')}/node_{node_id}"
+    job_dir = settings.job.workspace if settings.job.workspace is not None else job_id
+    if not job_dir.startswith(("/", "~")):
+        job_dir = f"{root_dir.rstrip('/')}/{job_dir}"
+    python = own.python or settings.cluster.python or (sys.executable if host.is_local else "python3")
+    return Node(node_id, host, root_dir, job_dir, python, f"127.0.0.{2 + node_id}" if host.is_local else None)
+
+
+def planned_addresses(plan: Plan) -> dict[int, str]:
+    """Addresses as far as they are known before any connection: host names, 127.0.0.x of embedded nodes."""
+    return {node.node_id: node.local_address or node.host.name for node in plan.nodes}
+
+
+def planned_endpoints(
+    plan: Plan, addresses: Mapping[int, str], first_port: int | None = None
+) -> dict[int, Endpoints]:
+    """Endpoints by node id if every pserver gets the ports it is meant to have.
+
+    Args:
+        first_port: where they begin; None: where they are configured to.
+    """
+    configured = plan.pserver_ports.configured
+    first = configured.start if first_port is None else first_port
+    ports = range(first, first + len(configured))
+    dense = 1 if plan.mode is Mode.FLUID else plan.settings.cluster.ports_num
+    return {
+        node_id: Endpoints(
+            tuple(endpoint(addresses[node_id], port) for port in ports[:dense]),
+            tuple(endpoint(addresses[node_id], port) for port in ports[dense:]),
+        )
+        for node_id in plan.pserver_nodes
+    }
+
+
+def pserver_processes(
+    plan: Plan, addresses: Mapping[int, str], machines: Machines | None = None
+) -> tuple[Process, ...]:
+    """The pservers by rank.
+
+    Args:
+        addresses: node id -> address for the job's traffic.
+        machines: what else the nodes told.
+    """
+    machines = machines or Machines()
+    resume = aligned(plan, machines).resume
+    planned = planned_endpoints(plan, addresses, machines.pserver_port)
+    job = _job_facts(plan, addresses, planned, machines)
+    threads = _threads(plan, addresses, machines.cpus)
+    return tuple(
+        Process(
+            name=f"pserver-{rank}",
+            role=Role.PSERVER,
+            rank=rank,
+            node_id=node_id,
+            argv=pserver_argv(
+                plan.settings, plan.node(node_id).python, plan.job_id, addresses[node_id], resume
+            ),
+            env={
+                **environment.of_pserver(job, node_id, rank),
+                **threads[node_id],
+                "PADDLE_PYTHON": plan.node(node_id).python,
+            },
+            log=SERVER_LOG,
+            ports=_ports(planned[node_id]),
+        )
+        for rank, node_id in enumerate(plan.pserver_nodes)
+    )
+
+
+def aligned(plan: Plan, machines: Machines) -> checkpoints.ResumeChoice:
+    """The checkpoint that pservers go on from, where `--resume` leaves that open and nodes have different ones."""
+    names = {node.node_id: node.label for node in plan.nodes}
+    given = dict(plan.settings.job.flags).get("resume", "")
+    return checkpoints.choose(given, machines.parts, plan.pserver_nodes, names)
+
+
+def trainer_processes(
+    plan: Plan,
+    addresses: Mapping[int, str],
+    endpoints: Mapping[int, Endpoints],
+    machines: Machines | None = None,
+) -> tuple[Process, ...]:
+    """The trainers by rank.
+
+    Args:
+        addresses: node id -> address for the job's traffic.
+        endpoints: node id of a pserver -> the endpoints it has; empty in collective mode.
+        machines: what else the nodes told.
+    """
+    machines = machines or Machines()
+    job = _job_facts(plan, addresses, endpoints, machines)
+    threads = _threads(plan, addresses, machines.cpus)
+    return tuple(
+        Process(
+            name=f"trainer-{seat.rank}",
+            role=Role.TRAINER,
+            rank=seat.rank,
+            node_id=seat.node_id,
+            argv=script_argv(plan.settings, plan.node(seat.node_id).python),
+            env={
+                **environment.of_trainer(job, seat),
+                **environment.gpus(plan.settings, machines.gpus.get(seat.node_id, 0), seat),
+                **_for_frameworks(plan, job, seat, machines),
+                **threads[seat.node_id],
+                "PADDLE_PYTHON": plan.node(seat.node_id).python,
+            },
+            log=trainer_log(seat),
+            ports=environment.trainer_ports(job, seat) if plan.mode is Mode.COLLECTIVE else (),
+        )
+        for seat in plan.seats
+    )
+
+
+def _for_frameworks(
+    plan: Plan, job: environment.SharedFacts, seat: Seat, machines: Machines
+) -> Mapping[str, str]:
+    if plan.mode is not Mode.COLLECTIVE:
+        return {}
+    local_address = plan.node(seat.node_id).local_address
+    known = machines.networks.get(seat.node_id, frameworks.Network())
+    network = known if local_address is None else frameworks.embedded(local_address, known)
+    return frameworks.of_trainer(job, seat, network, machines.gpus.get(seat.node_id, 0))
+
+
+def _ports(endpoints: Endpoints) -> tuple[int, ...]:
+    return tuple(int(text.rpartition(":")[2]) for text in (*endpoints.dense, *endpoints.sparse))
+
+
+def trainer_log(seat: Seat) -> str:
+    """The log of a trainer; its number is in the name where a node has several."""
+    return "log/train.log" if seat.local_size == 1 else f"log/train.{seat.local_rank}.log"
+
+
+def _job_facts(
+    plan: Plan, addresses: Mapping[int, str], endpoints: Mapping[int, Endpoints], machines: Machines
+) -> environment.SharedFacts:
+    return environment.SharedFacts(
+        plan.job_id,
+        plan.settings,
+        addresses,
+        plan.pserver_nodes,
+        plan.seats,
+        plan.service_ports.runs[0] if machines.service_port is None else machines.service_port,
+        endpoints,
+    )
+
+
+def _threads(plan: Plan, addresses: Mapping[int, str], cpus: Mapping[int, int]) -> dict[int, dict[str, str]]:
+    """By node id: cores over the job's processes on that machine; embedded nodes all share this one."""
+    machines = {n.node_id: "" if n.host.is_local else addresses[n.node_id] for n in plan.nodes}
+    sharing = Counter(machines[node_id] for node_id in (*plan.pserver_nodes, *plan.trainer_nodes))
+    return {
+        node_id: environment.threads(
+            max(1, cpus.get(node_id, 1) // sharing[machine]), plan.settings.job.threads
+        )
+        for node_id, machine in machines.items()
+    }
+
+
+def pserver_argv(
+    settings: Settings, python: str, job_id: str, address: str, resume: str = ""
+) -> tuple[str, ...]:
+    """The argv of a pserver that listens on `address`.
+
+    In fluid mode the script is its own pserver. Otherwise `-P` keeps the workspace off sys.path: nothing in
+    it can stand in for the runtime.
+
+    Args:
+        resume: the checkpoint that all pservers have, in the place of the user's `--resume`; empty: that.
+    """
+    if settings.job.mode is Mode.FLUID:
+        return script_argv(settings, python)
+    flags = {
+        "port": str(settings.cluster.port),
+        "ports_num": str(settings.cluster.ports_num),
+        "ports_num_for_sparse": str(settings.cluster.ports_num_for_sparse),
+        "num_gradient_servers": str(settings.num_trainers),
+        "nics": settings.cluster.nic,
+        "comment": job_id,
+        "bind": address,
+        "state_dir": pserver_state.STATE_DIR,
+    }
+    if not settings.cluster.port_is_explicit:
+        flags["port_tries"] = str(PORT_TRIES)
+    flags |= {name: value for name, value in settings.job.flags if name in PSERVER_FLAGS - _DECIDED}
+    flags |= {"resume": resume} if resume else {}
+    return (python, "-P", "-m", "paddle", "pserver", *(f"--{name}={value}" for name, value in flags.items()))
+
+
+def script_argv(settings: Settings, python: str) -> tuple[str, ...]:
+    """The argv of a process that runs the entry, the passed-through tokens as they were given."""
+    return (*settings.job.entry.argv(python), *settings.job.passthrough)
+
+
+def values_in_files(plan: Plan, addresses: Mapping[int, str]) -> tuple[str, ...]:
+    """Names of the variables whose values grow with the nodes until no environment can hold them.
+
+    Args:
+        addresses: node id -> address; nodes without one are counted as if they had the longest that there is.
+    """
+    widest = max(addresses.values(), key=len, default="")
+    known = {node.node_id: addresses.get(node.node_id, widest) for node in plan.nodes}
+    job = _job_facts(plan, known, planned_endpoints(plan, known), Machines())
+    shared = {**job.for_all, **job.for_trainers}
+    return tuple(name for name, value in shared.items() if long_values.is_too_long(name, value))

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plan as text for --dry_run: what all processes of a role have, once, and a line for each."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from paddle_cluster.config import requirements
+from paddle_cluster.config.conf_file import shown_path
+from paddle_cluster.config.options import EngineKind
+from paddle_cluster.plan import long_values
+from paddle_cluster.plan.environment import ADDED_ON_NODE
+from paddle_cluster.plan.plan import (
+    Plan,
+    Process,
+    Role,
+    planned_addresses,
+    planned_endpoints,
+    pserver_processes,
+    trainer_processes,
+    values_in_files,
+)
+from paddle_cluster.text.sizes import counted
+from paddle_cluster.text.wrapping import table, visible
+
+_KEY_NAME = "PADDLE_JOB_KEY"
+_HIDDEN = "***"
+_UNSET = "(unset)"
+_MADE_OF = {
+    "TF_CONFIG": "(PADDLE_TRAINER_ENDPOINTS as workers, RANK as index)",
+    "DMLC_TASK_ID": "(RANK with leading zeros)",
+}
+_MOST_ITEMS = 12
+_MOST_GIVEN = 500  # characters of the trainers' arguments
+_KEPT_AT_START, _KEPT_AT_END = 4, 1
+
+# How a column of several names is headed; others by the first name of the alphabet.
+_HEADINGS = ("RANK", "LOCAL_RANK", "NODE_RANK", "PADDLE_NODE_ID", "PADDLE_CURRENT_ENDPOINT", "POD_IP")
+
+
+def describe(plan: Plan, files: Sequence[str] = ()) -> str:
+    """The whole plan, as far as it is known before any connection.
+
+    Args:
+        files: what is sent.
+    """
+    addresses = planned_addresses(plan)
+    pservers = pserver_processes(plan, addresses)
+    trainers = trainer_processes(plan, addresses, planned_endpoints(plan, addresses))
+    lines = [*_head(plan), *files, ""]
+    for processes in (pservers, trainers):
+        if processes:
+            lines += [*_group(plan, processes), ""]
+    lines += _footnotes(plan)
+    return "\n".join(lines) + "\n"
+
+
+def opening(plan: Plan) -> str:
+    """The first lines of a job: where its hosts come from, and what the trainers get on their command line."""
+    given = visible(shlex.join(plan.settings.job.passthrough)) or "no arguments"
+    more = f" ... ({len(given) - _MOST_GIVEN} more characters)" if len(given) > _MOST_GIVEN else ""
+    return f"{told_hosts(plan)}\n{plan.settings.job.entry.text} gets {given[:_MOST_GIVEN]}{more}"
+
+
+def told_hosts(plan: Plan) -> str:
+    """Where the hosts and all else come from."""
+    sources, file = plan.settings.sources, plan.settings.conf
+    conf = shown_path(file) if file is not None else "the defaults (no conf.py)"
+    some = f"{len(plan.nodes)} of the " if sources.total > len(plan.nodes) else ""
+    rest = "" if conf == sources.hosts else f"; other settings from {conf}"
+    remarks = [*sources.remarks, *_unused_resident(plan)]
+    return "\n".join([f"{some}{counted(sources.total, 'node')} from {sources.hosts}{rest}", *remarks])
+
+
+def _unused_resident(plan: Plan) -> Iterator[str]:
+    over_ssh = plan.settings.cluster.engine is EngineKind.SSH
+    if plan.settings.engines.resident_s and not (
+        over_ssh and any(not node.host.is_local for node in plan.nodes)
+    ):
+        yield "RESIDENT_S has no effect here: agents stay only on nodes reached over SSH"
+
+
+def _head(plan: Plan) -> Iterator[str]:
+    settings = plan.settings
+    yield f"job {plan.job_id}, mode {plan.mode}, wire {settings.cluster.wire}"
+    yield told_hosts(plan)
+    if settings.job.package is not None:
+        yield f"dispatch {settings.job.package}" + (
+            f", by shard: {', '.join(settings.job.shard_dirs)}" if settings.job.shard_dirs else ""
+        )
+    else:
+        yield "nothing is dispatched: the workspace is on the nodes"
+    yield from _bootstrap(plan)
+    for node in plan.nodes:
+        yield f"node {node.node_id}  {node.host.describe()}  {node.job_dir}"
+
+
+def _bootstrap(plan: Plan) -> Iterator[str]:
+    """What nodes get beside the runtime."""
+    if plan.settings.job.bootstrap:
+        asked = requirements.of_workspace(plan.settings.job.package)
+        more = f" and what {asked.path} asks for" if asked is not None else ""
+        yield f"bootstrap {', '.join(requirements.NODE_PACKAGES)} of the lock file{more},"
+        yield "  fetched by pip for each node's platform, unpacked below ROOT_DIR/.paddle/environments"
+
+
+def _group(plan: Plan, processes: Sequence[Process]) -> Iterator[str]:
+    """All processes of one role."""
+    columns: dict[str, list[str]] = {
+        "process": [
+            f"{process.name} on node {process.node_id} ({plan.node(process.node_id).label})"
+            for process in processes
+        ]
+    }
+    yield f"{len(processes)} {_word(processes)}"
+    yield f"  argv   {_argv(processes, columns)}"
+    same, others = _environment(plan, processes, columns)
+    for name, value in sorted(same.items()):
+        yield f"  env    {name}={_folded(value)}"
+    _add(columns, "ports", [", ".join(str(port) for port in process.ports) for process in processes])
+    _add(columns, "log", [process.log for process in processes])
+    yield ""
+    rows = list(zip(*columns.values(), strict=True))
+    yield from table(tuple(columns), rows, frozenset())
+    for name, aliases in others.items():
+        yield f"  {name} is also {', '.join(aliases)}"
+
+
+def _word(processes: Sequence[Process]) -> str:
+    word = "trainer" if processes[0].role is Role.TRAINER else "pserver"
+    return word if len(processes) == 1 else f"{word}s"
+
+
+def _argv(processes: Sequence[Process], columns: dict[str, list[str]]) -> str:
+    """The command line for reading; nothing is run from this text. A word that differs becomes a column."""
+    words = []
+    for position, texts in enumerate(zip(*(process.argv for process in processes), strict=True)):
+        if len(set(texts)) == 1:
+            words.append(shlex.quote(texts[0]))
+            continue
+        option, equals, _ = texts[0].partition("=")
+        is_option = bool(equals) and all(text.startswith(option + equals) for text in texts)
+        name = f"<{option.lstrip('-')}>" if is_option else f"<argv {position}>"
+        columns[name] = [text.removeprefix(option + equals) if is_option else text for text in texts]
+        words.append(f"{option}{equals}{name}" if is_option else name)
+    return " ".join(words)
+
+
+def _environment(
+    plan: Plan, processes: Sequence[Process], columns: dict[str, list[str]]
+) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """What all have, and under which other names a column goes; the columns are added."""
+    added = {name: _HIDDEN if name == _KEY_NAME else "(on the node)" for name in ADDED_ON_NODE}
+    made = {name: text for name, text in _MADE_OF.items() if name in processes[0].env}
+    shown = [
+        {**process.env, **made, **added}
+        | dict.fromkeys(plan.settings.variables_of(process.node_id).names, _HIDDEN)
+        for process in processes
+    ]
+    same: dict[str, str] = {}
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name in sorted({name for env in shown for name in env}):
+        values = tuple(env.get(name, _UNSET) for env in shown)
+        if len(set(values)) == 1:
+            same[name] = values[0]
+        else:
+            groups.setdefault(values, []).append(name)
+    aliases = {}
+    for values, names in sorted(groups.items(), key=lambda group: _place(group[1])):
+        heading = next((name for name in _HEADINGS if name in names), names[0])
+        columns[heading] = list(values)
+        if len(names) > 1:
+            aliases[heading] = [name for name in names if name != heading]
+    return same, aliases
+
+
+def _place(names: Sequence[str]) -> tuple[int, str]:
+    """Where a column of these names stands."""
+    return min((_HEADINGS.index(name) for name in names if name in _HEADINGS), default=99), names[0]
+
+
+def _add(columns: dict[str, list[str]], name: str, values: list[str]) -> None:
+    if any(values):
+        columns[name] = values
+
+
+def _folded(value: str) -> str:
+    """A list with many items, shortened."""
+    items = value.split(",")
+    if len(items) <= _MOST_ITEMS:
+        return value
+    left_out = len(items) - _KEPT_AT_START - _KEPT_AT_END
+    return ",".join([*items[:_KEPT_AT_START], f"... {left_out} more ...", *items[-_KEPT_AT_END:]])
+
+
+def _footnotes(plan: Plan) -> Iterator[str]:
+    yield (
+        "Addresses, interfaces, thread counts and GPUs become known when the nodes have answered; "
+        "a port that is taken moves on."
+    )
+    if plan.pserver_ports.spare:
+        yield "If the pservers' port is taken on a node, all of them get the next one that is free on every node."
+    elif plan.pserver_nodes and not plan.settings.cluster.port_is_explicit:
+        yield "A pserver whose ports are taken moves on to the next ones and tells the trainers."
+    yield from map(long_values.told, values_in_files(plan, planned_addresses(plan)))
+    if any(plan.settings.variables_of(node.node_id).names for node in plan.nodes):
+        yield "Your own variables are shown as ***; they reach the processes and nothing else."
+    yield "This was a dry run: no connection was made and nothing was written."

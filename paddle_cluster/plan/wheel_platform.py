@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which wheels a node's Python takes: implementation, version, machine and libc, and the platform tags that follow.
+
+Tags are those of PEP 600 (manylinux) and PEP 656 (musllinux), the best first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+
+from paddle_cluster.text.fields import items, line
+
+_OLDEST_GLIBC = 17
+_OLDER: Mapping[str, int] = MappingProxyType({"x86_64": 5, "i686": 5})
+_NAMED_BY_YEAR: Mapping[int, str] = MappingProxyType(
+    {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+)
+_MUSL = ("musllinux_1_2", "musllinux_1_1", "musllinux_1_0")  # every musl below a Python 3.11 is 1.2
+_32_BITS: Mapping[str, str] = MappingProxyType({"x86_64": "i686", "aarch64": "armv7l"})
+_VERSION = re.compile(r"(\d{1,3})\.(\d{1,3})(\.\d{1,3})?")
+_GLIBC = re.compile(r"glibc-2\.(\d{1,3})")
+_WORD = re.compile(r"[a-z0-9_]{1,32}")
+
+
+@dataclass(frozen=True)
+class WheelPlatform:
+    """What a wheel must be made for.
+
+    Attributes:
+        version: of Python, with as many parts as are known: "3.11.2".
+        flags: ABI flags, such as "t" of a free-threaded Python.
+        machine: as wheels call it.
+        libc: "glibc-2.36" or "musl".
+    """
+
+    implementation: str
+    version: str
+    flags: str
+    machine: str
+    libc: str
+
+    def describe(self) -> str:
+        """For people."""
+        release = ".".join(self.version.split(".")[:2]) + self.flags
+        name = "CPython" if self.implementation == "cpython" else self.implementation
+        return f"{name} {release} on {self.machine} with {self.libc.replace('-', ' ') or 'an unknown libc'}"
+
+    @cached_property
+    def abi(self) -> str:
+        """The ABI tag, such as cp311."""
+        major, minor = self.version.split(".")[:2]
+        return f"cp{major}{minor}{self.flags}"
+
+    @cached_property
+    def tags(self) -> tuple[str, ...]:
+        """Platform tags, the best first; none where nothing is known of its wheels."""
+        if self.implementation != "cpython":
+            return ()
+        if self.libc == "musl":
+            return (f"linux_{self.machine}", *(f"{name}_{self.machine}" for name in _MUSL))
+        found = _GLIBC.fullmatch(self.libc)
+        if found is None:
+            return ()
+        tags = [f"linux_{self.machine}"]
+        for minor in range(int(found[1]), _OLDER.get(self.machine, _OLDEST_GLIBC) - 1, -1):
+            tags.append(f"manylinux_2_{minor}_{self.machine}")
+            if minor in _NAMED_BY_YEAR:
+                tags.append(f"{_NAMED_BY_YEAR[minor]}_{self.machine}")
+        return tuple(tags)
+
+    def markers(self) -> dict[str, str]:
+        """What PEP 508 markers are compared with; of the kernel nothing is said."""
+        release = ".".join(self.version.split(".")[:2])
+        return {
+            "implementation_name": "cpython",
+            "implementation_version": self.version,
+            "os_name": "posix",
+            "platform_machine": self.machine,
+            "platform_python_implementation": "CPython",
+            "platform_system": "Linux",
+            "python_full_version": self.version,
+            "python_version": release,
+            "sys_platform": "linux",
+            "extra": "",
+        }
+
+
+def read(version: object, kind: object) -> WheelPlatform | None:
+    """What a node said of its Python; None where it could not be asked.
+
+    Raises:
+        ValueError: a field is not what it should be.
+    """
+    words = [line(word, "python_kind") for word in items(kind or [], "python_kind")]
+    release = _VERSION.match(line(version, "python_version", ""))
+    if len(words) != 5 or release is None:
+        return None
+    implementation, flags, machine, bits, libc = words
+    if not _WORD.fullmatch(implementation) or not _WORD.fullmatch(machine):
+        return None
+    if bits == "32":
+        machine = _32_BITS.get(machine, machine)
+    return WheelPlatform(implementation, release[0], "t" if "t" in flags else "", machine, libc)

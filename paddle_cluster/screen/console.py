@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The only place that prints: plain lines, or on a terminal log lines above and one line a node below.
+
+What is told is apart from how it is drawn: every method makes an event of `output_events`, a frozen value, and
+`show` draws it. So others can watch: `watch` takes a tap that gets each event too, `mirror` a view that gets what
+is drawn; and a console in another process shows the same by `show(from_fields(...))`, or by `rendered` and `facts`.
+
+No method ever waits for the reader or fails because of it. `close` writes what is left; it comes last.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import json
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+from typing import TextIO
+
+from paddle_cluster.errors import AnswerLost, ExitCode
+from paddle_cluster.screen.console_live import LiveView
+from paddle_cluster.screen.drawing import Drawer, View
+from paddle_cluster.screen.writer import TICK_S, Sink, Writer
+from paddle_cluster.system.installation import PROGRAM
+from paddle_cluster.text.output_events import (
+    Ended,
+    Event,
+    Failed,
+    NodesNamed,
+    NodeState,
+    Noted,
+    PhaseEntered,
+    Plotted,
+    Printed,
+    Progressed,
+    Tabled,
+    Timed,
+    Transferred,
+    Unsent,
+    Used,
+    to_fields,
+)
+from paddle_cluster.text.sizes import counted
+from paddle_cluster.text.wrapping import FILE_WIDTH, harmless
+
+CLOSE_S = 2.0
+WIDTH = 120
+_COLUMNS = re.compile(r"[1-9][0-9]{0,4}")
+
+Tap = Callable[[Event], None]
+
+
+def show(text: str, stream: TextIO | None = None) -> None:
+    """Write a text at once, for commands that end with it; a reader that has gone is no error."""
+    sink = Sink(sys.stdout if stream is None else stream)
+    sink.write(harmless(text if text.endswith("\n") else text + "\n"))
+
+
+def answer(text: str) -> None:
+    """Write what a command was asked for to standard output; a reader that has gone is no error.
+
+    Raises:
+        AnswerLost: the disk is full, or it could not be written for another reason.
+    """
+    sink = Sink(sys.stdout)
+    sink.write(harmless(text if text.endswith("\n") else text + "\n"))
+    if sink.error is not None and sink.error.errno != errno.EPIPE:
+        raise AnswerLost(f"the answer could not be written: {sink.error.strerror}")
+
+
+def columns() -> int:
+    """Columns of the screen; a file or pipe has as many as a wide one."""
+    if Sink(sys.stdout).isatty():
+        return shutil.get_terminal_size((WIDTH, 24)).columns
+    given = os.environ.get("COLUMNS", "")
+    return int(given) if _COLUMNS.fullmatch(given) else WIDTH
+
+
+class PlainView:
+    """Lines alone, for pipes, files and dumb terminals."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def lines(self, lines: Sequence[str], style: str = "") -> None:
+        """Lines that stay; there are no colours here."""
+        self._sink.write("".join(f"{line}\n" for line in lines))
+
+    def phase(self, name: str, age_s: float = 0.0) -> None:
+        """A line of its own."""
+        self.lines([f"== {name}"])
+
+    def node(self, node_id: int, **facts: str) -> None:
+        """Nothing: the processes' own lines tell enough, and a line a node and state would bury them."""
+
+    def width(self) -> int:
+        """Columns of a dumb terminal; a file has as many as it takes."""
+        return self._sink.size()[0] if self._sink.isatty() else FILE_WIDTH
+
+    def tick(self) -> float:
+        """Nothing is redrawn."""
+        return TICK_S
+
+    def finish(self) -> None:
+        """Nothing is left to do."""
+
+
+class JsonLines:
+    """The screen for programs: every event as a line of JSON. It is its own view, for what a console itself says."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def take(self, event: Event) -> None:
+        """Write one event."""
+        self._sink.write(json.dumps(to_fields(event)) + "\n")
+
+    def lines(self, lines: Sequence[str], style: str = "") -> None:
+        """What the console says, as an event of its own."""
+        self.take(Noted("\n".join(lines)))
+
+    def phase(self, name: str, age_s: float = 0.0) -> None:
+        """Nothing: it came as an event."""
+
+    def node(self, node_id: int, **facts: str) -> None:
+        """Nothing: it came as an event."""
+
+    def width(self) -> int:
+        """Columns of what nobody wraps."""
+        return 80
+
+    def tick(self, everything: bool = False) -> float:
+        """Nothing is redrawn."""
+        return TICK_S
+
+    def finish(self) -> None:
+        """Nothing is left to do."""
+
+
+def _choose_view(sink: Sink) -> tuple[View, bool]:
+    on_terminal = sink.isatty()
+    if not on_terminal or os.environ.get("TERM", "dumb") == "dumb":
+        return PlainView(sink), on_terminal
+    return LiveView(sink), True
+
+
+class Console:
+    """What the job tells its user.
+
+    Args:
+        stream: where to; standard output when it is left out.
+        as_json: for a program: every event as a line of JSON.
+    """
+
+    def __init__(self, stream: TextIO | None = None, *, as_json: bool = False) -> None:
+        self._sink = Sink(sys.stdout if stream is None else stream)
+        self._gone_noted = False
+        self._began = time.time()
+        self._taps: tuple[Tap, ...] = ()
+        self._as_json = as_json
+        self._view: View
+        self._drawer: Drawer | JsonLines
+        if as_json:
+            self._view = self._drawer = JsonLines(self._sink)
+        else:
+            self._view, on_terminal = _choose_view(self._sink)
+            self._drawer = Drawer(self._view, on_terminal)
+        self._writer = Writer(self._sink, self._tick, self._note_dropped)
+
+    def watch(self, tap: Tap) -> None:
+        """Have every event from now on given to `tap` too, in the caller's thread; it may not wait or raise."""
+        self._taps = (*self._taps, tap)
+
+    def unwatch(self, tap: Tap) -> None:
+        """Give it no more events."""
+        self._taps = tuple(other for other in self._taps if other != tap)
+
+    def show(self, event: Event) -> None:
+        """Show an event, of this job or of one that another process runs."""
+        for tap in self._taps:
+            tap(event)
+        draw = functools.partial(self._drawer.take, event)
+        match event:
+            case NodeState():
+                self._writer.post_latest(event.node_id, draw)
+            case Transferred():
+                self._writer.post_latest((Transferred, event.node_id), draw)
+            case Progressed():
+                self._writer.post_latest((event.node_id, event.process), draw)
+            case Used():
+                if self._as_json:  # no other screen shows it
+                    self._writer.post_latest((Used, event.node_id), draw)
+            case Plotted():
+                if self._as_json:
+                    self._writer.post_latest((event.process, event.curve), draw)
+            case Printed():
+                lines = event.data.count(b"\n") + event.partial
+                self._writer.post(draw, max(1, lines), len(event.data))
+            case _:
+                self._writer.post(draw)
+
+    def nodes(self, labels: Mapping[int, str]) -> None:
+        """Name the nodes, by id."""
+        self.show(NodesNamed(tuple(labels.items())))
+
+    def phase(self, name: str) -> None:
+        """The job enters a phase."""
+        self.show(PhaseEntered(name, self._began))
+
+    def note(self, text: str) -> None:
+        """Something the user should know; may hold several lines."""
+        self.show(Noted(text))
+
+    def process_line(
+        self, process: str, node: str, data: bytes, *, partial: bool = False, at: float | None = None
+    ) -> None:
+        """Lines that a process wrote.
+
+        Args:
+            process: its name, such as "trainer-2".
+            node: how the screen names its node.
+            partial: the last line is still open.
+            at: when, on this machine's wall clock; now when it is left out.
+        """
+        self.show(Printed(str(process), node, data, partial, time.time() if at is None else at))
+
+    def unsent(self, process: str, node: str, size: int, log: str) -> None:
+        """So many bytes of a process's output did not come, but `log` on its node has them."""
+        self.show(Unsent(str(process), node, int(size), str(log)))
+
+    def node_state(self, node_id: int, state: str) -> None:
+        """What a node is doing."""
+        self.show(NodeState(node_id, state))
+
+    def progress(
+        self,
+        node_id: int,
+        pass_id: int,
+        batch_id: int,
+        cost: float | None,
+        samples_per_s: float | None,
+        *,
+        process: str = "",
+    ) -> None:
+        """How far a trainer is."""
+        self.show(Progressed(node_id, str(process), pass_id, batch_id, cost, samples_per_s))
+
+    def table(self, headers: Sequence[str], rows: Sequence[Sequence[str]], red: AbstractSet[int]) -> None:
+        """A table whose rows at the indices in `red` are wrong."""
+        shown = tuple(tuple(str(cell) for cell in row) for row in rows)
+        self.show(Tabled(tuple(headers), shown, tuple(sorted(red))))
+
+    def failure(self, lines: Iterable[str]) -> None:
+        """What went wrong first, with the end of its log."""
+        self.show(Failed(tuple(lines)))
+
+    def times(self, phases: Mapping[str, float]) -> None:
+        """How long each phase took, in seconds."""
+        self.show(Timed(tuple(phases.items())))
+
+    def summary(
+        self,
+        *,
+        job_id: str,
+        code: ExitCode,
+        cause: str,
+        logs: Path | None,
+        output: Path | None,
+        lines: Iterable[str],
+    ) -> None:
+        """The last screen: what is left to say, where the results are, how it ended."""
+        self.show(Ended(job_id, code, cause, str(logs or ""), str(output or ""), tuple(lines)))
+
+    def close(self, timeout_s: float = CLOSE_S) -> None:
+        """Write what waits, for at most `timeout_s`, and leave the terminal as it was."""
+        self._writer.post(self._drawer.finish)
+        self._writer.post(self._view.finish)
+        self._writer.close(timeout_s)
+        self._tell_gone()
+
+    def _note_dropped(self, count: int) -> None:
+        self._view.lines(
+            [f"({counted(count, 'line')} not shown: the reader was too slow; the logs have all lines)"]
+        )
+
+    def _tick(self) -> float:
+        self._drawer.tick()
+        wait_s = self._view.tick()
+        self._tell_gone()
+        return wait_s
+
+    def _tell_gone(self) -> None:
+        if self._sink.gone and not self._gone_noted:
+            self._gone_noted = True
+            show(
+                f"{PROGRAM}: cannot write to the screen any more ({self._sink.gone}); the job continues",
+                sys.stderr,
+            )

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes <workspace>/log/job.log: every line of every process and of the launcher, by time, from a thread of its own.
+
+A line is `2026-05-04 13:00:59.123+02:00 [trainer 2 node-c] text`; `[launcher]` stands for the launcher itself. Text
+stays the bytes it is, but a progress bar is the last state it drew. Nothing here waits for the disk but the thread:
+what it cannot keep up with is left out, counted, and told in the file; the nodes' own logs have it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from pathlib import Path
+
+from paddle_cluster.system import clock
+from paddle_cluster.system.rotated_file import RotatedFile
+from paddle_cluster.text import wrapping
+from paddle_cluster.text.merged_lines import HOLD_S, MergedLines
+from paddle_cluster.text.open_lines import OpenLines
+from paddle_cluster.text.output_events import (
+    Event,
+    NodesNamed,
+    NodeState,
+    PhaseEntered,
+    Plotted,
+    Printed,
+    Progressed,
+    Transferred,
+    Unsent,
+    Used,
+)
+from paddle_cluster.text.sizes import counted
+
+TICK_S = 0.2
+WAITING_LIMIT = 16 << 20  # bytes
+CLOSE_S = 5.0
+LAUNCHER = "launcher"
+
+
+class JobLog:
+    """The merged log of one job.
+
+    Args:
+        limit: bytes at which the file is rotated.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._waiting: deque[tuple[float, Event]] = deque()
+        self._size = 0
+        self._left_out = 0
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._merged = MergedLines()
+        self._open = OpenLines()
+        self._stamps = _Stamps()
+
+    def begin(self, path: Path) -> None:
+        """Write to this file from now on, beginning with what was taken before; an older one is removed."""
+        self._thread = threading.Thread(target=self._work, args=(path,), name="job log", daemon=True)
+        self._thread.start()
+
+    def take(self, event: Event) -> None:
+        """Take one event; never waits. A tap for `Console.watch`."""
+        if isinstance(event, NodesNamed | NodeState | Transferred | Progressed | Plotted | Used):
+            return
+        at, size = clock.now(), 0
+        if isinstance(event, Printed):
+            at, size = event.at, len(event.data)
+        with self._lock:
+            if size and self._size + size > WAITING_LIMIT:
+                self._left_out += event.data.count(b"\n") if isinstance(event, Printed) else 0
+                return
+            self._waiting.append((at, event))
+            self._size += size
+
+    def close(self, timeout_s: float = CLOSE_S) -> None:
+        """Write what waits, for at most `timeout_s`."""
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def _work(self, path: Path) -> None:
+        file = RotatedFile(path, self._limit)
+        ended = False
+        while not ended:
+            ended = self._closing.wait(TICK_S)
+            self._merge(ended)
+            until = float("inf") if ended else clock.now() - HOLD_S
+            ready = self._merged.ready(until)
+            if ready:
+                file.write(b"".join(self._format(at, source, lines) for at, source, lines in ready))
+        file.close()
+
+    def _merge(self, everything: bool) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, deque()
+            left_out, self._left_out, self._size = self._left_out, 0, 0
+        for at, event in waiting:
+            if isinstance(event, Printed):
+                who = wrapping.label(event.process, event.node)
+                self._add(at, who, self._open.take(who, event.data, event.partial))
+            else:
+                who = wrapping.label(event.process, event.node) if isinstance(event, Unsent) else LAUNCHER
+                self._add(at, who, "\n".join(_told(event)).encode("utf-8", "surrogateescape"))
+        for key, data in self._open.overdue(everything):
+            self._add(clock.now(), str(key), data)
+        if left_out:
+            lines = counted(left_out, "line")
+            text = f"({lines} left out here: the disk was too slow; the logs of the nodes have them)"
+            self._add(clock.now(), LAUNCHER, text.encode())
+
+    def _add(self, at: float, who: str, data: bytes) -> None:
+        if data:
+            self._merged.add(at, who, data)
+
+    def _format(self, at: float, who: str, data: bytes) -> bytes:
+        """A block as lines of the file; text of one block has one time."""
+        if b"\r" in data:
+            data = b"\n".join(line.rstrip(b"\r").rpartition(b"\r")[2] for line in data.split(b"\n"))
+        prefix = f"{self._stamps.text(at)} [{wrapping.visible(who)}] ".encode("utf-8", "backslashreplace")
+        body = data[:-1] if data.endswith(b"\n") else data
+        return prefix + body.replace(b"\n", b"\n" + prefix) + b"\n"
+
+
+def _told(event: Event) -> list[str]:
+    """What the launcher says, as lines without control characters."""
+    match event:
+        case Unsent():
+            return [wrapping.unsent_text(event)]
+        case PhaseEntered():
+            return [f"== {wrapping.visible(event.name)}"]
+        case _:
+            return [wrapping.visible(text) for text, _ in wrapping.told(event, wrapping.FILE_WIDTH)]
+
+
+class _Stamps:
+    """Times as text, to the millisecond, with the offset of the time zone."""
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._date = self._zone = ""
+
+    def text(self, at: float) -> str:
+        second = int(at)
+        if second != self._second:
+            local = time.localtime(second)
+            zone = time.strftime("%z", local)
+            self._second = second
+            self._date, self._zone = time.strftime("%Y-%m-%d %H:%M:%S", local), f"{zone[:3]}:{zone[3:]}"
+        return f"{self._date}.{int(at % 1 * 1000):03d}{self._zone}"

@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the ssh configuration if no `ssh` is installed: a common subset; anything else is refused with its line.
+
+The result is that of `ssh -G`. `Match` supports `all`, `host`, `originalhost`, `user` and `localuser`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from paddle_cluster.config.hosts import Host
+from paddle_cluster.ssh.config_lines import (
+    MAX_DEPTH,
+    TAKEN,
+    WITHOUT_EFFECT,
+    ConfigFile,
+    ConfigLine,
+    files,
+    fits,
+    lines,
+)
+
+Options = dict[str, list[str]]
+
+SEVERAL = ("identityfile", "certificatefile")  # each line adds one
+LISTS = ("userknownhostsfile", "globalknownhostsfile")
+_TIMES = ("connecttimeout", "serveraliveinterval")
+_CRITERION = re.compile(
+    r"(all)(?=\s|$)|(host|originalhost|user|localuser)(?:\s*=\s*|\s+)([^\s\"'#]+)", re.IGNORECASE
+)
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_ADVICE = "not supported without `ssh`; install OpenSSH's client"
+
+
+def read(config: Path, host: Host, local_user: str, preset: Mapping[str, str]) -> Options:
+    """Return the options of the configuration for a host.
+
+    Args:
+        preset: options that precede it.
+
+    Raises:
+        ConfigError: a line is not supported.
+        OSError: a file cannot be read.
+    """
+    reader = _Reader(host, local_user, preset)
+    for file in files(config):
+        reader.read(file, file.path, True, 0)
+    return reader.options
+
+
+class _Reader:
+    def __init__(self, host: Host, local_user: str, preset: Mapping[str, str]) -> None:
+        self.options: Options = {name: [value] for name, value in preset.items()}
+        self._host = host.name
+        self._local_user = local_user
+
+    def read(self, file: ConfigFile, path: Path, is_active: bool, depth: int) -> None:
+        """Take the options of one file; none applies if its Include is in a section for other hosts."""
+        in_section = is_active
+        for line in lines(path):
+            if line.keyword == "host":
+                in_section = self._is_of_host(line) and is_active
+            elif line.keyword == "match":
+                in_section = self._matches(line) and is_active
+            elif line.keyword == "include":
+                if depth == MAX_DEPTH:
+                    raise line.error("circular Include")
+                for included in file.included(line):
+                    self.read(file, included, in_section, depth + 1)
+            elif line.keyword in TAKEN:
+                values = _values(line)
+                if in_section:
+                    self._take(line.keyword, values)
+            elif line.keyword not in WITHOUT_EFFECT:
+                raise line.error(f"option {line.keyword}: {_ADVICE}")
+
+    def _take(self, name: str, values: list[str]) -> None:
+        if name in SEVERAL:
+            given = self.options.setdefault(name, [])
+            given += [value for value in values if value not in given]
+        elif name not in self.options and not self._is_excluded(name):
+            self.options[name] = list(values)
+
+    def _is_excluded(self, name: str) -> bool:
+        """Whether the other way to a proxy was named first; `ProxyJump none` excludes no ProxyCommand."""
+        if name == "proxycommand":
+            return self.options.get("proxyjump", ["none"]) != ["none"]
+        return name == "proxyjump" and "proxycommand" in self.options
+
+    def _is_of_host(self, line: ConfigLine) -> bool:
+        return fits(self._host, line.words)
+
+    def _matches(self, line: ConfigLine) -> bool:
+        results: list[bool] = []
+        rest = line.rest.strip()
+        while rest and not rest.startswith("#"):
+            found = _CRITERION.match(rest)
+            if found is None or (found[1] and results):
+                raise line.error(f"Match {line.rest}: {_ADVICE}")
+            results.append(bool(found[1]) or self._criterion(found[2].lower(), found[3]))
+            rest = rest[found.end() :].strip()
+            if found[1] and rest and not rest.startswith("#"):
+                raise line.error("`all` cannot be combined with other criteria")
+        if not results:
+            raise line.error("Match has no criterion")
+        return all(results)
+
+    def _criterion(self, name: str, patterns: str) -> bool:
+        hostname = self.options.get("hostname", ["%h"])[0]
+        value = {
+            "originalhost": self._host.lower(),
+            "host": expanded_hostname(hostname, self._host).lower(),
+            "user": self.options.get("user", [self._local_user])[0],
+            "localuser": self._local_user,
+        }[name]
+        every = patterns.lower().split(",") if name.endswith("host") else patterns.split(",")
+        return fits(value, every)
+
+
+def expanded_hostname(text: str, host: str) -> str:
+    """HostName with %h and %%."""
+    return re.sub("%[h%]", lambda found: host if found[0] == "%h" else "%", text)
+
+
+def seconds(text: str) -> int:
+    """A time of ssh_config: 90, 1m30s.
+
+    Raises:
+        ValueError: it is not a time.
+    """
+    parts = re.findall(r"([0-9]+)([smhdw]?)", text.lower())
+    if "".join(map("".join, parts)) != text.lower() or not parts:
+        raise ValueError(f"{text} is not a valid time")
+    return sum(int(number) * _SECONDS[unit] for number, unit in parts)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _values(line: ConfigLine) -> list[str]:
+    if line.keyword == "proxycommand":
+        if not line.rest:
+            raise line.error("ProxyCommand takes a command")
+        return [line.rest.lstrip("= \t")]
+    values = line.words
+    if not values or (len(values) > 1 and line.keyword not in LISTS):
+        raise line.error(f"{line.keyword} takes one value")
+    value = values[0]
+    lowered = value.lower()
+    if line.keyword == "proxyjump" and (value != line.rest or not re.fullmatch(r"[\w.@:,\[\]-]+", value)):
+        raise line.error(f"ProxyJump {line.rest}: {_ADVICE}")
+    if line.keyword == "port" and not (value.isascii() and value.isdigit() and 0 < int(value) < 65536):
+        raise line.error(f"{value} is not a port number")
+    if line.keyword == "identitiesonly":
+        if lowered not in ("yes", "true", "no", "false"):
+            raise line.error(f"{value}: expected yes or no")
+        return ["yes" if lowered in ("yes", "true") else "no"]
+    if line.keyword in _TIMES:
+        try:
+            return ["none" if lowered == "none" else str(seconds(value))]
+        except ValueError as error:
+            raise line.error(str(error)) from error
+    if line.keyword == "hostname" and re.search("%(?![h%])", value.replace("%%", "")):
+        raise line.error(f"HostName {value}: {_ADVICE}")
+    if line.keyword == "user" and re.search("[%$]", value):
+        raise line.error(f"User {value}: {_ADVICE}")
+    return values

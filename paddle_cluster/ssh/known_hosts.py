@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Host keys: what known_hosts says, where it says it, and what happens with a host that it does not name.
+
+A key that differs from a known one is refused, whatever the options. A new one is refused or, if the user asked
+for it, appended; no line is ever changed or removed. The files are read as OpenSSH reads them: hashed names,
+patterns, several keys per host, @revoked. Certificates (@cert-authority) cannot be checked, which the error says.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import paramiko
+from paramiko.hostkeys import HostKeys
+
+from paddle_cluster.ssh.config_lines import fits
+
+REVOKED = "@revoked"
+AUTHORITY = "@cert-authority"
+
+_appending = threading.Lock()
+
+
+class HostKeyError(Exception):
+    """A host presented a key that is not accepted."""
+
+    def __init__(self, name: str, key: paramiko.PKey) -> None:
+        super().__init__(f"the key of {name} is not accepted")
+        self.name = name
+        self.key = key
+
+
+class UnknownHostKeyError(HostKeyError):
+    """known_hosts has no key for the host."""
+
+
+class CertifiedHostError(HostKeyError):
+    """known_hosts has no key for the host, but an authority that certifies it."""
+
+    def __init__(self, name: str, key: paramiko.PKey, line: KnownLine) -> None:
+        super().__init__(name, key)
+        self.line = line
+
+
+class ChangedHostKeyError(HostKeyError):
+    """known_hosts has other keys for the host."""
+
+    def __init__(self, name: str, key: paramiko.PKey, lines: list[KnownLine]) -> None:
+        super().__init__(name, key)
+        self.lines = lines
+
+
+class RevokedHostKeyError(HostKeyError):
+    """known_hosts marks the key as @revoked."""
+
+    def __init__(self, name: str, key: paramiko.PKey, line: KnownLine) -> None:
+        super().__init__(name, key)
+        self.line = line
+
+
+@dataclass(frozen=True)
+class KnownLine:
+    """One key in a known_hosts file.
+
+    Attributes:
+        names: comma-separated patterns, or one hashed name.
+        key: in base64.
+    """
+
+    path: Path
+    number: int
+    marker: str
+    names: str
+    key_type: str
+    key: str
+
+    @property
+    def where(self) -> str:
+        """As editors take it."""
+        return f"{self.path}:{self.number}"
+
+    def matches(self, name: str) -> bool:
+        """Whether it is about a host, given as `host` or `[host]:port`; case does not matter."""
+        name = name.lower()
+        if self.names.startswith("|1|"):
+            try:
+                return bool(HostKeys.hash_host(name, self.names) == self.names)
+            except (ValueError, AssertionError):  # a damaged line is about no host
+                return False
+        return fits(name, self.names.lower().split(","))
+
+
+class KnownHosts:
+    """What known_hosts files say; each is read once, and again when it changed. Any thread may ask.
+
+    Args:
+        accept_new: append keys of hosts that none of the files names to the user's first file.
+    """
+
+    def __init__(self, accept_new: bool) -> None:
+        self._accept_new = accept_new
+        self._lock = threading.Lock()
+        self._files: dict[Path, _KnownFile] = {}
+
+    def key_types(self, paths: Sequence[Path], name: str) -> list[str]:
+        """Types of the keys that are known of a host: a server has to show one of these."""
+        return [line.key_type for line in self._about(paths, name) if not line.marker]
+
+    def check(
+        self, paths: Sequence[Path], name: str, key: paramiko.PKey, system: Sequence[Path] = ()
+    ) -> None:
+        """Judge the key that a host presented.
+
+        Args:
+            paths: the user's files; a missing one counts as empty.
+            system: more files, where no key is added.
+
+        Raises:
+            HostKeyError: it is not accepted.
+            OSError: a file cannot be read or written.
+        """
+        lines = self._about((*paths, *system), name)
+        same = [line for line in lines if line.key == key.get_base64()]
+        known = [line for line in lines if not line.marker]
+        for line in same:
+            if line.marker == REVOKED:
+                raise RevokedHostKeyError(name, key, line)
+        if any(not line.marker for line in same):
+            return
+        if known:
+            raise ChangedHostKeyError(name, key, known)
+        if not self._accept_new:
+            for line in lines:
+                if line.marker == AUTHORITY:
+                    raise CertifiedHostError(name, key, line)
+            raise UnknownHostKeyError(name, key)
+        for path in paths[:1]:
+            _append(path, f"{name} {key.get_name()} {key.get_base64()}\n")
+
+    def _about(self, paths: Sequence[Path], name: str) -> list[KnownLine]:
+        found = []
+        for path in dict.fromkeys(paths):
+            try:
+                status = path.stat()
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            version = (status.st_ino, status.st_size, status.st_mtime_ns)
+            with self._lock:
+                known = self._files.get(path)
+                if known is None or known.version != version:
+                    known = self._files[path] = _KnownFile(path, version)
+            found += known.about(name)
+        return found
+
+
+class _KnownFile:
+    """The lines of one file, those with plain names by name: with thousands of nodes a search is too slow."""
+
+    def __init__(self, path: Path, version: tuple[int, int, int]) -> None:
+        self.version = version
+        self._plain: dict[str, list[KnownLine]] = {}
+        self._others: list[KnownLine] = []
+        for line in _lines(path):
+            if line.names.startswith("|") or any(character in line.names for character in "*?!"):
+                self._others.append(line)
+            else:
+                for name in set(line.names.lower().split(",")):
+                    self._plain.setdefault(name, []).append(line)
+
+    def about(self, name: str) -> list[KnownLine]:
+        """Lines about a host, in their order."""
+        found = [*self._plain.get(name.lower(), ()), *(line for line in self._others if line.matches(name))]
+        return sorted(found, key=lambda line: line.number)
+
+
+def _lines(path: Path) -> Iterator[KnownLine]:
+    text = path.read_text(encoding="utf-8", errors="replace")
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        marker = words.pop(0) if words and words[0].startswith("@") else ""
+        if len(words) >= 3 and not words[0].startswith("#"):
+            yield KnownLine(path, number, marker, *words[:3])
+
+
+def fingerprint(key: paramiko.PKey) -> str:
+    """As `ssh-keygen -l` prints it: type and SHA256:..."""
+    return f"{key.get_name()} {key.fingerprint}"
+
+
+def known_name(host: str, port: int) -> str:
+    """How known_hosts spells a host."""
+    return host if port == 22 else f"[{host}]:{port}"
+
+
+def _append(path: Path, line: str) -> None:
+    with _appending:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "rb+") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+            line_end = b"" if file.read() in (b"", b"\n") else b"\n"
+            file.write(line_end + line.encode())

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Byte streams to agents over SSH: one of fabric's connections a node, over a transport of ours.
+
+Host keys are always verified, on jump hosts too. Nobody is ever asked for a password or a passphrase. Every
+step has a time limit. Import this module only where a node needs SSH.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import fabric
+import paramiko
+from paramiko.ssh_exception import SSHException
+
+from paddle_cluster.config.hosts import Host
+from paddle_cluster.config.settings import SshSettings
+from paddle_cluster.connection.bootstrap import Bootstrap, agent_bootstrap, reconnect_bootstrap
+from paddle_cluster.connection.shell import agent_command
+from paddle_cluster.errors import ConnectError
+from paddle_cluster.ssh.host_config import HostConfig
+from paddle_cluster.ssh.jump_hosts import Jumps
+from paddle_cluster.ssh.known_hosts import HostKeyError, KnownHosts, known_name
+from paddle_cluster.ssh.login_errors import BROKEN, Attempt, explain, is_worth_another_try
+from paddle_cluster.ssh.private_keys import KeyRing
+from paddle_cluster.ssh.reasons import check_keys
+from paddle_cluster.ssh.resolver import open_tcp
+from paddle_cluster.ssh.retry import TurnedAwayError, patiently
+from paddle_cluster.ssh.route import Routes
+from paddle_cluster.ssh.stream import SshStream
+from paddle_cluster.ssh.transport import GREETING, QuietTransport
+
+STEPS_OF_A_LOGIN = 4  # name, TCP, handshake, authentication
+WINDOW = 1 << 20  # bytes of a node that may wait here unread; as much a round trip is the most that comes
+REAP_S = 1.0  # for a ProxyCommand to end
+_NOTHING_OF_ITS_OWN = fabric.Config(ssh_config=paramiko.SSHConfig(), lazy=True)  # all values are given
+
+
+class FabricLogins:
+    """All logins of a job: what they have in common is read, decrypted and opened once; any thread may log in."""
+
+    def __init__(self, options: SshSettings) -> None:
+        self._options = options
+        self._routes = Routes(options)
+        self._keys = KeyRing()
+        self._known = KnownHosts(options.accept_new_host_keys)
+        self._jumps = Jumps(STEPS_OF_A_LOGIN * options.connect_timeout_s)
+
+    def connect(self, host: Host, python: str) -> SshStream:
+        """Log in to a node and start an agent there; blocks for some `connect_timeout_s` at most.
+
+        Args:
+            python: the job's interpreter; runs the agent where the node's python3 is missing or too old.
+
+        Raises:
+            ConnectError: there is no way to it; says why and what to do.
+        """
+        hops = self.hops(host)
+        log_in = partial(self._log_in, host, hops, python)
+        return patiently(lambda: log_in(agent_bootstrap()), self._options.connect_timeout_s)
+
+    def reconnect(self, host: Host, python: str) -> SshStream:
+        """Log in once to a node where an agent lives on, and start what brings the connection to it.
+
+        Raises:
+            ConnectError: there is no way to the node now.
+        """
+        return patiently(lambda: self._log_in(host, self.hops(host), python, reconnect_bootstrap()), 0.0)
+
+    def close(self) -> None:
+        """Nothing: logins under way are threads, and end by their own timeouts."""
+
+    def way(self, host: Host) -> tuple[str, ...]:
+        """What leads to a node: jump hosts or a ProxyCommand, then its user@address:port; connects to nothing.
+
+        Raises:
+            ConnectError: a key is not there, or the ssh config cannot be read.
+        """
+        *jumps, last = self.hops(host)
+        return (*(hop.text for hop in jumps), *[last.proxy_command] * bool(last.proxy_command), last.text)
+
+    def hops(self, host: Host) -> tuple[HostConfig, ...]:
+        """The logins to make on the way to a node, the last one there.
+
+        Raises:
+            ConnectError: a key is not there, or the ssh config cannot be read.
+        """
+        check_keys(self._options, host)
+        try:
+            return self._routes.to(host)
+        except (OSError, ValueError) as error:
+            raise ConnectError(host.text, f"cannot use the ssh config: {error}.") from error
+
+    def _log_in(
+        self, host: Host, hops: tuple[HostConfig, ...], python: str, bootstrap: Bootstrap
+    ) -> SshStream:
+        with contextlib.ExitStack() as opened:
+            transport = self._open(host, hops, opened, is_jump=False)
+            opened.callback(transport.close)
+            return self._start(host, transport, python, bootstrap, opened.pop_all().close)
+
+    def _open(
+        self, host: Host, hops: tuple[HostConfig, ...], opened: contextlib.ExitStack, is_jump: bool
+    ) -> QuietTransport:
+        """An authenticated connection to the last of some hops, over a shared one to the hop before it.
+
+        Args:
+            opened: gets what is to be let go of with the connection.
+        """
+        jump: QuietTransport | None = None
+        if hops[:-1]:
+            jump, release = self._shared_jump(host, hops[:-1])
+            opened.callback(release)
+        hop = hops[-1]
+        via = hops[-2] if jump is not None else None
+        attempt = Attempt(host.text, hop, via, is_jump, self._timeout_s(hop))
+        try:
+            return self._authenticated(hop, jump)
+        except (OSError, EOFError, ValueError, SSHException, HostKeyError) as error:
+            if jump is not None and ("imeout" in str(error) or "timed out" in str(error)):
+                self._jumps.forget(hops[:-1], jump)  # it may be silent itself
+            explained = explain(error, attempt)
+            if is_worth_another_try(error):
+                raise TurnedAwayError(explained) from error
+            raise explained from error
+
+    def _shared_jump(
+        self, host: Host, hops: tuple[HostConfig, ...]
+    ) -> tuple[QuietTransport, Callable[[], None]]:
+        try:
+            return self._jumps.use(hops, partial(self._open_jump, host, hops))
+        except ConnectError as error:  # it names the node that tried first
+            raise ConnectError(host.text, error.reason, error.hint) from error
+        except TurnedAwayError as busy:
+            raise TurnedAwayError(ConnectError(host.text, busy.error.reason, busy.error.hint)) from busy
+        except TimeoutError as error:  # the one who logs in there for all takes too long
+            raise ConnectError(host.text, f"no login to its jump host {hops[-1].host} in time") from error
+
+    def _open_jump(self, host: Host, hops: tuple[HostConfig, ...]) -> QuietTransport:
+        with contextlib.ExitStack() as opened:
+            transport = self._open(host, hops, opened, is_jump=True)
+            transport.let_go = opened.pop_all().close
+        return transport
+
+    def _timeout_s(self, hop: HostConfig) -> float:
+        """Of each step of a login: CONNECT_TIMEOUT_S of conf.py precedes ConnectTimeout of the ssh config."""
+        ours = self._options.connect_timeout_s
+        is_default = ours == SshSettings.connect_timeout_s
+        return hop.connect_timeout_s if hop.connect_timeout_s and is_default else ours
+
+    def _authenticated(self, hop: HostConfig, jump: QuietTransport | None) -> QuietTransport:
+        timeout_s = self._timeout_s(hop)
+        name = hop.key_alias or known_name(hop.host, hop.port)
+        types = self._known.key_types((*hop.known_hosts, *hop.global_known_hosts), name)
+        connection = fabric.Connection(
+            hop.host,
+            user=hop.user,
+            port=hop.port,
+            config=_NOTHING_OF_ITS_OWN,
+            gateway=False,  # the way there is a socket of ours, over a jump host that others share
+            connect_kwargs={
+                "sock": _socket(hop, jump, timeout_s),
+                "transport_factory": lambda sock, **_: QuietTransport(sock, types, timeout_s),
+                "auth_strategy": SimpleNamespace(authenticate=partial(self._keys.authenticate, hop=hop)),
+                "timeout": timeout_s,
+            },
+        )
+        # the connection itself is given no keys, so all that hosts present come here
+        connection.client.set_missing_host_key_policy(
+            SimpleNamespace(
+                missing_host_key=lambda client, hostname, key: self._known.check(
+                    hop.known_hosts, name, key, hop.global_known_hosts
+                )
+            )
+        )
+        try:
+            connection.open()
+            connection.transport.be_quiet(hop.alive_s)
+        except BaseException:
+            with contextlib.suppress(*BROKEN):
+                connection.client.close()
+            raise
+        transport: QuietTransport = connection.transport
+        return transport
+
+    def _start(
+        self,
+        host: Host,
+        transport: QuietTransport,
+        python: str,
+        bootstrap: Bootstrap,
+        let_go: Callable[[], None],
+    ) -> SshStream:
+        try:
+            channel = transport.open_session(WINDOW, timeout=self._options.connect_timeout_s)
+            channel.exec_command(agent_command(bootstrap, python))
+            return SshStream(channel, bootstrap, let_go)
+        except BaseException as error:
+            let_go()
+            if isinstance(error, BROKEN):
+                reason = f"logged in, but no command can be run: {error}."
+                raise ConnectError(host.text, reason, "See sshd's log there.") from error
+            raise
+
+
+def _socket(hop: HostConfig, jump: QuietTransport | None, timeout_s: float) -> Any:
+    """What the SSH connection runs over: TCP, a channel of the jump host before it, or a ProxyCommand."""
+    if hop.proxy_command:
+        return ProxySocket(hop.proxy_command)
+    if jump is not None:
+        return jump.open_channel("direct-tcpip", (hop.host, hop.port), ("", 0), timeout=timeout_s)
+    return open_tcp(hop.host, hop.port, timeout_s, GREETING)
+
+
+class ProxySocket(socket.socket):
+    """A ProxyCommand as a plain socket: our end of a pair; the other end is the command's standard input and output.
+
+    Args:
+        command: for the user's shell, as `ssh` has it.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+
+    def __init__(self, command: str) -> None:
+        ours, theirs = socket.socketpair()
+        super().__init__(fileno=ours.detach())
+        argv = [os.environ.get("SHELL") or "/bin/sh", "-c", f"exec {command}"]
+        try:
+            with theirs:
+                end = theirs.fileno()
+                self._process = subprocess.Popen(
+                    argv, stdin=end, stdout=end, stderr=subprocess.DEVNULL, start_new_session=True
+                )
+        except OSError:
+            super().close()
+            raise
+
+    def close(self) -> None:
+        """End the command and forget it."""
+        super().close()
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self._process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it hangs in the kernel
+                self._process.wait(REAP_S)

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Says in one sentence why there is no way to a node, and in another what to do about it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from dataclasses import dataclass
+
+from paramiko.ssh_exception import (
+    AuthenticationException,
+    ChannelException,
+    PasswordRequiredException,
+    SSHException,
+)
+
+from paddle_cluster.errors import ConnectError
+from paddle_cluster.ssh import reasons
+from paddle_cluster.ssh.host_config import HostConfig
+from paddle_cluster.ssh.known_hosts import (
+    CertifiedHostError,
+    ChangedHostKeyError,
+    RevokedHostKeyError,
+    UnknownHostKeyError,
+    fingerprint,
+)
+from paddle_cluster.ssh.reasons import Reason, where
+from paddle_cluster.ssh.resolver import NameTimeoutError, SilentError
+from paddle_cluster.ssh.transport import NothingInCommonError
+
+BROKEN = (OSError, EOFError, SSHException)  # what the library raises on a connection that is gone
+
+PROHIBITED = 1  # the code of a channel that the server's configuration forbids
+
+_NO_BANNER = ("banner", "EOF in transport thread", "No existing session")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What was tried, for messages.
+
+    Attributes:
+        node: the node as the user wrote it.
+        hop: the login, a jump host's or the node's own.
+        via: the jump host before it, or None.
+        is_jump: whether the hop is a jump host on the way.
+        timeout_s: of each step.
+    """
+
+    node: str
+    hop: HostConfig
+    via: HostConfig | None
+    is_jump: bool
+    timeout_s: float
+
+
+def is_worth_another_try(error: Exception) -> bool:
+    """Whether a server that is merely busy with other logins (MaxStartups) may have caused it."""
+    if isinstance(error, ConnectionResetError | EOFError):
+        return True
+    plain = type(error) is SSHException
+    return (
+        plain
+        and any(text in str(error) for text in _NO_BANNER)
+        and not isinstance(error.__cause__, TimeoutError)
+    )
+
+
+def explain(error: Exception, attempt: Attempt) -> ConnectError:
+    """Turn what the SSH library or the kernel raised into an error with a reason and a hint."""
+    reason, hint = _reason(error, attempt)
+    if attempt.is_jump:
+        reason = f"jump host {attempt.hop.text}: {reason}"
+    return ConnectError(attempt.node, reason, hint)
+
+
+def _reason(error: Exception, attempt: Attempt) -> Reason:
+    if isinstance(error, UnknownHostKeyError):
+        return reasons.unknown_key(attempt.hop, fingerprint(error.key))
+    if isinstance(error, RevokedHostKeyError):
+        return reasons.revoked_key(fingerprint(error.key), f"at {error.line.where}")
+    if isinstance(error, ChangedHostKeyError):
+        return _changed_key(error)
+    if isinstance(error, CertifiedHostError):
+        return reasons.certified(fingerprint(error.key), error.line.where)
+    if isinstance(error, NothingInCommonError):
+        return reasons.nothing_in_common(where(attempt.hop), error.kind, error.offered)
+    if isinstance(error, PasswordRequiredException):
+        return _refused(attempt, "a private key is encrypted", reasons.ADD_TO_AGENT)
+    if isinstance(error, AuthenticationException):
+        return _refused(attempt, str(error))
+    if isinstance(error, NameTimeoutError):
+        return Reason(
+            f"the name {attempt.hop.host} is not resolved: {error}.",
+            "Check the name servers (/etc/resolv.conf), or write an address.",
+        )
+    if isinstance(error, socket.gaierror):
+        return reasons.unresolved(attempt.hop.host, str(error.strerror))
+    if isinstance(error, ChannelException) and error.code == PROHIBITED and attempt.via is not None:
+        return reasons.no_forwarding(attempt.via.text, error.text)
+    if isinstance(error, ChannelException):
+        return reasons.out_of_reach(where(attempt.hop), error.text)
+    return _network(error, attempt)
+
+
+def _network(error: Exception, attempt: Attempt) -> Reason:
+    target = where(attempt.hop)
+    if isinstance(error, SilentError):
+        return reasons.no_ssh(target, attempt.timeout_s, "no answer")
+    if isinstance(error, TimeoutError):
+        return reasons.no_answer(target, attempt.timeout_s)
+    if isinstance(error, ConnectionRefusedError):
+        return reasons.closed_port(target)
+    if isinstance(error, SSHException) and any(text in str(error) for text in _NO_BANNER):
+        return reasons.no_ssh(target, attempt.timeout_s, str(error))
+    if isinstance(error, SSHException) and "No authentication methods" in str(error):
+        return _refused(
+            attempt,
+            "there was no key to try",
+            "Name one in SSH_IDENTITY_FILES, HOST_SETTINGS or your ssh config.",
+        )
+    if isinstance(error, EOFError | ConnectionResetError):
+        return reasons.hung_up(target)
+    if isinstance(error, OSError) and error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
+        return reasons.no_route(target, os.strerror(error.errno))
+    return Reason(f"{target}: {type(error).__name__}: {error}.")
+
+
+def _changed_key(error: ChangedHostKeyError) -> Reason:
+    same_type = [line for line in error.lines if line.key_type == error.key.get_name()]
+    places = ", ".join(line.where for line in same_type or error.lines)
+    return reasons.changed_key(fingerprint(error.key), places, bool(same_type))
+
+
+def _refused(attempt: Attempt, why: str, hint: str = "") -> Reason:
+    keys = [str(path) for path in attempt.hop.keys]
+    if attempt.hop.agent:
+        keys.append("those of your ssh agent")
+    return reasons.refused(attempt.hop, "; ".join((why, *attempt.hop.missing_keys)), keys, hint)

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `ssh` says on its standard error: how far a login is, and why it failed, in our words and its own last ones.
+
+Until the login is over all lines are its own; then its own end in CR LF, and others are the node's. All are text of
+somebody else: bounded, and made visible before anybody sees them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from paddle_cluster.errors import ConnectError
+from paddle_cluster.ssh import reasons
+from paddle_cluster.ssh.reasons import Reason, where
+from paddle_cluster.text.wrapping import visible
+
+KEPT_LINES = 40
+LONGEST_LINE = 2000  # bytes
+KEPT = 1000  # bytes of what the node says
+DEBUG = "debug1: "
+
+# What a session ends with, and what is said after the end of the way to a server, which says why itself.
+_NOISE = re.compile(
+    r"Authenticated to .*|Transferred: sent .*|Bytes per second: .*|Killed by signal 1\.|@+||"
+    r".*: terminating, [0-9]+ bad configuration options|"
+    r"(?:Connection closed by|Connection to) UNKNOWN port .*|"
+    r"kex_exchange_identification: Connection closed by remote host|stdio forwarding failed"
+)
+_PROXY_ENDED = re.compile(r".*UNKNOWN port 65535")
+_BUSY = "Exceeded MaxStartups"
+CONFIG_MISTAKE = r"^.+ line [0-9]+: .*$|^Can't open user config.*$"
+
+
+@dataclass
+class _Server:
+    """Who is being logged in to."""
+
+    host: str = ""
+    port: int = 22
+    user: str = ""
+
+
+class Words:
+    """The lines so far.
+
+    Attributes:
+        is_logged_in: the node's command was asked for.
+        is_let_in: the last server took the user.
+        own: the last lines of `ssh` itself, and of those on the way, without those that tell nothing.
+    """
+
+    def __init__(self) -> None:
+        self.is_logged_in = False
+        self.is_let_in = False
+        self.own: deque[str] = deque(maxlen=KEPT_LINES)
+        self.host_key = ""
+        self.greeting = ""
+        self.keys: list[str] = []
+        self.has_accepted_key = False
+        self.is_proxied = False
+        self.target = ""
+        self.proxy_ended = False
+        self.over_master = False
+        self.server = _Server()
+        self._others = b""
+        self._rest = b""
+
+    def feed(self, data: bytes) -> None:
+        """Take what came."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._rest = self._rest[-LONGEST_LINE:]
+        for line in lines:
+            if line.endswith(b"\r") or not self.is_logged_in:
+                self._take(line[-LONGEST_LINE:].rstrip(b"\r").decode("utf-8", "replace"))
+            else:
+                self._others = (self._others + line + b"\n")[-KEPT:]
+
+    @property
+    def others(self) -> str:
+        """The last that the node said."""
+        return (self._others + self._rest).decode("utf-8", "replace").strip()
+
+    @property
+    def last(self) -> str:
+        """The last line of `ssh` that says something."""
+        return visible(self.own[-1].removeprefix("ssh: ").rstrip(".")) if self.own else ""
+
+    def _take(self, line: str) -> None:
+        self.proxy_ended |= _PROXY_ENDED.fullmatch(line) is not None
+        if not line.startswith(DEBUG):
+            if not _NOISE.fullmatch(line):
+                self.own.append(line)
+            return
+        for pattern, note in _FACTS:
+            found = pattern.fullmatch(line, len(DEBUG))
+            if found is not None:
+                if isinstance(note, str):
+                    setattr(self, note, found[1] if found.groups() else True)
+                else:
+                    note(self, *found.groups())
+                return
+
+    def _note_connecting(self, host: str, port: str) -> None:
+        self.server = _Server(host, int(port))
+
+    def _note_authenticating(self, host: str, port: str, user: str) -> None:
+        self.server = _Server(host, int(port), user)
+        self.keys, self.has_accepted_key, self.is_let_in = [], False, False
+
+    def _note_offered(self, key: str) -> None:
+        self.keys.append(key)
+
+
+_FACTS: tuple[tuple[re.Pattern[str], Callable[..., None] | str], ...] = (
+    (re.compile(r"Connecting to (\S+) \[.*\] port ([0-9]+)\."), Words._note_connecting),
+    (re.compile(r"Authenticating to (\S+):([0-9]+) as '(.*)'"), Words._note_authenticating),
+    (re.compile(r"Server host key: (.+)"), "host_key"),
+    (re.compile(r"Offering public key: (.+?) [\w@.-]+ (?:SHA256|MD5):.*"), Words._note_offered),
+    (re.compile(r"Server accepts key: .*"), "has_accepted_key"),
+    (re.compile(r"kex_exchange_identification: banner line 0: (.*)"), "greeting"),
+    (re.compile(r"Executing proxy command: .*"), "is_proxied"),
+    (re.compile(r"channel_connect_stdio_fwd: (.*)"), "target"),
+    (re.compile(r"Entering interactive session\."), "is_let_in"),
+    (re.compile(r"auto-mux: Trying existing master.*"), "over_master"),
+    (re.compile(r"(?:Sending command: |.*master session id: ).*"), "is_logged_in"),
+)
+"""What `ssh` tells of a login -> what notes it, or the attribute that gets it."""
+
+
+@dataclass(frozen=True)
+class FailedLogin:
+    """A login that failed, for messages.
+
+    Attributes:
+        node: the node as the user wrote it.
+        timeout_s: of a connection; limit_s: of all of it, if that is over.
+    """
+
+    node: str
+    timeout_s: float
+    limit_s: float | None = None
+
+
+def explain(words: Words, attempt: FailedLogin) -> tuple[ConnectError, bool]:
+    """Why a login failed, and whether a server that is merely busy may have caused it."""
+    text = "\n".join(words.own)
+    reason, is_busy = _late(words, attempt), False
+    for pattern, tell in _TABLE if reason is None else ():
+        found = re.search(pattern, text, re.MULTILINE)
+        if found is not None:
+            reason = tell(words, attempt, found)
+            break
+    if reason is None:
+        reason, is_busy = _hung_up(words, attempt)
+    what = visible(reason.what)
+    if words.last and words.last not in what:
+        what = f"{what.removesuffix('.')} (ssh: {words.last})."
+    if words.proxy_ended and words.server.host:
+        user = f"{words.server.user}@" if words.server.user else ""
+        what = f"jump host {user}{where(words.server)}: {what}"
+    return ConnectError(attempt.node, what, visible(reason.hint)), is_busy
+
+
+def not_looked_up(node: str, said: bytes) -> ConnectError:
+    """Why `ssh -G` does not tell what the configuration says about a node."""
+    words = Words()
+    words.feed(said + b"\n")
+    if not words.own:
+        return explain(words, FailedLogin(node, 0.0))[0]
+    own = [line.rstrip(".") for line in words.own]
+    placed = next((line for line in own if re.search(r" line [0-9]+\b", line)), own[0])
+    what = visible(placed if placed == own[0] else f"{placed} ({own[0]})")
+    return ConnectError(node, f"cannot read the ssh config: {what}.", "Correct it; `ssh -G HOST` checks it.")
+
+
+Found = re.Match[str]
+
+
+def _late(words: Words, attempt: FailedLogin) -> Reason | None:
+    if attempt.limit_s is None:
+        return None
+    if words.over_master and not words.server.host:
+        return Reason(
+            f"no answer within {attempt.limit_s:g} s over the connection that is open already (ControlMaster).",
+            "End it with `ssh -O exit HOST`; give it a ServerAliveInterval in your ssh config.",
+        )
+    if not words.server.host:
+        return Reason(
+            f"no login within {attempt.limit_s:g} s.",
+            "Check the name servers (/etc/resolv.conf), and `Match exec` and ProxyCommand in your ssh config.",
+        )
+    if words.is_let_in and not words.target:
+        return Reason(
+            f"{where(words.server)} let us in, and ssh asked for no command within {attempt.limit_s:g} s.",
+            "See SessionType and ForkAfterAuthentication in your ssh config, which are for other logins.",
+        )
+    return reasons.no_answer(where(words.server), attempt.limit_s)
+
+
+def _unknown_key(words: Words, attempt: FailedLogin, found: Found) -> Reason:
+    return reasons.unknown_key(words.server, words.host_key or found[1])
+
+
+def _changed_key(words: Words, attempt: FailedLogin, found: Found) -> Reason:
+    lines = re.findall(r"^Offending (\S+) key in (.+)$", "\n".join(words.own), re.MULTILINE)
+    sent = re.search(r"^The fingerprint for the (\S+) key sent", "\n".join(words.own), re.MULTILINE)
+    same = [place for kind, place in lines if sent is not None and kind == sent[1]]
+    places = ", ".join(same or [place for _, place in lines]) or "known_hosts"
+    return reasons.changed_key(words.host_key, places, bool(same) or not lines)
+
+
+def _revoked_key(words: Words, attempt: FailedLogin, found: Found) -> Reason:
+    return reasons.revoked_key(words.host_key, "in known_hosts")
+
+
+def _refused(words: Words, attempt: FailedLogin, found: Found) -> Reason:
+    if words.has_accepted_key:
+        why = "a private key is encrypted, or does not sign without being asked for something"
+        return reasons.refused(words.server, why, words.keys, reasons.ADD_TO_AGENT)
+    methods = found[1] or "nothing"
+    if "publickey" not in methods:
+        hint = "Nobody is ever asked for a password: let sshd there take public keys (PubkeyAuthentication)."
+        return reasons.refused(words.server, f"it takes {methods} alone", words.keys, hint)
+    return reasons.refused(words.server, f"it takes {methods}", words.keys)
+
+
+def _too_many(words: Words, attempt: FailedLogin, found: Found) -> Reason:
+    hint = "Name the right key in your ssh config, with `IdentitiesOnly yes`."
+    return reasons.refused(words.server, "too many keys for this server", words.keys, hint)
+
+
+def _open_key(words: Words, attempt: FailedLogin, found: Found) -> Reason:
+    why = f"ssh passes by the private key {found[2]}, whose mode is {found[1]}"
+    return reasons.refused(words.server, why, words.keys, f"Nobody else may read it: chmod 600 {found[2]}.")
+
+
+def _config(words: Words, attempt: FailedLogin, found: Found) -> Reason:
+    return Reason(
+        f"cannot read the ssh config: {found[0].rstrip('.')}.", "Correct it; `ssh -G HOST` checks it."
+    )
+
+
+def _unresolved(words: Words, attempt: FailedLogin, found: Found) -> Reason:
+    return reasons.unresolved(found[1], found[2].rstrip("."))
+
+
+def _out_of_reach(words: Words, attempt: FailedLogin, found: Found) -> Reason:
+    if not words.target:
+        return Reason(
+            f"{_place(words, attempt)} let us in and opens no session: {found[1]}.",
+            "See MaxSessions of sshd there.",
+        )
+    words.proxy_ended = False  # the jump host is not to blame, or is named
+    if "prohibited" in found[1]:
+        return reasons.no_forwarding(f"{words.server.user}@{where(words.server)}", found[1])
+    return reasons.out_of_reach(words.target or attempt.node, found[1])
+
+
+def _silent(words: Words, attempt: FailedLogin, found: Found) -> Reason:
+    if words.is_proxied:
+        return reasons.no_answer(_place(words, attempt), attempt.timeout_s)
+    return reasons.no_ssh(where(words.server), attempt.timeout_s, "no answer")
+
+
+def _not_connected(words: Words, attempt: FailedLogin, found: Found) -> Reason:
+    host, port, why = found.groups()
+    if "timed out" in why:
+        return reasons.no_answer(f"{host}:{port}", attempt.timeout_s)
+    if "refused" in why:
+        return reasons.closed_port(f"{host}:{port}")
+    return reasons.no_route(f"{host}:{port}", why)
+
+
+def _place(words: Words, attempt: FailedLogin) -> str:
+    """The server; behind a ProxyCommand, which alone knows it, the node."""
+    return where(words.server) if words.server.host else attempt.node
+
+
+def _hung_up(words: Words, attempt: FailedLogin) -> tuple[Reason, bool]:
+    """There was no word about what is wrong: a connection ended."""
+    if words.greeting and _BUSY not in words.greeting:
+        why = f"it says {words.greeting!r}"
+        return reasons.no_ssh(_place(words, attempt), attempt.timeout_s, why), False
+    if not words.server.host:
+        by = "its ProxyCommand" if words.is_proxied else "ssh"
+        return Reason(f"{by} ended before anybody was logged in.", "Try `ssh` by hand."), words.is_proxied
+    return reasons.hung_up(where(words.server)), not words.own or "Connection" in words.own[-1]
+
+
+_TABLE: tuple[tuple[str, Callable[[Words, FailedLogin, Found], Reason]], ...] = (
+    (r"REMOTE HOST IDENTIFICATION HAS CHANGED", _changed_key),
+    (r"is marked as revoked|was revoked and you", _revoked_key),
+    (r"^No (\S+) host key is known for ", _unknown_key),
+    (r"Too many authentication failures", _too_many),
+    (r"^Permissions (\S+) for '(.*)' are too open\.$", _open_key),
+    (r"Permission denied \((.*)\)\.$", _refused),
+    (CONFIG_MISTAKE, _config),
+    (r"Could not resolve hostname (\S+): (.*)$", _unresolved),
+    (r"^channel 0: open failed: (.*)$", _out_of_reach),
+    (r"connect to host (\S+) port ([0-9]+): (.*)$", _not_connected),
+    (r"timed out during banner exchange", _silent),
+)
+"""What `ssh` says -> what it means; the first one counts."""

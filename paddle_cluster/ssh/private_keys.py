@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The keys that a login offers: private key files with their certificates, then those of the ssh agent."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import copy
+import socket
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import paramiko
+from paramiko.agent import AgentKey, AgentSSH
+from paramiko.pkey import PublicBlob
+from paramiko.ssh_exception import PasswordRequiredException, SSHException
+
+from paddle_cluster.ssh.host_config import HostConfig
+from paddle_cluster.ssh.reasons import OPENSSH
+
+AGENT_S = 30.0  # for the ssh agent to answer: it may prompt the user
+_BEGIN, _END = "-----BEGIN OPENSSH PRIVATE KEY-----", "-----END OPENSSH PRIVATE KEY-----"
+_MAGIC = b"openssh-key-v1\0"
+
+
+@dataclass(frozen=True)
+class _KeyFile:
+    """One file that IdentityFile names.
+
+    Attributes:
+        public: the public key, or b"" where it cannot be read without a passphrase.
+        private: the private key; or why there is none.
+        certificate: from the file beside it, or None.
+    """
+
+    public: bytes
+    private: paramiko.PKey | SSHException
+    certificate: PublicBlob | None = None
+
+
+class KeyRing:
+    """The user's private keys. Each file is read one time; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loaded: dict[Path, _KeyFile] = {}
+
+    def authenticate(self, transport: paramiko.Transport, hop: HostConfig) -> None:
+        """Offer one key after the other until one is accepted.
+
+        Raises:
+            SSHException: why the last key was refused.
+        """
+        refused = SSHException("No authentication methods available")
+        with contextlib.closing(_Agent(hop.agent)) as agent:
+            for key in self._keys(hop, agent):
+                if isinstance(key, SSHException):
+                    refused = key
+                    continue
+                try:
+                    if not transport.auth_publickey(hop.user, key):
+                        return
+                    refused = SSHException("the key alone is not enough")
+                except SSHException as error:
+                    refused = error
+                if not transport.is_active():  # too many keys for this server
+                    break
+        raise refused
+
+    def _keys(self, hop: HostConfig, agent: _Agent) -> Iterator[paramiko.PKey | SSHException]:
+        """Return all keys to offer, or why one cannot be used."""
+        named = []
+        for path in hop.keys:
+            with self._lock:  # an RSA key takes long to check: once, not once for each thread that waits
+                if path not in self._loaded:
+                    self._loaded[path] = _load(path)
+            named.append(self._loaded[path])
+        certificates = [
+            *_certificates(hop.certificates),
+            *(one.certificate for one in named if one.certificate),
+        ]
+        public = {one.public for one in named if one.public}
+        held = agent.keys()
+        blobs = {key.asbytes() for key in held}
+        for one in named:
+            if isinstance(one.private, SSHException):
+                if one.public not in blobs:
+                    yield one.private
+                continue
+            yield from _with_certificates(one.private, certificates)
+        for key in held:
+            if not hop.identities_only or key.asbytes() in public:
+                yield from _with_certificates(key, certificates)
+
+
+class _Agent(AgentSSH):  # type: ignore[misc]
+    """The ssh agent at a socket; it has no keys if it does not answer."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        if path:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            connection.settimeout(AGENT_S)
+            try:
+                connection.connect(path)
+                self._connect(connection)
+            except (OSError, SSHException):
+                connection.close()
+
+    def keys(self) -> tuple[paramiko.PKey, ...]:
+        """Return its keys."""
+        return tuple(self.get_keys())
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._close()
+
+
+def _certificates(paths: Iterable[Path]) -> Iterator[PublicBlob]:
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError, SSHException):
+            yield PublicBlob.from_file(str(path))
+
+
+def _with_certificates(key: paramiko.PKey, certificates: Iterable[PublicBlob]) -> Iterator[paramiko.PKey]:
+    """The key with each certificate that is for it, then alone."""
+    for one in certificates:
+        if _certified(one) == _fields(key.asbytes(), 1):
+            certified = AgentKey(key.agent, key.blob) if isinstance(key, AgentKey) else copy.copy(key)
+            certified.public_blob = one
+            yield certified
+    yield key
+
+
+def _certified(certificate: PublicBlob) -> bytes | None:
+    """Return the public key in a certificate, which starts with a nonce."""
+    rest = _fields(certificate.key_blob, 2)
+    count = {"ssh-rsa": 2, "ssh-ed25519": 1, "ecdsa-sha2": 2}
+    for kind, fields in count.items():
+        if certificate.key_type.startswith(kind) and rest is not None:
+            after = _fields(rest, fields)
+            return None if after is None else rest[: len(rest) - len(after)]
+    return None
+
+
+def _fields(blob: bytes, count: int) -> bytes | None:
+    """What follows some length-prefixed fields, or None where they are not whole."""
+    for _ in range(count):
+        size = int.from_bytes(blob[:4], "big") + 4
+        if size > len(blob):
+            return None
+        blob = blob[size:]
+    return blob
+
+
+def _load(path: Path) -> _KeyFile:
+    public = _public_half(path)
+    try:
+        key = paramiko.PKey.from_path(path)
+        certificate, key.public_blob = key.public_blob, None
+        return _KeyFile(key.asbytes(), key, certificate)
+    except TypeError:  # the crypto library raises this without a passphrase
+        return _KeyFile(public, PasswordRequiredException("Private key file is encrypted"))
+    except (ValueError, OSError, paramiko.UnknownKeyType) as error:
+        return _KeyFile(public, SSHException(_unusable(path, public, error)))
+    except SSHException as error:
+        return _KeyFile(public, error)
+
+
+def _unusable(path: Path, public: bytes, error: Exception) -> str:
+    if path.suffix == ".pub":
+        return (
+            f"{path} is a public key that the ssh agent does not hold; name the private key, "
+            f"{path.with_suffix('')}"
+        )
+    if public[4:].startswith(b"sk-"):
+        return f"{path} is a FIDO key, which the default client cannot use; {OPENSSH}"
+    why = error.strerror if isinstance(error, OSError) else f"see `ssh-keygen -yf {path}`"
+    return (
+        f"cannot use the private key {path}: {why}. Name another one: IdentityFile in your ssh config, "
+        "SSH_IDENTITY_FILES or HOST_SETTINGS in conf.py"
+    )
+
+
+def _public_half(path: Path) -> bytes:
+    """The public key of a file, which the file beside it has, or the private one's unencrypted part; or b""."""
+    with contextlib.suppress(OSError, ValueError):
+        text = path.read_text(encoding="ascii")
+        if text.startswith(_BEGIN):
+            data = base64.b64decode(text.partition(_BEGIN)[2].partition(_END)[0])
+            rest = _fields(data.removeprefix(_MAGIC), 3)  # cipher, its key, that one's options
+            return rest[8:][: int.from_bytes(rest[4:8], "big")] if rest else b""
+        if path.suffix != ".pub":
+            path = path.with_name(f"{path.name}.pub")
+            text = path.read_text(encoding="ascii")
+        with contextlib.suppress(binascii.Error, IndexError):
+            return base64.b64decode(text.split()[1])
+    return b""

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why there is no way to a node, and what to do about it: the words, whatever logs in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+from paddle_cluster.config.hosts import Host
+from paddle_cluster.config.settings import SshSettings
+from paddle_cluster.errors import ConnectError
+
+ADD_TO_AGENT = "Add it to your ssh agent: ssh-add KEY."
+OPENSSH = 'Set SSH_CLIENT = "openssh" in conf.py to use your own `ssh`'
+
+
+class Reason(NamedTuple):
+    """One sentence on what happened, and another on what to do next, or nothing."""
+
+    what: str
+    hint: str = ""
+
+
+class Login(Protocol):
+    """Who logs in where."""
+
+    @property
+    def user(self) -> str:
+        """Of the machine; empty where it is not known."""
+
+    @property
+    def host(self) -> str:
+        """Its name or address."""
+
+    @property
+    def port(self) -> int:
+        """Of the SSH server."""
+
+
+def where(login: Login) -> str:
+    """As messages name a server."""
+    return f"{login.host}:{login.port}"
+
+
+def unknown_key(login: Login, key: str) -> Reason:
+    """known_hosts has no key of the host, which showed this one."""
+    port = "" if login.port == 22 else f"-p {login.port} "
+    return Reason(
+        f"its host key is not in known_hosts: {key}.",
+        "Compare it with `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` on the machine itself; then accept "
+        f"it with `ssh {port}{login.user}@{login.host} true`, or all new ones with --accept_new_host_keys.",
+    )
+
+
+def certified(key: str, place: str) -> Reason:
+    """known_hosts has an authority for the host, and no key."""
+    return Reason(
+        f"its host key {key} is certified by the authority at {place}, which the default client cannot check.",
+        f"{OPENSSH}, which checks host certificates, or add the key itself to known_hosts.",
+    )
+
+
+def changed_key(sent: str, places: str, is_same_type: bool) -> Reason:
+    """known_hosts has other keys of the host, in these places."""
+    if not is_same_type:
+        return Reason(
+            f"its host key {sent} is not known; {places} has one of another type.",
+            "Add it by hand if it is correct.",
+        )
+    return Reason(
+        f"ITS HOST KEY HAS CHANGED: it sent {sent}, which is not the key at {places}.",
+        "Someone may be intercepting the connection. If the machine was reinstalled, remove that line and accept the "
+        "new key.",
+    )
+
+
+def revoked_key(key: str, place: str) -> Reason:
+    """known_hosts marks the key as @revoked."""
+    return Reason(f"its host key {key} is revoked {place}.", "Do not log in there.")
+
+
+def refused(login: Login, why: str, keys: Iterable[str], hint: str = "") -> Reason:
+    """The server took none of the keys."""
+    at = f"{login.user}@" if login.user else ""
+    return Reason(
+        f"auth refused for {at}{login.host} ({why}), keys tried: {', '.join(keys) or 'none'}.",
+        hint
+        or "If the user is right, put a public key into its ~/.ssh/authorized_keys: "
+        f"ssh-copy-id {at}{login.host}.",
+    )
+
+
+def unresolved(host: str, why: str) -> Reason:
+    """The resolver knows no such name."""
+    return Reason(f"cannot resolve {host}: {why}.", "Check HOSTS and your ssh config.")
+
+
+def out_of_reach(target: str, why: str) -> Reason:
+    """A jump host can be logged in to, and the node cannot be reached from there."""
+    return Reason(
+        f"the jump host before it cannot reach {target}: {why}.",
+        "Check that the node is up and sshd listens there.",
+    )
+
+
+def no_forwarding(target: str, why: str) -> Reason:
+    """A jump host can be logged in to, and does not forward connections to nodes."""
+    return Reason(
+        f"its jump host {target} does not forward connections: {why}.",
+        "Check AllowTcpForwarding, PermitOpen and DisableForwarding of its sshd, and its authorized_keys "
+        "(restrict, no-port-forwarding).",
+    )
+
+
+def nothing_in_common(target: str, kind: str, offered: Iterable[str]) -> Reason:
+    """The server offers only algorithms that the default client does not support."""
+    return Reason(
+        f"{target} offers only {kind} that the default client does not support: {', '.join(offered)}.",
+        f"{OPENSSH}.",
+    )
+
+
+def no_answer(target: str, limit_s: float) -> Reason:
+    """Nothing came back."""
+    return Reason(f"no answer from {target} within {limit_s:g} s.", "Check that the node is up.")
+
+
+def closed_port(target: str) -> Reason:
+    """Nobody listens."""
+    return Reason(f"{target} refuses connections.", "Check that sshd runs there, and its port.")
+
+
+def no_ssh(target: str, limit_s: float, why: str) -> Reason:
+    """Somebody listens who is no SSH server, or one that does not get round to it."""
+    return Reason(
+        f"{target} accepts connections but does not speak SSH within {limit_s:g} s: {why}.",
+        "Check the port, and that sshd there is not overloaded (MaxStartups).",
+    )
+
+
+def hung_up(target: str) -> Reason:
+    """The server ended the connection before anybody was logged in."""
+    return Reason(f"{target} closed the connection during the login.", "See sshd's log there.")
+
+
+def no_route(target: str, why: str) -> Reason:
+    """The kernel knows no way."""
+    return Reason(f"{target}: {why}.", "Check the node's address and your routes.")
+
+
+def check_keys(settings: SshSettings, host: Host) -> None:
+    """See that the private keys that conf.py names for a node are there.
+
+    Raises:
+        ConnectError: one is not.
+    """
+    own = settings.key_of(host)
+    for path in filter(None, (own, *settings.identity_files)):
+        if not path.is_file():
+            setting = "HOST_SETTINGS" if path == own else "SSH_IDENTITY_FILES"
+            raise ConnectError(host.text, f"the private key {path} does not exist.", f"See {setting}.")

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resident agents: those that earlier jobs left on the nodes, and those that this job asks for (`RESIDENT_S`).
+
+A record of this user's (0600) says where an agent waits, with the certificate and the key that both sides present. The
+key was made for that agent alone and went to its node inside SSH. A record counts as long as a login would go the same
+way: same ssh config, same known hosts, same settings, same agent. Whatever is different, or goes wrong: the node is
+logged in to, as without a record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import ipaddress
+import json
+import os
+import secrets
+import select
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paddle_cluster.config.settings import SshSettings
+from paddle_cluster.connection.bootstrap import Bootstrap, packed_agent
+from paddle_cluster.connection.tls_stream import TlsStream
+from paddle_cluster.plan.plan import Node, Plan
+from paddle_cluster.ssh import config_lines
+from paddle_cluster.system import file_cache, job_certificate
+from paddle_cluster.system.digests import DIGEST_SIZE, MEMORIES
+from paddle_cluster.system.job_certificate import Certificate
+from paddle_node.contract import checked_json
+
+FOLDER = ".residents"  # below the jobs' states
+REACH_S = 0.5  # a connection that takes longer is no shorter way than a login
+ANSWER_S = 3.0
+SPARE_S = 60.0  # beyond its time, for a job's end
+NONCE_BYTES = 16
+
+
+@dataclass(frozen=True)
+class _Record:
+    """One agent that waits.
+
+    Attributes:
+        login: what a login there would go by: another one then, and this agent counts no more.
+    """
+
+    address: str
+    port: int
+    certificate: str
+    key: str = field(repr=False)
+    login: str
+
+
+class Residents:
+    """The resident agents of a job's nodes; `connect` is called by any thread, all else by the loop's.
+
+    Args:
+        plan: with RESIDENT_S.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        settings = plan.settings
+        self._wait_s = settings.engines.resident_s
+        self._ssh = settings.ssh
+        self._state = settings.state.jobs
+        self._nodes = {node.node_id: node for node in plan.nodes if not node.host.is_local}
+        self._known = {node_id: found for node_id in self._nodes if (found := self._load(node_id))}
+        self._reached: dict[int, _Record] = {}
+        self._busy: set[int] = set()
+        self._made: dict[int, Certificate] = {}
+        self._knocks: dict[int, tuple[socket.socket, str, int]] = {}
+        self._way = ""  # what logins go by, but for the known hosts
+        self._known_hosts: bytes | None = None
+        self._reading = threading.Lock()
+
+    @property
+    def wait_for_all(self) -> bool:
+        """Whether there may be one on every node: no login is likely then."""
+        return len(self._known) == len(self._nodes)
+
+    def connect(self, node_id: int) -> tuple[TlsStream | None, str]:
+        """A stream to the agent that waits on a node, if there is one; blocks for ANSWER_S at most.
+
+        Returns:
+            The stream, or None and why it cannot be had though it was there; the node is to be logged in to then.
+        """
+        self._reached.pop(node_id, None)
+        record = self._known.pop(node_id, None)
+        if record is None:
+            return None, ""
+        login = self._login(anew=False)
+        if not login or record.login != login:
+            return (
+                None,
+                "no resident agent is used: the agent, the ssh config or the known hosts are others now",
+            )
+        try:
+            stream = _call(record, self._wait_s)
+        except BusyError:
+            self._busy.add(node_id)
+            return None, "its resident agent serves another job: logging in"
+        except (OSError, ValueError) as error:
+            with contextlib.suppress(OSError):
+                self._path(node_id).unlink()
+            return None, f"no resident agent at {record.address} port {record.port} ({error}): logging in"
+        self._reached[node_id] = record
+        return stream, ""
+
+    def wish(self, node_id: int) -> dict[str, Any] | None:
+        """What `hello` says to an agent: it, or one after it, is to wait for the next job here."""
+        if node_id not in self._nodes or node_id in self._busy:
+            return None
+        if node_id in self._reached:
+            return {}
+        made = self._made[node_id] = job_certificate.make()
+        return {"name": self._name(node_id), "wait_s": self._wait_s, **asdict(made)}
+
+    def offered(self, node_id: int, address: str, port: int) -> None:
+        """An agent listens for the next job: find out meanwhile whether it can be reached from here.
+
+        Raises:
+            ValueError: that is no address.
+        """
+        self._login(
+            anew=True
+        )  # this login may have added known hosts; what is changed from now on, no login went by
+        family = socket.AF_INET6 if ipaddress.ip_address(address).version == 6 else socket.AF_INET
+        knock = socket.socket(family, socket.SOCK_STREAM)
+        knock.setblocking(False)
+        knock.connect_ex((address, port))
+        self._knocks[node_id] = (knock, address, port)
+
+    def keep(self) -> None:
+        """The job is over: remember who waits now."""
+        for node_id in self._reached:
+            with contextlib.suppress(OSError):
+                os.utime(self._path(node_id))
+        login = self._login(anew=False) if self._knocks else ""
+        for node_id, (knock, address, port) in self._knocks.items():
+            if login and _is_connected(knock) and node_id in self._made:
+                made = self._made[node_id]
+                record = _Record(address, port, made.certificate, made.key, login)
+                file_cache.keep(self._path(node_id), json.dumps(asdict(record)).encode())
+            knock.close()
+        self._knocks.clear()
+
+    def _login(self, anew: bool) -> str:
+        """What a login goes by, as a digest, or nothing where that cannot be read: a login tells why.
+
+        Args:
+            anew: known hosts as they are now, not as they were looked at last.
+        """
+        with self._reading:  # once, not once for each thread that waits
+            try:
+                self._way = self._way or _way(self._ssh, self._state)
+                if anew or self._known_hosts is None:
+                    self._known_hosts = _known_hosts(self._ssh)
+            except (OSError, ValueError):
+                return ""
+            return _digest(self._known_hosts + self._way.encode())
+
+    def _load(self, node_id: int) -> _Record | None:
+        path = self._path(node_id)
+        try:
+            if time.time() - path.stat().st_mtime > self._wait_s + SPARE_S:
+                return None
+        except OSError:
+            return None
+        content = file_cache.load(path)
+        try:
+            return None if content is None else _Record(**checked_json.as_object(content))
+        except (ValueError, TypeError):  # of another version
+            return None
+
+    def _path(self, node_id: int) -> Path:
+        return self._state / FOLDER / self._name(node_id)
+
+    def _name(self, node_id: int) -> str:
+        """Of the record, and of the agent: one for each node as it is configured, from this state directory."""
+        node: Node = self._nodes[node_id]
+        about = [
+            node.host.text,
+            node.root_dir,
+            node.python,
+            str(self._state),
+            socket.gethostname(),
+            os.getuid(),
+        ]
+        return _digest(json.dumps(about).encode())
+
+
+class BusyError(Exception):
+    """The agent serves another job."""
+
+
+def _call(record: _Record, wait_s: float) -> TlsStream:
+    """A stream to an agent that has begun to speak.
+
+    Raises:
+        BusyError: it serves another job.
+        OSError, ValueError: nobody is there, or who does not know our key, or whose key is another one.
+    """
+    certificate = ssl.PEM_cert_to_DER_cert(record.certificate)
+    context = _context(record, certificate)
+    connection = socket.create_connection((record.address, record.port), REACH_S)
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        stream = TlsStream(connection, context, server_side=False)
+        nonce = secrets.token_hex(NONCE_BYTES)
+        request: Mapping[str, Any] = {"nonce": nonce, "wait_s": wait_s}
+        stream.call(certificate, json.dumps(request).encode() + b"\n", time.monotonic() + ANSWER_S)
+        stream.begin(Bootstrap(nonce, b""), str)
+    except ConnectionError as error:  # it listens, and ends what it has not begun
+        connection.close()
+        raise BusyError from error
+    except BaseException:
+        connection.close()
+        raise
+    return stream
+
+
+def _context(record: _Record, certificate: bytes) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # the certificate itself is compared
+    context.load_verify_locations(cadata=certificate)
+    given = os.memfd_create("resident", os.MFD_CLOEXEC)
+    try:
+        os.write(given, (record.certificate + record.key).encode())
+        context.load_cert_chain(f"/proc/self/fd/{given}")
+    finally:
+        os.close(given)
+    return context
+
+
+def _way(ssh: SshSettings, state: Path) -> str:
+    """What a login goes by, as a digest: settings, ssh config, user, and the agent that it would start."""
+    agent = packed_agent(folder=state / MEMORIES).digest
+    about = (repr(ssh), config_lines.digest(ssh.config), os.environ.get("USER"), agent)
+    return _digest(repr(about).encode("utf-8", "surrogateescape"))
+
+
+def _known_hosts(ssh: SshSettings) -> bytes:
+    return ssh.known_hosts.read_bytes() if ssh.known_hosts.exists() else b""
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=DIGEST_SIZE).hexdigest()
+
+
+def _is_connected(knock: socket.socket) -> bool:
+    poll = select.poll()
+    poll.register(knock, select.POLLOUT)
+    return bool(poll.poll(0)) and knock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Digests of files, many at once on threads, and not again for files that have not changed since the last job.
+
+A file counts as unchanged while device, inode, size, mtime and ctime are what they were, unless it was changed just
+before it was hashed: a change within a clock tick would not show. Every file that is sent is digested once more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from paddle_cluster.system.state_dir import own_directory, read_own_file, replace_file
+from paddle_node.contract import checked_json
+
+DIGEST_SIZE = 32  # bytes of blake2b
+FRESH_S = 2.0
+UNUSED_S = 30 * 24 * 3600.0
+MEMORIES = ".digests"  # below the jobs' states
+
+_CHUNK = 1 << 20
+_THREADS = min(8, os.cpu_count() or 1)
+_AT_ONCE = 64  # small files are hashed so many a task
+_FORM = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Hashed:
+    """What a file holds."""
+
+    digest: str
+    size: int
+
+
+class Digests:
+    """Digests of one tree.
+
+    Args:
+        memory: a file that keeps them for the next job, or None.
+        clock: the wall clock, which files carry.
+    """
+
+    def __init__(self, memory: Path | None, clock: Callable[[], float] = time.time) -> None:
+        self._memory = memory
+        self._clock = clock
+        self._known = _load(memory)
+
+    def of(self, files: Iterable[tuple[str, os.stat_result]]) -> dict[str, Hashed | OSError]:
+        """Digest files, by path.
+
+        Args:
+            files: paths and what stat said of them.
+        """
+        found: dict[str, Hashed | OSError] = {}
+        marks: dict[str, str] = {}
+        todo: list[str] = []
+        changed_at: dict[str, float] = {}
+        for path, status in files:
+            changed_at[path] = max(status.st_mtime, status.st_ctime)
+            mark = marks[path] = _mark(status)
+            known = self._known.get(path)
+            if known is not None and known[0] == mark:
+                found[path] = Hashed(known[1], status.st_size)
+            else:
+                todo.append(path)
+        found.update(_hash_all(todo))
+        fresh = self._clock() - FRESH_S
+        keep = {
+            path: (marks[path], hashed.digest)
+            for path, hashed in found.items()
+            if isinstance(hashed, Hashed) and changed_at[path] < fresh
+        }
+        if self._memory is not None and keep != self._known:
+            _save(self._memory, keep)
+        self._known = keep
+        return found
+
+
+def file_digest(path: str) -> Hashed:
+    """Digest and size of a file's bytes as they are now.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    state = hashlib.blake2b(digest_size=DIGEST_SIZE)
+    size = 0
+    with open(path, "rb", buffering=0) as file:
+        while data := file.read(_CHUNK):
+            state.update(data)
+            size += len(data)
+    return Hashed(state.hexdigest(), size)
+
+
+def memory_of(root: Path, jobs: Path) -> Path:
+    """Where the digests of a tree are kept: one file a tree.
+
+    Args:
+        root: top of the tree.
+        jobs: the directory of the jobs' states; a name that begins with a dot is no job.
+    """
+    name = hashlib.blake2b(os.fsencode(root.resolve()), digest_size=16).hexdigest()
+    return jobs / MEMORIES / f"{name}.json"
+
+
+def _hash_all(paths: list[str]) -> dict[str, Hashed | OSError]:
+    if len(paths) < 2:
+        return _hash(paths)
+    found: dict[str, Hashed | OSError] = {}
+    step = max(1, min(_AT_ONCE, len(paths) // (2 * _THREADS)))
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="digest") as pool:
+        for part in pool.map(_hash, (paths[at : at + step] for at in range(0, len(paths), step))):
+            found.update(part)
+    return found
+
+
+def _hash(paths: list[str]) -> dict[str, Hashed | OSError]:
+    found: dict[str, Hashed | OSError] = {}
+    for path in paths:
+        try:
+            found[path] = file_digest(path)
+        except OSError as error:
+            found[path] = error
+    return found
+
+
+def _mark(status: os.stat_result) -> str:
+    return f"{status.st_dev} {status.st_ino} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}"
+
+
+def _load(memory: Path | None) -> dict[str, tuple[str, str]]:
+    """What is remembered; nothing where the memory is missing or of another form."""
+    if memory is None:
+        return {}
+    try:
+        kept = checked_json.as_object(read_own_file(memory).decode("utf-8", "surrogateescape"))
+        if kept["form"] != _FORM:
+            return {}
+        return {str(path): (str(mark), str(digest)) for path, (mark, digest) in kept["files"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _save(memory: Path, files: dict[str, tuple[str, str]]) -> None:
+    """Remember; a memory that cannot be written costs the next job time, nothing else."""
+    text = json.dumps({"form": _FORM, "files": files}, separators=(",", ":"))
+    with contextlib.suppress(OSError):
+        own_directory(memory.parent)
+        replace_file(memory, text.encode())  # only ASCII: names that are not UTF-8 are escaped
+        oldest = time.time() - UNUSED_S
+        for other in memory.parent.iterdir():
+            if other.stat().st_mtime < oldest:
+                other.unlink()

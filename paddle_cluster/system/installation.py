@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where this program lies and what it is called: `paddle.py` in a checkout, `paddle-cluster` where it is installed.
+
+An installed `paddle_cluster` holds docs/, workspace_template/, conf.py and the lock file, which lie beside it in a
+checkout. The nodes' packages, `paddle` and `paddle_node`, lie beside it too; in a checkout, in runtime/.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_SCRIPT = _PACKAGE.parent / "paddle.py"
+IS_CHECKOUT = _SCRIPT.is_file()
+_HOME = _PACKAGE.parent if IS_CHECKOUT else _PACKAGE
+
+RUNTIME_DIR = _HOME / "runtime" if IS_CHECKOUT else _HOME.parent
+"""Holds the packages `paddle` and `paddle_node`, and perhaps others beside them, which never travel."""
+NODE_DIR = RUNTIME_DIR / "paddle_node"
+DOCS_DIR = _HOME / "docs"
+LOCK_FILE = _HOME / "requirements.lock"
+CONF_FILE = _HOME / "conf.py"
+"""The cluster of a checkout; what a new conf.py begins as."""
+TEMPLATE_DIR = _HOME / "workspace_template"
+
+
+def _name() -> str:
+    """By what was called: a checkout may be installed as well (`pip install --editable`)."""
+    called = Path(sys.argv[0])
+    as_installed = called.name == "paddle-cluster" or called.parent.name == "paddle_cluster"
+    return "paddle-cluster" if as_installed or not IS_CHECKOUT else "paddle.py"
+
+
+PROGRAM = _name()
+COMMAND = "python paddle.py" if PROGRAM == "paddle.py" else PROGRAM
+"""How users call it."""
+
+
+def argv() -> list[str]:
+    """How another process calls it, wherever it is."""
+    return [sys.executable, str(_SCRIPT)] if IS_CHECKOUT else [sys.executable, "-P", "-m", "paddle_cluster"]

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the state of jobs lies on this machine, and how files get there.
+
+One directory a job, for its user alone (0700). `PADDLE_STATE_DIR` or ~/.paddle/jobs holds them; where that cannot
+be written, a short directory of this user's that ends with the machine. Files appear whole, by rename.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paddle_cluster.system import bounded_file
+from paddle_node.contract import checked_json
+
+STATE_VARIABLE = "PADDLE_STATE_DIR"
+JOB_FILE = "job.json"
+STATUS_FILE = "status.json"
+FAILURE_FILE = "failure.json"
+SCREEN_FILE = "screen.log"
+SOCKET_FILE = "control"
+SOCKET_LIMIT = 107  # bytes of a path that fit into sockaddr_un with their NUL
+FILE_LIMIT = 8 << 20  # what a state file may hold before it is taken for somebody else's
+
+_USUAL_JOB_ID = "JOB20991231235959-ffffff"
+_JOB_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+
+
+@dataclass(frozen=True)
+class StatePlaces:
+    """Where to look for jobs and where to put a new one.
+
+    Attributes:
+        jobs: holds one directory a job.
+        short: takes sockets whose path would be too long, and jobs where `jobs` cannot be written.
+    """
+
+    jobs: Path
+    short: Path
+
+    def all(self) -> tuple[Path, ...]:
+        """Directories that may hold a job's directory."""
+        return (self.jobs, self.short)
+
+
+def places(environ: Mapping[str, str]) -> StatePlaces:
+    """The places that an environment names."""
+    chosen = environ.get(STATE_VARIABLE)
+    jobs = Path(chosen).absolute() if chosen else Path(_home(environ), ".paddle", "jobs")
+    runtime = environ.get("XDG_RUNTIME_DIR", "")
+    short = Path(runtime, "paddle")
+    if not runtime.startswith("/") or not _fits(short / f"{_USUAL_JOB_ID}.sock"):
+        short = Path(f"/tmp/paddle-{os.getuid()}")  # noqa: S108 - checked by own_directory
+    return StatePlaces(jobs, short)
+
+
+def _fits(path: Path) -> bool:
+    """Whether a socket can have this path."""
+    return len(os.fsencode(path)) <= SOCKET_LIMIT
+
+
+def _home(environ: Mapping[str, str]) -> str:
+    return environ.get("HOME") or os.path.expanduser("~")
+
+
+def is_job_id(name: str) -> bool:
+    """Whether a name can be a job's: one path component, harmless."""
+    return _JOB_ID.fullmatch(name) is not None
+
+
+def own_directory(path: Path) -> Path:
+    """Make a directory that only this user can enter, its parents too.
+
+    Raises:
+        OSError: it cannot be made, or a link or somebody else's directory is there.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(0o700)
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+        raise PermissionError(1, "is a link, or not this user's", str(path))
+    if stat.S_IMODE(status.st_mode) != 0o700:
+        path.chmod(0o700)
+    return path
+
+
+def make_job_dir(where: StatePlaces, job_id: str) -> Path:
+    """The directory of a new job, in the first place that can be written.
+
+    Raises:
+        OSError: none can.
+    """
+    try:
+        own_directory(where.jobs)
+        return own_directory(where.jobs / job_id)
+    except OSError as error:
+        first = error
+    try:
+        own_directory(where.short)
+        return own_directory(where.short / job_id)
+    except OSError:
+        raise first from None
+
+
+def socket_paths(where: StatePlaces, directory: Path, job_id: str) -> list[Path]:
+    """Where a job's socket may be, the best first; paths that are too long are left out."""
+    paths = (directory / SOCKET_FILE, where.short / f"{job_id}.sock")
+    return [path for path in paths if _fits(path)]
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Replace a file by a JSON object; readers see the old one or the new one.
+
+    Raises:
+        OSError: it could not be written; the old one is still there.
+    """
+    # a line a field: with `indent` the library's encoder is Python, and takes ten times as long
+    lines = (f" {json.dumps(name)}: {json.dumps(field)}" for name, field in value.items())
+    text = "{\n" + ",\n".join(lines) + "\n}\n"
+    replace_file(path, text.encode("utf-8", "backslashreplace"))
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace what a file holds; readers see the old bytes or the new ones, and a failure leaves nothing behind.
+
+    Raises:
+        OSError: it could not be written; the old one is still there.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(
+        temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+    )
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def read_own_file(path: Path) -> bytes:
+    """All of a file that nobody but this user can have written: what it says is acted on.
+
+    Raises:
+        OSError: it cannot be read, or is a link, no plain file, somebody else's, or one that others may write to.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+        if not is_own or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise PermissionError(errno.EPERM, "is no file of this user's alone", str(path))
+        return file.read()
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A JSON object from a file, or None where there is none to be read."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # others may put a pipe there, which would be waited for
+            return None
+        return checked_json.as_object(bounded_file.read(path, FILE_LIMIT))
+    except (OSError, ValueError):
+        return None

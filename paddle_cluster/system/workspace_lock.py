@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lock on a workspace: only one job at a time collects into a directory.
+
+Two would mix their logs and overwrite each other's model. It is a lock of the operating system, so it ends with the
+process that holds it, however that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from paddle_cluster.errors import UsageError
+from paddle_cluster.system.installation import PROGRAM
+
+LOG = "log"
+OUTPUT = "output"
+LOCK_FILE = ".lock"
+
+
+@contextlib.contextmanager
+def locked(directory: Path, job_id: str) -> Iterator[None]:
+    """Hold the directory for this job while the context lasts; a log/ that stays empty is removed again.
+
+    Raises:
+        UsageError: another job holds it, or it cannot be written.
+    """
+    log = directory / LOG
+    for path in (log, directory / OUTPUT):
+        if os.path.lexists(path) and not path.is_dir():
+            raise UsageError(f"{path} must be a directory, {path.name} is collected there; move it away")
+    made = [path for path in (log, directory) if not path.exists()]
+    try:
+        log.mkdir(parents=True, exist_ok=True)
+        fd = _lock(log / LOCK_FILE)
+    except OSError as error:
+        raise UsageError(f"{log} must be writable, logs are collected there: {error.strerror}") from error
+    try:
+        if fd is None:
+            holder = (log / LOCK_FILE).read_text(encoding="utf-8", errors="replace").strip()
+            job = holder.partition(" ")[0]
+            end_it = f"end it with `{PROGRAM} stop {job}`" if job else "wait for it"
+            raise UsageError(
+                f"{holder or 'another job'} is collecting into {directory}; {end_it}, or submit a copy of the "
+                "workspace"
+            )
+        with contextlib.suppress(OSError):  # on a full disk the claim stays without a name
+            os.ftruncate(fd, 0)
+            os.write(fd, f"{job_id} (pid {os.getpid()})\n".encode())
+        yield
+    finally:
+        if fd is not None:
+            _unmake(made, log)
+            os.close(fd)
+
+
+def _lock(path: Path) -> int | None:
+    """A descriptor that holds the lock, or None when another process does."""
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(fd), os.stat(path)):
+                return fd
+        os.close(fd)  # its holder removed it when it ended
+
+
+def _unmake(made: list[Path], log: Path) -> None:
+    """Remove the directories that this claim made, if nothing was collected."""
+    with contextlib.suppress(OSError):
+        if made and os.listdir(log) == [LOCK_FILE]:
+            (log / LOCK_FILE).unlink()
+            for path in made:
+                path.rmdir()

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a job tells its user, as plain values: each can be drawn by a console of this or of another process.
+
+Every event is frozen and holds only text, numbers, bytes and tuples of them. `to_fields` turns one into a JSON
+object and `from_fields` back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from paddle_cluster.errors import ExitCode
+
+
+@dataclass(frozen=True)
+class NodesNamed:
+    """The nodes of the job: (id, label) each."""
+
+    labels: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True)
+class PhaseEntered:
+    """The job enters a phase.
+
+    Attributes:
+        began: when the job did, in seconds since 1970; 0: just now.
+    """
+
+    name: str
+    began: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True)
+class Noted:
+    """Something the user should know; may hold several lines."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What a process wrote.
+
+    Attributes:
+        process: its name, such as "trainer-2".
+        node: how the screen names its node.
+        data: whole lines; with `partial` the last one is still open.
+        at: when, in seconds since the epoch on the launcher's clock.
+    """
+
+    process: str
+    node: str
+    data: bytes
+    partial: bool
+    at: float
+
+
+@dataclass(frozen=True)
+class Unsent:
+    """Output that an agent did not send, because its process wrote faster than the link takes.
+
+    Attributes:
+        log: the file on the node that has it, relative to the job directory.
+    """
+
+    process: str
+    node: str
+    size: int
+    log: str
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """What a node is doing."""
+
+    node_id: int
+    state: str
+
+
+@dataclass(frozen=True)
+class Transferred:
+    """How much of what a node lacked has come there, about once a second; at the end all.
+
+    Attributes:
+        bytes_per_s: of the last seconds.
+    """
+
+    node_id: int
+    arrived: int
+    total: int
+    bytes_per_s: float
+
+
+@dataclass(frozen=True)
+class Progressed:
+    """How far a trainer is.
+
+    Attributes:
+        process: its name, such as "trainer-0".
+        cost, samples_per_s: None where there is no finite number.
+    """
+
+    node_id: int
+    process: str
+    pass_id: int
+    batch_id: int
+    cost: float | None
+    samples_per_s: float | None
+
+
+@dataclass(frozen=True)
+class Plotted:
+    """Where a curve is that a script draws by `paddle.v2.plot`."""
+
+    node_id: int
+    process: str
+    curve: str
+    step: float
+    value: float
+
+
+@dataclass(frozen=True)
+class Used:
+    """What a node and the job's processes on it use, every few seconds.
+
+    Attributes:
+        cpu_percent: of all processors of the node; None where it is not known, like what follows.
+        memory_bytes: of the node, for whomever.
+        gpus: of each its use in percent (-1: it does not tell), its bytes in use and its bytes.
+        processes: of each its name, percent of one processor, and resident bytes, with all that it started.
+    """
+
+    node_id: int
+    cpu_percent: float | None
+    memory_bytes: int
+    memory_total_bytes: int
+    received_bytes_per_s: float | None
+    sent_bytes_per_s: float | None
+    gpus: tuple[tuple[float, int, int], ...]
+    processes: tuple[tuple[str, float, int], ...]
+
+
+@dataclass(frozen=True)
+class Tabled:
+    """A table whose rows at the indices in `red` are wrong."""
+
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    red: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if any(len(row) != len(self.headers) for row in self.rows):
+            raise ValueError(f"rows that have not {len(self.headers)} cells")
+
+
+@dataclass(frozen=True)
+class Failed:
+    """What went wrong first, with the end of its log."""
+
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """How long each phase took: (name, seconds) each."""
+
+    phases: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the job ended and where its results are; logs and output may be empty.
+
+    Attributes:
+        cause: who failed first and why, in one line; empty where nobody did.
+    """
+
+    job_id: str
+    code: ExitCode
+    cause: str
+    logs: str
+    output: str
+    lines: tuple[str, ...]
+
+
+Event = (
+    NodesNamed
+    | PhaseEntered
+    | Noted
+    | Printed
+    | Unsent
+    | NodeState
+    | Transferred
+    | Progressed
+    | Plotted
+    | Used
+    | Tabled
+    | Failed
+    | Timed
+    | Ended
+)
+KINDS: Mapping[str, type[Event]] = {
+    kind.__name__: kind
+    for kind in (
+        NodesNamed,
+        PhaseEntered,
+        Noted,
+        Printed,
+        Unsent,
+        NodeState,
+        Transferred,
+        Progressed,
+        Plotted,
+        Used,
+        Tabled,
+        Failed,
+        Timed,
+        Ended,
+    )
+}
+
+
+def to_fields(event: Event) -> dict[str, Any]:
+    """An event as a JSON object; bytes that are no UTF-8 become lone surrogates."""
+    found = {
+        name: value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+        for name, value in asdict(event).items()
+    }
+    return {"event": type(event).__name__, **found}
+
+
+def from_fields(given: Mapping[str, Any]) -> Event:
+    """The event that `to_fields` made, also after a way through JSON.
+
+    Raises:
+        ValueError: it is none.
+    """
+    kind = KINDS.get(str(given.get("event")))
+    if kind is None:
+        raise ValueError(f"no event is called {given.get('event')!r}")
+    try:
+        values = {field.name: _value(field.type, given[field.name]) for field in fields(kind)}
+        return kind(**values)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"a {kind.__name__} without its fields: {error!r}") from error
+
+
+def _value(declared: object, value: Any) -> Any:
+    return _READERS[str(declared)](value)
+
+
+def _bytes(value: Any) -> bytes:
+    return _text(value).encode("utf-8", "surrogateescape")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected a text, got {value!r:.80}")
+    return value
+
+
+def _whole(value: Any) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"expected a whole number, got {value!r:.80}")
+    return value
+
+
+def _number(value: Any) -> float:
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise TypeError(f"expected a finite number, got {value!r:.80}")
+    return float(value)
+
+
+def _tuple_of(*readers: Callable[[Any], Any], repeated: bool = False) -> Callable[[Any], tuple[Any, ...]]:
+    def read(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple) or (not repeated and len(value) != len(readers)):
+            raise TypeError(f"expected a list, got {value!r:.80}")
+        used = readers * len(value) if repeated else readers
+        return tuple(reader(one) for reader, one in zip(used, value, strict=True))
+
+    return read
+
+
+_texts = _tuple_of(_text, repeated=True)
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "bool": lambda value: value is True,
+    "bytes": _bytes,
+    "str": _text,
+    "int": _whole,
+    "float": _number,
+    "float | None": lambda value: None if value is None else _number(value),
+    "ExitCode": lambda value: ExitCode(_whole(value)),
+    "tuple[str, ...]": _texts,
+    "tuple[int, ...]": _tuple_of(_whole, repeated=True),
+    "tuple[tuple[str, ...], ...]": _tuple_of(_texts, repeated=True),
+    "tuple[tuple[int, str], ...]": _tuple_of(_tuple_of(_whole, _text), repeated=True),
+    "tuple[tuple[str, float], ...]": _tuple_of(_tuple_of(_text, _number), repeated=True),
+    "tuple[tuple[str, float, int], ...]": _tuple_of(_tuple_of(_text, _number, _whole), repeated=True),
+    "tuple[tuple[float, int, int], ...]": _tuple_of(_tuple_of(_number, _whole, _whole), repeated=True),
+}
+"""What a field is declared as -> what turns its JSON into it, or raises a TypeError or ValueError."""

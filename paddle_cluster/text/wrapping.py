@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the screen shows, as plain text: bounded lines without control characters, tables, the last lines.
+
+On a terminal a text is measured in cells: wide characters take two, combining ones none.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+from paddle_cluster.errors import ExitCode
+from paddle_cluster.text.output_events import Ended, Event, Failed, Noted, Progressed, Tabled, Timed, Unsent
+from paddle_cluster.text.sizes import size_text
+
+MAX_LINE = 2000
+_CAUSE = 300  # cells of what failed first, in the last line
+FILE_WIDTH = 1000  # columns of what is no screen
+
+_OUTCOMES = {
+    ExitCode.DONE: "done",
+    ExitCode.PROCESS_FAILED: "failed: a process of the job failed",
+    ExitCode.USAGE: "not started: command line or conf.py",
+    ExitCode.PREFLIGHT: "not started: preflight failed",
+    ExitCode.DISPATCH: "not started: dispatch failed",
+    ExitCode.LOST: "failed: a node or pserver was lost",
+    ExitCode.NOT_CLEAN: "something could not be cleaned or collected",
+    ExitCode.HANGUP: "stopped by hangup",
+    ExitCode.INTERRUPTED: "stopped by Ctrl+C",
+    ExitCode.QUIT: "stopped by Ctrl+\\",
+    ExitCode.TERMINATED: "stopped by SIGTERM",
+}
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:m?s|[kMG]?B)\b)")
+_UNBROKEN = "\u00a0"
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x80-\x9f\u2028-\u202e\u2066-\u2069]")  # DEL acts on nothing
+# Colours and cursor movements of programs that take their log file for a terminal.
+_TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+
+
+def visible(text: str) -> str:
+    """Text that cannot act on a terminal: its sequences removed, other control characters escaped."""
+    if text.isprintable():
+        return text
+    return "".join(map(_visible_character, _TERMINAL_SEQUENCE.sub("", text.expandtabs())))
+
+
+def harmless(text: str) -> str:
+    """A whole text of the launcher's own, JSON too, in which control characters that slipped in are escaped."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def visible_lines(text: str) -> str:
+    """The same of a text that has several lines."""
+    return "\n".join(visible(line) for line in text.split("\n"))
+
+
+def _visible_character(character: str) -> str:
+    if character.isprintable() or unicodedata.category(character) == "Zs":
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def label(process: str, node: str) -> str:
+    """ "trainer 2 node-c": who wrote a line."""
+    return f"{process.replace('-', ' ', 1)} {node}"
+
+
+def unsent(event: Unsent) -> str:
+    """The line that stands for output that did not come."""
+    return f"[{visible(label(event.process, event.node))}] {unsent_text(event)}"
+
+
+def unsent_text(event: Unsent) -> str:
+    """How much output did not come, and where it is."""
+    return f"({size_text(event.size)} not shown: it writes faster than the link takes; {visible(event.log)} has them)"
+
+
+def transfer(arrived: int, total: int, bytes_per_s: float) -> dict[str, str]:
+    """The facts of a node that bytes come to; nothing is shown once all have come."""
+    facts = {"arrived": str(arrived), "total": str(total), "bytes_per_s": f"{bytes_per_s:.0f}"}
+    if arrived >= total:
+        return {**facts, "progress": "", "cost": "", "speed": ""}
+    left = f", {duration_clock((total - arrived) / bytes_per_s)} left" if bytes_per_s >= 1 else ""
+    return {
+        **facts,
+        "progress": f"{size_text(arrived)} of {size_text(total)}",
+        "cost": f"{100 * arrived // total} %",
+        "speed": f"{size_text(bytes_per_s)}/s{left}",
+    }
+
+
+def duration_clock(seconds: float) -> str:
+    """ "0:07", "2:03:04": minutes and seconds, hours where there are some."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def progress(event: Progressed) -> dict[str, str]:
+    """The facts of a node that a step changes."""
+    speed = event.samples_per_s or 0.0
+    return {
+        "progress": f"pass {event.pass_id} batch {event.batch_id}",
+        "cost": "" if event.cost is None else f"{event.cost:.5g}",
+        "speed": f"{speed:,.0f} samples/s",
+        "process": event.process,
+        "pass_id": str(event.pass_id),
+        "batch_id": str(event.batch_id),
+        "rate": f"{speed:g}",
+    }
+
+
+def told(event: Event, width: int) -> list[tuple[str, str]]:
+    """The lines of an event in which the launcher itself speaks, each with its style.
+
+    Args:
+        width: columns of the screen; tables and times are made to fit.
+    """
+    match event:
+        case Noted():
+            return [(line, "") for line in event.text.split("\n")]
+        case Tabled():
+            (head, *lines), below = fitted_table(event.headers, event.rows, frozenset(event.red), width)
+            return [
+                (head, ""),
+                *((line, "red" if row in event.red else "") for row, line in enumerate(lines)),
+                *((line, "") for line in below),
+            ]
+        case Failed():
+            return [(line, "bold red") for line in event.lines]
+        case Timed():
+            return [(line, "") for line in wrapped(times(dict(event.phases)), width)]
+        case Ended():
+            places = {"logs": event.logs, "output": event.output}
+            return [
+                *((line, "bold red") for line in event.lines),
+                *((f"{what}: {path}", "") for what, path in places.items() if path),
+                (
+                    outcome(event.job_id, event.code, event.cause),
+                    "bold" if event.code is ExitCode.DONE else "bold red",
+                ),
+            ]
+        case _:
+            return []
+
+
+def process_lines(label: str, data: bytes) -> list[str]:
+    """Whole lines of a process, each with its label and of bounded length; a pipe may end at a terminal, too."""
+    lines = data.decode("utf-8", "backslashreplace").split("\n")
+    if lines and not lines[-1]:
+        lines.pop()
+    return [f"[{label}] {_shown(line)}" for line in lines]
+
+
+def last_lines(data: bytes, count: int) -> tuple[bytes, int]:
+    """The last `count` lines of what a process wrote, and how many came before them."""
+    lines = data.count(b"\n") + (not data.endswith(b"\n"))
+    if lines <= count:
+        return data, 0
+    start = len(data) - data.endswith(b"\n")
+    for _ in range(count):
+        start = data.rfind(b"\n", 0, start)
+    return data[start + 1 :], lines - count
+
+
+def _shown(line: str) -> str:
+    # a progress bar draws over itself: its last state is what counts
+    line = line.rstrip("\r").rpartition("\r")[2]
+    more = f" ... ({len(line) - MAX_LINE} more characters in the log file)" if len(line) > MAX_LINE else ""
+    return visible(line[:MAX_LINE]) + more
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], red: AbstractSet[int]) -> list[str]:
+    """An aligned table; rows at the indices in `red` are marked."""
+    cells = [[visible(str(cell)) for cell in row] for row in rows]
+    widths = [max(len(row[column]) for row in [list(headers), *cells]) for column in range(len(headers))]
+    lines = [_row("  ", headers, widths)]
+    lines += [_row("! " if index in red else "  ", row, widths) for index, row in enumerate(cells)]
+    return lines
+
+
+def fitting(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """Return the columns that fit the screen: the first two, then each further one that still fits."""
+    room = width - 2
+    chosen = []
+    for column, header in enumerate(headers):
+        size = max(len(header), *(len(visible(str(row[column]))) for row in rows), 0) + (2 if column else 0)
+        if size <= room or column < 2:
+            chosen.append(column)
+            room -= size
+    return chosen
+
+
+def fitted_table(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], red: AbstractSet[int], width: int
+) -> tuple[list[str], list[str]]:
+    """Draw a table that fits the screen; list a column below it when all rows have the same value.
+
+    The first column names the rows.
+
+    Returns:
+        The lines of the table, and the lines below it: columns with one value, and columns that did not fit.
+    """
+    found = {column: {row[column] for row in rows if row[column]} for column in range(len(headers))}
+    alike = [column for column in found if column > 1 and len(rows) > 1 and len(found[column]) == 1]
+    kept = [column for column in found if column < 2 or (found[column] and column not in alike)]
+    fits = [
+        kept[at]
+        for at in fitting([headers[c] for c in kept], [[row[c] for c in kept] for row in rows], width)
+    ]
+    below = (
+        [f"same on all: {'; '.join(f'{headers[column]} {min(found[column])}' for column in alike)}"]
+        if alike
+        else []
+    )
+    for column in kept:
+        if column not in fits:
+            values = "; ".join(f"{row[0]} {row[column]}" for row in rows if row[column])
+            below.append(f"{headers[column]}: {values}")
+    drawn = table([headers[c] for c in fits], [[row[c] for c in fits] for row in rows], red)
+    return drawn, [line for text in below for line in wrapped(text, width)]
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """A text as lines that fit the screen, broken between words; all but the first are indented."""
+    lines = textwrap.wrap(
+        _BEFORE_UNIT.sub(_UNBROKEN, visible(text)),
+        max(width, 40),
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace(_UNBROKEN, " ") for line in lines]
+
+
+def _row(mark: str, cells: Sequence[str], widths: Iterable[int]) -> str:
+    return (mark + "  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True))).rstrip()
+
+
+def times(phases: Mapping[str, float]) -> str:
+    """One line: how long each phase took."""
+    return "times: " + ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in phases.items())
+
+
+def outcome(job_id: str, code: ExitCode, cause: str) -> str:
+    """The very last line; `cause` takes the place of what every job with this exit code has in common."""
+    said = (
+        f"{_OUTCOMES[code].partition(':')[0]}: {crop(visible(cause), _CAUSE)}" if cause else _OUTCOMES[code]
+    )
+    return f"{job_id}: {said} (exit {int(code)})"
+
+
+def cells(text: str) -> int:
+    """How many cells a text takes."""
+    return len(text) if text.isascii() else sum(map(_width, text))
+
+
+def crop(text: str, width: int) -> str:
+    """As much of a text as fits."""
+    if cells(text) <= width:
+        return text
+    taken, used = [], 0
+    for character in text:
+        used += _width(character)
+        if used > width:
+            break
+        taken.append(character)
+    return "".join(taken)
+
+
+def row(texts: Sequence[str], widths: Sequence[int]) -> str:
+    """A row of a table, each text cropped or filled to its width."""
+    cropped = [crop(text, width) for text, width in zip(texts, widths, strict=True)]
+    filled = [text + " " * (width - cells(text)) for text, width in zip(cropped, widths, strict=True)]
+    return "  ".join(filled).rstrip()
+
+
+def _width(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the agent's modules importable from memory and starts it: nothing is installed on a node.
+
+The launcher's command line runs this with `exec` and calls `boot`. It imports nothing that the interpreter has
+to look for.
+"""
+
+import gc
+import marshal
+import sys
+import zlib
+
+START_FAILED = 70  # also how every failed agent ends: the command line must not take it for a Python too old
+
+TYPE_CHECKING = False  # of `typing`, which takes time to import
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+else:
+    ModuleSpec = type(sys.__spec__)
+
+
+class MemoryImporter:
+    """Imports modules that were sent; tracebacks can show their lines.
+
+    Args:
+        magic: of the interpreter that the code is for.
+        modules: name -> (source, code) of those that an agent's first word needs; a package is called by the name of
+            its file, `paddle_node.agent.link.__init__`.
+    """
+
+    def __init__(self, magic: bytes, modules: "dict[str, tuple[bytes, bytes]]") -> None:
+        bytecode = sys.modules.get("_frozen_importlib_external")
+        self.magic = getattr(bytecode, "MAGIC_NUMBER", b"")
+        self._code_fits = self.magic == magic
+        self._modules = modules
+        self._rest = b""
+
+    def add(self, rest: bytes) -> None:
+        """Take all other modules, packed; unpacked when one of them is asked for."""
+        self._rest = rest
+
+    def everything(self) -> "dict[str, tuple[bytes, bytes]]":
+        """All modules, unpacked."""
+        self._unpack("")
+        return self._modules
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> "ModuleSpec | None":
+        """Part of importlib's protocol."""
+        if fullname != "paddle_node" and not fullname.startswith("paddle_node."):
+            return None
+        name = self._sent_as(fullname) or self._unpack(fullname)
+        if not name:
+            return None
+        loader: "Any" = self  # not derived from importlib.abc.Loader, which takes time to import
+        return ModuleSpec(fullname, loader, origin="<sent>", is_package=name != fullname)
+
+    def create_module(self, spec: object) -> None:
+        """Part of importlib's protocol."""
+
+    def exec_module(self, module: "ModuleType") -> None:
+        """Part of importlib's protocol."""
+        name = self._sent_as(module.__name__)
+        source, code = self._modules[name]
+        if code and self._code_fits:
+            body = marshal.loads(code)  # noqa: S302 - it comes with the command that runs us
+        else:
+            body = compile(source, name.replace(".", "/") + ".py", "exec", dont_inherit=True)
+        exec(body, vars(module))  # noqa: S102 - how a module is imported
+
+    def get_source(self, fullname: str) -> str:
+        """Part of importlib's protocol."""
+        return self._modules[self._sent_as(fullname)][0].decode()
+
+    def _sent_as(self, fullname: str) -> str:
+        for name in (fullname, fullname + ".__init__"):
+            if name in self._modules:
+                return name
+        return ""
+
+    def _unpack(self, fullname: str) -> str:
+        rest, self._rest = self._rest, b""
+        if rest:
+            self._modules.update(marshal.loads(zlib.decompress(rest)))  # noqa: S302 - as above
+        return self._sent_as(fullname)
+
+
+def boot(magic: bytes, first: "dict[str, tuple[bytes, bytes]]", nonce: str) -> None:
+    """Import the agent from memory and run it until the launcher lets it go.
+
+    Where `paddle_node.agent.reconnect` was sent with it, an agent lives here already, and gets this connection.
+    """
+    gc.disable()  # until the agent proper has imported all: what is imported is no garbage
+    importer = MemoryImporter(magic, first)
+    sys.meta_path.insert(0, importer)
+    try:
+        if "paddle_node.agent.reconnect" in first:
+            from paddle_node.agent.reconnect import reconnect
+
+            code = reconnect(nonce, 0, 1)
+        else:
+            code = _serve(nonce, importer)
+    except Exception:  # noqa: BLE001 - the last resort of a process: the launcher shows what is on stderr
+        import traceback
+
+        traceback.print_exc()
+        code = START_FAILED
+    _leave(code)
+
+
+def stay(magic: bytes, modules: "dict[str, tuple[bytes, bytes]]", settings: "dict[str, Any]") -> None:
+    """Be the resident agent: what paddle_node.agent.offer starts when a job is over."""
+    gc.disable()
+    sys.meta_path.insert(0, MemoryImporter(magic, modules))
+    try:
+        from paddle_node.agent.resident import wait
+
+        wait(settings)
+    finally:
+        _leave(0)  # nobody reads what it would say
+
+
+def _leave(code: int) -> None:
+    """End the process as it is: taking the interpreter apart would take half as long as starting it."""
+    import os  # the first word brought it
+
+    try:  # noqa: SIM105 - contextlib takes time to import
+        sys.stderr.flush()
+    except OSError:
+        pass  # the login that began all is gone
+    os._exit(code)
+
+
+def _serve(nonce: str, importer: MemoryImporter) -> int:
+    from paddle_node.agent.greeting import greet
+
+    received = greet(nonce, importer.magic.hex(), importer.add, 0, 1)
+    if received is None:
+        return 0
+    from paddle_node.agent.guard import STAYS, guard
+
+    if b'"resident":{' not in received:
+        return guard(received)
+    from paddle_node.agent.offer import Offer
+
+    offer = Offer(received)
+    code = guard(offer.received, offer.listener)
+    if code != STAYS:
+        return code
+    offer.begin(importer.magic, importer.everything())
+    return 0

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds a tree from cached files aside, and publishes it by one rename.
+
+Files are copied by reflink where that works, holes as holes. A bundle, hundreds of small files that travel, are kept
+and are checked as one, is unpacked instead; it is, compressed by zlib:
+
+    length of the manifest (8 bytes, the most significant first) | manifest | contents of its files, in its order
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import zlib
+from functools import partial
+from typing import Callable, Dict, Iterator, List, Set, Tuple
+
+from paddle_node.agent.files import disk
+from paddle_node.agent.files.cache import Cache
+from paddle_node.agent.files.digests import digest_of
+from paddle_node.agent.files.manifest import Entry, File, Folder, Symlink, check_tree, parse
+
+COPY_SIZE = 8 << 20
+SMALL = 1 << 20  # bytes that are copied in one step
+_LENGTH = 8
+
+
+class Builder:
+    """Builds trees below one folder.
+
+    Args:
+        folder: on the file system of the trees; the builder's own.
+    """
+
+    def __init__(self, folder: str, cache: Cache) -> None:
+        self._folder = folder
+        self._cache = cache
+        self._asides: Set[str] = set()
+        umask = os.umask(0)
+        os.umask(umask)
+        self._kept = ~umask  # bits of a mode that survive
+
+    def build(
+        self,
+        final: str,
+        entries: Dict[str, Entry],
+        files: Dict[str, str],
+        collect: List[str],
+    ) -> Iterator[None]:
+        """Build a tree and make it appear as `final`; what is there already stays.
+
+        Args:
+            files: small extra files, name -> content.
+            collect: directories that are made if need be.
+
+        Raises:
+            OSError: the disk is full, for one; nothing is left.
+        """
+        yield from self._publish(final, lambda aside: self._fill(aside, entries, files, collect))
+
+    def unpack(self, final: str, bundle: str) -> Iterator[None]:
+        """Make a tree of a bundle's files appear as `final`.
+
+        Raises:
+            OSError: the disk is full, for one; nothing is left.
+            ValueError: it is no bundle.
+        """
+        yield from self._publish(final, partial(_unpack, bundle))
+
+    def install(self, final: str, wheels: List[Tuple[str, str]], limit: int) -> Iterator[None]:
+        """Make a folder of what wheels hold appear as `final`: what an import finds there.
+
+        Args:
+            wheels: name and path of each.
+            limit: bytes that may come of them.
+
+        Raises:
+            OSError: the disk is full, for one; nothing is left.
+            ValueError: one is no wheel, or holds what no wheel may.
+        """
+        from paddle_node.agent.files import (
+            wheels as unpacking,  # with zipfile, which most jobs can do without
+        )
+
+        yield from self._publish(final, lambda aside: unpacking.unpack(wheels, aside, limit))
+
+    def _publish(self, final: str, fill: Callable[[str], Iterator[None]]) -> Iterator[None]:
+        aside = "%s/%s.%s" % (self._folder, os.path.basename(final), os.urandom(8).hex())
+        disk.own_parent(final)
+        os.mkdir(aside, 0o700)
+        os.chmod(aside, 0o777 & self._kept)  # a default access list would replace the umask
+        self._asides.add(aside)
+        try:
+            yield from fill(aside)
+            try:
+                os.rename(aside, final)
+            except OSError as error:
+                # another agent published the same tree meanwhile
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                    raise
+        finally:
+            disk.remove_tree(aside)
+            self._asides.discard(aside)
+
+    def drop(self) -> None:
+        """Remove what is half built."""
+        for aside in self._asides:
+            disk.remove_tree(aside)
+
+    def _fill(
+        self, aside: str, entries: Dict[str, Entry], files: Dict[str, str], collect: List[str]
+    ) -> Iterator[None]:
+        made = {""}
+        for path, entry in sorted(entries.items()):
+            folder = path if isinstance(entry, Folder) else path.rpartition("/")[0]
+            if folder not in made:
+                os.makedirs(aside + "/" + folder, exist_ok=True)
+                made.add(folder)
+            if isinstance(entry, File) and path not in files:
+                yield from self._place(aside + "/" + path, entry)
+            yield
+        # last, so that nothing is ever written through one
+        for path, entry in entries.items():
+            if isinstance(entry, Symlink):
+                os.symlink(entry.target, aside + "/" + path)
+        for folder in collect:
+            os.makedirs(aside + "/" + folder, exist_ok=True)
+        for path, content in files.items():
+            disk.write_text(aside + "/" + path, content)
+        self._set_modes(aside, entries)
+
+    def _set_modes(self, aside: str, entries: Dict[str, Entry]) -> None:
+        """Directories last and deepest first: one may forbid to write into it."""
+        for path, entry in sorted(entries.items(), reverse=True):
+            if isinstance(entry, Folder):
+                os.chmod(aside + "/" + path, entry.mode & self._kept)
+
+    def _place(self, target: str, entry: File) -> Iterator[None]:
+        if not self._cache.lend(entry.digest, target, entry.mode & self._kept, entry.changed_ns):
+            yield from self._copy(target, entry)
+            if entry.changed_ns:
+                os.utime(target, ns=(entry.changed_ns, entry.changed_ns))
+
+    def _copy(self, target: str, entry: File) -> Iterator[None]:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(target, flags, entry.mode)
+        try:
+            if entry.size <= SMALL:
+                _copy_small(self._cache.path(entry.digest), fd, entry.size)
+            else:
+                yield from _copy(self._cache.path(entry.digest), fd)
+        finally:
+            os.close(fd)
+        # another job may have been lent it, and have written to it meanwhile
+        if self._cache.is_untouched(entry.digest):
+            return
+        found = yield from digest_of(target)
+        if found != entry.digest:
+            raise OSError(
+                errno.EAGAIN, "a job changed it while it was copied for this one; start again", target
+            )
+
+
+def _copy_small(source: str, target: int, size: int) -> None:
+    """Copy a file of `size` bytes, SMALL at most, into a new descriptor."""
+    fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        start = 0
+        while start < size:
+            start += _copy_piece(fd, target, start, size - start)
+    finally:
+        os.close(fd)
+
+
+def _copy(source: str, target: int) -> Iterator[None]:
+    """Copy a file into a new descriptor, a step at a time: holes as holes, by reflink where that works."""
+    fd = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        size = os.fstat(fd).st_size
+        os.ftruncate(target, size)
+        for start, end in _data(fd, size):
+            while start < end:
+                start += _copy_piece(fd, target, start, min(COPY_SIZE, end - start))
+                yield
+    finally:
+        os.close(fd)
+
+
+def _data(fd: int, size: int) -> Iterator[tuple[int, int]]:
+    """Where a file has data, as start and end."""
+    offset = 0
+    while offset < size:
+        try:
+            start = os.lseek(fd, offset, os.SEEK_DATA)
+            offset = os.lseek(fd, start, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # only a hole is left
+                return
+            start, offset = offset, size  # a file system that knows no holes
+        yield start, offset
+
+
+def _copy_piece(source: int, target: int, offset: int, size: int) -> int:
+    try:
+        copied = os.copy_file_range(source, target, size, offset, offset)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        copied = 0
+    if copied == 0:  # an old kernel, or two file systems
+        data = os.pread(source, size, offset)
+        if not data:
+            raise OSError(errno.EIO, "a cached file became shorter while it was copied")
+        disk.write_at(target, data, offset)
+        copied = len(data)
+    return copied
+
+
+def _unpack(bundle: str, folder: str) -> Iterator[None]:
+    """Write the files of a bundle below an empty directory, a step at a time.
+
+    Raises:
+        OSError: the disk is full, for one.
+        ValueError: it is no bundle.
+    """
+    with open(bundle, "rb", buffering=0) as packed:
+        try:
+            data = memoryview(zlib.decompress(packed.read()))
+        except zlib.error as error:
+            raise ValueError("a bundle cannot be unpacked: %s" % error) from error
+    start = _LENGTH + int.from_bytes(data[:_LENGTH], "big")
+    entries = parse(bytes(data[_LENGTH:start]))
+    check_tree(entries)
+    made = {""}
+    for path, entry in entries.items():
+        if isinstance(entry, Symlink):
+            raise ValueError("a bundle has no links, got %r" % path)
+        parent = path.rpartition("/")[0] if isinstance(entry, File) else path
+        if parent not in made:
+            os.makedirs(folder + "/" + parent, exist_ok=True)
+            made.add(parent)
+        if isinstance(entry, File):
+            end = start + entry.size
+            _write(folder + "/" + path, entry.mode, data[start:end])
+            start = end
+            yield
+    if start != len(data):
+        raise ValueError("a bundle has %d bytes, its manifest says %d" % (len(data), start))
+
+
+def _write(path: str, mode: int, content: memoryview) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    try:
+        disk.write_at(fd, content, 0)
+    finally:
+        os.close(fd)

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PADDLE_CHECKPOINT_DIR: the directory in which a job's scripts save what they go on from.
+
+It lies beside the job directories, since it outlives its job: every job that is given the same name has the same one.
+What matches a pattern is collected, under `checkpoints/`. An empty one that has no name goes with its job.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import stat
+from typing import Any, List, Optional
+
+from paddle_node.agent.files import disk
+from paddle_node.agent.files.sent_files import Listing
+from paddle_node.agent.link.fields import job_id, texts
+from paddle_node.agent.link.protocol import Fields
+
+FOLDER = "checkpoints"  # below the root directory; and the first part of a collected file's path
+VARIABLE = "PADDLE_CHECKPOINT_DIR"
+MOST_FILES = 100_000
+
+
+class SavedFiles:
+    """The directory of one job.
+
+    Attributes:
+        name: what it is called, the job's id where the user gave no name.
+        path: where it is.
+    """
+
+    def __init__(self, root_dir: str, job: str, name: str, patterns: List[str]) -> None:
+        self._is_named = name != job  # then another job may have just got it
+        self.name = name
+        self.path = "%s/%s/%s" % (root_dir, FOLDER, name)
+        self._patterns = patterns
+
+    def make(self) -> None:
+        """Make it, unless it is there."""
+        disk.own_folder(os.path.dirname(self.path))
+        disk.own_folder(self.path)
+
+    def added_to(self, fields: Fields) -> Fields:
+        """The fields of a `start`, with the directory in the environment."""
+        env = fields.get("env")
+        return dict(fields, env=dict(env if isinstance(env, dict) else {}, **{VARIABLE: self.path}))
+
+    def absolute(self, path: str) -> Optional[str]:
+        """Where a file that is collected lies, or None for one that is none of these."""
+        folder, _, rest = path.partition("/")
+        return self.path + "/" + rest if folder == FOLDER else None
+
+    def add_to(self, found: Listing) -> None:
+        """Add the files to collect, with their status."""
+        count = 0
+        for at, _, names in (
+            os.walk(self.path, onerror=lambda error: found.note(error.filename, error))
+            if self._patterns
+            else ()
+        ):
+            for name in names:
+                path = os.path.relpath(at + "/" + name, self.path)
+                if not any(fnmatch.fnmatchcase(path, pattern) for pattern in self._patterns):
+                    continue
+                try:
+                    status = os.stat(at + "/" + name, follow_symlinks=False)
+                except OSError:
+                    continue  # renamed or removed meanwhile
+                if not stat.S_ISREG(status.st_mode):
+                    continue
+                count += 1
+                if count <= MOST_FILES:
+                    found.files[FOLDER + "/" + path] = status
+        if count > MOST_FILES:
+            found.problems[self.path] = "%d of its %d files were not collected" % (count - MOST_FILES, count)
+
+    def close(self) -> None:
+        """The job is over."""
+        if self._is_named:
+            return
+        try:
+            os.rmdir(self.path)
+        except OSError:
+            return  # something was saved in it, or it never was
+
+
+def read(root_dir: str, job: str, fields: Any) -> Optional[SavedFiles]:
+    """What a `hello` says of it; None where the job's scripts get none.
+
+    Raises:
+        ValueError: a field is not what it should be.
+    """
+    if not isinstance(fields, dict):
+        return None
+    name = job_id(fields, "name")
+    if name.startswith("."):
+        raise ValueError("name must not begin with a dot, got %.80r" % name)
+    return SavedFiles(root_dir, job, name, texts(fields, "collect"))

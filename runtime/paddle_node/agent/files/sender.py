@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sends the files and links that the tailer has found, never more than WINDOW bytes ahead of the launcher's disk.
+
+Both sides count every frame, also one without a body. Links, renames and removals are sent before chunks, in order.
+Holes are skipped. After `finish` the rest is sent, files that changed meanwhile are read again, and all are listed.
+The launcher requests files that differ; these are sent and listed one more time.
+
+A row of the list is [path, what, size, text]: "file" with its digest, "link" with its target, or "lost" with the reason
+why a file of the job cannot be collected completely.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections import deque
+from enum import Enum
+from typing import Any, Callable, Deque, Dict, FrozenSet, Iterator, List, Optional, Tuple
+
+from paddle_node.agent.files.sent_files import Tailed, inode, new_fingerprint
+from paddle_node.agent.link.fields import texts
+from paddle_node.agent.link.loop import Loop
+from paddle_node.agent.link.outbox import Outbox
+from paddle_node.agent.link.protocol import WINDOW, Fields, cost, encode
+from paddle_node.contract.fingerprint import data_from
+
+CHUNK = 1 << 16
+MOST_LATE = 3  # times that a file may change after its job's processes have ended
+PART = 1 << 15  # bytes of rows in a frame; a row is smaller than that
+
+Row = List[Any]
+
+
+class _Stage(Enum):
+    WATCHING = 0  # processes may write
+    SENDING = 1  # they have ended: what is there is sent
+    PROVING = 2  # it is read again where that is needed
+    LISTING = 3  # it is listed, and the launcher compares
+
+
+class Sender:
+    """Sends the files of one job to the launcher.
+
+    Args:
+        absolute: returns the absolute path of a collected file.
+        gone: called with the path of a file that was removed while processes may still remove files.
+
+    Attributes:
+        files: the files by the path under which they are sent.
+        links: links in output/, with their targets.
+        problems: paths that cannot be read.
+        is_verified: the launcher has compared the list and requests nothing more.
+    """
+
+    def __init__(
+        self, loop: Loop, outbox: Outbox, absolute: Callable[[str], str], gone: Callable[[str], None]
+    ) -> None:
+        self.files: Dict[str, Tailed] = {}
+        self.links: Dict[str, str] = {}
+        self.problems: Dict[str, str] = {}
+        self.is_verified = False
+        self._loop = loop
+        self._outbox = outbox
+        self._absolute = absolute
+        self._gone = gone
+        self._queue: Deque[str] = deque()
+        self._queued: Dict[str, None] = {}
+        self._orders: Deque[bytes] = deque()
+        self._unacked = 0
+        self._stage = _Stage.WATCHING
+        self._list: Iterator[Tuple[bytes, bytes]] = iter(())
+        self._again: List[str] = []
+
+    def enqueue(self, path: str) -> None:
+        """Send the new bytes of a file."""
+        if path not in self._queued:
+            self._queued[path] = None
+            self._queue.append(path)
+
+    def forget(self, path: str) -> bool:
+        """Stop sending a path; return whether it was queued."""
+        waited = path in self._queued
+        self._queued.pop(path, None)
+        return waited
+
+    @property
+    def has_orders(self) -> bool:
+        """Whether a link, a removal or a rename waits to be sent."""
+        return bool(self._orders)
+
+    def order(self, kind: str, **fields: Any) -> None:
+        """Send a frame before any chunk of a file that is sent from now on."""
+        self._orders.append(encode(kind, fields))
+        self._outbox.soon()
+
+    def send_link(self, path: str) -> None:
+        """Send one of the links."""
+        try:
+            changed: Optional[int] = os.lstat(self._absolute(path)).st_mtime_ns
+        except OSError:
+            changed = None
+        self.order("link", path=path, target=self.links[path], mtime=changed)
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether files may still change: before `finish`."""
+        return self._stage is _Stage.WATCHING
+
+    def finish(self) -> None:
+        """All files were found, and no process of the job writes any more: send and list what is there."""
+        if self.is_watching:
+            self._stage = _Stage.SENDING
+            for path, tailed in self.files.items():
+                if not tailed.is_old and (tailed.reset or tailed.offset < tailed.size):
+                    self.enqueue(path)
+        self._outbox.pump()
+
+    def acked(self, count: int) -> None:
+        """Take an acknowledgement of bytes, as `cost` counts them."""
+        self._unacked = max(0, self._unacked - count)
+        self._outbox.pump()
+
+    def verified(self, fields: Fields, body: bytes) -> None:
+        """Carry out a `verified`: send some files and links again, and list them; without any, all is done.
+
+        Raises:
+            ValueError: it cannot be read.
+        """
+        paths = texts({"paths": json.loads(body.decode())}, "paths")
+        self._again += [path for path in paths if path in self.files or path in self.links]
+        if fields.get("last") is not True or self._stage is not _Stage.LISTING:
+            return
+        self.is_verified = not self._again
+        for path in self._again:
+            if path in self.links:
+                self.send_link(path)
+            else:
+                self.files[path].rewind()
+                self.enqueue(path)
+        if self._again:
+            self._stage = _Stage.SENDING
+        self._outbox.pump()
+
+    def next_chunk(self) -> Optional[bytes]:
+        """Return the next frame, or None without data or credit."""
+        while self._unacked + CHUNK + cost(b"") <= WINDOW:
+            if self._orders:
+                return self._counted(self._orders.popleft(), b"")
+            if not self._queue:
+                return self._next_part()
+            path = self._queue.popleft()
+            if path not in self._queued:
+                continue  # renamed meanwhile
+            del self._queued[path]
+            frame = self._chunk(path)
+            if frame is not None:
+                return frame
+        return None
+
+    def _next_part(self) -> Optional[bytes]:
+        """Return the next frame of the list after everything was sent."""
+        if self._stage is _Stage.SENDING:
+            self._stage = _Stage.PROVING
+            self._loop.work(self._prove())
+        if self._stage is _Stage.LISTING:
+            for frame, body in self._list:
+                return self._counted(frame, body)
+        return None
+
+    def _counted(self, frame: bytes, body: bytes) -> bytes:
+        self._unacked += cost(body)
+        return frame
+
+    def _prove(self) -> Iterator[None]:
+        """Read again what changed while it was sent; then list what was sent, or send what differs."""
+        for path, tailed in self.files.items():
+            if not (tailed.is_old or tailed.is_proven or tailed.problem):
+                yield from self._read_again(path, tailed)
+        if self._queued:
+            self._stage = _Stage.SENDING
+        else:
+            self._stage = _Stage.LISTING
+            self._list = _parts(self._rows(frozenset(self._again)))
+            self._again = []
+        self._outbox.pump()
+
+    def _read_again(self, path: str, tailed: Tailed) -> Iterator[None]:
+        found = new_fingerprint()
+        try:
+            yield from found.reading(self._absolute(path), tailed.size)
+        except OSError as error:
+            tailed.problem = error.strerror or str(error)
+            return
+        if found.size == tailed.size and found.hexdigest() == tailed.sent.hexdigest():
+            tailed.prove()
+        else:
+            self._send_changed(path, tailed)
+
+    def _send_changed(self, path: str, tailed: Tailed) -> None:
+        """Send a file again that another program changed after the job's processes had exited."""
+        tailed.late_changes += 1
+        if tailed.late_changes > MOST_LATE:
+            tailed.problem = "it keeps changing on the node while it is collected"
+            return
+        try:
+            tailed.restart(os.stat(self._absolute(path)))
+        except OSError as error:
+            tailed.problem = error.strerror or str(error)
+            return
+        self.enqueue(path)
+
+    def _rows(self, again: FrozenSet[str]) -> Iterator[Row]:
+        """The list of everything, or of what was sent again."""
+        for path, tailed in self.files.items():
+            if tailed.is_old or (again and path not in again):
+                continue
+            if tailed.problem or tailed.sent.size != tailed.size:
+                yield [path, "lost", 0, tailed.problem or "it could not be sent completely"]
+            else:
+                yield [path, "file", tailed.size, tailed.sent.hexdigest()]
+        for path, target in self.links.items():
+            if not again or path in again:
+                yield [path, "link", 0, target]
+        if not again:
+            for path, problem in self.problems.items():
+                yield [path, "lost", 0, problem]
+            for sentence in self._outbox.losses:
+                yield ["", "lost", 0, sentence]
+
+    def _chunk(self, path: str) -> Optional[bytes]:
+        tailed = self.files.get(path)
+        if tailed is None:
+            return None
+        try:
+            fd = os.open(self._absolute(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if self.is_watching and isinstance(error, FileNotFoundError):
+                self._gone(path)
+            else:
+                tailed.problem = error.strerror or str(error)
+            return None
+        try:
+            status = os.fstat(fd)
+            if inode(status) != tailed.inode or not stat.S_ISREG(status.st_mode):
+                if not self.is_watching:
+                    self._send_changed(path, tailed)
+                return None  # replaced since: the next scan sees it
+            end = status.st_size if self.is_watching else min(tailed.size, status.st_size)
+            before = tailed.offset
+            offset = min(data_from(fd, before, end), max(before, end))
+            body = os.pread(fd, min(CHUNK, max(0, end - offset)), offset)
+            tailed.add(fd, offset, body, status)
+        except OSError as error:
+            tailed.problem = error.strerror or str(error)
+            self._outbox.notice("cannot read %s: %s" % (path, tailed.problem))
+            return None
+        finally:
+            os.close(fd)
+        if not body and offset == before and not tailed.reset:
+            return None
+        fields = {
+            "path": path,
+            "offset": offset,
+            "reset": tailed.reset,
+            "eof": tailed.offset >= end,
+            "mtime": status.st_mtime_ns,
+        }
+        tailed.reset, tailed.is_partial, tailed.problem = False, not fields["eof"], ""
+        if not fields["eof"]:
+            self.enqueue(path)
+        return self._counted(encode("file", fields, body), body)
+
+
+def _parts(rows: Iterator[Row]) -> Iterator[Tuple[bytes, bytes]]:
+    """The frames of the list, and their bodies; the last one says that it is the last."""
+    texts: List[str] = []
+    size = 0
+    for row in rows:
+        text = json.dumps(row, separators=(",", ":"))
+        if texts and size + len(text) > PART:
+            yield _part(texts, False)
+            texts, size = [], 0
+        texts.append(text)
+        size += len(text) + 1
+    yield _part(texts, True)
+
+
+def _part(texts: List[str], is_last: bool) -> Tuple[bytes, bytes]:
+    body = ("[%s]" % ",".join(texts)).encode()
+    return encode("listed", {"last": is_last}, body), body

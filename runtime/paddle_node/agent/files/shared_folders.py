@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trees that all jobs share: runtimes, and environments made of wheels, each in a folder named by its digest.
+
+Who uses one holds a shared lock on it for as long as its agent lives, so that nobody removes it meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from typing import Dict, Iterator, List, Tuple
+
+from paddle_node.agent.files import disk
+from paddle_node.agent.files.cache import UNUSED_S
+
+RUNTIMES = "/.paddle/runtime"
+ENVIRONMENTS = "/.paddle/environments"
+IN_USE = "a job uses it"
+_BUILDING = "/.paddle/building"
+
+
+class SharedFolders:
+    """The shared trees below one root directory."""
+
+    def __init__(self, root_dir: str) -> None:
+        self._folders = (root_dir + RUNTIMES, root_dir + ENVIRONMENTS)
+        self._root_dir = root_dir
+        self._held: Dict[str, int] = {}
+
+    def hold(self, path: str) -> bool:
+        """Use a tree from now on; False when it is not there, or is just being removed."""
+        if os.path.dirname(path) not in self._folders or path in self._held:
+            return os.path.isdir(path)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            os.utime(fd)
+            if not os.path.samestat(os.fstat(fd), os.stat(path)):
+                raise FileNotFoundError(path)
+        except OSError:  # somebody removes it
+            os.close(fd)
+            return False
+        self._held[path] = fd
+        return True
+
+    def prune(self) -> Iterator[None]:
+        """Remove, one at a time, the trees that no agent uses and none has used for UNUSED_S."""
+        for folder in self._folders:
+            with contextlib.suppress(OSError):  # what cannot be removed is in nobody's way
+                for path in disk.older_than(folder, UNUSED_S):
+                    _remove(path, self._root_dir)
+                    yield
+
+
+def cleanable(root_dir: str, older_s: float) -> Tuple[List[str], List[Tuple[str, str]]]:
+    """The environments below a root directory that no agent uses; and (name, why) of those that stay.
+
+    Args:
+        older_s: only those that no job has begun to use for so long.
+    """
+    folder = root_dir + ENVIRONMENTS
+    gone, kept = [], []
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+        try:
+            fd = _locked(folder + "/" + name)
+        except OSError:
+            kept.append((name, IN_USE))
+            continue
+        is_old = os.fstat(fd).st_mtime <= time.time() - older_s
+        os.close(fd)
+        if is_old:
+            gone.append(name)
+        else:
+            kept.append((name, "a job used it too lately"))
+    return gone, kept
+
+
+def remove(root_dir: str, name: str) -> bool:
+    """Remove an environment; False when that cannot be, as when a job has just begun to use it."""
+    try:
+        _remove(root_dir + ENVIRONMENTS + "/" + name, root_dir)
+    except OSError:
+        return False
+    return True
+
+
+def _locked(path: str) -> int:
+    """A descriptor of a tree that nobody else holds.
+
+    Raises:
+        OSError: somebody does, or it is no directory.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _remove(path: str, root_dir: str) -> None:
+    """Move a tree that nobody holds aside before it is removed, so that nobody sees half of one."""
+    fd = _locked(path)
+    try:
+        disk.own_folder(root_dir + _BUILDING)
+        aside = "%s%s/%s.%s" % (root_dir, _BUILDING, os.path.basename(path), os.urandom(8).hex())
+        os.rename(path, aside)
+        disk.remove_tree(aside)
+    finally:
+        os.close(fd)

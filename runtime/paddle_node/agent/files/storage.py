@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a folder's disk offers: room, inodes, kind of file system, flags; and who else writes to it.
+
+Every call here may hang on a dead file server, so it runs beside the agent's loop. `Marks` leave one empty file for
+the time of the preflight: another node that sees it there writes to the same folder.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Dict, List, NamedTuple, Optional
+
+from paddle_node.agent.files import disk
+from paddle_node.agent.files.digests import blake2b
+
+STALE_S = 24 * 3600.0
+_MARK = ".paddle-mark-"
+
+
+class Mount(NamedTuple):
+    """The file system that a path lies on."""
+
+    point: str
+    kind: str
+    source: str
+    options: List[str]
+
+
+def mount_of(path: str) -> Optional[Mount]:
+    """The innermost mount above a path, as /proc lists it; asks no file system."""
+    found = None
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        fields, about = left.split(" "), right.split(" ")
+        point = _unescaped(fields[4])
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        if inside and (found is None or len(point) >= len(found.point)):  # a later one covers an earlier one
+            options = fields[5].split(",")
+            found = Mount(point, about[0], _unescaped(about[1]) if len(about) > 1 else "", options)
+    return found
+
+
+def look(path: str, write: bool) -> Dict[str, Any]:
+    """Room and kind of the disk that `path` is or would be on; `write` tries to write there too.
+
+    Raises:
+        OSError: the file system does not answer as one.
+    """
+    parent = os.path.realpath(disk.deepest(path))
+    status = os.statvfs(parent)
+    mount = mount_of(parent)
+    found: Dict[str, Any] = {
+        "path": path,
+        "parent": parent,
+        "free_bytes": status.f_bavail * status.f_frsize,
+        "free_inodes": status.f_favail if status.f_files else None,  # btrfs and others count none
+        "kind": mount.kind if mount else "",
+        "source": mount.source if mount else "",
+        "noexec": bool(mount and "noexec" in mount.options),
+    }
+    if write:
+        found["write_problem"] = _write_problem(parent)
+    return found
+
+
+def leave_mark(path: str, token: str, node_id: int) -> str:
+    """Make an empty file that says who writes to `path`; returns where, or "" where nothing can be written."""
+    parent = os.path.realpath(disk.deepest(path))
+    mark = "%s/%s%s-%s-%d" % (parent, _MARK, token, _rest(path), node_id)
+    try:
+        os.close(os.open(mark, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600))
+    except OSError:
+        return ""
+    return mark
+
+
+def marks_of_others(mark: str) -> List[int]:
+    """Ids of the nodes whose marks lie beside ours; removes what a killed agent left long ago."""
+    parent, own = os.path.split(mark)
+    beginning = own.rpartition("-")[0] + "-"
+    found = []
+    for name in os.listdir(parent):
+        if name.startswith(beginning) and name != own and name[len(beginning) :].isdigit():
+            found.append(int(name[len(beginning) :]))
+        elif name.startswith(_MARK) and not name.startswith(beginning):
+            _remove_if_stale(parent + "/" + name)
+    return sorted(found)
+
+
+def remove_mark(mark: str) -> None:
+    """Take the file away again; one that is gone is no error."""
+    try:
+        os.unlink(mark)
+    except OSError:
+        return
+
+
+def _rest(path: str) -> str:
+    """A word for what of a path is not there yet: nodes collide only if they would make the same folder."""
+    missing = os.path.relpath(path, disk.deepest(path))
+    return blake2b(os.fsencode(missing), digest_size=4).hexdigest()
+
+
+def _remove_if_stale(path: str) -> None:
+    try:
+        if os.lstat(path).st_mtime < time.time() - STALE_S:
+            os.unlink(path)
+    except OSError:
+        return
+
+
+def _write_problem(parent: str) -> Optional[str]:
+    try:
+        path = "%s/.paddle-probe-%s" % (parent, os.urandom(8).hex())
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, b"x")
+        finally:
+            os.close(fd)
+            os.unlink(path)
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def _unescaped(text: str) -> str:
+    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        text = text.replace(code, character)
+    return text

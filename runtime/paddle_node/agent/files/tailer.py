@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Watches the collected directories and passes growing files to the sender.
+
+A log that was renamed is recognized by its inode and the digests of the sent bytes: `moved` reports the new name, and
+sending continues at the same position. Any other file that is replaced, shrinks, or is rewritten in place is sent
+again from its start (`reset`). A link within output/ is sent as a link. A link in log/ to a file inside the job
+directory is sent under the link's name, and its target is not sent a second time. Files that were removed before they
+were sent are counted and reported. `finish` scans one last time, which determines what is collected.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from typing import Dict, List, Optional, Tuple
+
+from paddle_node.agent.files.saved_files import SavedFiles
+from paddle_node.agent.files.sender import Sender
+from paddle_node.agent.files.sent_files import LOG_DIR, Listing, Tailed, inode, listing
+from paddle_node.agent.link.loop import Loop, Timer
+from paddle_node.agent.link.outbox import Outbox
+
+SCAN_S = 0.25
+IDLE_SCAN_S = 1.0
+SCAN_SHARE = 10  # a scan may take one tenth of the time
+POKE_S = 0.03
+TELL_S = 10.0
+
+
+class Tailer:
+    """Watches the collected directories of one job directory.
+
+    Args:
+        outbox: asks for chunks, and takes what has to be told.
+        saved: what scripts saved elsewhere.
+
+    Attributes:
+        sender: sends what is found.
+    """
+
+    def __init__(self, loop: Loop, job_dir: str, outbox: Outbox, saved: Optional[SavedFiles] = None) -> None:
+        self._saved = saved
+        self._loop = loop
+        self._job_dir = os.path.realpath(job_dir)
+        self._outbox = outbox
+        self._lost: Dict[str, int] = {}
+        self._lost_told_at = 0.0
+        self._dirs: List[str] = []
+        self._wait_s = SCAN_S
+        self._timer: Optional[Timer] = None
+        self._poke_timer: Optional[Timer] = None
+        self._poked: Dict[str, None] = {}
+        self._led_away: Dict[str, None] = {}
+        self._links: Dict[str, str] = {}
+        self._left_out: Dict[str, str] = {}
+        self._was_left_out: Dict[str, str] = {}
+        self.sender = Sender(loop, outbox, self._absolute, self._lose)
+        self._files = self.sender.files
+
+    def watch(self, dirs: List[str]) -> None:
+        """Begin; files that are there already count as known and are sent only once they change."""
+        self._dirs = dirs
+        there = self._listing()
+        self._links = there.links
+        self._was_left_out = there.left_out
+        for path, status in there.files.items():
+            tailed = self._files[path] = Tailed(status)
+            tailed.is_old = True
+        self._timer = self._loop.after(SCAN_S, self._scan_again)
+
+    def poke(self, path: str) -> None:
+        """Say that a file was written just now; spares it the wait for the next scan."""
+        self._poked[path] = None
+        if self._poke_timer is None:
+            self._poke_timer = self._loop.after(POKE_S, self._look_at_poked)
+
+    def finish(self) -> None:
+        """Scan one last time, after all processes of the job have exited."""
+        if self.sender.is_watching:
+            self.scan()
+            self._tell_lost(now=True)
+            self._tell_of_left_out()
+        self.sender.finish()
+
+    def scan(self) -> bool:
+        """Look at every file; True when something changed."""
+        if not self.sender.is_watching:
+            return False
+        listed, links, self.sender.problems, self._left_out = self._listing()
+        self._tell_of_links()
+        self._follow(listed)
+        self._send_links(links)
+        changed = self.sender.has_orders
+        for path, status in listed.items():
+            changed = self._compare(path, status) or changed
+        for path in [path for path in self._files if path not in listed]:
+            self._lose(path)
+        self._tell_lost()
+        if changed:
+            self._outbox.soon()
+        return changed
+
+    def _listing(self) -> Listing:
+        found = listing(self._job_dir, self._dirs)
+        if self._saved is not None:
+            self._saved.add_to(found)
+        return found
+
+    def _tell_of_links(self) -> None:
+        for path in self._dirs:
+            if path not in self._led_away and os.path.islink(self._absolute(path)):
+                self._led_away[path] = None
+                self._outbox.notice("%s has become a link; what it leads to is not collected" % path)
+
+    def _tell_of_left_out(self) -> None:
+        """Name the first of the new links and special files that are not collected, and say how many there are."""
+        found = sorted(set(self._left_out.items()) - set(self._was_left_out.items()))
+        if found:
+            path, target = found[0]
+            self._outbox.send(
+                "notice",
+                text="%s: not collected: %s%s"
+                % (
+                    path,
+                    "this link to %s leads out of the job directory, or to no file" % target
+                    if target
+                    else "neither a file nor a link",
+                    "; nor are %d more links and special files" % (len(found) - 1) if found[1:] else "",
+                ),
+            )
+
+    def _send_links(self, links: Dict[str, str]) -> None:
+        for path in [path for path in self._links if path not in links]:
+            self.sender.links.pop(path, None)
+            self.sender.order("removed", path=path)
+        for path, target in links.items():
+            if self._links.get(path) != target:
+                self.sender.links[path] = target
+                self.sender.send_link(path)
+        self._links = links
+
+    def _lose(self, path: str) -> None:
+        """A file is gone: nobody shall wait for the rest of one that was half sent."""
+        if self._files[path].is_partial and not _is_log(path):
+            self.sender.order("removed", path=path)
+        self._tell_of_log(path, "was removed; what was sent of it stays" + _unsent(self._forget(path)))
+
+    def _follow(self, listed: Dict[str, os.stat_result]) -> None:
+        """Find out which logs were renamed, and pass that on before anything else is sent of them."""
+        places = {inode(status): path for path, status in listed.items() if _is_log(path)}
+        moves = {}
+        for path, tailed in self._files.items():
+            there = listed.get(path)
+            if not _is_log(path) or (there is not None and inode(there) == tailed.inode):
+                continue
+            to = places.get(tailed.inode)
+            if to is not None and self._is_same(to, tailed, listed[to]):
+                moves[path] = to
+        for path, to in _in_order(moves):
+            self._move(path, to)
+
+    def _is_same(self, path: str, tailed: Tailed, status: os.stat_result) -> bool:
+        """Whether a file of the same inode is the same file: numbers are given out again."""
+        if status.st_size < max(tailed.size, tailed.offset):
+            return False
+        return tailed.offset == 0 or tailed.is_beginning_of(self._absolute(path)) is True
+
+    def _move(self, path: str, to: str) -> None:
+        if not self._files[path].reset:
+            self.sender.order("moved", path=path, to=to)  # before any chunk can go out under the new name
+        if to in self._files:
+            self._lost[to] = self._lost.get(to, 0) + self._forget(to)
+        self._files[to] = self._files.pop(path)
+        if self.sender.forget(path):
+            self.sender.enqueue(to)
+
+    def _forget(self, path: str) -> int:
+        """Follow a file no longer; returns how many bytes of it were not sent."""
+        tailed = self._files.pop(path)
+        self.sender.forget(path)
+        return max(0, tailed.size - tailed.offset)
+
+    def _tell_lost(self, now: bool = False) -> None:
+        moment = time.monotonic()
+        if not now and self._lost_told_at and moment - self._lost_told_at < TELL_S:
+            return
+        for path, size in self._lost.items():
+            if size:
+                self._lost_told_at = moment
+                self._outbox.notice(
+                    "%s: %d bytes were dropped before they were sent; it grows faster than the link takes"
+                    % (path, size)
+                )
+        self._lost.clear()
+
+    def _scan_again(self) -> None:
+        if not self.sender.is_watching:
+            return
+        began = time.monotonic()
+        changed = self.scan()
+        took = time.monotonic() - began
+        self._wait_s = SCAN_S if changed else min(self._wait_s * 2, IDLE_SCAN_S)
+        self._timer = self._loop.after(max(self._wait_s, took * SCAN_SHARE), self._scan_again)
+
+    def _look_at_poked(self) -> None:
+        self._poke_timer = None
+        if not self.sender.is_watching:
+            return
+        poked, self._poked = self._poked, {}
+        for path in poked:
+            try:
+                status = os.stat(self._absolute(path), follow_symlinks=False)
+            except OSError:
+                continue
+            tailed = self._files.get(path)
+            if tailed is not None and tailed.inode != inode(status):
+                self.scan()  # it may have got another name
+            elif stat.S_ISREG(status.st_mode):
+                self._compare(path, status)
+        self._outbox.soon()
+
+    def _compare(self, path: str, status: os.stat_result) -> bool:
+        tailed = self._files.get(path)
+        if tailed is None:
+            self._files[path] = Tailed(status)
+        elif tailed.inode != inode(status):
+            rest = _unsent(tailed.size - tailed.offset)
+            tailed.restart(status)
+            self._tell_of_log(path, "was replaced; the new one is sent from its start" + rest)
+        elif status.st_size < tailed.offset:
+            tailed.restart(status)
+            self._tell_of_log(path, "was truncated; it is sent again from its start")
+        elif status.st_mtime_ns != tailed.changed and (
+            tailed.reset or self._was_rewritten(path, tailed, status)
+        ):
+            tailed.restart(status)
+        elif status.st_size == tailed.offset:
+            tailed.changed, tailed.size = status.st_mtime_ns, status.st_size
+            return False
+        tailed = self._files[path]
+        tailed.changed, tailed.size = status.st_mtime_ns, status.st_size
+        self.sender.enqueue(path)
+        return True
+
+    def _was_rewritten(self, path: str, tailed: Tailed, status: os.stat_result) -> bool:
+        if tailed.offset == 0 or (_is_log(path) and status.st_size > tailed.offset and tailed.has_samples):
+            return False  # logs grow; reading them again at each line would cost too much
+        if not _is_log(path) and status.st_size == tailed.offset:
+            return True  # same size, written again: nothing short of reading it all would tell
+        return tailed.is_beginning_of(self._absolute(path)) is False
+
+    def _absolute(self, path: str) -> str:
+        saved = None if self._saved is None else self._saved.absolute(path)
+        return self._job_dir + "/" + path if saved is None else saved
+
+    def _tell_of_log(self, path: str, what: str) -> None:
+        if _is_log(path):
+            self._outbox.notice("%s %s" % (path, what))
+
+
+def _is_log(path: str) -> bool:
+    return path.startswith(LOG_DIR + "/")
+
+
+def _unsent(size: int) -> str:
+    return " (%d bytes of it were not sent)" % size if size > 0 else ""
+
+
+def _in_order(moves: Dict[str, str]) -> List[Tuple[str, str]]:
+    """Renames (from, to), the end of each chain first; files that changed places among each other are left out."""
+    rest = dict(moves)
+    ordered = []
+    while rest:
+        free = [path for path, to in rest.items() if to not in rest]
+        if not free:
+            break
+        for path in free:
+            ordered.append((path, rest.pop(path)))
+    return ordered

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Receives trees of files, from the launcher or from other nodes, and has each published at once.
+
+Long work runs in slices of the loop. What fails leaves no files behind except whole ones in the cache, from
+which a later try goes on.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Any, Callable, Dict, Iterator, List
+
+from paddle_node.agent.files import disk
+from paddle_node.agent.files.arrivals import Arrivals, DigestError
+from paddle_node.agent.files.building import Builder
+from paddle_node.agent.files.cache import STALE_S, Cache
+from paddle_node.agent.files.manifest import File, ManifestError, add, check_tree, parse
+from paddle_node.agent.files.shared_folders import SharedFolders
+from paddle_node.agent.files.shared_trees import SharedTrees
+from paddle_node.agent.files.tree import Tree, extras
+from paddle_node.agent.files.tree import pieces as tree_pieces
+from paddle_node.agent.link.fields import relative_path, text, whole
+from paddle_node.agent.link.loop import Loop
+from paddle_node.agent.link.protocol import Fields
+
+LOG_DIR = "log"
+DIGESTS_A_FRAME = 50_000
+TELL_S = 1.0  # how much has come is told so often
+STEP = 64  # files that are looked at without a look around
+
+Send = Callable[..., None]
+
+
+class Trees:
+    """All trees of one agent.
+
+    Args:
+        committed: called with the tree's name, its absolute path and the directories to collect.
+
+    Attributes:
+        shared: the same trees for other nodes.
+    """
+
+    def __init__(
+        self, loop: Loop, root_dir: str, send: Send, committed: Callable[[str, str, List[str]], None]
+    ) -> None:
+        self._loop = loop
+        self._root_dir = root_dir
+        self._send = send
+        self._committed = committed
+        self._own = root_dir + "/.paddle"
+        self._building = self._own + "/building"
+        self._cache = Cache(self._own + "/cache")
+        self._arrivals = Arrivals(self._cache, self._took)
+        self._builder = Builder(self._building, self._cache)
+        self._shared_folders = SharedFolders(root_dir)
+        self._trees: Dict[str, Tree] = {}
+        self._will_tell = False
+        self.shared = SharedTrees(
+            self._cache,
+            self._arrivals,
+            self._trees,
+            lacking=self._say_lacking,
+            broken=lambda name, tree, error: self._fail_on_disk(tree, "fetch", name, error),
+        )
+
+    def manifest(self, fields: Fields, body: bytes) -> None:
+        """Take a part of a manifest; after the final one answer what is lacking, and build the tree if nothing is."""
+        name = text(fields, "tree")
+        tree = self._trees.get(name)
+        if tree is None or fields.get("first", False):
+            unpacked = None if fields.get("unpacked") is None else whole(fields, "unpacked")
+            is_wheels = fields.get("wheels") is True
+            tree = self._trees[name] = Tree(relative_path(text(fields, "dest")), unpacked, is_wheels)
+        if tree.failed:
+            return
+        if fields.get("commit") is not None:
+            tree.extras = extras(fields["commit"])
+        try:
+            for path, entry in parse(body).items():
+                add(tree.entries, path, entry)
+            if fields.get("final", True):
+                check_tree(tree.entries)
+                tree.check()
+        except ManifestError as error:
+            self._fail(tree, "manifest", name, "manifest", str(error))
+            return
+        if fields.get("final", True):
+            self._loop.work(self._guarded("manifest", name, tree, self._compare(name, tree)))
+
+    def blob(self, fields: Fields, body: bytes) -> None:
+        """Take a piece of a file, or several small files."""
+        name = text(fields, "tree")
+        found = tree_pieces(fields, body)
+        tree = self._trees.get(name)
+        if tree is None or tree.failed:
+            return  # the rest of a stream whose failure was told
+        try:
+            for digest, offset, data, last in found:
+                self._store(digest, offset, data, last)
+        except DigestError as error:
+            self._fail(tree, "blob", name, "digest", str(error))
+        except OSError as error:
+            self._fail_on_disk(tree, "blob", name, error)
+
+    def commit(self, fields: Fields) -> None:
+        """Build a tree and publish it, or take a directory that is there (`dest`, without a manifest)."""
+        name = text(fields, "tree")
+        tree = self._trees.get(name)
+        files, collect = extras(fields)
+        if tree is None:
+            tree = Tree(text(fields, "dest"))
+            self._loop.work(self._guarded("commit", name, tree, self._adopt(name, tree, files, collect)))
+        elif tree.failed:
+            self._forget(name, tree)
+        else:
+            self._build_soon(name, tree, files, collect)
+
+    def drop(self) -> None:
+        """Forget what is half done."""
+        self._arrivals.drop_all()
+        self._builder.drop()
+
+    def settle(self) -> None:
+        """No process of the job is left."""
+        self._cache.settle()
+
+    def _took(self) -> None:
+        if not self._will_tell:
+            self._will_tell = True
+            self._loop.after(TELL_S, self._tell)
+
+    def _tell(self) -> None:
+        self._will_tell = False
+        if self._trees:
+            self._send("arrived", bytes=self._arrivals.taken)
+
+    # Steps
+
+    def _guarded(self, request: str, name: str, tree: Tree, steps: Iterator[None]) -> Iterator[None]:
+        try:
+            yield from steps
+        except OSError as error:
+            self._fail_on_disk(tree, request, name, error)
+        except ManifestError as error:
+            self._fail(tree, request, name, "path", str(error))
+        except ValueError as error:  # a name that no file can have
+            self._fail(tree, request, name, "value", str(error))
+
+    def _prepare(self) -> None:
+        for folder in (self._own, self._building):
+            disk.own_folder(folder)
+            disk.spread(folder)
+        self._cache.prepare()
+
+    def _compare(self, name: str, tree: Tree) -> Iterator[None]:
+        self._prepare()
+        # runtimes and environments are shared; a job's own tree was published before a connection broke
+        if self._shared_folders.hold(self._root_dir + "/" + tree.dest):
+            tree.there = True
+            self._say_lacking(name, tree, [])
+            return
+        for path in disk.older_than(self._building, STALE_S):
+            disk.remove_tree(path)
+            yield
+        tree.files = {entry.digest: entry.size for entry in tree.entries.values() if isinstance(entry, File)}
+        self.shared.offered.update(tree.files)
+        lacking = []
+        for count, (digest, size) in enumerate(tree.files.items()):
+            if not self._cache.use(digest, size):
+                yield from self._cache.check(digest, size)
+                if not self._cache.has(digest, size):
+                    lacking.append(digest)
+            if count % STEP == 0:
+                yield
+        need = sum(tree.files[digest] for digest in lacking) + tree.size()
+        free = disk.free_bytes(self._root_dir)
+        if need > free:
+            message = "%s has %s free, %s needed" % (
+                self._root_dir,
+                disk.size_text(free),
+                disk.size_text(need),
+            )
+            self._fail(tree, "manifest", name, "disk", message, missing_bytes=need - free)
+            return
+        self._say_lacking(name, tree, lacking)
+
+    def _say_lacking(self, name: str, tree: Tree, lacking: List[str]) -> None:
+        common = {"tree": name, "cached_files": len(tree.files) - len(lacking), "have_tree": tree.there}
+        relayed = self.shared.relayed(tree)
+        for start in range(0, max(1, len(lacking)), DIGESTS_A_FRAME):
+            part = lacking[start : start + DIGESTS_A_FRAME]
+            offsets = {digest: self._arrivals.size_of(digest) for digest in part}
+            self._send(
+                "lacking",
+                digests=part,
+                offsets={digest: offset for digest, offset in offsets.items() if offset},
+                relayed=relayed,
+                final=start + DIGESTS_A_FRAME >= len(lacking),
+                **common,
+            )
+        if not lacking and tree.extras is not None:
+            self._build_soon(name, tree, *tree.extras)
+
+    def _store(self, digest: str, offset: int, data: memoryview, last: bool) -> None:
+        incoming = self._arrivals.get(digest)
+        if offset == 0:
+            if last:
+                self._arrivals.put(digest, data)
+                return
+            incoming = self._arrivals.begin(digest)
+        if incoming is None:
+            raise DigestError("%s: its first bytes never arrived" % digest)
+        self._arrivals.write(incoming, offset, data)
+        if last:
+            self._arrivals.publish(incoming)
+
+    def _build_soon(self, name: str, tree: Tree, files: Dict[str, str], collect: List[str]) -> None:
+        self._loop.work(self._guarded("commit", name, tree, self._build(name, tree, files, collect)))
+
+    def _build(self, name: str, tree: Tree, files: Dict[str, str], collect: List[str]) -> Iterator[None]:
+        final = self._root_dir + "/" + tree.dest
+        if not tree.there:
+            if tree.unpacked is None:
+                yield from self._builder.build(final, tree.entries, files, collect)
+            elif tree.is_wheels:
+                wheels = [(path, self._cache.path(digest)) for path, digest in tree.wheels()]
+                yield from self._builder.install(final, wheels, tree.unpacked)
+            else:
+                yield from self._builder.unpack(final, self._cache.path(tree.bundle()))
+            self._shared_folders.hold(final)
+            self._cache.save()
+        self._done(name, final, tree, collect)
+        if not tree.there:
+            yield from self._cache.prune()
+            yield from self._shared_folders.prune()
+
+    def _adopt(self, name: str, tree: Tree, files: Dict[str, str], collect: List[str]) -> Iterator[None]:
+        job_dir = os.path.join(self._root_dir, os.path.expanduser(tree.dest))
+        if not tree.dest or not os.path.isdir(job_dir):
+            raise ManifestError("%s is no directory on this node" % job_dir)
+        for folder in collect:
+            disk.ready_folder(job_dir + "/" + folder, empty=folder == LOG_DIR)
+            yield
+        for path, content in files.items():
+            disk.write_text(job_dir + "/" + path, content)
+        self._done(name, job_dir, tree, collect)
+
+    def _done(self, name: str, path: str, tree: Tree, collect: List[str]) -> None:
+        self._forget(name, tree)
+        self._committed(name, path, collect)
+        self._send("committed", tree=name, job_dir=path, files=len(tree.entries), bytes=tree.size())
+
+    def _forget(self, name: str, tree: Tree) -> None:
+        if self._trees.get(name) is tree:
+            del self._trees[name]
+
+    def _fail_on_disk(self, tree: Tree, request: str, name: str, error: OSError) -> None:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            self._fail(tree, request, name, "files", str(error))
+            return
+        self._arrivals.drop_all()
+        free, inodes = disk.free_bytes(self._root_dir), disk.free_inodes(self._root_dir)
+        lacking = sum(size for digest, size in tree.files.items() if not self._cache.has(digest, size))
+        missing = lacking + tree.size() - free
+        if missing <= 0 and inodes is not None:  # room for bytes, and none for files
+            text = "%s has only %d free inodes; remove files, or set another ROOT_DIR" % (
+                self._root_dir,
+                inodes,
+            )
+        else:
+            text = "%s is full: %s free, %s more needed" % (
+                self._root_dir,
+                disk.size_text(free),
+                disk.size_text(max(1, missing)),
+            )
+        self._fail(tree, request, name, "disk", text, missing_bytes=max(0, missing))
+
+    def _fail(self, tree: Tree, request: str, name: str, reason: str, detail: str, **more: Any) -> None:
+        tree.failed = True
+        self._arrivals.drop_all()
+        self._arrivals.wake()  # who waits for a file of this tree must look elsewhere
+        self._send("failed", request=request, tree=name, reason=reason, detail=detail, **more)

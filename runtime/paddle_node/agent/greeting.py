@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's first word, said before all but a few of its modules are imported.
+
+The marker and `hello` go out at once, unasked. The launcher answers with its own, and with the rest of the agent when
+it wants more than to greet.
+"""
+
+import os
+import select
+
+from paddle_node.agent.link.identity import describe_node
+from paddle_node.agent.link.opening import body_start, frame, frame_size, marker
+
+TYPE_CHECKING = False  # of `typing`, which takes time to import
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SILENCE_S = 30.0  # nothing runs yet that a lease would end
+READ_SIZE = 1 << 16
+EVERYTHING = "everything"
+
+
+def greet(
+    nonce: str, magic: str, take_modules: "Callable[[bytes], None]", stdin: int, stdout: int
+) -> "bytes | None":
+    """Say `hello`, read the launcher's, and take the other modules, which come next.
+
+    Args:
+        nonce: goes into the marker.
+        magic: which code this interpreter can use, in hexadecimal digits; EVERYTHING: the other modules are here.
+        take_modules: gets the body of the launcher's second frame.
+        stdin: the launcher's frames.
+        stdout: where the agent's go.
+
+    Returns:
+        Everything else that was read, the launcher's `hello` first; None if the launcher left before that.
+
+    Raises:
+        TimeoutError: it was silent meanwhile.
+    """
+    fields = describe_node()
+    fields["magic"] = magic
+    os.write(stdout, marker(nonce) + frame(_json(fields, "hello")))
+    received = bytearray()
+    hello = read_frame(stdin, received)
+    modules = read_frame(stdin, received) if hello else b""
+    if not modules:
+        return None
+    take_modules(modules[body_start(modules) :])
+    return hello + bytes(received)
+
+
+def read_frame(stdin: int, received: bytearray) -> bytes:
+    """Take one frame from what was received, reading on until it is there; nothing at the stream's end."""
+    waiter = select.poll()
+    waiter.register(stdin, select.POLLIN)
+    while len(received) < frame_size(received):
+        if not waiter.poll(SILENCE_S * 1000):
+            raise TimeoutError("the launcher was silent for %d s" % SILENCE_S)
+        data = os.read(stdin, READ_SIZE)
+        if not data:
+            return b""
+        received += data
+    size = frame_size(received)
+    frame_bytes = bytes(received[:size])
+    del received[:size]
+    return frame_bytes
+
+
+def _json(fields: "dict[str, object]", kind: str) -> bytes:
+    """A header without the library's encoder, which takes half as long to import as Python takes to start."""
+    parts = ['"kind":%s' % _quoted(kind)]
+    for name, value in fields.items():
+        if value is None:
+            parts.append('"%s":null' % name)
+        else:
+            parts.append('"%s":%s' % (name, _quoted(value) if isinstance(value, str) else repr(value)))
+    return ("{%s}" % ",".join(parts)).encode()
+
+
+def _quoted(text: str) -> str:
+    units = text.encode("utf-16-be", "surrogatepass")
+    return '"%s"' % "".join("\\u%02x%02x" % pair for pair in zip(units[::2], units[1::2]))  # noqa: B905 - Python 3.8

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The outer two of the agent's three processes: each waits for the next one in, and kills what it leaves behind.
+
+They hold no state and do nothing else, so that nothing but a signal can end them; the process further in notices
+that and cleans. The guard also ends a job whose agent proper gives no sign of life for longer than its lease. The
+outermost, the watcher, is in another session than the guard and the agent proper: whoever kills these two together,
+by their group for one, leaves it alive, and it inherits all that they started.
+"""
+
+import os
+import select
+import signal
+import stat
+import sys
+import time
+
+from paddle_node.agent.processes.subreaper import become_subreaper, end_with_parent
+from paddle_node.agent.sign_of_life import LOOK_S, Vigil
+
+CLEAN_S = 5.0
+FAREWELL_S = 15.0  # how long the agent proper may take to stop a job when its guard is gone
+POLL_S = 0.05
+STOPPED_S = 5.0  # how long somebody may stop the supervisor
+FAILED = 70  # not 1, which is what a Python that cannot start ends with
+STAYS = 76  # the job ended in order, and its launcher wants a resident agent behind it
+STATE_DIR = "/dev/shm"  # noqa: S108 - memory, and what is taken from it is the user's own
+STATE_PREFIX = "paddle-"
+
+
+def guard(received: bytes, kept: int = 2) -> int:
+    """Run the guard as a child, the supervisor as the guard's, and return this process's exit code.
+
+    Args:
+        received: what came from the launcher so far, its `hello` first.
+        kept: a descriptor that stays open here and nowhere else.
+    """
+    os.closerange(3, kept)  # whatever the login left open must not reach a job
+    os.closerange(kept + 1, _first_free())
+    # ignored, children would be gone before anybody could wait for them
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    become_subreaper()
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    inside_read, inside_write = os.pipe()  # ends when both inner processes have
+    watcher = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        os.closerange(max(kept, 3), kept + 1)
+        os.close(inside_read)
+        _run_guard(received, watcher)
+    os.close(inside_write)
+    _let_go_of_the_stream()
+    status = _watch(pid) or 0
+    if status not in (0, STAYS << 8):  # whatever ended it may have kept it from cleaning
+        _await_end(inside_read)
+        _clean({})
+    if os.WIFSIGNALED(status):
+        _say("the node agent's guard was ended by signal %d\n" % os.WTERMSIG(status))
+        return FAILED
+    return os.WEXITSTATUS(status)
+
+
+def _run_guard(received: bytes, watcher: int) -> None:
+    """The child's side of the first fork: never returns."""
+    code = FAILED
+    try:
+        os.setsid()
+        end_with_parent(signal.SIGTERM)
+        if os.getppid() == watcher:
+            become_subreaper()
+            code = _guard(received, Watcher(watcher))
+    except Exception as error:  # noqa: BLE001 - the last resort of a process: the launcher shows what is on stderr
+        _say("the node agent's guard failed: %s\n" % error)  # where even an import may fail
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        _say("")
+        os._exit(code)
+
+
+class Watcher:
+    """The guard's parent: while it is stopped it can do nothing, not even end, so it is continued in a while."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._stopped_s = 0.0
+
+    def note_wait(self, waited_s: float) -> None:
+        """Look at it after one more wait of the guard."""
+        from paddle_node.agent.processes import process_tree  # there is time now
+
+        found = process_tree.look(self._pid)
+        self._stopped_s = self._stopped_s + waited_s if found is not None and found.state == "T" else 0.0
+        if self._stopped_s >= STOPPED_S:
+            self.wake()
+
+    def wake(self) -> None:
+        """Let it go on, if it is there."""
+        if os.getppid() == self._pid:
+            os.kill(self._pid, signal.SIGCONT)
+
+
+def _guard(received: bytes, watcher: Watcher) -> int:
+    alive_read, alive_write = os.pipe()  # ends when this process does
+    marks_read, marks_write = os.pipe()
+    signs_read, signs_write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(alive_write)
+        os.close(marks_read)
+        os.close(signs_read)
+        _run_supervisor(received, alive_read, marks_write, signs_write)
+    os.close(alive_read)
+    os.close(marks_write)
+    os.close(signs_write)
+    _let_go_of_the_stream()
+    vigil = Vigil(signs_read)
+    status = _watch(pid, vigil, watcher)
+    if status is None:
+        text = "the node agent gave no sign of life for %.0f s (a file system that hangs?): the job is stopped here\n"
+        _say(text % vigil.patience_s)
+    marks = _marks(marks_read)
+    _clean(marks)
+    _forget_state(marks)
+    _remove_group(marks)
+    watcher.wake()
+    return _explain(status)
+
+
+def _first_free() -> int:
+    """A number above those of all open descriptors."""
+    return 1 + max(int(name) for name in os.listdir("/proc/self/fd"))
+
+
+def _run_supervisor(received: bytes, guard_alive: int, marks: int, signs: int) -> None:
+    """The child's side of fork: never returns."""
+    code = FAILED
+    try:
+        become_subreaper()
+        from paddle_node.agent.supervisor import supervise
+
+        code = STAYS if supervise(received, guard_alive, marks, signs) else 0
+    except Exception:  # noqa: BLE001 - the last resort of a process: the launcher shows what is on stderr
+        import traceback
+
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+def _pass_on(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return  # it ended just now: there is still its job to clean
+
+
+def _let_go_of_the_stream() -> None:
+    # the launcher must see the end of the stream when the supervisor ends it
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.close(null)
+
+
+def _watch(pid: int, vigil: "Vigil | None" = None, watcher: "Watcher | None" = None) -> "int | None":
+    """Wait for a child's end, passing TERM on; returns its status, or None if a vigil over it ended before."""
+    signal.signal(signal.SIGTERM, lambda *_: _pass_on(pid))
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+    status = _wait(pid, vigil, watcher)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the pid is free for others now
+    return status
+
+
+def _await_end(inside: int) -> None:
+    """Let the agent proper stop the job, if it lives."""
+    select.select([inside], [], [], FAREWELL_S)
+
+
+def _wait(pid: int, vigil: "Vigil | None", watcher: "Watcher | None") -> "int | None":
+    while True:
+        ended, status = os.waitpid(-1, os.WUNTRACED | (os.WNOHANG if vigil else 0))
+        if vigil and not ended:
+            began = time.monotonic()
+            signal.sigtimedwait([signal.SIGCHLD], LOOK_S)
+            waited_s = time.monotonic() - began
+            if watcher:
+                watcher.note_wait(waited_s)
+            if vigil.note_wait(waited_s):
+                return None
+            continue
+        if ended != pid:
+            continue
+        if not os.WIFSTOPPED(status):
+            return status
+        for timeout_s in (
+            0.0,
+            STOPPED_S,
+        ):  # the stop is news itself; whatever comes after it may cut the wait short
+            signal.sigtimedwait([signal.SIGCHLD], timeout_s)
+        os.kill(pid, signal.SIGCONT)  # stopped, it could neither end a job nor notice that it has to
+
+
+def _marks(pipe: int) -> "dict[str, str]":
+    """The job's marks, which the supervisor wrote when it learned them; NAME=value, a NUL byte behind each."""
+    os.set_blocking(pipe, False)
+    try:
+        text = os.read(pipe, 1 << 16)
+    except OSError:
+        return {}
+    # killed while it wrote: the tree alone tells then
+    whole = text.decode("utf-8", "surrogateescape").split("\0")[:-1]
+    return dict(mark.split("=", 1) for mark in whole)
+
+
+def _clean(marks: "dict[str, str]") -> None:
+    from paddle_node.agent.processes import process_tree  # there is time now
+
+    deadline = time.monotonic() + CLEAN_S
+    while time.monotonic() < deadline:
+        found = process_tree.members(marks, os.getpid())
+        if not found:
+            return
+        for process in found:
+            try:
+                process_tree.send(process, signal.SIGKILL)
+            except PermissionError:
+                continue
+        signal.sigtimedwait([signal.SIGCHLD], POLL_S)
+        _reap()
+
+
+def _forget_state(marks: "dict[str, str]") -> None:
+    """Remove what the job's parameter servers kept in this node's memory for a next process: the job is over here."""
+    job_id, node_id = marks.get("PADDLE_JOB_ID"), marks.get("PADDLE_NODE_ID")
+    if not job_id or not node_id or "/" in job_id + node_id:
+        return
+    path = os.path.join(STATE_DIR, "%s%s-%s" % (STATE_PREFIX, job_id, node_id))
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return
+    if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():
+        from paddle_node.agent.files import disk  # there is time now
+
+        disk.remove_tree(path)
+
+
+def _remove_group(marks: "dict[str, str]") -> None:
+    from paddle_node.agent.processes import control_group  # there is time now
+
+    control_group.remove(marks)
+
+
+def _reap() -> None:
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def _explain(status: "int | None") -> int:
+    if status is None:
+        return FAILED
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        _say("the node agent was ended by signal %d; the job's processes here were killed\n" % number)
+        return FAILED
+    return os.WEXITSTATUS(status)
+
+
+def _say(text: str) -> None:
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:  # the login that began all is gone, and the agent has another connection
+        pass

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an agent does about jobs as such: keeps its own job's record, tells which jobs this node knows, ends one.
+
+Asked by short-lived visitors as well as by a job's launcher; nothing of the visitor's own is ever recorded.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Any, Callable, Dict, Iterator, List, Optional
+
+from paddle_node.agent import registry
+from paddle_node.agent.ending import End
+from paddle_node.agent.files import disk, saved_files, shared_folders
+from paddle_node.agent.link.fields import job_id, relative_path, seconds, text, text_or_none, texts, whole
+from paddle_node.agent.link.loop import Loop
+from paddle_node.agent.link.outbox import Outbox
+from paddle_node.agent.link.protocol import Fields
+from paddle_node.agent.node import checkpoints
+from paddle_node.agent.node.probe_child import ProbeChild
+from paddle_node.agent.node.verification import Verification
+from paddle_node.agent.processes import process_tree, residents
+from paddle_node.agent.processes.leftovers import JOB_MARK
+from paddle_node.agent.processes.process_tree import Found
+from paddle_node.agent.registry import Cleanable, Registry
+
+LISTING_S = 20.0  # of a file system that may hang
+AGAIN_S = 4.0  # what a stopped agent may take to stop its job, while its launcher waits for that
+
+
+class JobsDesk:
+    """One agent's dealings with jobs; opened by `hello`.
+
+    Attributes:
+        saved: the directory for what the job's scripts save, or None: it has no job.
+        stays: whether the launcher wants an agent to wait here for its next job.
+    """
+
+    def __init__(self, loop: Loop, outbox: Outbox) -> None:
+        self._loop = loop
+        self._outbox = outbox
+        self._root_dir: Optional[str] = None
+        self._registry: Optional[Registry] = None
+        self._keep: Optional[int] = None
+        self._how = ""
+        self._settled = False
+        self.saved: Optional[saved_files.SavedFiles] = None
+        self.stays = False
+
+    def open(self, root_dir: str, marks: Dict[str, str], fields: Fields) -> None:
+        """`hello` came: whose agent this is."""
+        self._root_dir = root_dir
+        self.saved = saved_files.read(root_dir, marks[JOB_MARK], fields.get("saved"))
+        keeps_state = fields.get("keeps_state") is not False
+        submitter = fields.get("submitter")
+        saves_as = self.saved.name if self.saved is not None else ""
+        self._registry = Registry(root_dir, marks, submitter, keeps_state, saves_as, self._outbox.notice)
+        self._keep = whole(fields, "keep_jobs") if "keep_jobs" in fields else None
+        resident = fields.get("resident")
+        if isinstance(resident, dict):
+            self.stays = True
+            if "port" in resident:
+                self._outbox.send("resident", address=text(resident, "address"), port=whole(resident, "port"))
+
+    def begin(self, job_dir: str, group: str) -> None:
+        """The job's directory is there, and the control group of its processes, or empty."""
+        if self.saved is not None:
+            self.saved.make()
+        if self._registry is not None:
+            self._registry.begin(job_dir, group)
+            if self._keep is not None:
+                self._loop.work(disk.removing(self._registry.outlived(self._keep)))
+
+    def with_saved(self, fields: Fields) -> Fields:
+        """The fields of a `start`, with the directory for what scripts save in the environment."""
+        return fields if self.saved is None else self.saved.added_to(fields)
+
+    def started(self, fields: Fields, pid: int) -> None:
+        """A `start` was carried out."""
+        if self._registry is not None:
+            self._registry.add(text(fields, "proc"), text(fields, "role"), whole(fields, "rank"), pid)
+
+    def end_before_us(
+        self, marks: Dict[str, str], grace_s: float, done: Callable[[List[Found], int, str], None]
+    ) -> bool:
+        """End what an agent before this one left of this node's job; False when there was none that was cut off."""
+        if self._root_dir is None:  # no valid `hello` came
+            return False
+        left = any(
+            one.agent or not one.record.get("ended") for one in registry.before_us(self._root_dir, marks)
+        )
+        if left:
+            End(self._loop, self._root_dir, marks, grace_s, lambda _, left, why: done(left, 0, why), AGAIN_S)
+        return left
+
+    def leaving(self, how: str) -> None:
+        """The agent begins to leave; the first reason counts."""
+        self._how = self._how or how
+
+    def settled(self) -> None:
+        """The launcher has got everything that it collects."""
+        self._settled = True
+
+    def close(self) -> None:
+        """The agent leaves: nothing of the job is left here."""
+        if self.saved is not None:
+            self.saved.close()
+        if self._registry is not None:
+            self._registry.end(self._how or "its agent ended", self._settled)
+
+    def jobs(self, _fields: Fields, _body: bytes) -> None:
+        """Carry out a `jobs`."""
+        self._outbox.send(
+            "jobs_found", jobs=registry.describe(self._root()), residents=self._residents(False)
+        )
+
+    def end_job(self, fields: Fields, _body: bytes) -> None:
+        """Carry out an `end_job`."""
+        name = job_id(fields, "job_id")
+
+        def done(told: List[str], left: List[Found], unsure: str) -> None:
+            named = [[one.pid, process_tree.command(one.pid)] for one in left]
+            self._outbox.send("job_ended", job_id=name, told=told, left=named, unsure=unsure)
+
+        End(self._loop, self._root(), {JOB_MARK: name}, seconds(fields, "grace_s", 2.0), done)
+
+    def clean(self, fields: Fields, _body: bytes) -> None:
+        """Carry out a `clean`."""
+        older_s = seconds(fields, "older_s", 0.0)
+        found = registry.cleanable(self._root(), older_s)
+        self._loop.work(self._cleaning(found, older_s, fields.get("dry_run") is True))
+
+    def checkpoints(self, fields: Fields, _body: bytes) -> None:
+        """Carry out a `checkpoints`: list them beside the loop."""
+        folder = os.path.expanduser(text_or_none(fields, "folder") or "")
+        folder = os.path.join(self._root(), folder) if folder else ""
+
+        def listed(_name: str, found: Any, problem: str, _took_s: float) -> None:
+            if problem:
+                self._outbox.send("failed", request="checkpoints", reason="os", detail=problem)
+            else:
+                self._outbox.send("checkpoints_found", **found)
+
+        look = partial(checkpoints.look, folder, self._root())
+        ProbeChild(self._loop, [("checkpoints", look)], LISTING_S, listed)
+
+    def verify(self, fields: Fields, _body: bytes) -> None:
+        """Carry out a `verify`: read parts of checkpoints beside the loop."""
+        folder = os.path.expanduser(text_or_none(fields, "folder") or "")
+        Verification(
+            self._loop,
+            os.path.join(self._root(), folder),
+            [relative_path(path) for path in texts(fields, "parts")],
+            lambda read, total: self._outbox.send("verifying", bytes=read, total=total),
+            lambda problems: self._outbox.send("verified", problems=sorted(problems.items())),
+        )
+
+    def _cleaning(self, found: Cleanable, older_s: float, dry_run: bool) -> Iterator[None]:
+        sizes = []
+        for name, path in found.gone:
+            size = 0
+            for part in disk.sizes(path):
+                size += part
+                yield
+            if not dry_run:
+                yield from disk.removing([path])
+            sizes.append([size, name])
+        if not dry_run:
+            yield from disk.removing(found.saved)
+        stayed = [name for name, path in found.gone if not dry_run and os.path.lexists(path)]
+        environments = []
+        unused, in_use = shared_folders.cleanable(self._root(), older_s)
+        for name in unused:
+            size = 0
+            for part in disk.sizes(self._root() + shared_folders.ENVIRONMENTS + "/" + name):
+                size += part
+                yield
+            if not dry_run and not shared_folders.remove(self._root(), name):
+                in_use.append((name, shared_folders.IN_USE))
+                continue
+            environments.append([size, name])
+        kept = dict(found.kept + [("environment " + name, why) for name, why in in_use])
+        self._outbox.send(
+            "cleaned",
+            jobs=sizes,
+            environments=environments,
+            kept=kept,
+            stayed=stayed,
+            residents=self._residents(not dry_run),
+        )
+
+    def _residents(self, end: bool) -> List[List[Any]]:
+        """The resident agents of this root directory; once they were told to go, those that were there."""
+        found = [one for one in residents.find() if one.root_dir == self._root()]
+        return [[one.process.pid, one.port, one.wait_s, one.has_job] for one in found if not end or one.end()]
+
+    def _root(self) -> str:
+        if self._root_dir is None:
+            raise ValueError("hello comes first")
+        return self._root_dir

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The door for a launcher that comes back: its new connection gets to the agent through a socket of this machine.
+
+A short-lived process of the new login (`agent.reconnect`) hands over its standard input and output. The socket has an
+abstract name, so that no directory has to be there yet and none is left. Who comes in must be of our user, as the
+kernel says, and know the word that the launcher drew for this agent; it never stands in a file, an argument or an
+environment.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+import struct
+from typing import Callable, Dict, List, Optional, Tuple
+
+from paddle_node.agent.link.fields import text, whole
+from paddle_node.agent.link.loop import Loop, Timer
+from paddle_node.agent.link.protocol import Fields
+from paddle_node.contract import checked_json
+
+WELCOME = b"+"
+REQUEST_LIMIT = 4096
+MOST_VISITORS = (
+    8  # at once; of our own user, for others are turned away first. One more, and the first one goes
+)
+VISIT_S = 5.0  # in which a visitor must have said what he wants
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+
+
+class Door:
+    """Listens for new connections of one launcher.
+
+    Args:
+        key: from the launcher's `hello`: `at`, the socket's name, and `word`.
+        enter: called with the descriptors and with how many bytes of the agent's stream had arrived; takes them over,
+            or raises ValueError.
+
+    Raises:
+        OSError: the socket cannot be made.
+        ValueError: the key is none.
+    """
+
+    def __init__(self, loop: Loop, key: Fields, enter: Callable[[int, int, int], None]) -> None:
+        self._loop = loop
+        self._word = text(key, "word").encode()
+        self._enter = enter
+        self._visitors: Dict[int, Tuple[socket.socket, Timer]] = {}
+        self._inside: Optional[socket.socket] = None
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.bind(b"\0" + text(key, "at").encode())
+        self._socket.listen(MOST_VISITORS)
+        self._socket.setblocking(False)
+        loop.on_readable(self._socket.fileno(), self._open)
+
+    def _open(self) -> None:
+        try:
+            visitor, _ = self._socket.accept()
+        except OSError:  # he has gone already, or no descriptor is left: the next one may have more luck
+            return
+        if peer_user(visitor) != os.geteuid():
+            visitor.close()
+            return
+        if (
+            len(self._visitors) >= MOST_VISITORS
+        ):  # who means it speaks at once, so it is not he who waits longest
+            self._part(next(iter(self._visitors))).close()
+        visitor.setblocking(False)
+        number = visitor.fileno()
+        timer = self._loop.after(VISIT_S, lambda: self._part(number).close())
+        self._visitors[number] = visitor, timer
+        self._loop.on_readable(number, lambda: self._hear(number))
+
+    def _part(self, number: int) -> socket.socket:
+        visitor, timer = self._visitors.pop(number)
+        timer.cancel()
+        self._loop.on_readable(number, None)
+        return visitor
+
+    def _hear(self, number: int) -> None:
+        visitor = self._part(number)
+        try:
+            request, given = _read(visitor)
+        except OSError:
+            visitor.close()
+            return
+        try:
+            self._admit(visitor, request, given)
+        except (OSError, ValueError):
+            visitor.close()
+        finally:
+            for fd in given:
+                os.close(fd)
+
+    def _admit(self, visitor: socket.socket, request: bytes, given: List[int]) -> None:
+        asked = checked_json.as_object(request)
+        if len(given) != 2:
+            raise ValueError("this is no request")
+        from hmac import compare_digest  # with OpenSSL, which few agents need
+
+        if not compare_digest(text(asked, "word").encode(), self._word):
+            raise ValueError("this is not the word")
+        received = whole(asked, "received")
+        self._enter(given[0], given[1], received)
+        visitor.send(WELCOME)
+        if self._inside is not None:
+            self._inside.close()
+        self._inside = visitor  # he stays until we go, or another one comes
+
+
+def peer_user(connection: socket.socket) -> int:
+    """The number of the user at the other end of a socket of this machine."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(credentials)[1])
+
+
+def _read(visitor: socket.socket) -> Tuple[bytes, List[int]]:
+    """One message, and the descriptors that came with it; they are the caller's to close."""
+    fds = array.array("i")
+    data, ancillary, _flags, _address = visitor.recvmsg(REQUEST_LIMIT, socket.CMSG_SPACE(8 * fds.itemsize))
+    for level, kind, content in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
+    return data, list(fds)

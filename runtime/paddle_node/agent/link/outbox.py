@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames on their way to the launcher: the most urgent first, in bounded memory, without ever blocking.
+
+Control frames always go out. `progress`, `pushes`, `queue` and `unsaved` keep the newest per process, `usage` the
+newest. `line` frames are dropped and counted while more than LINES_LIMIT bytes wait: the log file has them, and a
+frame in their place says how many bytes. Sentences for the user are counted instead of sent when they come too fast.
+File chunks are asked for only when the link has room, in turn with lines. The first line after a quiet moment goes
+out at once; small ones that follow wait for up to `pace_s` and travel together: a packet costs a launcher of many nodes
+more than its bytes. One of few nodes gives a shorter time.
+
+After `keep` everything stays in memory until the launcher has acknowledged it: it goes out again over another
+connection if this one is lost. Lines and chunks wait while too much is unacknowledged.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+
+from paddle_node.agent.link.loop import Loop, Timer
+from paddle_node.agent.link.protocol import Fields, encode
+from paddle_node.contract.replay import ReplayBuffer
+
+LINES_LIMIT = 1 << 20  # bytes
+WRITE_SIZE = 1 << 16
+PACE_S = 0.2
+MOST_PACE_S = 5.0  # where a launcher of thousands of nodes asks for more
+NOTICES = 20  # sentences at once; then one in NOTICE_S
+NOTICE_S = 1.0
+NOTICE_SIZE = 2000  # characters
+MOST_LOSSES = 1000
+
+
+class Outbox:
+    """Owns the descriptor to the launcher.
+
+    Attributes:
+        pace_s: how long lines and chunks wait for more of them, from the last ones on.
+        losses: sentences on output that was lost; they are reported again with the list of collected files.
+    """
+
+    def __init__(self, loop: Loop, fd: int, on_broken: Callable[[], None]) -> None:
+        """Args: on_broken: called when nobody reads any more, once for each connection."""
+        self.pace_s = PACE_S
+        self.losses: List[str] = []
+        self.next_chunk: Callable[[], Optional[bytes]] = lambda: None
+        self._loop = loop
+        self._fd = fd
+        self._on_broken = on_broken
+        self._connected = True
+        self._keeps = False
+        self._pumping = False
+        self._lines_turn = True
+        self._said = ReplayBuffer()
+        self._written = 0  # position behind what the operating system took
+        self._control: Deque[bytes] = deque()
+        self._newest: Dict[Tuple[str, str], Fields] = {}
+        self._lines: Deque[bytes] = deque()
+        self._lines_size = 0
+        self._dropped: Dict[str, Tuple[int, str]] = {}
+        self._data_at = 0.0
+        self._pace: Optional[Timer] = None
+        self._notices = float(NOTICES)
+        self._noticed_at = time.monotonic()
+        self._unnoticed = 0
+
+    def send(self, kind: str, body: bytes = b"", **fields: Any) -> None:
+        """Queue a frame that must arrive, behind lines that wait for company."""
+        if self._pace is not None:
+            self.pump()
+        self._control.append(encode(kind, fields, body))
+        self.pump()
+
+    def notice(self, text: str) -> None:
+        """Queue a sentence for the user, or count it when there were too many."""
+        now = time.monotonic()
+        self._notices = min(NOTICES, self._notices + (now - self._noticed_at) / NOTICE_S)
+        self._noticed_at = now
+        if self._notices < 1:
+            self._unnoticed += 1
+            if self._unnoticed == 1:
+                self._loop.after(NOTICES * NOTICE_S / 2, self._tell_unnoticed)
+            return
+        self._notices -= 1
+        self.send("notice", text=text[:NOTICE_SIZE])
+
+    def loss(self, text: str) -> None:
+        """Queue a message about lost output, and store it for the final list."""
+        if len(self.losses) < MOST_LOSSES:
+            self.losses.append(text[:NOTICE_SIZE])
+        self.notice(text)
+
+    def _tell_unnoticed(self) -> None:
+        count, self._unnoticed = self._unnoticed, 0
+        if count:
+            self.send("notice", text="%d more messages were not shown (rate limit)" % count)
+
+    def newest(self, kind: str, proc: str, fields: Fields) -> None:
+        """Queue what is told again and again; an older frame of its kind and process that still waits is replaced."""
+        self._newest[kind, proc] = fields
+        self.soon()
+
+    def line(self, proc: str, body: bytes, log: str, partial: bool, moment: float) -> None:
+        """Queue output for the screen, or count it as not shown.
+
+        Args:
+            moment: the wall clock when it was read, in seconds.
+        """
+        if self._lines_size > LINES_LIMIT or proc in self._dropped:
+            self._dropped[proc] = (self._dropped.get(proc, (0, log))[0] + len(body), log)
+            return
+        self._add_line({"proc": proc, "stream": "out", "partial": partial, "t": moment}, body)
+        self.soon()
+
+    def soon(self) -> None:
+        """Send what waits: at once if nothing was sent for `pace_s` or much waits, else when that has passed."""
+        wait_s = self._data_at + self.pace_s - time.monotonic()
+        if wait_s <= 0 or self._lines_size >= WRITE_SIZE:
+            self.pump()
+        elif self._pace is None:
+            self._pace = self._loop.after(wait_s, self.pump)
+
+    @property
+    def empty(self) -> bool:
+        """Whether every frame so far was handed to the operating system."""
+        waiting = self._control or self._newest or self._lines
+        return self._written == self._said.end and not waiting
+
+    def keep(self) -> None:
+        """Remember from now on what the launcher has not acknowledged."""
+        self._keeps = True
+
+    def acknowledged(self, position: int) -> None:
+        """So many bytes have arrived.
+
+        Raises:
+            ValueError: so many were never sent.
+        """
+        self._said.acknowledge(position)
+        self.pump()
+
+    def disconnect(self) -> None:
+        """Nobody reads any more: what there is to say waits for another connection."""
+        self._connected = False
+        self._loop.on_writable(self._fd, None)
+
+    def reconnect(self, position: int) -> None:
+        """The descriptor is another connection's: go on from a position, which was acknowledged."""
+        self._written = position
+        self._connected = True
+        self.pump()
+
+    def pump(self) -> None:
+        """Write what the link takes now; the loop goes on when it takes more."""
+        if self._pumping or not self._connected:
+            return
+        if self._pace is not None:
+            self._pace.cancel()
+            self._pace = None
+        self._pumping = True
+        try:
+            blocked = self._write_all()
+        except OSError:  # EPIPE, ECONNRESET: the launcher is gone
+            self.disconnect()
+            self._on_broken()
+            return
+        finally:
+            self._pumping = False
+        self._loop.on_writable(self._fd, self.pump if blocked else None)
+
+    def _write_all(self) -> bool:
+        """True when the link is full."""
+        while True:
+            if self._written == self._said.end:
+                self._said.append(self._gather())
+                if self._written == self._said.end:
+                    return False
+            try:
+                self._written += os.write(self._fd, self._said.read(self._written, WRITE_SIZE))
+            except BlockingIOError:
+                return True
+            if not self._keeps:
+                self._said.acknowledge(self._written)
+
+    def _gather(self) -> bytes:
+        """The next frame, or several small ones."""
+        parts: List[bytes] = []
+        size = 0
+        while size < WRITE_SIZE:
+            frame = self._choose()
+            if frame is None:
+                break
+            parts.append(frame)
+            size += len(frame)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _choose(self) -> Optional[bytes]:
+        if self._control:
+            return self._control.popleft()
+        if self._newest:
+            self._data_at = time.monotonic()
+            kind, proc = next(iter(self._newest))
+            fields = self._newest.pop((kind, proc))
+            return encode(kind, dict(fields, proc=proc) if proc else fields)
+        if self._said.is_full:
+            return None
+        self._lines_turn = not self._lines_turn
+        first, second = self._next_line, self.next_chunk
+        if not self._lines_turn:
+            first, second = second, first
+        frame = first() or second()
+        if frame is not None:
+            self._data_at = time.monotonic()
+            return frame
+        # Who had no chunk may have had something to tell: nobody else would wake us for it.
+        return self._control.popleft() if self._control else None
+
+    def _add_line(self, fields: Dict[str, Any], body: bytes) -> None:
+        frame = encode("line", fields, body)
+        self._lines.append(frame)
+        self._lines_size += len(frame)
+
+    def _next_line(self) -> Optional[bytes]:
+        if not self._lines:
+            return None
+        frame = self._lines.popleft()
+        self._lines_size -= len(frame)
+        if self._dropped and self._lines_size < LINES_LIMIT // 2:
+            dropped, self._dropped = self._dropped, {}
+            for proc, (size, log) in dropped.items():
+                fields = {"proc": proc, "stream": "out", "partial": False, "t": time.time()}
+                self._add_line(dict(fields, unsent=size, log=log), b"")
+        return frame

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists the checkpoints on this node: parts written by pservers, and the directories of scripts.
+
+Sizes are compared with the manifest; `verification` compares checksums, which needs to read every byte. Listing
+changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import zlib
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+
+from paddle_node.agent.files import saved_files
+from paddle_node.agent.link.fields import whole
+from paddle_node.contract import checked_json
+
+MOST_VERSIONS = 100
+MOST_DIRECTORIES = 100
+MOST_FILES = 10000  # of one directory
+_MANIFEST = "manifest.json"
+_MANIFEST_BYTES = 64 << 20
+_VERSION = re.compile(r"v(\d{12,20})(?:\.([\w.-]+))?\Z")
+_PART = re.compile(r"part-(\d{1,6})-of-(\d{1,6})\Z")
+
+Row = List[Any]
+
+
+class Part(NamedTuple):
+    """One server's part of a checkpoint on this node.
+
+    Attributes:
+        nbytes: of its own files; it may build upon earlier ones.
+        problem: why it cannot be read, or nothing.
+        identity: of the manifest's file; nodes that see the same one share the folder.
+    """
+
+    version: int
+    job: str
+    server: int
+    servers: int
+    pass_id: int
+    nbytes: int
+    written_at: float
+    problem: str
+    identity: str
+
+
+def look(folder: str, root_dir: str) -> Dict[str, List[Row]]:
+    """What lies in a folder of pservers' checkpoints (none if it is empty), and what scripts left below ROOT_DIR."""
+    parts = [list(part) for part in pserver_parts(folder)] if folder else []
+    return {"parts": parts, "scripts": script_directories(root_dir)}
+
+
+def pserver_parts(folder: str) -> List[Part]:
+    """Every part in a folder of checkpoints, those of the newest version first; none where there is no folder."""
+    matches = [match for match in map(_VERSION.match, _names(folder)) if match is not None]
+    matches.sort(key=lambda match: int(match.group(1)), reverse=True)
+    return [
+        _part(folder, match.string + "/" + part.string, match, part)
+        for match in matches[:MOST_VERSIONS]
+        for part in map(_PART.match, _names(folder + "/" + match.string))
+        if part is not None
+    ]
+
+
+def files_of(folder: str, path: str) -> List[Tuple[str, int, Optional[int]]]:
+    """(path, bytes, CRC-32) of each file that a part consists of, earlier ones that it builds upon included.
+
+    Raises:
+        OSError, ValueError, KeyError, TypeError, AttributeError: its manifest is missing or damaged.
+    """
+    found = []
+    for file in _manifest(folder + "/" + path + "/" + _MANIFEST)["files"]:
+        name, crc = str(file["path"]), file["crc32"]
+        if name.startswith("/") or ".." in name.split("/"):
+            raise ValueError("%.80r is not a file of a checkpoint" % name)
+        found.append((name, int(file["nbytes"]), None if crc is None else int(crc)))
+    return found
+
+
+def script_directories(root_dir: str) -> List[Row]:
+    """[name, files, bytes, moment of the last change] of each directory that a script was given, and filled."""
+    top = root_dir + "/" + saved_files.FOLDER
+    found = [_measured(top, name) for name in _names(top)]
+    found.sort(key=lambda row: -row[3])
+    return [row for row in found if row[1]][:MOST_DIRECTORIES]
+
+
+def _names(folder: str) -> List[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def _part(folder: str, path: str, version: Any, part: Any) -> Part:
+    pass_id, nbytes, written_at, problem, identity = 0, 0, 0.0, "", ""
+    try:
+        written_at = os.stat(folder + "/" + path).st_mtime
+        manifest = os.lstat(folder + "/" + path + "/" + _MANIFEST)
+        identity = "%d.%d" % (manifest.st_ino, manifest.st_ctime_ns)
+        body = _manifest(folder + "/" + path + "/" + _MANIFEST)
+        numbers = body["numbers"].get("", {})
+        pass_id = whole(numbers, "pass_id") if "pass_id" in numbers else 0
+        for name, expected, _ in files_of(folder, path):
+            size = os.stat(folder + "/" + name, follow_symlinks=False).st_size
+            if size != expected:
+                raise ValueError("%s: expected %d bytes, got %d" % (name, expected, size))
+            nbytes += size if os.path.dirname(name) == path else 0
+    except OSError as error:
+        problem = "%s: %s" % (path, error.strerror)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        problem = "%s: %s" % (path, error)
+    own, count = int(part.group(1)), int(part.group(2))
+    job = version.group(2) or ""
+    return Part(int(version.group(1)), job, own, count, pass_id, nbytes, written_at, problem[:400], identity)
+
+
+def _manifest(path: str) -> Dict[str, Any]:
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        outer = checked_json.as_object(file.read(_MANIFEST_BYTES))
+    if zlib.crc32(outer["body"].encode()) != outer["crc32"]:
+        raise ValueError("the manifest is damaged")
+    return checked_json.as_object(outer["body"].encode())
+
+
+def _measured(top: str, name: str) -> Row:
+    files, nbytes, changed = 0, 0, 0.0
+    for at, _, names in os.walk(top + "/" + name):
+        for one in names:
+            try:
+                status = os.stat(at + "/" + one, follow_symlinks=False)
+            except OSError:
+                continue  # removed meanwhile
+            if stat.S_ISREG(status.st_mode) and files < MOST_FILES:
+                files, nbytes, changed = files + 1, nbytes + status.st_size, max(changed, status.st_mtime)
+    return [name, files, nbytes, changed]

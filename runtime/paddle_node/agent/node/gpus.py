@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many NVIDIA GPUs a node has and which driver: from the driver's own files, and from nvidia-smi where it is there.
+
+nvidia-smi hangs when a GPU does, so it runs beside the agent's loop, with a deadline of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Dict
+
+from paddle_node.agent.processes import environment
+
+ASK_S = 5.0
+_QUERY = ["--query-gpu=driver_version,name", "--format=csv,noheader"]
+_DRIVER = "/proc/driver/nvidia"
+
+
+def look() -> Dict[str, Any]:
+    """What the driver's files tell: count, driver, and no names."""
+    driver = ""
+    try:
+        with open(_DRIVER + "/version", encoding="utf-8", errors="replace") as file:
+            found = re.search(r"\b(\d{3}\.\d+(?:\.\d+)*)\b", file.read())
+            driver = found.group(1) if found else ""
+        count = len(os.listdir(_DRIVER + "/gpus"))
+    except OSError:
+        count = 0
+    devices = sum(1 for name in os.listdir("/dev") if re.fullmatch(r"nvidia\d+", name))
+    # a container has the device files of the GPUs it may use, and the driver's list of all
+    return {"count": devices or count, "driver": driver, "names": []}
+
+
+def ask() -> Dict[str, Any]:
+    """What nvidia-smi tells, or the files where there is no such program.
+
+    Raises:
+        OSError: it cannot be run.
+        ValueError: it failed or gave no answer in time; the message says which.
+    """
+    import shutil  # where somebody asks: a job does not
+    import subprocess
+
+    env = environment.base(os.environ)
+    program = shutil.which("nvidia-smi", path=env["PATH"])
+    if program is None:
+        return look()
+    try:
+        ended = subprocess.run(
+            [program, *_QUERY],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=ASK_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ValueError("%s gave no answer within %g s" % (program, ASK_S)) from error
+    text = ended.stdout.decode("utf-8", "replace").strip()
+    if ended.returncode != 0:
+        raise ValueError("%s: %s" % (program, text[-200:] or "status %d" % ended.returncode))
+    rows = [[part.strip() for part in line.split(",", 1)] for line in text.splitlines() if "," in line]
+    return {
+        "count": len(rows),
+        "driver": rows[0][0] if rows else "",
+        "names": sorted({row[1] for row in rows}),
+    }

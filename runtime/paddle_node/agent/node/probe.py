@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looks at a node before a job changes anything there.
+
+Checks that can be slow or hang run in parallel outside the loop, each with a deadline; the answer is sent after the
+last one. Only a listener on the job's address remains until `close`, because other nodes probe the path to this one
+while the job runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from functools import partial
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from paddle_node.agent.files import disk, storage
+from paddle_node.agent.link.fields import (
+    number,
+    relative_path,
+    seconds,
+    text_or_none,
+    texts,
+    whole,
+    whole_numbers,
+)
+from paddle_node.agent.link.identity import login_address
+from paddle_node.agent.link.loop import Loop
+from paddle_node.agent.link.protocol import Fields
+from paddle_node.agent.node import gpus, known_python, limits, network
+from paddle_node.agent.node.ask_python import Told, ask_python
+from paddle_node.agent.node.candidates import candidates
+from paddle_node.agent.node.checkpoints import pserver_parts
+from paddle_node.agent.node.ports import busy_ports
+from paddle_node.agent.node.probe_child import Check, ProbeChild
+from paddle_node.agent.node.reach import Listeners
+from paddle_node.agent.node.workspace import code_of, folder_problem, workspace_problem
+from paddle_node.agent.processes import environment
+from paddle_node.linux import ownership
+
+PYTHON_LIMIT_S = 30.0
+CHECK_S = 6.0  # a check that runs beside the loop
+RECALLED = "python known"
+
+Problems = List[List[str]]
+Done = Callable[[Dict[str, Any]], None]
+
+
+class Probe:
+    """What `probe` asks for; holds the listeners that peers try to reach, and the mark, until `close`."""
+
+    def __init__(self, loop: Loop, root_dir: str, python: str) -> None:
+        self._loop = loop
+        self._root_dir = root_dir
+        self._python = python
+        self._listeners = Listeners(loop)
+        self._mark = ""
+        self._told: Optional[Tuple[str, List[str]]] = None  # by the job's Python: its version and its files
+
+    def run(self, fields: Fields, done: Done) -> None:
+        """Carry out a `probe`; `done` gets the fields of `probed`.
+
+        Raises:
+            ValueError: a field is not what it should be.
+        """
+        problems: Problems = []
+        token, node_id = text_or_none(fields, "token"), whole(fields, "node_id") if "node_id" in fields else 0
+        have = network.placed()
+        chosen = candidates(
+            text_or_none(fields, "address"), text_or_none(fields, "nic"), login_address(), have
+        )
+        ports, modules = whole_numbers(fields, "ports"), texts(fields, "modules")
+        entry, write_to = text_or_none(fields, "entry"), text_or_none(fields, "write_to")
+        workspace = _workspace(text_or_none(fields, "workspace"), self._root_dir)
+        need, need_files = number(fields, "need_bytes", 0), number(fields, "need_files", 0)
+        limit_s = seconds(fields, "limit_s", PYTHON_LIMIT_S)
+        if entry is not None:
+            relative_path(entry)
+        if chosen.problem:
+            problems.append(["nic", chosen.problem])
+        listen_ports = self._listeners.listen(chosen.addresses, problems)
+        found = _known_at_once(texts(fields, "variables"))
+        found.update(
+            root_dir=self._root_dir,
+            networks=[list(one) for one in have if one.address in listen_ports],
+            address=chosen.addresses[0],
+            listen_port=listen_ports.get(chosen.addresses[0], 0),
+            listen_ports=listen_ports,
+        )
+        look = _Look(self._loop, found, problems, done)
+        answered = self._python_answered(look)
+        ask = partial(ask_python, self._loop, self._python, modules, limit_s, answered)
+        if not modules:
+            recall = partial(known_python.recall, self._root_dir, self._python, environment.base(os.environ))
+            look.beside(RECALLED, recall, lambda _, known: answered(known, {}, "", []) if known else ask())
+        other_disks = {"home": os.path.expanduser("~"), "/tmp": "/tmp"}  # noqa: S108 - only looked at
+        marked = workspace or self._root_dir
+        look.beside(
+            "root_dir",
+            partial(_root_dir, self._root_dir, marked, token, node_id),
+            self._root_dir_seen(look, need, need_files),
+        )
+        for name, path in other_disks.items():
+            look.beside(name, partial(storage.look, path, write=False), look.disk)
+        if workspace:
+            look.beside(
+                "workspace", partial(workspace_problem, workspace, entry, self._root_dir), look.workspace
+            )
+            if fields.get("code"):
+                look.beside("code", partial(code_of, workspace, entry), look.keep)
+        if write_to is not None:
+            look.beside("checkpoint_dir", partial(folder_problem, write_to), look.trouble)
+        resumed_from = text_or_none(fields, "resumed_from")
+        if resumed_from is not None:
+            look.beside("checkpoints", partial(pserver_parts, os.path.expanduser(resumed_from)), look.keep)
+        look.beside("machine", limits.look, look.keep)
+        look.beside("ports", partial(busy_ports, list(listen_ports), ports), look.ports)
+        look.beside("gpus", gpus.ask if fields.get("gpus") else gpus.look, look.gpus)
+        look.begin()
+        if modules:
+            ask()
+
+    def _python_answered(self, look: "_Look") -> Told:
+        begun = time.monotonic()
+
+        def answered(told: Optional[str], versions: Dict[str, Any], problem: str, files: List[str]) -> None:
+            if problem:
+                look.problems.append(["python", problem])
+            if told and files:
+                self._told = told, files
+            version, *kind = told.split("|") if told else [None]
+            look.found.update(python_version=version, python_kind=kind, modules=versions)
+            look.finish("python", time.monotonic() - begun)
+
+        return answered
+
+    def remember(self) -> None:
+        """Keep what the job's Python told, now that a job runs here."""
+        if self._told is not None:
+            with contextlib.suppress(OSError):  # it is asked again
+                known_python.remember(self._root_dir, self._python, environment.base(os.environ), *self._told)
+
+    def neighbours(self) -> List[int]:
+        """Ids of the other nodes that have left their marks in our folder; it answered just now, or has no mark."""
+        try:
+            return storage.marks_of_others(self._mark) if self._mark else []
+        except OSError:
+            return []
+
+    def leave_to_job(self, address: str = "") -> None:
+        """Remove the mark, and listen only on the job's address; all nodes have checked by now."""
+        if address:
+            self._listeners.keep(address)
+        self._unmark()
+
+    def close(self) -> None:
+        """Close the listeners and remove the mark."""
+        self._listeners.close()
+        self._unmark()
+
+    def _unmark(self) -> None:
+        if self._mark:
+            storage.remove_mark(self._mark)
+            self._mark = ""
+
+    def _root_dir_seen(self, look: "_Look", need: float, need_files: float) -> Callable[[str, Any], None]:
+        def seen(name: str, facts: Any) -> None:
+            problem, unsafe = facts.pop("write_problem"), facts.pop("unsafe")
+            self._mark = facts.pop("mark")
+            free = facts["free_bytes"]
+            if problem:
+                text = "%s cannot be written: %s (%s free); name another directory: ROOT_DIR in conf.py" % (
+                    facts["parent"],
+                    problem,
+                    disk.size_text(free),
+                )
+                look.problems.append(["root_dir", text])
+            elif unsafe:
+                text = "other users could change a job in %s: %s (ROOT_DIR in conf.py)" % (
+                    self._root_dir,
+                    unsafe,
+                )
+                look.problems.append(["root_dir", text])
+            if free < need:
+                text = "%s has %s free, %s needed; free some space, or set another ROOT_DIR in conf.py" % (
+                    self._root_dir,
+                    disk.size_text(free),
+                    disk.size_text(need),
+                )
+                look.problems.append(["disk", text])
+            inodes = facts["free_inodes"]
+            if inodes is not None and inodes < need_files:
+                text = "%s has %d free inodes, %d needed; remove files, or set another ROOT_DIR"
+                look.problems.append(["disk", text % (self._root_dir, inodes, need_files)])
+            look.found.update(free_bytes=free, writable=problem is None)
+            look.keep(name, facts)
+
+        return seen
+
+
+class _Look:
+    """One probe under way: what is still expected, what is known, how long each part took."""
+
+    def __init__(self, loop: Loop, found: Dict[str, Any], problems: Problems, done: Done) -> None:
+        self.found = found
+        self.problems = problems
+        self._loop = loop
+        self._done = done
+        self._open = ["python"]  # what `finish` will yet be called for
+        self._checks: List[Check] = []
+        self._uses: Dict[str, Callable[[str, Any], None]] = {}
+        self._steps: Dict[str, float] = {}
+        found.update(
+            problems=problems, remarks=[], steps=self._steps, busy_ports=[], busy_at={}, facts={"disks": []}
+        )
+        found.update(free_bytes=0, writable=False)
+
+    def finish(self, name: str, took_s: float) -> None:
+        """One part is in."""
+        if name != RECALLED:  # a part of `python`
+            self._steps[name] = round(took_s, 4)
+        self._open.remove(name)
+        if not self._open:
+            self._done(self.found)
+
+    def beside(self, name: str, work: Callable[[], Any], use: Callable[[str, Any], None]) -> None:
+        """One part that is to run beside the loop; without an answer it is a remark, of ROOT_DIR a problem."""
+        self._open.append(name)
+        self._checks.append((name, work))
+        self._uses[name] = use
+
+    def begin(self) -> None:
+        """Begin with all of these."""
+        ProbeChild(self._loop, self._checks, CHECK_S, self._answered)
+
+    def _answered(self, name: str, answer: Any, problem: str, took_s: float) -> None:
+        if problem and name == RECALLED:
+            self._uses[name](name, None)
+        elif problem:
+            kind = "problems" if name in ("root_dir", "workspace") else "remarks"
+            where = self.found["root_dir"] + ": " if name == "root_dir" else ""
+            self.found[kind].append([name, where + problem])
+        else:
+            self._uses[name](name, answer)
+        self.finish(name, took_s)
+
+    def keep(self, name: str, facts: Any) -> None:
+        """Hand facts on as they are."""
+        self.found["facts"][name] = facts
+
+    def disk(self, _name: str, facts: Any) -> None:
+        """A disk beside ROOT_DIR's."""
+        self.found["facts"]["disks"].append(facts)
+
+    def ports(self, _name: str, answer: Any) -> None:
+        """{address: [[port, owner]]} and the ports that cannot be had at all."""
+        busy_at, problems = answer
+        self.found.update(busy_at=busy_at, busy_ports=busy_at.get(self.found["address"], []))
+        self.problems += problems
+
+    def gpus(self, _name: str, answer: Any) -> None:
+        """The GPUs."""
+        self.found["gpus"] = answer
+
+    def trouble(self, name: str, problem: Any) -> None:
+        """A problem, or nothing."""
+        if problem:
+            self.problems.append([name, problem])
+
+    def workspace(self, name: str, answer: Any) -> None:
+        """Whether there is something to say of it, and whether a job cannot run there then."""
+        text, serious = answer
+        if text:
+            (self.problems if serious else self.found["remarks"]).append([name, text])
+
+
+def _known_at_once(variables: List[str]) -> Dict[str, Any]:
+    """What takes no time to ask."""
+    return {
+        "nics": network.interfaces(),
+        "variables": network.own_variables(variables),
+        "has_rdma": network.has_rdma(),
+        "login_address": login_address(),
+        "cpus": len(os.sched_getaffinity(0)),
+        "clock": time.time(),
+    }
+
+
+def _root_dir(root_dir: str, marked: str, token: Optional[str], node_id: int) -> Dict[str, Any]:
+    found = storage.look(root_dir, write=True)
+    found["unsafe"] = ownership.problem(root_dir)
+    found["mark"] = storage.leave_mark(marked, token, node_id) if token else ""
+    return found
+
+
+def _workspace(workspace: Optional[str], root_dir: str) -> str:
+    return "" if workspace is None else os.path.join(root_dir, os.path.expanduser(workspace))

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs checks beside the loop, in a child of their own: what hangs there (a dead file server) hangs nobody else.
+
+One child does them one after the other, since a fork costs more than most of them; one that has not answered soon
+keeps its child to itself, and another child goes on with the rest. Answers travel as JSON over a pipe. A child that
+does not answer in time is killed; one that cannot be killed because it waits inside the kernel is left to the kernel,
+and holds nothing of the agent's meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from typing import Any, Callable, Iterator, List, Tuple
+
+from paddle_node.agent.link.loop import Loop, Timer
+from paddle_node.contract import checked_json
+
+SOON_S = 0.25
+ANSWER_LIMIT = 1 << 20
+
+Check = Tuple[str, Callable[[], Any]]
+Done = Callable[[str, Any, str, float], None]
+
+
+class ProbeChild:
+    """Checks under way.
+
+    Args:
+        checks: names, and what runs in the child; returns what JSON can carry.
+        timeout_s: for each of them.
+        done: called once for each, in the parent, with its name, (answer, "") or (None, why there is none), and the
+            seconds it took.
+    """
+
+    def __init__(self, loop: Loop, checks: List[Check], timeout_s: float, done: Done) -> None:
+        self._loop = loop
+        self._checks = checks
+        self._timeout_s = timeout_s
+        self._done = done
+        self._came = b""
+        self._pid, self._fd = begin(_said(work) for _, work in checks)
+        loop.on_readable(self._fd, self._read)
+        self._begun = time.monotonic()
+        self._timers: List[Timer] = []
+        self._await_the_next()
+
+    def _await_the_next(self) -> None:
+        self._begun = time.monotonic()
+        self._quiet()
+        self._timers = [
+            self._loop.after(SOON_S, self._part),
+            self._loop.after(self._timeout_s, self._give_up),
+        ]
+
+    def _quiet(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._fd, 1 << 16)
+        except BlockingIOError:
+            return
+        self._came += data
+        *lines, self._came = self._came.split(b"\n")
+        for line in lines:
+            if self._checks:
+                self._answered(*checked_json.loads(line))
+        if self._checks and (not data or len(self._came) > ANSWER_LIMIT):
+            self._part()
+            self._answered(None, "the check ended without an answer")
+
+    def _answered(self, answer: Any, problem: str) -> None:
+        name = self._checks.pop(0)[0]
+        took_s = time.monotonic() - self._begun
+        if self._checks:
+            self._await_the_next()
+        else:
+            self._quiet()
+            self._loop.on_readable(self._fd, None)
+            os.close(self._fd)  # a child that goes on with what another one does ends with its next word
+        self._done(name, answer, problem, took_s)
+
+    def _part(self) -> None:
+        """Leave what is under way to this child, and the rest to another."""
+        rest, self._checks = self._checks[1:], self._checks[:1]
+        if rest:
+            ProbeChild(self._loop, rest, self._timeout_s, self._done)
+
+    def _give_up(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)  # not reaped before its pipe was read to the end: still ours
+        self._part()
+        self._answered(None, "no answer within %g s" % self._timeout_s)
+
+
+def begin(answers: Iterator[Any]) -> Tuple[int, int]:
+    """Fork a child that writes each answer as a line of JSON, and return its pid and the pipe's end to read from.
+
+    The child runs the iterator, holds nothing else of this process open, and ends with it.
+    """
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _write_and_leave(answers, write)
+    os.close(write)
+    os.set_blocking(read, False)
+    return pid, read
+
+
+def _said(work: Callable[[], Any]) -> List[Any]:
+    try:
+        return [work(), ""]
+    except (OSError, ValueError) as error:
+        return [None, (isinstance(error, OSError) and error.strerror) or str(error)]
+
+
+def _write_and_leave(answers: Iterator[Any], fd: int) -> None:
+    """The child's side of fork: never returns."""
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        for name in os.listdir("/proc/self/fd"):
+            if int(name) != fd:
+                try:
+                    os.close(int(name))
+                except OSError:
+                    continue  # the one that listed the folder
+        for answer in answers:
+            data = json.dumps(answer).encode() + b"\n"
+            while data:
+                data = data[os.write(fd, data) :]
+    finally:
+        os._exit(0)

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Probes the paths between nodes, before and during a job: listeners for other nodes, and probes to them.
+
+There is one listener per address. A probe opens a TCP connection and sends FULL_BYTES: the peer's kernel acknowledges
+them only if full-size packets arrive. On a path that drops these (a smaller MTU without an ICMP message) connections
+open but carry no data. All probes run in parallel.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import socket
+import struct
+import termios
+import time
+from functools import partial
+from typing import Any, Callable, Dict, List, Set, Tuple
+
+from paddle_node.agent.link.inet import family_of, usual
+from paddle_node.agent.link.loop import Loop
+
+REACH_S = 2.0  # until a connection is open
+FULL_S = 3.0  # then, until a packet of full size has arrived; several are sent again meanwhile
+FULL_BYTES = 16 << 10  # more than a packet of any usual network
+BACKLOG = 1024
+_MOST_CALLERS, _CALLER_S, _MOST_READ = 256, 10.0, 1 << 20
+_FIRST_LOOK_S, _LAST_LOOK_S = 0.001, 0.2
+_RESET = (errno.EPIPE, errno.ECONNRESET)
+_IP_MTU, _IPV6_MTU = 14, 24  # linux/in.h, linux/in6.h
+
+Way = Tuple[int, str, int]
+
+
+class Listeners:
+    """Accepts connections until `close` and discards their data, at most _MOST_READ for _CALLER_S each."""
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._open: List[socket.socket] = []
+        self._callers: Set[_Caller] = set()
+
+    def listen(self, addresses: List[str], problems: List[List[str]]) -> Dict[str, int]:
+        """Listen on a free port of each address; the ports by address. One that cannot be had is a problem."""
+        self.close()
+        found = {}
+        for address in addresses:
+            try:
+                listener = socket.socket(family_of(address), socket.SOCK_STREAM)
+            except OSError as error:
+                problems.append(["address", "%s cannot be used: %s" % (address, error.strerror)])
+                continue
+            try:
+                listener.bind((address, 0))
+                listener.listen(BACKLOG)
+            except OSError as error:
+                listener.close()
+                problems.append(["address", "%s cannot be bound: %s" % (address, error.strerror)])
+                continue
+            listener.setblocking(False)
+            self._open.append(listener)
+            self._loop.on_readable(listener.fileno(), partial(self._accept, listener))
+            found[address] = int(listener.getsockname()[1])
+        return found
+
+    def keep(self, address: str) -> None:
+        """Close those of other addresses; the job's is tried again while it runs."""
+        for listener in [one for one in self._open if usual(one.getsockname()[0]) != usual(address)]:
+            self._loop.on_readable(listener.fileno(), None)
+            listener.close()
+            self._open.remove(listener)
+
+    def close(self) -> None:
+        """Close all of them."""
+        for caller in list(self._callers):
+            caller.close()
+        for listener in self._open:
+            self._loop.on_readable(listener.fileno(), None)
+            listener.close()
+        self._open.clear()
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            connection = listener.accept()[0]
+        except OSError:
+            return  # the peer is already satisfied
+        if len(self._callers) >= _MOST_CALLERS:
+            connection.close()
+            return
+        self._callers.add(_Caller(self._loop, connection, self._callers.discard))
+
+
+class _Caller:
+    """A connection of a peer, which closes it once its bytes were acknowledged."""
+
+    def __init__(self, loop: Loop, connection: socket.socket, left: "Callable[[_Caller], None]") -> None:
+        self._loop, self._connection, self._left = loop, connection, left
+        self._read = 0
+        connection.setblocking(False)
+        loop.on_readable(connection.fileno(), self._discard)
+        self._timer = loop.after(_CALLER_S, self.close)
+
+    def close(self) -> None:
+        """End it."""
+        self._timer.cancel()
+        self._loop.on_readable(self._connection.fileno(), None)
+        self._connection.close()
+        self._left(self)
+
+    def _discard(self) -> None:
+        try:
+            data = self._connection.recv(FULL_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self._read += len(data)
+        if not data or self._read > _MOST_READ:
+            self.close()
+
+
+class Reach:
+    """Opens a TCP connection to every peer in parallel, and sends full-size packets.
+
+    Args:
+        peers: [[node_id, address, port], ...]; a peer may be there with several addresses.
+        done: called once, after REACH_S and FULL_S at most, with [[node_id, ok, text, address, seconds], ...]: in
+            the order of the nodes, then of the addresses as they were given.
+
+    Raises:
+        ValueError: peers has another form.
+    """
+
+    def __init__(self, loop: Loop, peers: Any, done: Callable[[List[List[Any]]], None]) -> None:
+        self._loop = loop
+        self._done = done
+        self._ways = sorted(dict.fromkeys(_ways(peers)), key=lambda way: way[0])
+        self._results: Dict[Way, Tuple[bool, str, float]] = {}
+        self._trying: Dict[Way, socket.socket] = {}
+        self._filling: Set[Way] = set()
+        self._begun = time.monotonic()
+        self._timer = loop.after(REACH_S, self._give_up)
+        for way in self._ways:
+            self._try(way)
+        self._finish()
+
+    def _try(self, way: Way) -> None:
+        _, address, port = way
+        try:
+            peer = socket.socket(family_of(address), socket.SOCK_STREAM)
+        except OSError as error:  # no IPv6 here, or too many descriptors
+            self._note(way, error.errno or errno.EINVAL)
+            return
+        peer.setblocking(False)
+        code = peer.connect_ex((address, port))
+        if code == errno.EINPROGRESS:
+            self._trying[way] = peer
+            self._loop.on_writable(peer.fileno(), lambda: self._answered(way))
+        else:
+            peer.close()
+            self._note(way, code)
+
+    def _answered(self, way: Way) -> None:
+        peer = self._trying.pop(way)
+        self._loop.on_writable(peer.fileno(), None)
+        code = peer.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        self._note(way, code)
+        try:
+            sent = 0 if code else peer.send(bytes(FULL_BYTES))
+        except OSError:  # already closed, which counts as an answer
+            sent = 0
+        if sent:
+            self._filling.add(way)
+            self._look(way, peer, sent, time.monotonic() + FULL_S, _FIRST_LOOK_S)
+        else:
+            peer.close()
+            self._finish()
+
+    def _look(self, way: Way, peer: socket.socket, sent: int, deadline: float, wait_s: float) -> None:
+        """Whether the peer has acknowledged or refused any of the bytes: the first of them filled a packet."""
+        (left,) = struct.unpack("i", fcntl.ioctl(peer.fileno(), termios.TIOCOUTQ, bytes(4)))
+        # a peer that has closed the connection, as one with too many callers, answers by a reset
+        is_lost = left >= sent and peer.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) not in _RESET
+        if is_lost and time.monotonic() < deadline:
+            again = partial(self._look, way, peer, sent, deadline, min(2 * wait_s, _LAST_LOOK_S))
+            self._loop.after(wait_s, again)
+            return
+        if is_lost:
+            text = (
+                "connections open, but packets of %d bytes do not arrive "
+                "(a link on the path has a smaller MTU and does not report it)"
+            )
+            self._results[way] = (False, text % _mtu(peer), self._results[way][2])
+        self._filling.discard(way)
+        peer.close()
+        self._finish()
+
+    def _note(self, way: Way, code: int) -> None:
+        took_s = round(time.monotonic() - self._begun, 6)
+        self._results[way] = (code == 0, "" if code == 0 else os.strerror(code), took_s)
+
+    def _give_up(self) -> None:
+        for way, peer in self._trying.items():
+            self._loop.on_writable(peer.fileno(), None)
+            peer.close()
+            self._results[way] = (False, "no answer within %.0f s" % REACH_S, REACH_S)
+        self._trying.clear()
+        self._finish()
+
+    def _finish(self) -> None:
+        if not self._trying and not self._filling:
+            self._timer.cancel()
+            done, self._done = self._done, lambda results: None
+            found = []
+            for way in self._ways:
+                ok, text, took_s = self._results[way]
+                found.append([way[0], ok, text, way[1], took_s])
+            done(found)
+
+
+def _ways(value: Any) -> List[Way]:
+    if not isinstance(value, list):
+        raise ValueError("peers must be a list, got %.80r" % (value,))
+    found = []
+    for item in value:
+        try:
+            node_id, address, port = item
+            if not 0 <= int(port) <= 65535:
+                raise ValueError("no port")
+            found.append((int(node_id), usual(address), int(port)))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ValueError("%.80r is no [node_id, address, port]: %s" % (item, error)) from error
+    return found
+
+
+def _mtu(peer: socket.socket) -> int:
+    is_v6 = peer.family == socket.AF_INET6
+    level, name = (socket.IPPROTO_IPV6, _IPV6_MTU) if is_v6 else (socket.IPPROTO_IP, _IP_MTU)
+    return peer.getsockopt(level, name)

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Looks at directories that a node has already: where a job is to run (--job_workspace), and where it is to write.
+
+Digests tell a launcher whether all nodes have the same code. Code alone: data may lie in parts on the nodes, and
+reading it would take a preflight's time.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, Iterator, List, Optional
+
+from paddle_node.agent.files import disk, storage
+from paddle_node.agent.files.digests import blake2b
+from paddle_node.linux import ownership
+
+LITTLE_BYTES = 1 << 20  # no checkpoint fits there
+MOST_FILES = 2000
+MOST_BYTES = 4 << 20  # of one file
+_SUFFIXES = (".py", ".sh")
+_NEVER = ("__pycache__",)  # and hidden ones
+_NEVER_AT_TOP = ("log", "output")
+
+
+def folder_problem(path: str) -> str:
+    """Why no files can be written below `path`, or nothing; what of it is not there yet would be made."""
+    found = storage.look(path, write=True)
+    parent, problem = found["parent"], found["write_problem"]
+    missing = os.path.relpath(path, disk.deepest(path)).split("/")[0]
+    in_the_way = os.path.join(parent, missing)
+    if missing != "." and os.path.lexists(in_the_way):
+        return "%s: %s is no directory" % (path, in_the_way)
+    if not problem and found["free_bytes"] < LITTLE_BYTES:
+        problem = "%s free there" % disk.size_text(found["free_bytes"])
+    return "%s cannot be written: %s: %s; name another directory" % (path, parent, problem) if problem else ""
+
+
+def workspace_problem(path: str, entry: Optional[str], root_dir: str) -> List[Any]:
+    """[what is wrong with a directory that a job is to run in, or nothing; whether no job can run there then]."""
+    if not os.path.isdir(path):
+        return [
+            "%s is no directory on this node; put it there, or send one: --job_dispatch_package" % path,
+            True,
+        ]
+    if not os.access(path, os.W_OK | os.X_OK):
+        return ["%s cannot be written by this user" % path, True]
+    if entry is not None and not os.path.isfile(path + "/" + entry):
+        return ["%s/%s is not there: trainers run it (--entry names another script)" % (path, entry), True]
+    unsafe = ownership.problem(path)
+    # a directory of a team, elsewhere, is the user's own choice
+    below = os.path.realpath(path).startswith(os.path.realpath(root_dir).rstrip("/") + "/")
+    return ["other users could change what runs as you: %s" % unsafe if unsafe else "", below]
+
+
+def code_of(folder: str, entry: Optional[str]) -> Dict[str, str]:
+    """Digest by path of each Python and shell file below `folder`, and of `entry`; MOST_FILES at most, in order."""
+    found: Dict[str, str] = {}
+    for path in _paths(folder, entry):
+        if len(found) == MOST_FILES:
+            break
+        try:
+            fd = os.open(folder + "/" + path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # no named pipe
+            with open(fd, "rb") as file:
+                found[path] = blake2b(file.read(MOST_BYTES), digest_size=16).hexdigest()
+        except OSError as error:
+            found[path] = error.strerror or "cannot be read"
+    return found
+
+
+def _paths(folder: str, entry: Optional[str]) -> Iterator[str]:
+    if entry is not None:
+        yield entry
+    for at, folders, files in os.walk(folder):
+        hidden = _NEVER + (_NEVER_AT_TOP if at == folder else ())
+        folders[:] = sorted(name for name in folders if name not in hidden and not name.startswith("."))
+        for name in sorted(files):
+            path = os.path.relpath(at + "/" + name, folder)
+            if name.endswith(_SUFFIXES) and path != entry:
+                yield path

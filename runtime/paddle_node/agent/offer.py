@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The offer of a resident agent: a port that is there while the first job runs, and a process behind it afterwards.
+
+The agent's outermost process, the watcher, listens on the address that the login came to, and has its launcher told the
+port. When the job has ended in order, and nothing of it is left, a new interpreter takes the port over: it gets the
+agent's modules and the launcher's key through a file in memory, and nothing of the job.
+"""
+
+from __future__ import annotations
+
+import json
+import marshal
+import os
+import signal
+import socket
+import sys
+from typing import Any, Dict, NoReturn, Tuple
+
+from paddle_node.agent.link.identity import login_address
+from paddle_node.agent.link.inet import family_of, is_link_local, usual
+from paddle_node.agent.link.opening import PREFIX_SIZE, body_start, frame
+from paddle_node.agent.processes import residents
+from paddle_node.contract import checked_json
+
+NONE = 2  # no listener: a descriptor that stays open anyhow
+BACKLOG = 64
+FLAGS = ("-X", "utf8", "-I", "-S")
+LEFT_OUT = ("SSH_AUTH_SOCK", "SSH_TTY")  # they end with the login
+CODE = (
+    "import marshal,sys;m,f,s=marshal.load(sys.stdin.buffer);g=dict(__name__=str());"
+    'exec(f["paddle_node.agent.bootstrap"][0],g);g["stay"](m,f,s)'
+)
+FAILED = 70
+
+
+class Offer:
+    """Listens from its making to the process's end.
+
+    Args:
+        received: the launcher's `hello`, which asks for a resident agent, and what came behind it.
+
+    Attributes:
+        received: the same, where `hello` has the address and the port instead of the key; null where there is none.
+        listener: the socket's descriptor, or NONE.
+    """
+
+    def __init__(self, received: bytes) -> None:
+        end = body_start(received)
+        fields: Dict[str, Any] = checked_json.as_object(received[PREFIX_SIZE:end])
+        self._asked: Dict[str, Any] = fields["resident"]
+        self._root_dir = os.path.expanduser(str(fields.get("root_dir"))).rstrip("/")
+        self._port = 0
+        self.listener = NONE
+        try:
+            address = usual(login_address())
+            if is_link_local(address) or not hasattr(os, "memfd_create"):
+                raise ValueError("nobody could come to it, or nothing could be handed to it")
+            self.listener, self._port = _listen(address)
+            fields["resident"] = {"address": address, "port": self._port}
+        except (OSError, ValueError):  # the next job logs in, as without one
+            fields["resident"] = None
+        self.received = frame(json.dumps(fields).encode()) + received[end:]
+
+    def begin(self, magic: bytes, modules: "Dict[str, Tuple[bytes, bytes]]") -> None:
+        """Start the resident agent, which lives on when this process ends."""
+        if os.fork() == 0:
+            try:
+                self._become_resident(magic, modules)
+            finally:
+                os._exit(FAILED)
+
+    def _become_resident(self, magic: bytes, modules: "Dict[str, Tuple[bytes, bytes]]") -> NoReturn:
+        os.setsid()
+        os.chdir("/")
+        asked = self._asked
+        settings: Dict[str, Any] = {
+            "listener": self.listener,
+            "name": str(asked["name"]),
+            "wait_s": float(asked["wait_s"]),
+            "certificate": str(asked["certificate"]),
+            "key": str(asked["key"]),
+        }
+        given = os.memfd_create("agent")
+        with open(given, "wb", closefd=False) as file:
+            marshal.dump((magic, modules, settings), file)
+        os.lseek(given, 0, os.SEEK_SET)
+        os.dup2(given, 0)
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in (1, 2):
+            os.dup2(null, fd)
+        os.set_inheritable(self.listener, True)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        environ = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
+        environ[residents.MARK] = residents.mark(
+            settings["name"], self._port, settings["wait_s"], self._root_dir
+        )
+        os.execve(sys.executable, [sys.executable, *FLAGS, "-c", CODE], environ)  # noqa: S606
+
+
+def _listen(address: str) -> Tuple[int, int]:
+    """A listening descriptor at any free port of an address of ours, and the port."""
+    with socket.socket(family_of(address), socket.SOCK_STREAM) as listener:
+        listener.bind((address, 0))
+        listener.listen(BACKLOG)
+        port = int(listener.getsockname()[1])
+        return listener.detach(), port

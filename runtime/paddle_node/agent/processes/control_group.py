@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A control group of the job's processes on this node, where the kernel lets this user make one.
+
+Nothing leaves it by itself, whatever it does to its session, its parent or its environment, so that a job is found even
+when all three processes of its agent were killed at once. It has no limits; of version 1 any hierarchy will do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Dict, Iterator, List, Set, Tuple
+
+from paddle_node.agent.processes import process_tree
+from paddle_node.agent.processes.process_tree import Found
+
+PREFIX = "paddle-"
+_HIERARCHIES = ("", "name=systemd", "freezer", "pids")  # the first one is version 2
+_PROCS = "/cgroup.procs"
+
+
+def make(marks: Dict[str, str]) -> str:
+    """Make the group of a job with these marks below this process's own; its directory, or "" where none can be."""
+    for path in _places(marks):
+        try:
+            os.makedirs(path, exist_ok=True)
+            os.close(os.open(path + _PROCS, os.O_WRONLY | os.O_CLOEXEC))
+        except OSError:
+            continue
+        return path
+    return ""
+
+
+def join(path: str) -> None:
+    """Move this process into a group; it stays where it was if that cannot be."""
+    with contextlib.suppress(OSError):
+        fd = os.open(path + _PROCS, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, b"0")
+        finally:
+            os.close(fd)
+
+
+def members(path: str) -> List[Found]:
+    """The living processes of a group and of those below it; none where there is no such group."""
+    if not os.path.basename(path).startswith(PREFIX):
+        return []
+    pids: Set[int] = set()
+    for folder, _, _ in os.walk(path):
+        with contextlib.suppress(OSError, ValueError), open(folder + _PROCS, encoding="ascii") as file:
+            pids.update(int(line) for line in file)
+    found = [process_tree.look(pid) for pid in pids if pid > 1]
+    return [one for one in found if one is not None and one.state not in ("Z", "X")]
+
+
+def remove(marks: Dict[str, str]) -> None:
+    """Remove a job's group if nothing is in it any more."""
+    for path in _places(marks):
+        for folder, _, _ in os.walk(path, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+
+
+def _places(marks: Dict[str, str]) -> Iterator[str]:
+    job_id = marks.get("PADDLE_JOB_ID", "")
+    if not job_id or "/" in job_id:
+        return
+    name = "%s%s.%s" % (PREFIX, job_id, marks.get("PADDLE_NODE_ID", "x"))
+    own, mounts = _own(), _mounts()
+    for hierarchy in _HIERARCHIES:
+        if hierarchy in own and hierarchy in mounts:
+            root, point = mounts[hierarchy]
+            path = own[hierarchy]
+            below = (
+                path[len(root.rstrip("/")) :]
+                if path.startswith(root.rstrip("/") + "/") or path == root
+                else "/"
+            )
+            yield os.path.normpath(point + "/" + below) + "/" + name
+
+
+def _own() -> Dict[str, str]:
+    """The group of this process in each hierarchy, by the name of one of its controllers."""
+    found: Dict[str, str] = {}
+    for line in _lines("/proc/self/cgroup"):
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        found.update((controller, path) for controller in controllers.split(","))
+    return found
+
+
+def _mounts() -> Dict[str, Tuple[str, str]]:
+    """Which group is mounted where, by the name of one of its controllers."""
+    found: Dict[str, Tuple[str, str]] = {}
+    for line in _lines("/proc/self/mountinfo"):
+        left, _, right = line.partition(" - ")
+        fields, about = left.split(" "), right.split(" ")
+        if about[0] == "cgroup2":
+            found[""] = (fields[3], fields[4])
+        elif about[0] == "cgroup":
+            found.update((option, (fields[3], fields[4])) for option in about[-1].split(","))
+    return found
+
+
+def _lines(path: str) -> List[str]:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the processes of a job that remain after its agent was killed or stopped, and those of the agent itself.
+
+A process belongs to the job by its control group, environment or session, as a descendant of such a process, or as an
+orphan in the job's directory whose environment is empty. An orphan there with a login environment may belong to the
+user: it is doubtful and never signalled. A process with a terminal is never signalled either.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, Iterator, List, NamedTuple, Set, Tuple
+
+from paddle_node.agent.processes import control_group, process_tree
+from paddle_node.agent.processes.process_tree import Found
+
+JOB_MARK = "PADDLE_JOB_ID"
+_LOGIN = (b"HOME", b"LOGNAME", b"SHELL", b"USER")  # what each environment of a login has one of
+_REAPER = 1
+
+Identity = Tuple[int, int]
+
+
+class Traces(NamedTuple):
+    """The record of one job that an agent wrote on this node in this boot.
+
+    Attributes:
+        agents: pid and start time of the agent proper, its guard and its watcher, as far as they were written down.
+        sessions: pid -> start time of each process that it started, which led a session of its own.
+        group: directory of the control group of the job, or empty.
+        folder: directory used only by the job, or empty.
+        since: the start time of the agent proper; older processes do not belong to the job.
+    """
+
+    job_id: str
+    agents: Tuple[Identity, ...]
+    sessions: Dict[int, int]
+    group: str
+    folder: str
+    since: int
+
+
+NOTHING = Traces("", (), {}, "", "", 0)
+
+
+def traces(record: Dict[str, Any], is_ours_alone: bool) -> Traces:
+    """Those of a record.
+
+    Args:
+        is_ours_alone: no other job uses the job's directory.
+    """
+    agent = record["agent"]
+    own = _identities([[agent.get("pid"), agent.get("start")]])
+    return Traces(
+        record["job_id"],
+        (*own, *_identities(agent.get("outer"))),
+        dict(_identities(record.get("sessions"))),
+        record.get("group") or "",
+        os.path.realpath(record["job_dir"]) if is_ours_alone else "",
+        own[0][1] if own else 0,
+    )
+
+
+def own_agent() -> Dict[str, Any]:
+    """This process, and outside it its guard and its watcher, to be written down."""
+    own = process_tree.look(os.getpid())
+    outer: List[Identity] = []
+    one = process_tree.look(own.parent) if own is not None else None
+    while (
+        one is not None
+        and len(outer) < 2
+        and process_tree.command(one.pid) == process_tree.command(os.getpid())
+    ):
+        outer.append((one.pid, one.start))  # a fork runs the same command
+        one = process_tree.look(one.parent)
+    return {"pid": os.getpid(), "start": own.start if own is not None else 0, "outer": outer}
+
+
+def agents(of: Traces) -> List[Found]:
+    """Return the running processes of the agent, innermost first, except ancestors of this process."""
+    seen = process_tree.snapshot()
+    ours = process_tree.lineage(seen, os.getpid())
+    found = [(seen.get(pid), start) for pid, start in of.agents if pid not in ours]
+    return [
+        one for one, start in found if one is not None and one.start == start and one.state not in ("Z", "X")
+    ]
+
+
+def search(of: Traces) -> Tuple[List[Found], List[Found]]:
+    """The processes of the job that live, and doubtful ones; those that carry its id may be missing."""
+    seen = process_tree.snapshot()
+    excluded = process_tree.lineage(seen, os.getpid())
+    candidates = {
+        pid: one for pid, one in seen.items() if one.state not in ("Z", "X") and one.start >= of.since > 0
+    }
+    for pid in excluded:
+        candidates.pop(pid, None)
+    held = {one.pid for one in control_group.members(of.group)} - excluded
+    sure: Set[int] = {pid for pid, one in candidates.items() if _is_of_session(one, of, seen)}
+    doubtful: List[Found] = []
+    for one in candidates.values():
+        if one.pid in sure or one.parent != _REAPER or not _works_in(one.pid, of.folder):
+            continue
+        if process_tree.has_terminal(one.pid) or not _is_mine(one.pid):
+            continue
+        if any(entry.split(b"=")[0] in _LOGIN for entry in process_tree.environ(one.pid)):
+            doubtful.append(one)
+        else:
+            sure.add(one.pid)
+    sure |= process_tree.descendants(seen, sure) & candidates.keys()
+    others = {pid for pid in sure if _is_anothers(pid, of.job_id)}
+    found = [seen[pid] for pid in sorted((sure - others) | held) if pid in seen]
+    return found, [one for one in doubtful if not _is_anothers(one.pid, of.job_id)]
+
+
+def _identities(found: Any) -> List[Identity]:
+    return [
+        (one[0], one[1])
+        for one in (found if isinstance(found, list) else [])
+        if isinstance(one, list)
+        and len(one) == 2
+        and all(type(number) is int and number > 1 for number in one)
+    ]
+
+
+def _is_of_session(one: Found, of: Traces, seen: Dict[int, Found]) -> bool:
+    """Whether a process is in a session that a process of the job led, or leads."""
+    if one.session not in of.sessions or process_tree.has_terminal(one.pid):
+        return False
+    leader = seen.get(one.session)
+    return leader is None or leader.start == of.sessions[one.session]
+
+
+def _is_anothers(pid: int, job_id: str) -> bool:
+    marks = [entry for entry in process_tree.environ(pid) if entry.startswith(JOB_MARK.encode() + b"=")]
+    return bool(marks) and os.fsencode("%s=%s" % (JOB_MARK, job_id)) not in marks
+
+
+def _is_mine(pid: int) -> bool:
+    try:
+        return os.stat("/proc/%d" % pid).st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+def _works_in(pid: int, folder: str) -> bool:
+    """Whether a process is in a directory, or has a file below it open."""
+    return bool(folder) and any((path + "/").startswith(folder + "/") for path in _paths(pid))
+
+
+def _paths(pid: int) -> Iterator[str]:
+    place = "/proc/%d" % pid
+    try:
+        yield os.readlink(place + "/cwd")
+        for name in os.listdir(place + "/fd"):
+            yield os.readlink(place + "/fd/" + name)
+    except OSError:  # exited, or of another user
+        return

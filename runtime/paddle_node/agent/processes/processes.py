@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The processes of this node: starts them, passes on what they say, and tells how they ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any, Callable, Dict, Optional, Set
+
+from paddle_node.agent.link.fields import names_and_texts, seconds, text, text_or_none, texts, whole
+from paddle_node.agent.link.loop import Loop
+from paddle_node.agent.link.outbox import Outbox
+from paddle_node.agent.link.protocol import Fields
+from paddle_node.agent.processes import environment
+from paddle_node.agent.processes.health import Health, Patient
+from paddle_node.agent.processes.long_values import LongValues
+from paddle_node.agent.processes.output import Output
+from paddle_node.agent.processes.report import Report
+from paddle_node.agent.processes.spawn import START_LIMIT_S, spawn
+from paddle_node.agent.processes.stacks import SIGNAL, SIGNAL_VARIABLE
+from paddle_node.agent.processes.stall_detector import Limits, StallDetector
+from paddle_node.agent.processes.stopper import PROC_MARK
+from paddle_node.agent.processes.tapped_log import TappedLog
+
+HUNG_START_LIMIT_S = 1.0  # after a start that hung: many of them together must not outlast the lease
+
+
+class Running:
+    """One process that was started and has not been reaped."""
+
+    def __init__(self, output: Output, report: Report, patient: Patient) -> None:
+        self.pid = patient.pid
+        self.output = output
+        self.report = report
+        self.patient = patient
+
+
+class Processes:
+    """All processes that this agent started.
+
+    Args:
+        marks: variables that every process gets, by which it is found again.
+        logged: called with a log's name whenever something was written to it, and whether it was rotated.
+
+    Attributes:
+        group: directory of the control group that processes join, or empty.
+    """
+
+    def __init__(
+        self, loop: Loop, outbox: Outbox, marks: Dict[str, str], logged: Callable[[str, bool], None]
+    ) -> None:
+        self._loop = loop
+        self._outbox = outbox
+        self._marks = marks
+        self._logged = logged
+        self.group = ""
+        self._running: Dict[str, Running] = {}
+        self._sessions: Dict[str, Set[int]] = {}
+        self._long_values = LongValues()
+        self._start_limit_s = START_LIMIT_S
+        self._health = Health(
+            loop, outbox, lambda: {name: running.patient for name, running in self._running.items()}
+        )
+
+    def leaders(self) -> Set[int]:
+        """Pids of processes that have not been reaped: nobody else can have these numbers."""
+        return {running.pid for running in self._running.values()}
+
+    def pids(self) -> Dict[str, int]:
+        """The processes that run, by name."""
+        return {name: running.pid for name, running in self._running.items()}
+
+    def sessions(self, name: str) -> Set[int]:
+        """The pids that a process of this name has had."""
+        return self._sessions.get(name, set())
+
+    def start(self, fields: Fields, body: bytes, job_dir: str, log_path: str) -> None:
+        """Carry out a `start`; its body is pieces of long values.
+
+        Raises:
+            OSError: the process could not be started.
+            ValueError: its name is in use, or a field is not what it should be.
+        """
+        self._long_values.learn(body)
+        name = text(fields, "proc")
+        if name in self._running:
+            raise ValueError("%s is running already" % name)
+        argv = texts(fields, "argv")
+        if not argv:
+            raise ValueError("argv is empty")
+        log_name = text(fields, "log")
+        limit = 0 if fields.get("log_limit") is None else whole(fields, "log_limit")
+        given = dict(names_and_texts(fields, "env"), **names_and_texts(fields, "secret_env"))
+        given.update(self._long_values.variables(fields))
+        given.update(self._long_values.files(fields, job_dir))
+        limits = Limits(seconds(fields, "heartbeat_timeout_s", 0.0), seconds(fields, "step_timeout_s", 0.0))
+        banner = text_or_none(fields, "banner")
+        output_read, output_write = os.pipe()
+        report_read, report_write = os.pipe()
+        given.update(self._marks, PADDLE_REPORT_FD=str(report_write))
+        given[PROC_MARK] = name
+        given[SIGNAL_VARIABLE] = str(SIGNAL)
+        try:
+            env = environment.complete(os.environ, given)
+            pid = spawn(
+                argv, env, text(fields, "cwd"), output_write, report_write, self._start_limit_s, self.group
+            )
+            self._start_limit_s = START_LIMIT_S
+        except (OSError, ValueError) as error:
+            if isinstance(error, TimeoutError):
+                self._start_limit_s = HUNG_START_LIMIT_S
+            os.close(output_read)
+            os.close(report_read)
+            raise
+        finally:
+            os.close(output_write)
+            os.close(report_write)
+        log = TappedLog(
+            log_path,
+            log_name,
+            tell=self._outbox.notice,
+            lose=self._outbox.loss,
+            written=lambda rotated: self._logged(log_name, rotated),
+            limit=limit,
+        )
+        if banner is not None:
+            log.write(banner.encode("utf-8", "replace") + b"\n")
+        output = Output(
+            self._loop,
+            output_read,
+            log,
+            lambda body, partial, moment: self._outbox.line(name, body, log_name, partial, moment),
+        )
+        detector = StallDetector(limits, time.monotonic())
+        report = self._listen(name, report_read, detector)
+        self._running[name] = Running(output, report, Patient(pid, log, detector))
+        for known in self._sessions.values():
+            known.discard(pid)  # a number is given away only once nobody is left in the session it named
+        self._sessions.setdefault(name, set()).add(pid)
+        self._health.begin()
+        self._outbox.send("started", proc=name, pid=pid)
+        self._loop.on_exit(pid, lambda status: self._ended(name, status))
+
+    def ask_stacks(self, fields: Fields) -> None:
+        """Carry out a `stacks`: one reply a process that runs."""
+        names = self._running if fields.get("procs") is None else texts(fields, "procs")
+        for name in list(names):
+            if name in self._running:
+                self._health.ask_stacks(name)
+
+    def _listen(self, name: str, fd: int, detector: StallDetector) -> Report:
+        return Report(
+            self._loop,
+            fd,
+            ready=lambda fields: self._outbox.send("ready", **dict(fields, proc=name)),
+            newest=lambda kind, fields: self._outbox.newest(kind, name, fields),
+            detector=detector,
+            tell=lambda sentence: self._outbox.notice("%s: %s" % (name, sentence)),
+        )
+
+    def _ended(self, name: str, status: int) -> None:
+        running = self._running.pop(name)
+        self._health.forget(name)
+        running.report.drain()
+        running.output.drain()
+        code: Optional[int] = None
+        number: Optional[int] = None
+        if os.WIFSIGNALED(status):
+            number = os.WTERMSIG(status)
+        else:
+            code = os.WEXITSTATUS(status)
+        fields: Dict[str, Any] = {"proc": name, "code": code, "signal": number, "tail": running.output.tail()}
+        fields["out_of_memory"] = self._health.kills.recent() if number == signal.SIGKILL else ""
+        self._outbox.send("exited", **fields)

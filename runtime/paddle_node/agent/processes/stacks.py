@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a process is: the Python stacks of its threads, or what /proc tells of a process that cannot say.
+
+A process is signalled only if it has a handler for that very signal: `paddle/hooks/sitecustomize.py` puts one into
+every Python of a job. The stacks appear in the process's log; here they are picked out of it again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from typing import Callable, List, Optional, Set
+
+from paddle_node.agent.link.loop import Loop
+from paddle_node.agent.processes import process_tree
+from paddle_node.agent.processes.process_tree import Found
+from paddle_node.agent.processes.tapped_log import TappedLog
+
+SIGNAL_VARIABLE = "PADDLE_STACKS_SIGNAL"
+SIGNAL = signal.SIGRTMIN + 7  # far from those that C libraries, profilers and run times take
+LONGEST_WAIT_S = 2.0  # for all processes together; the launcher waits somewhat longer
+QUIET_S = 0.1
+MOST_PROCESSES = 16
+TEXT_LIMIT = 32 << 10
+_CANNOT_ANSWER = "TtDZX"
+_LEAST = b"Current thread 0x"  # every process writes that once
+_STATES = {"T": "stopped", "t": "held by a debugger", "D": "in the kernel", "Z": "ended", "S": "waiting"}
+_OF_A_STACK = re.compile(r'(Current thread|Thread) 0x|Stack \(most recent|  File "|  \.\.\.|  <')
+
+
+class Stacks:
+    """Asks one process, and those that it started, where they are: one after the other, since all write to one log.
+
+    Args:
+        log: the process's log, where Python writes its stacks.
+        done: called once with what is known, at most TEXT_LIMIT characters.
+    """
+
+    def __init__(self, loop: Loop, pid: int, log: TappedLog, done: Callable[[str], None]) -> None:
+        self._loop = loop
+        self._log = log
+        self._done = done
+        self._tap = log.tap(2 * TEXT_LIMIT)
+        self._waited_s = 0.0
+        self._heard = self._begun_at = 0
+        self._mute: List[str] = []
+        self._left = _tree(pid)
+        self._ask_next()
+
+    def _ask_next(self) -> None:
+        while self._left:
+            text = _ask(self._left.pop(0)) if self._waited_s < LONGEST_WAIT_S else describe(self._left.pop(0))
+            if text is None:
+                self._heard = self._begun_at = len(self._tap.data)
+                self._loop.after(QUIET_S, self._look)
+                return
+            self._mute.append(text)
+        self._end()
+
+    def _look(self) -> None:
+        """Go on with the next process once this one has told of its current thread and then no more."""
+        self._waited_s += QUIET_S
+        heard = len(self._tap.data)
+        is_whole = heard == self._heard and _LEAST in self._tap.data[self._begun_at :]
+        self._heard = heard
+        if is_whole or self._waited_s >= LONGEST_WAIT_S:
+            self._ask_next()
+        else:
+            self._loop.after(QUIET_S, self._look)
+
+    def _end(self) -> None:
+        lines = self._tap.close().decode("utf-8", "replace").splitlines()
+        stacks = [line for line in lines if _OF_A_STACK.match(line)]
+        if self._mute:
+            self._log.write(("".join("(agent) %s\n" % text for text in self._mute)).encode())
+        self._done("\n".join(self._mute + stacks)[:TEXT_LIMIT])
+
+
+def _tree(pid: int) -> List[Found]:
+    seen = process_tree.snapshot()
+    pids: Set[int] = {pid} | process_tree.descendants(seen, [pid])
+    return [seen[one] for one in sorted(pids) if one in seen][:MOST_PROCESSES]
+
+
+def _ask(found: Found) -> Optional[str]:
+    """None if the process was asked for its stacks; else what can be told without it."""
+    if found.state not in _CANNOT_ANSWER and _has_handler(found.pid):
+        try:
+            if process_tree.send(found, SIGNAL):
+                return None
+        except PermissionError:
+            pass  # it changed its user
+    return describe(found)
+
+
+def describe(found: Found) -> str:
+    """What /proc tells of a process, on one line."""
+    children = sum(1 for one in process_tree.snapshot().values() if one.parent == found.pid)
+    facts = [
+        "state %s (%s)" % (found.state, _STATES.get(found.state, "running")),
+        "wchan %s" % (_text(found.pid, "wchan") or "?"),
+        "syscall %s" % (_text(found.pid, "syscall").split(" ")[0] or "?"),
+        "%d children" % children,
+    ]
+    return "pid %d %s: %s" % (found.pid, process_tree.command(found.pid)[:80], ", ".join(facts))
+
+
+def is_traced(pid: int) -> bool:
+    """Whether a debugger holds a process."""
+    return _status(pid, "TracerPid") not in ("", "0")
+
+
+def _has_handler(pid: int) -> bool:
+    caught = _status(pid, "SigCgt")
+    return bool(caught) and bool(int(caught, 16) >> (SIGNAL - 1) & 1)
+
+
+def _status(pid: int, name: str) -> str:
+    for line in _text(pid, "status").splitlines():
+        key, _, value = line.partition(":")
+        if key == name:
+            return value.strip()
+    return ""
+
+
+def _text(pid: int, name: str) -> str:
+    try:
+        with open(os.path.join("/proc", str(pid), name), encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""

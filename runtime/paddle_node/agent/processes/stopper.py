@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stops processes: TERM to their groups, a deadline, KILL, until none of the family is left.
+
+The family is looked up again each time: what forks while it is being stopped is found at the next look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from typing import Callable, Dict, List, Optional, Set, Tuple
+
+from paddle_node.agent.link.loop import Loop
+from paddle_node.agent.processes import process_tree
+from paddle_node.agent.processes.process_tree import Found
+
+KILL_S = 5.0  # a killed process can hang in the kernel, on a dead file system for one
+FIRST_LOOK_S = 0.01
+LONGEST_LOOK_S = 0.2
+
+PROC_MARK = "PADDLE_PROC"
+
+
+class Scope:
+    """Which processes a stop is about.
+
+    Args:
+        marks: what the environment of every process of the job holds.
+        leaders: pids of processes that the agent started and has not reaped, so that they are still theirs.
+        sessions: pids, dead ones too, that named a session of what is to stop; None stops the whole job.
+        names: the names of the processes to stop; used with sessions.
+        more: finds further processes of the job; used without sessions.
+    """
+
+    def __init__(
+        self,
+        marks: Dict[str, str],
+        leaders: Callable[[], Set[int]],
+        sessions: Optional[Set[int]] = None,
+        names: Optional[List[str]] = None,
+        more: Callable[[], List[Found]] = list,
+    ) -> None:
+        self._marks = marks
+        self._leaders = leaders
+        self._sessions = sessions
+        self._names = names or []
+        self._more = more
+        self._judged: Dict[Tuple[int, int], bool] = {}
+
+    def find(self) -> List[Found]:
+        """Everything in scope that lives now."""
+        found = process_tree.members(self._marks, os.getpid(), self._judged)
+        if self._sessions is None:
+            known = {one.pid for one in found}
+            return found + [one for one in self._more() if one.pid not in known]
+        below = process_tree.descendants({one.pid: one for one in found}, self._sessions & self._leaders())
+        return [
+            one for one in found if one.pid in below or one.session in self._sessions or self._named(one.pid)
+        ]
+
+    def groups(self) -> Set[int]:
+        """Process groups whose number cannot have been given to somebody else."""
+        leaders = self._leaders()
+        return leaders if self._sessions is None else leaders & self._sessions
+
+    def _named(self, pid: int) -> bool:
+        return any(
+            process_tree.has_marks(pid, dict(self._marks, **{PROC_MARK: name})) for name in self._names
+        )
+
+
+class Stop:
+    """One stop under way.
+
+    Args:
+        done: called once with the processes that are left and how many were killed.
+    """
+
+    def __init__(
+        self, loop: Loop, scope: Scope, grace_s: float, done: Callable[[List[Found], int], None]
+    ) -> None:
+        self._loop = loop
+        self._scope = scope
+        self._done = done
+        self._kill_at = time.monotonic() + grace_s
+        self._look_s = FIRST_LOOK_S
+        self._killed: Set[int] = set()
+        found = scope.find()
+        self._ask(found)
+        self._go_on(found)
+
+    def _ask(self, found: List[Found]) -> None:
+        groups = self._scope.groups()
+        for group in groups:
+            for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped process handles TERM once it goes on
+                _signal_group(group, number)
+        for one in found:
+            if one.group not in groups:
+                _send(one, signal.SIGTERM)
+                _send(one, signal.SIGCONT)
+
+    def _look(self) -> None:
+        found = self._scope.find()
+        if time.monotonic() >= self._kill_at:
+            self._look_s = FIRST_LOOK_S
+            self._killed.update(one.pid for one in found if _send(one, signal.SIGKILL))
+        self._go_on(found)
+
+    def _go_on(self, found: List[Found]) -> None:
+        now = time.monotonic()
+        if not found or now > self._kill_at + KILL_S:
+            self._done(found, len(self._killed))
+            return
+        self._look_s = min(self._look_s * 1.5, LONGEST_LOOK_S)
+        self._loop.after(min(self._look_s, max(FIRST_LOOK_S, self._kill_at - now)), self._look)
+
+
+def _signal_group(group: int, number: int) -> None:
+    # it may be empty, or have changed its user: the looks after this one find what is left
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def _send(one: Found, number: int) -> bool:
+    try:
+        return process_tree.send(one, number)
+    except PermissionError:
+        return False

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A log file that can also be listened to for a while, in bounded memory."""
+
+from __future__ import annotations
+
+from typing import Callable, List
+
+from paddle_node.agent.processes.log_file import LogFile
+
+
+class TappedLog(LogFile):
+    """A process's log; whoever has tapped it gets what is written from then on."""
+
+    def __init__(
+        self,
+        path: str,
+        name: str,
+        tell: Callable[[str], None],
+        lose: Callable[[str], None],
+        written: Callable[[bool], None],
+        limit: int = 0,
+    ) -> None:
+        super().__init__(path, name, tell, lose, written, limit)
+        self._taps: List[Tap] = []
+
+    def write(self, data: bytes) -> None:
+        """Append, and let listeners hear it."""
+        super().write(data)
+        for tap in self._taps:
+            tap.take(data)
+
+    def tap(self, limit: int) -> Tap:
+        """Listen until `Tap.close`; at most `limit` bytes are kept."""
+        tap = Tap(limit, self._taps.remove)
+        self._taps.append(tap)
+        return tap
+
+
+class Tap:
+    """What was written since it was opened."""
+
+    def __init__(self, limit: int, remove: Callable[[Tap], None]) -> None:
+        self.data = b""
+        self._limit = limit
+        self._remove = remove
+
+    def take(self, data: bytes) -> None:
+        """Keep what there is room for."""
+        self.data += data[: self._limit - len(self.data)]
+
+    def close(self) -> bytes:
+        """Listen no more; what was heard."""
+        self._remove(self)
+        return self.data

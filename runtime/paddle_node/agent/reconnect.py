@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reconnecting: the command of a login that brings a new connection of the launcher to the agent that lives on.
+
+It says its marker, reads one frame, and hands its standard input and output to the agent. Then it only waits until the
+agent has let go of them, for the login ends with its command.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import signal
+import socket
+
+from paddle_node.agent.greeting import read_frame
+from paddle_node.agent.link.door import WELCOME, peer_user
+from paddle_node.agent.link.opening import PREFIX_SIZE, frame, marker
+from paddle_node.contract import checked_json
+
+ANSWER_S = 5.0  # an agent that hangs may answer later: the launcher tries again
+LEFT, REFUSED = 0, 70
+
+
+def reconnect(nonce: str, stdin: int, stdout: int) -> int:
+    """Hand over the two descriptors; returns this process's exit code when the agent has let go of them."""
+    os.write(stdout, marker(nonce))
+    request = read_frame(stdin, bytearray())[PREFIX_SIZE:]
+    if not request:  # the launcher heard of the agent over the old connection
+        return LEFT
+    asked = checked_json.as_object(request)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
+        door.settimeout(ANSWER_S)
+        problem = _enter(door, asked["at"], request, [stdin, stdout])
+        if problem:
+            os.write(stdout, frame(json.dumps(dict(problem, kind="failed", request="reconnect")).encode()))
+            return REFUSED
+        null = os.open(os.devnull, os.O_RDWR)
+        for fd in (stdin, stdout):
+            os.dup2(null, fd)
+        door.settimeout(None)  # the agent has a lease
+        door.recv(1)
+    return LEFT
+
+
+def _enter(door: socket.socket, at: str, request: bytes, fds: "list[int]") -> "dict[str, str]":
+    """Why the agent does not take the connection; nothing when it has."""
+    try:
+        door.connect(b"\0" + at.encode())
+        if peer_user(door) != os.geteuid():  # whoever took the name when the agent was gone
+            return {"reason": "gone", "detail": "its node agent is gone"}
+        rights = array.array("i", fds)
+        door.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        if door.recv(1) != WELCOME:
+            return {"reason": "gone", "detail": "its node agent ends the job, or does not know this launcher"}
+    except socket.timeout:
+        return {"reason": "late", "detail": "its node agent does not answer"}
+    except OSError as error:
+        late = isinstance(error, BlockingIOError)  # so many ask already
+        return {"reason": "late" if late else "gone", "detail": "its node agent is gone: %s" % error.strerror}
+    return {}

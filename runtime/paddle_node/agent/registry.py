@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a node remembers of the jobs on it: one small file a job and node id, so that a job can be found and ended
+from anywhere, even when the machine that submitted it is lost.
+
+A record is written when the job's directory is there, and marked when the agent leaves. Whether an agent lives is
+told by its pid, start time and boot together. A disk that cannot be written costs the record and nothing else.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import socket
+import time
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+
+from paddle_node.agent.files import disk, saved_files
+from paddle_node.agent.processes import leftovers, process_tree
+from paddle_node.agent.processes.leftovers import JOB_MARK
+from paddle_node.contract import checked_json
+
+FOLDER = "/.paddle/jobs"
+RECORD_LIMIT = 1 << 16
+LISTED = 200
+SESSIONS = 500  # of the processes that were started last
+KEPT_ENDED = 50
+KEPT_S = 30 * 86400.0
+_SUBMITTER = ("user", "host", "pid", "start", "boot_id", "collected")
+_TEXT_LIMIT = 4096
+
+Fields = Dict[str, Any]
+_FIELDS: Dict[str, Tuple[type, ...]] = {
+    **dict.fromkeys(("job_id", "saves_as", "job_dir", "group", "root_dir", "hostname"), (str,)),
+    **dict.fromkeys(("submitter", "agent", "ended"), (dict,)),
+    **dict.fromkeys(("processes", "sessions"), (list,)),
+    "keeps_state": (bool,),
+    "node_id": (int,),
+    "since": (int, float),
+}
+"""What counts of a record on the disk: anything may have written it."""
+
+
+class Registry:
+    """The record of this agent's own job.
+
+    Args:
+        marks: the job's marks, known after `hello`.
+        keeps_state: the job's directory holds state that outlives it.
+        saves_as: the name of the directory in which its scripts save, or empty.
+        notice: tells the launcher something.
+    """
+
+    def __init__(
+        self,
+        root_dir: str,
+        marks: Dict[str, str],
+        submitter: Any,
+        keeps_state: bool,
+        saves_as: str,
+        notice: Callable[[str], None],
+    ) -> None:
+        self._folder = root_dir + FOLDER
+        name = "%s.%s.json" % (marks[JOB_MARK], marks.get("PADDLE_NODE_ID", "x"))
+        self._path = self._folder + "/" + name
+        self._notice = notice
+        self._told = False
+        self._record: Fields = {
+            "job_id": marks[JOB_MARK],
+            "node_id": int(marks.get("PADDLE_NODE_ID", 0)),
+            "submitter": _submitter(submitter),
+            "keeps_state": keeps_state,
+            "saves_as": saves_as,
+            "processes": [],
+            "job_dir": "",
+            "group": "",
+            "root_dir": root_dir,
+            "sessions": [],
+            "agent": dict(leftovers.own_agent(), boot_id=boot_id()),
+            "hostname": socket.gethostname(),
+            "since": time.time(),
+            "ended": None,
+        }
+        self._begun = False
+
+    def begin(self, job_dir: str, group: str) -> None:
+        """The job's directory is there: from now on the node knows of the job, and of its control group if any."""
+        self._record["job_dir"], self._record["group"] = job_dir, group
+        self._begun = True
+        self._save()
+        prune(self._folder)
+
+    def outlived(self, keep: int) -> List[str]:
+        """The job directories that may go once this job has begun: see `outlived`."""
+        return outlived(self._record, keep)
+
+    def add(self, name: str, role: str, rank: int, pid: int) -> None:
+        """A process was started."""
+        processes: List[Fields] = self._record["processes"]
+        if not any(one["name"] == name for one in processes):
+            processes.append({"name": name[:200], "role": role[:200], "rank": rank})
+        found = process_tree.look(pid)
+        if found is not None:
+            self._record["sessions"] = [*self._record["sessions"][1 - SESSIONS :], [pid, found.start]]
+        self._save()
+
+    def end(self, how: str, settled: bool) -> None:
+        """This agent leaves; the job is over here.
+
+        Args:
+            settled: the launcher has got everything that it collects.
+        """
+        self._record["ended"] = {"at": time.time(), "how": how, "settled": settled}
+        self._save()
+
+    def _save(self) -> None:
+        if not self._begun:
+            return
+        try:
+            disk.own_folder(os.path.dirname(self._folder))
+            disk.own_folder(self._folder)
+            write(self._path, self._record)
+        except OSError as error:
+            if not self._told:
+                self._told = True
+                self._notice(
+                    "%s cannot be written (%s): other machines cannot find the job here"
+                    % (self._path, error.strerror)
+                )
+
+
+class Known(NamedTuple):
+    """A job's record on disk.
+
+    Attributes:
+        agent: the job's agent if it is running.
+        traces: where to search for what it left in this boot; nothing in a listing.
+    """
+
+    record: Fields
+    agent: Optional[process_tree.Found]
+    traces: leftovers.Traces = leftovers.NOTHING
+
+
+def known(root_dir: str, job_id: Optional[str] = None) -> List[Known]:
+    """This machine's records below a root directory, or those of one job; what cannot be read is left out."""
+    folder = root_dir + FOLDER
+    found = []
+    try:
+        names = sorted(os.listdir(folder), reverse=True)
+    except OSError:
+        return []
+    for name in names:
+        record = read(folder + "/" + name) if name.endswith(".json") and not name.startswith(".") else None
+        if record is not None and _is_here(record) and job_id in (None, record["job_id"]):
+            found.append(Known(record, _living(record)))
+    return found
+
+
+def before_us(root_dir: str, marks: Dict[str, str]) -> List[Known]:
+    """The records that agents before this one wrote of a job, or of that node of it: where to search."""
+    node_id, found = marks.get("PADDLE_NODE_ID"), known(root_dir)
+    own = "%s/%s" % (root_dir, os.path.basename(marks[JOB_MARK]))
+    users = [one for one in found if one.record.get("job_dir") == own]
+    return [
+        one._replace(traces=leftovers.traces(one.record, users == [one]))
+        if one.record["agent"].get("boot_id") == boot_id()
+        else one
+        for one in found
+        if one.record["job_id"] == marks[JOB_MARK]
+        and node_id in (None, str(one.record.get("node_id")))
+        and (one.agent is None or one.agent.pid != os.getpid())
+    ]
+
+
+def describe(root_dir: str) -> List[Fields]:
+    """The jobs of this node for `jobs_found`: records, and processes that carry a job's id without a record."""
+    marked: Dict[str, List[List[Any]]] = {}
+    for one in process_tree.snapshot().values():
+        name = job_of(one.pid)
+        if name and one.state not in ("Z", "X"):
+            marked.setdefault(name, []).append([one.pid, process_tree.command(one.pid)])
+    found = []
+    for known_job in known(root_dir)[:LISTED]:
+        record = known_job.record
+        found.append(
+            dict(record, alive=known_job.agent is not None, running=marked.get(record["job_id"], [])[:LISTED])
+        )
+    recorded = {record["job_id"] for record in found}
+    for name, processes in list(marked.items())[:LISTED]:
+        if name not in recorded:
+            found.append({"job_id": name, "alive": False, "running": processes[:LISTED], "unrecorded": True})
+    return found
+
+
+def job_of(pid: int) -> str:
+    """The job id in a process's environment, or nothing; only this user's processes can be read."""
+    prefix = (JOB_MARK + "=").encode()
+    values = [entry[len(prefix) :] for entry in process_tree.environ(pid) if entry.startswith(prefix)]
+    return values[0].decode("utf-8", "replace")[:200] if values else ""
+
+
+def read(path: str) -> Optional[Fields]:
+    """A record, or None where there is none that can be read."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+            found = checked_json.as_object(file.read(RECORD_LIMIT))
+    except (OSError, ValueError):
+        return None
+    record = {name: value for name, value in found.items() if _is(value, _FIELDS.get(name, ()))}
+    return record if "agent" in record and "job_id" in record else None
+
+
+def _is(value: Any, types: Tuple[type, ...]) -> bool:
+    """Whether a value has one of these types; a text can be a path."""
+    try:
+        return isinstance(value, types) and not (isinstance(value, str) and b"\0" in os.fsencode(value))
+    except ValueError:  # half of a character
+        return False
+
+
+def write(path: str, record: Fields) -> None:
+    """Replace a file; readers see the old one or the new one."""
+    temporary = "%s/.%s.%d" % (os.path.dirname(path), os.path.basename(path), os.getpid())
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        with open(os.open(temporary, flags, 0o600), "wb") as file:
+            file.write(json.dumps(record).encode())
+        os.replace(temporary, path)
+    except OSError:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+        raise
+
+
+def prune(folder: str) -> None:
+    """Remove the records of jobs that ended long ago, or that many ended after."""
+    try:
+        names = sorted((name for name in os.listdir(folder) if name.endswith(".json")), reverse=True)
+    except OSError:
+        return  # it could not be made, which was told
+    over = 0
+    for name in names:
+        path = folder + "/" + name
+        record = read(path)
+        if record is not None and (not _is_here(record) or _living(record) is not None):
+            continue
+        over += 1
+        try:
+            if over > KEPT_ENDED or os.stat(path).st_mtime < time.time() - KEPT_S:
+                os.unlink(path)
+        except OSError:
+            continue
+
+
+def outlived(latest: Fields, keep: int) -> List[str]:
+    """The directories of earlier jobs of a workspace that nobody needs any more.
+
+    Not those of the last `keep` jobs, the latest among them; nor of a job of which not everything was collected, that
+    runs, whose directory holds state that outlives it (checkpoints), or that ran in a directory of the user.
+    """
+    root_dir, workspace = latest["root_dir"], _workspace(latest)
+    if not workspace:
+        return []
+    found = [one for one in known(root_dir) if _workspace(one.record) == workspace]
+    found.sort(key=lambda one: _number(one.record.get("since")), reverse=True)
+    over = [one for one in found[keep:] if _is_there(one, root_dir) and not _needed(one)]
+    return [one.record["job_dir"] for one in over] + _saved_by(over, root_dir)
+
+
+def _saved_by(over: List[Known], root_dir: str) -> List[str]:
+    """The directories in which the scripts of jobs saved, unless they have a name, or another job goes on in them."""
+    names = {one.record["job_id"] for one in over}
+    used = {one.record.get("saves_as") for one in known(root_dir) if one.record["job_id"] not in names}
+    return ["%s/%s/%s" % (root_dir, saved_files.FOLDER, name) for name in sorted(names - used)]
+
+
+class Cleanable(NamedTuple):
+    """The directories of jobs that a node may let go.
+
+    Attributes:
+        gone: (job id, path) of those.
+        kept: (job id, why) of the others.
+        saved: paths of what the scripts of the first ones saved and nobody named.
+    """
+
+    gone: List[Tuple[str, str]]
+    kept: List[Tuple[str, str]]
+    saved: List[str]
+
+
+def cleanable(root_dir: str, older_s: float) -> Cleanable:
+    """Which job directories below a root directory may go, whatever workspace they are of.
+
+    Args:
+        older_s: of the jobs that ended so long ago.
+    """
+    found = Cleanable([], [], [])
+    for one in known(root_dir):
+        if not _is_there(one, root_dir):
+            continue
+        name, ended = one.record["job_id"], one.record.get("ended")
+        why = _needed(one)
+        at = _number(ended.get("at")) if isinstance(ended, dict) else 0.0
+        if not why and time.time() - at < older_s:
+            why = "it ended too lately"
+        if why:
+            found.kept.append((name, why))
+        else:
+            found.gone.append((name, one.record["job_dir"]))
+            found.saved.extend(_saved_by([one], root_dir))
+    return found
+
+
+def _is_there(job: Known, root_dir: str) -> bool:
+    """Whether a job has a directory of its own below this root directory."""
+    own = "%s/%s" % (root_dir, os.path.basename(job.record["job_id"]))
+    return job.record.get("job_dir") == own and os.path.isdir(own) and not os.path.islink(own)
+
+
+def _needed(job: Known) -> str:
+    """Why somebody may still need a job's directory, or nothing."""
+    ended = job.record.get("ended")
+    if job.agent is not None:
+        return "it runs"
+    if not isinstance(ended, dict) or ended.get("settled") is not True:
+        return "not everything of it was collected"
+    return "" if job.record.get("keeps_state") is False else "checkpoints may lie in it"
+
+
+def _number(found: Any) -> float:
+    """A moment that a record tells; the first of all where it is no number."""
+    return float(found) if isinstance(found, (int, float)) and abs(found) < 1e12 else 0.0
+
+
+def _workspace(record: Fields) -> Optional[List[Any]]:
+    """Whose workspace a job is of, and on which machine; nothing where it does not say."""
+    submitter = record.get("submitter")
+    names = ("user", "host", "collected")
+    if not isinstance(submitter, dict) or not all(submitter.get(name) for name in names):
+        return None
+    return [submitter[name] for name in names]
+
+
+@functools.lru_cache(maxsize=None)
+def boot_id() -> str:
+    """Names this boot of the machine."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def _is_here(record: Fields) -> bool:
+    """Several machines may share a root directory."""
+    return record.get("hostname") == socket.gethostname()
+
+
+def _living(record: Fields) -> Optional[process_tree.Found]:
+    agent = record["agent"]
+    pid = agent.get("pid")
+    if not isinstance(pid, int) or pid <= 1 or agent.get("boot_id") != boot_id():
+        return None
+    found = process_tree.look(pid)
+    return (
+        found if found is not None and found.start == agent.get("start") and found.state not in "ZX" else None
+    )
+
+
+def _submitter(given: Any) -> Fields:
+    if not isinstance(given, dict):
+        return {}
+    kept = {name: given[name] for name in _SUBMITTER if isinstance(given.get(name), (str, int))}
+    return {name: value[:_TEXT_LIMIT] if isinstance(value, str) else value for name, value in kept.items()}

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gives one peer the files it asks for, also while they are still arriving here.
+
+Read back from the disk, never from memory: a slow peer slows nobody. While a file's next bytes are not here yet, the
+peer hears so every WAIT_S; it moves on only from a node that says nothing at all.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from typing import Callable, Deque, List, Optional
+
+from paddle_node.agent.files.arrivals import Incoming
+from paddle_node.agent.files.shared_trees import SharedTrees
+from paddle_node.agent.link.loop import Loop, Timer
+from paddle_node.agent.relay.channel import Channel
+from paddle_node.agent.relay.tls import Identity
+from paddle_node.agent.relay.wire import AGAIN, CHUNK, DATA, MISSING, WAIT, Want, WantReader, WireError, word
+
+WAIT_S = 1.0
+LEAST = 1 << 17  # bytes of a file that is still arriving that are worth a word
+PENDING_LIMIT = 1 << 14  # wants; an honest peer asks for far fewer ahead
+
+
+class Giver:
+    """The giving side of one connection.
+
+    Args:
+        ended: called once with this giver and the reason.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        peer: socket.socket,
+        identity: Identity,
+        trees: SharedTrees,
+        ended: "Callable[[Giver, str], None]",
+    ) -> None:
+        self.given = 0
+        self._loop = loop
+        self._trees = trees
+        self._ended = ended
+        self._reader = WantReader()
+        self._pending: Deque[Want] = deque()
+        self._open: Optional[_Open] = None
+        self._timer: Optional[Timer] = None
+        self._channel = Channel(
+            loop,
+            peer,
+            identity,
+            is_server=True,
+            opened=lambda: None,
+            received=self._asked,
+            room=self._give,
+            closed=self._closed,
+        )
+
+    @property
+    def known(self) -> bool:
+        """Whether the peer is a node of the job."""
+        return self._channel.known
+
+    def close(self) -> None:
+        """End the connection."""
+        self._channel.close()
+        self._put_away()
+        self._quiet()
+
+    def _closed(self, reason: str) -> None:
+        self.close()
+        self._ended(self, reason)
+
+    def _asked(self, data: memoryview) -> None:
+        try:
+            self._pending.extend(self._reader.feed(data))
+        except WireError as error:
+            self._closed(str(error))
+            return
+        if len(self._pending) > PENDING_LIMIT:
+            self._closed("it asks for too much at once")
+            return
+        if self._timer is None:
+            self._channel.want_room(bool(self._pending))
+
+    def _give(self) -> None:
+        """Send one word; the loop comes back while the peer takes more."""
+        parts: List[bytes] = []
+        size = 0
+        due = b""
+        while self._pending and size < CHUNK and not due:
+            data, due = self._next(CHUNK - size)
+            if not data and not due:
+                break  # nothing more is here
+            parts.append(data)
+            size += len(data)
+        if size:
+            self.given += size
+            self._channel.send(word(DATA, b"".join(parts)) + due)
+        elif due:
+            self._channel.send(due)
+        elif self._pending:
+            self._wait()
+        else:
+            self._channel.want_room(False)
+
+    def _next(self, limit: int) -> "tuple[bytes, bytes]":
+        """The next bytes of the file that is due, and the word that must follow them."""
+        digest, offset = self._pending[0]
+        if self._open is None:
+            self._open = self._look(digest, offset)
+            if self._open is None:
+                if self._trees.expects(digest):
+                    return b"", b""
+                self._pending.popleft()
+                return b"", word(MISSING)
+        if self._open.is_stale():
+            self._put_away()
+            self._pending[0] = (digest, 0)
+            return b"", word(AGAIN)
+        try:
+            data = self._open.read(offset, limit)
+        except OSError:  # the disk: another node may have it
+            self._put_away()
+            self._pending.popleft()
+            return b"", word(MISSING)
+        self._pending[0] = (digest, offset + len(data))
+        if offset + len(data) == self._open.size:
+            self._put_away()
+            self._pending.popleft()
+            # an empty rest is no sign that nothing is here
+            return data, b"" if data else word(WAIT)
+        return data, b""
+
+    def _look(self, digest: str, offset: int) -> "Optional[_Open]":
+        size = self._trees.size_of(digest)
+        if size is None or offset > size:
+            return None
+        path = self._trees.path_of(digest)
+        try:
+            if path is not None:
+                return _Open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), size, None)
+            incoming = self._trees.arrivals.get(digest)
+            return None if incoming is None else _Open(incoming.reader(), size, incoming)
+        except OSError:
+            return None
+
+    def _put_away(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def _wait(self) -> None:
+        """Nothing is here yet: say so now and then, and go on once there is more."""
+        self._channel.want_room(False)
+        self._trees.arrivals.follow(self._pending[0][0], self._go_on)
+        self._quiet()
+        self._timer = self._loop.after(WAIT_S, self._say_wait)
+
+    def _say_wait(self) -> None:
+        if self._channel.is_open:
+            self._timer = self._loop.after(WAIT_S, self._say_wait)
+            self._channel.send(word(WAIT))
+
+    def _go_on(self) -> None:
+        self._quiet()
+        if self._channel.is_open:
+            self._channel.want_room(True)
+
+    def _quiet(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class _Open:
+    """A file that is being given."""
+
+    def __init__(self, fd: int, size: int, incoming: Optional[Incoming]) -> None:
+        self.size = size
+        self._fd = fd
+        self._incoming = incoming
+
+    def is_stale(self) -> bool:
+        """Whether the bytes so far may be wrong: the file will begin anew."""
+        return self._incoming is not None and self._incoming.dropped
+
+    def read(self, offset: int, limit: int) -> bytes:
+        """What is here from an offset on; the last byte only once the digest was right."""
+        end = self.size
+        if self._incoming is not None and not self._incoming.published:
+            end = min(self._incoming.size, self.size - 1)
+            if end - offset < min(LEAST, self.size - 1 - offset):
+                return b""
+        wanted = max(0, min(limit, end - offset))
+        data = os.pread(self._fd, wanted, offset) if wanted else b""
+        # the end of a file that arrives may be a hole that nobody has written yet
+        return data + bytes(wanted - len(data))
+
+    def close(self) -> None:
+        os.close(self._fd)

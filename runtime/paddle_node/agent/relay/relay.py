@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The way between the nodes of one job while its trees travel: a listener, who takes from here, what is taken.
+
+Only who presents the job's certificate gets anything, and only files of the job's own manifests. The listener is
+closed when dispatch is over.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from typing import Any, Callable, Dict, List, Optional, Set
+
+from paddle_node.agent.files.shared_trees import SharedTrees
+from paddle_node.agent.link.fields import text
+from paddle_node.agent.link.inet import family_of, usual
+from paddle_node.agent.link.loop import Loop
+from paddle_node.agent.link.protocol import Fields
+from paddle_node.agent.relay.giver import Giver
+from paddle_node.agent.relay.taker import Source, Taker
+from paddle_node.agent.relay.tls import Identity, identity
+
+CONNECTIONS = 64
+BACKLOG = 128
+SOURCES = 16
+SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+SHORT_S = 0.5  # until it is worth to try again
+
+
+class Relay:
+    """All connections to and from other nodes."""
+
+    def __init__(self, loop: Loop, trees: SharedTrees, send: Callable[..., None]) -> None:
+        self._loop = loop
+        self._trees = trees
+        self._send = send
+        self._identity: Optional[Identity] = None
+        self._listener: Optional[socket.socket] = None
+        self._givers: Dict[Giver, str] = {}
+        self._strangers: Set[str] = set()
+        self._taker: Optional[Taker] = None
+
+    def open(self, fields: Fields) -> None:
+        """Listen, and say where.
+
+        Raises:
+            ValueError: a field is not what it should be.
+            OSError: the address cannot be bound.
+        """
+        address = usual(text(fields, "address"))
+        self._identity = identity(text(fields, "certificate"), text(fields, "key"))
+        listener = socket.socket(family_of(address), socket.SOCK_STREAM)
+        try:
+            listener.bind((address, 0))
+            listener.listen(BACKLOG)
+        except OSError:
+            listener.close()
+            raise
+        listener.setblocking(False)
+        self._listener = listener
+        self._listen()
+        self._send("relaying", address=address, port=listener.getsockname()[1])
+
+    def fetch(self, fields: Fields, wanted: Dict[str, int]) -> None:
+        """Take files from other nodes.
+
+        Args:
+            wanted: sizes by digest, in the order in which they are needed.
+
+        Raises:
+            ValueError: the sources are none.
+        """
+        sources = _sources(fields.get("sources"))
+        if self._identity is None or self._taker is not None:
+            raise ValueError("fetch comes once, after relay")
+        self._taker = Taker(
+            self._loop,
+            self._identity,
+            self._trees.arrivals,
+            sources,
+            wanted,
+            arrived=self._trees.arrived,
+            broken=self._trees.not_stored,
+            left=self._left,
+            ended=self._trees.fetched,
+        )
+        self._taker.start()
+
+    def close(self) -> None:
+        """End every connection and the listener."""
+        if self._listener is not None:
+            self._loop.on_readable(self._listener.fileno(), None)
+            self._listener.close()
+            self._listener = None
+        for giver in list(self._givers):
+            giver.close()
+        self._givers.clear()
+        if self._taker is not None:
+            self._taker.close()
+        self._identity = None
+        self._trees.given.clear()
+
+    def _left(self, what: str) -> None:
+        self._send("notice", text="went on without a relay: %s" % what)
+
+    def _listen(self) -> None:
+        if self._listener is not None:
+            self._loop.on_readable(self._listener.fileno(), self._accept)
+
+    def _accept(self) -> None:
+        if self._listener is None or self._identity is None:
+            return
+        try:
+            peer, where = self._listener.accept()
+        except OSError as error:
+            if error.errno in SHORT:  # who waits would call again at once
+                self._loop.on_readable(self._listener.fileno(), None)
+                self._loop.after(SHORT_S, self._listen)
+            return  # else the peer was gone already
+        peer.setblocking(False)
+        if len(self._givers) >= CONNECTIONS:
+            self._make_room()
+        giver = Giver(self._loop, peer, self._identity, self._trees, self._ended)
+        self._givers[giver] = str(where[0])
+
+    def _make_room(self) -> None:
+        """End the oldest connection of somebody who has not said who it is, or of anybody."""
+        oldest = next((giver for giver in self._givers if not giver.known), next(iter(self._givers)))
+        oldest.close()
+        del self._givers[oldest]
+
+    def _ended(self, giver: Giver, reason: str) -> None:
+        where = self._givers.pop(giver, "")
+        if not giver.known and where not in self._strangers and len(self._strangers) < CONNECTIONS:
+            self._strangers.add(where)
+            text = "somebody at %s without the job's certificate got nothing from the relay (%s)"
+            self._send("notice", text=text % (where, reason))
+
+
+def _sources(value: Any) -> List[Source]:
+    if not isinstance(value, list) or not 0 < len(value) <= SOURCES:
+        raise ValueError("sources must be a list of 1 to %d, got %.80r" % (SOURCES, value))
+    found = []
+    for item in value:
+        try:
+            address, port = item
+            if not 0 < int(port) <= 65535:
+                raise ValueError("no port")
+            found.append((usual(address), int(port)))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ValueError("%.80r is no [address, port]: %s" % (item, error)) from error
+    return found

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The resident agent: waits for the next job of its launcher's user, and forks an agent for it whose imports are done.
+
+It has a port, a certificate with its key, and nothing of any job. Who comes in presents the same certificate over TLS,
+as it does itself; whoever cannot costs one of a few places for some seconds. There is one job at a time: others are
+turned away at once, and log in. It goes when its time is over, when a job did not end in order, and by TERM.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import re
+import select
+import signal
+import socket
+import ssl
+import time
+from typing import Any, Dict, List, NoReturn, Tuple
+
+from paddle_node.agent import supervisor  # noqa: F401
+from paddle_node.agent.files import disk  # noqa: F401
+from paddle_node.agent.greeting import EVERYTHING, greet
+from paddle_node.agent.guard import STAYS, guard
+from paddle_node.agent.porter import carry, keep_alive
+from paddle_node.agent.processes import residents
+from paddle_node.agent.relay.tls import Identity, identity
+
+# what an agent would import only when it is asked for it: here it costs no job anything
+from paddle_node.contract import checked_json
+
+MOST_VISITORS = 8  # at once; one more, and the first one goes
+VISIT_S = 5.0  # in which a visitor must have said what he wants
+PAUSE_S = 0.05  # after one who had no key: so many of them take little of a core
+REQUEST_LIMIT = 512
+MOST_WAIT_S = 86400.0
+FAREWELL_S = 5.0
+FAILED = 70
+_NONCE = re.compile(r"[0-9a-f]{32}")
+
+
+def wait(settings: Dict[str, Any]) -> None:
+    """Serve one job after the other until the time is over.
+
+    Args:
+        settings: `listener`, a descriptor; `certificate` and `key`, PEM; `wait_s`; `name`: of the resident agents of
+            one name, those that began before the last one are ended.
+    """
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.close(null)
+    residents.call_this_process(
+        residents.NAME
+    )  # before it looks: of two that begin at once, one sees the other
+    if not _is_last(settings["name"]):
+        return
+    gc.freeze()
+    listener = socket.socket(fileno=settings["listener"])
+    who = identity(settings["certificate"], settings["key"])
+    ResidentAgent(listener, who, settings["wait_s"]).run()
+
+
+def _is_last(name: str) -> bool:
+    """End the resident agents of our name that began before this one; whether none began after it."""
+    own = os.getpid()
+    there = {one.process.pid: one for one in residents.find() if one.name == name}
+    began = {pid: (one.process.start, pid) for pid, one in there.items()}
+    if own not in began:  # then nobody else would find it either, `clean` for one
+        return False
+    for pid, one in there.items():
+        if began[pid] < began[own]:
+            one.end()
+    return max(began, key=began.__getitem__) == own
+
+
+class Visitor:
+    """Somebody who came in and has not said what he wants.
+
+    Attributes:
+        leaves_at: monotonic time at which he is sent away.
+    """
+
+    def __init__(self, connection: ssl.SSLSocket) -> None:
+        self.connection = connection
+        self.leaves_at = time.monotonic() + VISIT_S
+        self._has_shown = False
+        self._said = b""
+
+    def hear(self, certificate: bytes) -> "Dict[str, Any] | None":
+        """What he asks for, or None: not all of it is here.
+
+        Raises:
+            OSError, ValueError: he has no key, or talks nonsense.
+        """
+        try:
+            if not self._has_shown:
+                self.connection.do_handshake()
+                if self.connection.getpeercert(binary_form=True) != certificate:
+                    raise ValueError("another certificate")
+                self._has_shown = True
+            data = self.connection.recv(REQUEST_LIMIT)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return None
+        self._said += data
+        if not data or len(self._said) > REQUEST_LIMIT:
+            raise ValueError("no request")
+        if not self._said.endswith(b"\n"):
+            return None
+        asked = checked_json.as_object(self._said)
+        if not _NONCE.fullmatch(str(asked.get("nonce"))):
+            raise ValueError("no request")
+        return asked
+
+
+class ResidentAgent:
+    """Its one loop; lives on one thread.
+
+    Args:
+        listener: owned from now on.
+        who: what both sides present.
+        wait_s: until it goes, from now or from the end of a job.
+    """
+
+    def __init__(self, listener: socket.socket, who: Identity, wait_s: float) -> None:
+        self._listener = listener
+        self._who = who
+        self._wait_s = wait_s
+        self._until = time.monotonic() + wait_s
+        self._pause_until = 0.0
+        self._job = 0  # pid of the watcher
+        self._visitors: Dict[int, Visitor] = {}
+        self._woken, self._wake = os.pipe()
+        for fd in (self._woken, self._wake, listener.fileno()):
+            os.set_blocking(fd, False)
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def run(self) -> None:
+        """Wait for jobs until the time is over."""
+        while self._job or time.monotonic() < self._until:
+            for fd in self._ready():
+                if fd == self._woken:
+                    self._reap()
+                elif fd == self._listener.fileno():
+                    self._let_in()
+                elif fd in self._visitors:
+                    self._hear(fd)
+            now = time.monotonic()
+            for fd in [fd for fd, visitor in self._visitors.items() if visitor.leaves_at <= now]:
+                self._send_away(fd)
+
+    def _ready(self) -> List[int]:
+        now = time.monotonic()
+        poll = select.poll()
+        pauses = self._pause_until > now
+        for fd in (self._woken, *self._visitors, *([] if pauses else [self._listener.fileno()])):
+            poll.register(fd, select.POLLIN)
+        moments = [visitor.leaves_at for visitor in self._visitors.values()]
+        moments += [self._pause_until] if pauses else []
+        moments += [] if self._job else [self._until]
+        ready = poll.poll(max(0.0, min(moments) - now) * 1000 + 1 if moments else None)
+        return [fd for fd, _ in ready]
+
+    def _reap(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._woken, 512)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                if pid == self._job:  # one whose launcher was lost, or that somebody ended, is the last one
+                    self._job = 0
+                    self._until = time.monotonic() + self._wait_s if status == STAYS << 8 else 0.0
+
+    def _let_in(self) -> None:
+        try:
+            raw, _ = self._listener.accept()
+        except OSError:  # he has gone already
+            return
+        if self._job:
+            raw.close()
+            return
+        if len(self._visitors) >= MOST_VISITORS:  # who means it speaks at once
+            self._send_away(next(iter(self._visitors)))
+        try:
+            raw.setblocking(False)
+            keep_alive(raw)
+            connection = self._who.server.wrap_socket(raw, server_side=True, do_handshake_on_connect=False)
+        except OSError:
+            raw.close()
+            return
+        self._visitors[connection.fileno()] = Visitor(connection)
+
+    def _send_away(self, fd: int) -> None:
+        self._visitors.pop(fd).connection.close()
+
+    def _hear(self, fd: int) -> None:
+        visitor = self._visitors[fd]
+        try:
+            asked = visitor.hear(self._who.certificate)
+            wait_s = 0.0 if asked is None else float(asked["wait_s"])
+        except (OSError, ValueError, LookupError, TypeError):
+            self._send_away(fd)
+            self._pause_until = time.monotonic() + PAUSE_S
+            return
+        if asked is not None:
+            del self._visitors[fd]
+            self._wait_s = min(max(0.0, wait_s), MOST_WAIT_S)
+            self._begin(visitor.connection, asked["nonce"])
+
+    def _begin(self, connection: ssl.SSLSocket, nonce: str) -> None:
+        """Fork an agent, and who carries bytes between the connection and it."""
+        for fd in list(self._visitors):
+            self._send_away(fd)
+        ours, theirs = socket.socketpair()
+        errors, said = os.pipe()
+        self._job = os.fork()
+        if self._job == 0:
+            came = _came(connection)
+            # with these the agent would hold its own stream open, and never hear that the launcher is gone
+            self._let_go(ours.detach(), errors, connection.detach())
+            _serve(nonce, came, theirs.fileno(), said)
+        if os.fork() == 0:
+            self._let_go(theirs.detach(), said)
+            _carry(connection, ours, errors)
+        ours.close()
+        theirs.close()
+        os.close(errors)
+        os.close(said)
+        os.close(connection.detach())  # without a word of TLS: the child goes on with it
+
+    def _let_go(self, *others: int) -> None:
+        """Close what is this process's alone, and others: in a fork."""
+        self._listener.close()
+        for fd in (*others, self._woken, self._wake):
+            os.close(fd)
+
+
+def _came(connection: ssl.SSLSocket) -> str:
+    """Who came, and where to, as sshd tells what it starts."""
+    ends: Tuple[Any, Any] = (connection.getpeername(), connection.getsockname())
+    return " ".join("%s %d" % end[:2] for end in ends)
+
+
+def _plain() -> None:
+    """Be a process like any other again."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    residents.call_this_process(residents.PLAIN)
+
+
+def _serve(nonce: str, came: str, stream: int, errors: int) -> NoReturn:
+    """The agent's side of the fork: goes on where a login's interpreter has read the agent's modules."""
+    code = FAILED
+    try:
+        _plain()
+        os.setsid()
+        os.set_blocking(errors, False)  # nobody reads it until the agent has ended
+        for fd, number in ((stream, 0), (stream, 1), (errors, 2)):
+            os.dup2(fd, number)
+        os.environ["SSH_CONNECTION"] = came
+        received = greet(nonce, EVERYTHING, lambda modules: None, 0, 1)
+        code = guard(received) if received is not None else 0
+    finally:
+        os._exit(code)
+
+
+def _carry(connection: ssl.SSLSocket, ours: socket.socket, errors: int) -> NoReturn:
+    """The carrier's side of the other fork: as sshd, it ends the connection when all of the agent has ended."""
+    try:
+        _plain()
+        alive, _held = os.pipe()  # ends with this process
+        if carry(connection, ours, alive):
+            while os.read(errors, 1 << 16):
+                pass
+            connection.settimeout(FAREWELL_S)
+            connection.unwrap()
+    finally:
+        os._exit(0)

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent proper's sign of life to its guard: every second it writes how long the guard may wait for the next one.
+
+A process that hangs in the kernel, on a dead file system for one, can neither end its job nor notice that it has to.
+The guard counts only time in which it ran itself: where a whole machine or container stands still, nobody is late.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+
+from paddle_node.agent.link.loop import Loop
+
+BEAT_S = 1.0
+LOOK_S = 1.0
+LEAST_PATIENCE_S = 15.0  # more than a start on a disk that hangs may take
+
+_PATIENCE = struct.Struct("!d")  # seconds; 0: for ever
+
+
+class SignOfLife:
+    """The agent proper's side.
+
+    Args:
+        pipe: whose other end the guard has.
+    """
+
+    def __init__(self, loop: Loop, pipe: int) -> None:
+        self._loop = loop
+        self._pipe = pipe
+        os.set_blocking(pipe, False)
+
+    def begin(self, lease_s: float) -> None:
+        """Give signs from now on, as long as the loop runs."""
+        self._tell(max(lease_s, LEAST_PATIENCE_S))
+        self._loop.after(BEAT_S, lambda: self.begin(lease_s))
+
+    def end(self) -> None:
+        """Nothing of the job runs any more: what is still to do may take its time."""
+        self._tell(0.0)
+
+    def _tell(self, patience_s: float) -> None:
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # the guard is stopped, or gone
+            os.write(self._pipe, _PATIENCE.pack(patience_s))
+
+
+class Vigil:
+    """The guard's side.
+
+    Attributes:
+        patience_s: how long the agent proper may be silent; 0: for ever.
+    """
+
+    def __init__(self, pipe: int) -> None:
+        self.patience_s = 0.0
+        self._pipe = pipe
+        self._quiet_s = 0.0
+        os.set_blocking(pipe, False)
+
+    def note_wait(self, waited_s: float) -> bool:
+        """Count one more wait of about LOOK_S; True once the agent proper has been silent for too long."""
+        self._quiet_s += min(waited_s, 2 * LOOK_S)
+        with contextlib.suppress(BlockingIOError):
+            said = os.read(self._pipe, 512 * _PATIENCE.size)
+            if said:
+                (self.patience_s,) = _PATIENCE.unpack(said[-_PATIENCE.size :])
+                self._quiet_s = 0.0
+        return 0 < self.patience_s <= self._quiet_s

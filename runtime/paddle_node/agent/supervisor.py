@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent proper: reads the launcher's frames and acts on them, in one loop that never blocks.
+
+Whatever ends the conversation (a `bye`, a lease that ran out, the guard's death, TERM) ends the job's processes first
+and this process after them. So does the end of a connection, unless the launcher may come back over another one: then
+that is waited for, and the stream goes on where it was.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
+
+from paddle_node.agent.files.tailer import Tailer
+from paddle_node.agent.files.trees import Trees
+from paddle_node.agent.jobs_desk import JobsDesk
+from paddle_node.agent.link.door import Door
+from paddle_node.agent.link.fields import job_id, names_and_texts, relative_path, seconds, text, texts, whole
+from paddle_node.agent.link.loop import Loop, Timer
+from paddle_node.agent.link.opening import frame_size
+from paddle_node.agent.link.outbox import MOST_PACE_S, PACE_S, Outbox
+from paddle_node.agent.link.protocol import Decoder, Fields, Message, ProtocolError, encode
+from paddle_node.agent.node.probe import Probe
+from paddle_node.agent.node.reach import Reach
+from paddle_node.agent.node.usage import Usage
+from paddle_node.agent.processes import control_group, process_tree
+from paddle_node.agent.processes.process_tree import Found
+from paddle_node.agent.processes.processes import Processes
+from paddle_node.agent.processes.stopper import Scope, Stop
+from paddle_node.agent.sign_of_life import SignOfLife
+from paddle_node.contract.replay import ACK_EACH
+
+if TYPE_CHECKING:
+    from paddle_node.agent.relay.relay import Relay
+
+FIRST_LEASE_S = 30.0  # until `hello` says
+PRIVATE = 0o077  # the umask of what a job makes, unless its launcher says otherwise
+ALONE_GRACE_S = 1.0  # what processes get after TERM when the launcher is gone
+FAREWELL_S = 2.0
+LIVELY_S = 10.0  # a launcher that was heard so short a time ago comes back at once, if it lives
+RECONNECT_S = 5.0  # so long it is then waited for; one that was silent before has until its lease is over
+READ_SIZE = 1 << 18
+NAME_LIMIT = 1 << 10
+POLL_S = 0.05
+
+
+def supervise(received: bytes, guard_alive: int, marks: int, signs: int) -> bool:
+    """Serve the launcher on descriptors 0 and 1 until it lets go; whether it wants a resident agent, and left in order.
+
+    Args:
+        received: what came before, the launcher's `hello` first; ours was sent.
+        guard_alive: becomes readable when the guard is gone.
+        marks: gets the job's marks, for the guard.
+        signs: gets signs of life, for the guard.
+    """
+    gc.freeze()  # its forks share these pages as long as nobody touches them
+    gc.enable()
+    return Supervisor(guard_alive, marks, signs, 0, 1).run(received)
+
+
+class Supervisor:
+    """All state of one node's agent; lives on one thread."""
+
+    def __init__(self, guard_alive: int, guard_marks: int, signs: int, stdin: int, stdout: int) -> None:
+        self._stdin = stdin
+        self._stdout = stdout
+        self._guard_alive = guard_alive
+        self._guard_marks = guard_marks
+        self._loop = Loop()
+        self._sign_of_life = SignOfLife(self._loop, signs)
+        self._decoder = Decoder()
+        self._outbox = Outbox(self._loop, stdout, self._connection_ended)
+        self._door: Optional[Door] = None
+        self._connected = True
+        self._received = 0  # bytes of the launcher's stream behind its first frame
+        self._acknowledged = 0
+        self._marks: Dict[str, str] = {}
+        self._processes = Processes(self._loop, self._outbox, self._marks, self._logged)
+        self._usage = Usage(self._loop, self._processes.pids, self._outbox.newest)
+        self._trees: Optional[Trees] = None
+        self._relay: Optional[Relay] = None
+        self._tailer: Optional[Tailer] = None
+        self._probe: Optional[Probe] = None
+        self._job_dir = ""
+        self._python = "python3"
+        self._lease_s = FIRST_LEASE_S
+        self._spare_s = 0.0
+        self._lease_timer: Optional[Timer] = None
+        self._heard_at = time.monotonic()
+        self._alone = False
+        self._parted = False  # our goodbye was said
+        self._desk = JobsDesk(self._loop, self._outbox)
+        self._handlers: Dict[str, Callable[[Fields, bytes], None]] = {
+            "hello": self._on_hello,
+            "probe": self._on_probe,
+            "reach": self._on_reach,
+            "manifest": lambda fields, body: self._need_trees().manifest(fields, body),
+            "blob": lambda fields, body: self._need_trees().blob(fields, body),
+            "commit": lambda fields, body: self._need_trees().commit(fields),
+            "relay": self._on_relay,
+            "fetch": self._on_fetch,
+            "start": self._on_start,
+            "stop": self._on_stop,
+            "stacks": lambda fields, body: self._processes.ask_stacks(fields),
+            "ack": lambda fields, body: self._need_tailer().sender.acked(whole(fields, "bytes")),
+            "verified": lambda fields, body: self._need_tailer().sender.verified(fields, body),
+            "received": lambda fields, body: self._outbox.acknowledged(whole(fields, "position")),
+            "ping": lambda fields, body: self._outbox.send(
+                "pong", seq=whole(fields, "seq"), clock=time.time()
+            ),
+            "bye": self._on_bye,
+            "jobs": self._desk.jobs,
+            "end_job": self._desk.end_job,
+            "clean": self._desk.clean,
+            "checkpoints": self._desk.checkpoints,
+            "verify": self._desk.verify,
+        }
+
+    def run(self, received: bytes) -> bool:
+        """Serve until the job is over; `received` was read already. Whether an agent stays."""
+        for fd in (self._stdin, self._stdout, self._guard_alive):
+            os.set_blocking(fd, False)
+        self._loop.on_readable(self._stdin, self._read)
+        self._loop.on_readable(self._guard_alive, self._guard_died)
+        for ignored in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(ignored, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, lambda *_: self._loop.after(0, self._terminated) and None)
+        self._watch_lease()
+        self._received = -frame_size(received)
+        self._take(received)
+        self._loop.run()
+        self._sign_of_life.end()
+        self._desk.close()
+        self._close_relay()
+        if self._trees is not None:
+            self._trees.drop()
+            self._trees.settle()
+        if self._probe is not None:
+            self._probe.close()
+        control_group.remove(self._marks)
+        return self._desk.stays and self._parted and not self._alone
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._stdin, READ_SIZE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._connection_ended()
+            return
+        self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        self._heard_at = time.monotonic()
+        self._received += len(data)
+        if self._door is not None and self._received - self._acknowledged >= ACK_EACH:
+            self._acknowledged = self._received
+            self._outbox.send("received", position=self._received)
+        try:
+            messages = self._decoder.feed(data)
+        except ProtocolError as error:
+            self._outbox.send("failed", request="", reason="protocol", detail=str(error))
+            self._loop.on_readable(self._stdin, None)
+            self._abandon()
+            return
+        for message in messages:
+            self._handle(message)
+
+    def _connection_ended(self) -> None:
+        """Nobody is at the other end any more: who may come back is waited for, while the job continues."""
+        if not self._connected:
+            return
+        self._connected = False
+        self._loop.on_readable(self._stdin, None)
+        if self._door is None or self._alone:
+            self._abandon()
+        elif time.monotonic() - self._heard_at < LIVELY_S:
+            if self._parted and self._outbox.empty:  # it heard our goodbye
+                self._loop.stop()
+            heard_at = self._heard_at
+            self._loop.after(RECONNECT_S, lambda: self._abandon_if_unheard_since(heard_at))
+
+    def _abandon_if_unheard_since(self, heard_at: float) -> None:
+        if self._heard_at == heard_at:
+            self._abandon()
+
+    def _reconnected(self, stdin: int, stdout: int, arrived: int) -> None:
+        """Go on over another connection of the launcher, to which so many bytes had come."""
+        if self._alone:
+            raise ValueError("the job is being stopped here")
+        self._outbox.acknowledged(arrived)
+        os.write(stdout, encode("reconnected", {"position": self._received}))
+        self._outbox.disconnect()
+        self._loop.on_readable(self._stdin, None)
+        for given, ours in ((stdin, self._stdin), (stdout, self._stdout)):
+            os.dup2(given, ours)
+            os.set_blocking(ours, False)
+        self._connected = True
+        self._heard_at = time.monotonic()
+        self._acknowledged = self._received
+        self._loop.on_readable(self._stdin, self._read)
+        self._outbox.reconnect(arrived)
+
+    def _handle(self, message: Message) -> None:
+        fields = message.fields
+        try:
+            self._handlers[message.kind](fields, message.body)
+        except (ValueError, OSError, ProtocolError) as error:
+            reason = "os" if isinstance(error, OSError) else "value"
+            named = [name for name in ("proc", "tree") if isinstance(fields.get(name), str)]
+            known = {name: fields[name][:NAME_LIMIT] for name in named}
+            self._outbox.send("failed", request=message.kind, reason=reason, detail=str(error), **known)
+
+    def _on_hello(self, fields: Fields, _body: bytes) -> None:
+        if self._trees is not None:
+            raise ValueError("hello came already")
+        root_dir = os.path.expanduser(text(fields, "root_dir"))
+        if not os.path.isabs(root_dir):
+            raise ValueError("root_dir must be absolute or begin with ~, got %r" % root_dir)
+        marks = {"PADDLE_JOB_ID": job_id(fields, "job_id")}
+        if fields.get("node_id") is not None:
+            marks["PADDLE_NODE_ID"] = str(whole(fields, "node_id"))
+        os.umask(whole(fields, "umask") & 0o777 if "umask" in fields else PRIVATE)
+        self._python = os.path.expanduser(text(fields, "python"))
+        self._lease_s = seconds(fields, "lease_s")
+        self._outbox.pace_s = min(MOST_PACE_S, seconds(fields, "pace_s", PACE_S))
+        key = fields.get("reconnect")
+        if isinstance(key, dict):
+            self._spare_s = seconds(key, "spare_s")
+            self._outbox.keep()
+            self._door = Door(self._loop, key, self._reconnected)
+        self._watch_lease()
+        self._sign_of_life.begin(self._lease_s)
+        self._marks.update(marks)
+        self._desk.open(root_dir.rstrip("/"), self._marks, fields)
+        text_of_marks = "".join("%s=%s\0" % mark for mark in self._marks.items())
+        os.write(self._guard_marks, os.fsencode(text_of_marks))
+        self._trees = Trees(self._loop, root_dir.rstrip("/"), self._outbox.send, self._tree_committed)
+        self._probe = Probe(self._loop, root_dir, self._python)
+
+    def _on_probe(self, fields: Fields, _body: bytes) -> None:
+        if self._probe is None:
+            raise ValueError("hello comes first")
+        self._probe.run(fields, lambda found: self._outbox.send("probed", **found))
+
+    def _on_reach(self, fields: Fields, _body: bytes) -> None:
+        def reached(results: List[List[Any]]) -> None:
+            neighbours = self._probe.neighbours() if self._probe is not None else []
+            self._outbox.send("reached", results=results, neighbours=neighbours)
+
+        Reach(self._loop, fields.get("peers"), reached)
+
+    def _on_relay(self, fields: Fields, _body: bytes) -> None:
+        """Open the way to other nodes, or close it."""
+        trees = self._need_trees()
+        self._close_relay()
+        if not fields.get("open", True):
+            return
+        try:
+            from paddle_node.agent.relay.relay import Relay  # with TLS, which many jobs can do without
+
+            relay = Relay(self._loop, trees.shared, self._outbox.send)
+            relay.open(fields)
+        except (ImportError, OSError, ValueError) as error:  # the launcher finds another way
+            self._outbox.send("relaying", address="", port=0, problem=str(error))
+            return
+        self._relay = relay
+
+    def _on_fetch(self, fields: Fields, _body: bytes) -> None:
+        trees = self._need_trees()
+        if self._relay is None:
+            raise ValueError("relay comes first")
+        self._relay.fetch(fields, trees.shared.request(texts(fields, "trees")))
+
+    def _close_relay(self) -> None:
+        if self._relay is not None:
+            self._relay.close()
+            self._relay = None
+
+    def _on_start(self, fields: Fields, body: bytes) -> None:
+        if not self._job_dir:
+            raise ValueError("commit comes first: there is no job directory to run in")
+        if self._probe is not None:
+            self._probe.leave_to_job(names_and_texts(fields, "env").get("POD_IP", ""))
+        log_path = self._job_dir + "/" + relative_path(text(fields, "log"))
+        self._processes.start(self._desk.with_saved(fields), body, self._job_dir, log_path)
+        self._desk.started(fields, self._processes.pids()[text(fields, "proc")])
+        self._usage.begin(self._marks)
+
+    def _on_stop(self, fields: Fields, _body: bytes) -> None:
+        procs = None if fields.get("procs") is None else texts(fields, "procs")
+        self._stop(procs, seconds(fields, "grace_s"), lambda: None)
+
+    def _on_bye(self, fields: Fields, _body: bytes) -> None:
+        self._desk.leaving("its launcher ended it")
+        drain_s = seconds(fields, "drain_s", 10.0)
+        self._stop(None, seconds(fields, "grace_s", 5.0), lambda: self._drain(time.monotonic() + drain_s))
+
+    def _stop(self, procs: Optional[List[str]], grace_s: float, then: Callable[[], None]) -> None:
+        def done(left: List[Found], killed: int, unsure: str = "") -> None:
+            self._loop.reap()  # so that `exited` comes before `stopped`
+            self._outbox.send("stopped", procs=procs, killed=killed, **process_tree.named(left, unsure))
+            then()
+
+        if procs is None and self._desk.end_before_us(self._marks, grace_s, done):
+            return
+        sessions = {pid for name in procs or () for pid in self._processes.sessions(name)}
+        scope = Scope(self._marks, self._processes.leaders, None if procs is None else sessions, procs)
+        Stop(self._loop, scope, grace_s, done)
+
+    def _drain(self, deadline: float) -> None:
+        """Send everything written so far, and exit after the launcher has compared it."""
+        if self._tailer is not None:
+            self._tailer.finish()
+        verified = self._tailer is None or self._tailer.sender.is_verified
+        if verified and self._outbox.empty:
+            self._desk.settled()
+        elif time.monotonic() < deadline:
+            self._loop.after(POLL_S, lambda: self._drain(deadline))
+            return
+        self._outbox.send("goodbye", rest=None if verified else self._job_dir)
+        self._parted = True
+        self._leave(time.monotonic() + FAREWELL_S)
+
+    def _leave(self, deadline: float) -> None:
+        """Go once nothing is left to say; a launcher that may come back ends the connection when it has heard all."""
+        if self._door is not None:
+            return
+        if self._outbox.empty or time.monotonic() >= deadline:
+            self._loop.stop()
+        else:
+            self._loop.after(POLL_S, lambda: self._leave(deadline))
+
+    def _abandon(self) -> None:
+        """The launcher is gone: stop everything, tell whoever may still listen, leave."""
+        if not self._alone:
+            self._alone = True
+            self._desk.leaving("its launcher was gone, or it was told to end here")
+            self._stop(None, ALONE_GRACE_S, self._loop.stop)
+
+    def _watch_lease(self) -> None:
+        if self._lease_timer is not None:
+            self._lease_timer.cancel()
+        quiet_s = time.monotonic() - self._heard_at
+        limit_s = self._lease_s + self._spare_s
+        if quiet_s >= limit_s:
+            self._give_up("nothing was heard from the launcher for %.0f s" % self._lease_s)
+        else:
+            self._lease_timer = self._loop.after(limit_s - quiet_s, self._watch_lease)
+
+    def _guard_died(self) -> None:
+        self._loop.on_readable(self._guard_alive, None)
+        self._give_up("the node agent's guard was killed")
+
+    def _terminated(self) -> None:
+        self._give_up("the node agent was told to end by signal 15")
+
+    def _give_up(self, why: str) -> None:
+        """Say why before the ends of processes are told, which would pass for the cause."""
+        if not self._alone:
+            detail = "%s: the job is stopped here" % why
+            self._outbox.send("failed", request="", reason="abandoned", detail=detail)
+        self._abandon()
+
+    def _tree_committed(self, name: str, path: str, collect: List[str]) -> None:
+        if name == "workspace":
+            self._job_dir = path
+            if self._probe is not None:
+                self._probe.remember()
+            self._processes.group = control_group.make(self._marks)
+            self._desk.begin(path, self._processes.group)
+            self._tailer = Tailer(self._loop, path, self._outbox, self._desk.saved)
+            self._outbox.next_chunk = self._tailer.sender.next_chunk
+            self._tailer.watch(collect)
+
+    def _logged(self, log: str, rotated: bool) -> None:
+        if self._tailer is not None and rotated:
+            self._tailer.scan()
+        elif self._tailer is not None:
+            self._tailer.poke(log)
+
+    def _need_tailer(self) -> Tailer:
+        if self._tailer is None:
+            raise ValueError("nothing is collected before `commit`")
+        return self._tailer
+
+    def _need_trees(self) -> Trees:
+        if self._trees is None:
+            raise ValueError("hello comes first")
+        if self._probe is not None:
+            self._probe.leave_to_job()
+        return self._trees

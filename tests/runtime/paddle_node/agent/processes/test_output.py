@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from paddle_cluster.connection.link import MessageEvent
+from tests.runtime.paddle_node.agent.driven_node import Node
+
+
+def test_a_progress_bar_is_shown_before_its_line_ends(node: Node) -> None:
+    node.python("import sys, time; sys.stdout.write('10%\\r20%'); time.sleep(600)")
+    event = node.expect("line")
+    assert (event.body, event.fields["partial"]) == (b"10%\r20%", True)
+
+
+def test_lines_are_whole_when_they_come_in_pieces_close_together(node: Node) -> None:
+    node.python(
+        "import sys, time\n"
+        "for piece in 'one\\nt', 'wo\\nthr', 'ee\\n':\n"
+        "    sys.stdout.write(piece); sys.stdout.flush(); time.sleep(0.02)\n"
+    )
+    node.expect("exited")
+    lines = node.messages("line")
+    assert node.text() == b"one\ntwo\nthree\n"
+    assert all(event.body.endswith(b"\n") for event in lines if not event.fields["partial"])
+
+
+def test_an_open_last_line_is_shown_and_kept(node: Node) -> None:
+    node.python("import sys; sys.stdout.write('no line end')")
+    node.expect("exited")
+    assert node.text() == b"no line end"
+    assert (node.root / "job/log/train.log").read_bytes() == b"no line end"
+
+
+def test_a_line_of_10_megabytes_passes_in_parts(node: Node) -> None:
+    node.python("import sys; sys.stdout.write('x' * 10_000_000 + '\\n')")
+    node.expect("exited", code=0)
+    assert (node.root / "job/log/train.log").stat().st_size == 10_000_001
+    assert max(len(event.body) for event in node.messages("line")) <= 1 << 18
+    memory = Path(f"/proc/{node.messages('hello')[0].fields['pid']}/status").read_text()
+    peak_kib = int(memory.split("VmHWM:")[1].split()[0])
+    assert peak_kib < 64 << 10
+
+
+def test_a_flood_is_whole_in_the_log_and_in_the_collected_copy(node: Node) -> None:
+    """20 MB as fast as it can be written: whatever the screen misses is told."""
+    code = "import sys\nfor i in range(200_000): sys.stdout.write('%099d\\n' % i)"
+    node.start([sys.executable, "-c", code])
+    node.expect("exited", code=0, timeout_s=60)
+    node.link.send("bye", grace_s=1.0, drain_s=60.0)
+    node.expect("goodbye", timeout_s=90)
+    log = (node.root / "job/log/train.log").read_bytes()
+    assert len(log) == 20_000_000
+    assert hashlib.sha256(node.files["log/train.log"]).digest() == hashlib.sha256(log).digest()
+    missing = len(log) - len(node.text())
+    told = [event.fields for event in node.messages("line") if "unsent" in event.fields]
+    assert missing == sum(fields["unsent"] for fields in told)
+    assert {fields["log"] for fields in told} <= {"log/train.log"}
+
+
+def test_control_frames_pass_a_flood(node: Node) -> None:
+    node.start(["sh", "-c", "while :; do echo 0123456789012345678901234567890123456789; done"])
+    began = time.monotonic()
+    for seq in range(5):
+        node.link.send("ping", seq=seq)
+        node.expect("pong", seq=seq)
+    node.link.send("stop", procs=None, grace_s=0.5)
+    node.expect("stopped")
+    assert time.monotonic() - began < 15
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    if os.geteuid() != 0:
+        pytest.skip("needs root to mount a small disk")
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_log_disk_costs_bytes_and_not_the_job(
+    make_node: Callable[..., Node], small_disk: Path
+) -> None:
+    node = make_node()
+    node.root = small_disk
+    node.greet()
+    node.adopt()
+    node.python("print('x' * 400_000); print('still here')")
+    assert node.expect("exited").fields["code"] == 0
+    if b"still here" not in node.text():  # `exited` may overtake lines
+        node.until(lambda _: b"still here" in node.text(), 10, "the last line")
+    assert any("No space left" in text and "the job continues" in text for text in node.notices())
+    size = (small_disk / "job/log/train.log").stat().st_size
+    told = f"{400_012 - size} bytes of output are missing in log/train.log"
+    if told not in node.notices():
+        node.until(lambda _: told in node.notices(), 10, told)
+
+
+def test_two_processes_may_share_a_log(node: Node) -> None:
+    for name in ("trainer-0", "trainer-1"):
+        node.start(["sh", "-c", f"echo {name}"], proc=name)
+        node.expect("exited", code=0)
+    assert sorted((node.root / "job/log/train.log").read_text().split()) == ["trainer-0", "trainer-1"]
+
+
+def test_a_line_reaches_the_launcher_at_once(node: Node) -> None:
+    node.start(["sh", "-c", "echo now; sleep 600"])
+    started = node.until(
+        lambda event: isinstance(event, MessageEvent) and event.kind == "line", 5, "the line"
+    )
+    assert started.body == b"now\n"
+    if "log/train.log" not in node.files:
+        node.until(lambda _: node.files.get("log/train.log") == b"now\n", 5, "the file")
