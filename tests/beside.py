@@ -12,25 +12,30 @@
     def test_on_hosts_of_its_own(scenario: str, outcomes: Outcomes) -> None:
         outcomes.of(scenario)
 
-The scenarios that this run of pytest selected are all run before the first of the tests, those of all modules with
-the same kind of place together, so that none of them waits for the slowest of another module; a test then raises what
-its scenario raised.
+The scenarios that this run of pytest selected begin with the first of these tests, those of all modules with the same
+kind of place together, so that none of them waits for the slowest of another module. A test waits for its own scenario
+alone, and raises what that raised.
 """
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cluster.deadline import wait_for
+from tests.leaks import Belongings
+
 # What tests of scenarios are called, a name a kind of place: workers that share a run's tests know no more of them.
 TESTS = ("test_on_hosts_of_its_own", "test_beside_each_other", "test_after_a_while")
+GONE_S = 20.0  # what was told to end may need a moment
 AT_ONCE = 4  # more would wait for processors rather than for time to pass
 
 Scenario = Callable[..., None]
@@ -41,14 +46,14 @@ Places = Callable[[], AbstractContextManager[Place]]
 
 
 class Outcomes:
-    """How scenarios ended."""
+    """How scenarios end."""
 
     def __init__(self, runs: Mapping[str, Future[None]]) -> None:
         self._runs = runs
 
     def of(self, scenario: str) -> None:
-        """Raises what this scenario raised."""
-        self._runs[scenario].result(timeout=0)
+        """Waits for this scenario, and raises what it raised."""
+        self._runs[scenario].result()
 
 
 class Scenarios(Collection[str]):
@@ -108,7 +113,7 @@ class Scenarios(Collection[str]):
 
 
 class Beside:
-    """The scenarios that a run of pytest selected, of all its modules.
+    """The scenarios that a run of pytest selected, of all its modules; those of one kind run at a time.
 
     Args:
         items: the selected tests.
@@ -120,38 +125,85 @@ class Beside:
         self._count = 0
         self._wanted: dict[Scenarios, list[str]] = {}
         self._outcomes: dict[Scenarios, Outcomes] = {}
+        self._running = ExitStack()
         for item in items:
-            if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
-                name = item.callspec.params.get("scenario")
-                for scenarios in vars(item.module).values():
-                    if isinstance(scenarios, Scenarios) and name in scenarios:
-                        assert item.originalname in TESTS, f"{item.nodeid}: call it one of {TESTS}"
-                        self._wanted.setdefault(scenarios, []).append(str(name))
+            if (scenarios := scenarios_of(item)) is not None:
+                self._wanted.setdefault(scenarios, []).append(_name(item))
 
     def outcomes(self, scenarios: Scenarios) -> Outcomes:
-        """Returns how the scenarios of a module ended; the first call runs those of all like it."""
+        """Returns how the scenarios of a module end; the first call begins those of all like it."""
         if scenarios not in self._outcomes:
-            self._run([each for each in self._wanted if each.kind == scenarios.kind])
+            self.close()
+            self._begin([each for each in self._wanted if each.kind == scenarios.kind])
         return self._outcomes[scenarios]
 
-    def _run(self, group: Sequence[Scenarios]) -> None:
+    def close(self) -> None:
+        """Ends the running kind: what has begun ends by itself, what has not is left out.
+
+        Raises:
+            AssertionError: a scenario left a thread, a child process or an open socket behind.
+        """
+        self._running.close()
+
+    def _begin(self, group: Sequence[Scenarios]) -> None:
         places, at_once = group[0].kind
-        runs: dict[Scenarios, dict[str, Future[None]]] = {scenarios: {} for scenarios in group}
-        with places() as place, ThreadPoolExecutor(at_once) as pool:
-            try:
-                for scenarios in group:
-                    for name in self._wanted[scenarios]:
-                        folder = self._folder(name)
-                        runs[scenarios][name] = pool.submit(scenarios.run, name, place, folder)
-                wait([future for each in runs.values() for future in each.values()])
-            except (
-                BaseException
-            ):  # Ctrl+C: not before the scenarios that have begun are done, but without the others
-                pool.shutdown(cancel_futures=True)
-                raise
-        self._outcomes.update({scenarios: Outcomes(each) for scenarios, each in runs.items()})
+        self._running.callback(check_nothing_left, Belongings.now())
+        place = self._running.enter_context(places())
+        pool = ThreadPoolExecutor(at_once)
+        self._running.callback(pool.shutdown, cancel_futures=True)
+        for scenarios in group:
+            self._outcomes[scenarios] = Outcomes(
+                {
+                    name: pool.submit(scenarios.run, name, place, self._folder(name))
+                    for name in self._wanted[scenarios]
+                }
+            )
 
     def _folder(self, name: str) -> Path:
         self._count += 1
         words = re.sub(r"\W+", "_", name)
         return self._scratch / f"{self._count}_{words[:40]}"  # a socket's path must not be long
+
+
+def scenarios_of(item: pytest.Item) -> Scenarios | None:
+    """The scenarios that a test belongs to, if it belongs to any."""
+    if not isinstance(item, pytest.Function):
+        return None
+    found = [
+        each for each in vars(item.module).values() if isinstance(each, Scenarios) and _name(item) in each
+    ]
+    assert not found or item.originalname in TESTS, f"{item.nodeid}: call it one of {TESTS}"
+    return found[0] if found else None
+
+
+def in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """The tests of each kind of scenarios one after another, behind all other tests."""
+    kinds: list[tuple[Places, int]] = []
+
+    def place(item: pytest.Item) -> int:
+        scenarios = scenarios_of(item)
+        if scenarios is None:
+            return -1
+        if scenarios.kind not in kinds:
+            kinds.append(scenarios.kind)
+        return kinds.index(scenarios.kind)
+
+    return sorted(items, key=place)
+
+
+def check_nothing_left(before: Belongings) -> None:
+    """Fails if a thread, a child process or an open socket is there that was not before."""
+
+    def none_left() -> bool:
+        gc.collect()
+        return not Belongings.now().beyond(before)
+
+    try:
+        if Belongings.now().beyond(before):
+            wait_for("the end of what the test started", none_left, GONE_S, every_s=0.1)
+    except AssertionError:
+        pytest.fail(f"the test left behind: {Belongings.now().beyond(before)}")
+
+
+def _name(item: pytest.Item) -> str:
+    return str(item.callspec.params.get("scenario", "")) if hasattr(item, "callspec") else ""

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 from collections.abc import Generator, Iterator
@@ -12,8 +11,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
-from tests.beside import TESTS, Beside
-from tests.cluster.deadline import wait_for
+from tests.beside import TESTS, Beside, check_nothing_left, in_order, scenarios_of
 from tests.cluster.hosts import Cluster, missing_tools
 from tests.gpus import missing_gpu
 from tests.leaks import Belongings
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import Scheduling
 
-GONE_S = 20.0  # what was told to end may need a moment
 hypothesis.settings.register_profile(
     "busy", deadline=None
 )  # machines stall: no time of an example says anything
@@ -61,6 +58,10 @@ def pytest_runtest_makereport(
     return report
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = in_order(items)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
     """Of several workers one gets a whole module, and one all scenarios of a kind, which run beside each other."""
@@ -90,9 +91,11 @@ def compiled() -> None:
 
 
 @pytest.fixture(scope="session")
-def beside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Beside:
+def beside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Beside]:
     """What runs the scenarios of all modules."""
-    return Beside(request.session.items, tmp_path_factory.mktemp("beside"))
+    beside = Beside(request.session.items, tmp_path_factory.mktemp("beside"))
+    yield beside
+    beside.close()
 
 
 @pytest.fixture(scope="session")
@@ -111,17 +114,11 @@ def cluster(three_hosts: Cluster) -> Iterator[Cluster]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_left_running() -> Iterator[None]:
+def nothing_left_running(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fails a test that leaves a thread, a child process or an open socket behind."""
+    if scenarios_of(request.node) is not None:  # others still run; `Beside` looks when all have ended
+        yield
+        return
     before = Belongings.now()
     yield
-
-    def none_left() -> bool:
-        gc.collect()
-        return not Belongings.now().beyond(before)
-
-    try:
-        if Belongings.now().beyond(before):
-            wait_for("the end of what the test started", none_left, GONE_S, every_s=0.1)
-    except AssertionError:
-        pytest.fail(f"the test left behind: {Belongings.now().beyond(before)}")
+    check_nothing_left(before)

@@ -15,7 +15,7 @@ from tests.cluster.jobs.job import ACTS, JobRunner
 from tests.cluster.jobs.oracle import Oracle
 
 HOSTS = 3
-BESIDE_S = 900  # the first test waits for all scenarios, each of which has deadlines of its own
+BESIDE_S = 600  # a test waits for a scenario, which has deadlines of its own
 
 
 @contextlib.contextmanager
