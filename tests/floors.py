@@ -24,6 +24,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "control",
         "job dashboard",
         "cli api",
+        ".",
     ),
     "runtime/paddle_node": ("linux", "contract", "agent"),
     "runtime/paddle_node/agent": ("link", "files processes", "relay node", "."),
