@@ -249,6 +249,12 @@ def room_of(package: str, module: str) -> str:
     return first if first in rooms(package) else "."
 
 
+def is_of(package: str, folder: str) -> bool:
+    """Whether a folder lies in a package, and not in a package with floors of its own within that."""
+    inner = [name for name in FLOORS if name.startswith(f"{package}/")]
+    return folder.startswith(f"{package}/") and not any(folder.startswith(f"{name}/") for name in inner)
+
+
 def folders(package: str) -> list[Path]:
     """The folders of a package, lowest floor first, each before those in it."""
     top = ROOT / package
@@ -257,4 +263,5 @@ def folders(package: str) -> list[Path]:
         for room in rooms(package)
         if room != "." and (top / room).is_dir()
         for path in sorted((top / room).rglob("__init__.py"), key=lambda path: path.parent.parts)
+        if is_of(package, path.parent.relative_to(ROOT).as_posix())
     ]

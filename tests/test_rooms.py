@@ -25,6 +25,7 @@ from tests.floors import (
     folders,
     graph,
     imports,
+    is_of,
     sources,
     tree,
 )
@@ -59,7 +60,7 @@ def test_the_map_of_the_house_has_a_line_for_every_room(package: str) -> None:
     said = [
         (folder, text)
         for folder, text in ROW.findall((ROOT / "docs" / "design.md").read_text(encoding="utf-8"))
-        if folder.startswith(f"{package}/")
+        if is_of(package, folder)
     ]
     assert said == [
         (folder.relative_to(ROOT).as_posix(), first_sentence(folder / "__init__.py"))
