@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from paddle.pserver.durable.checkpoint.direct import go_past_cache, map_block
+from paddle.pserver.durable.checkpoint.disk import go_past_cache, map_block
 
 _PIECE = 8 << 20
 

@@ -26,7 +26,7 @@ from paddle.collective.connection.stream import Stream, finish
 from paddle.collective.errors import CollectiveError
 from paddle.errors import PaddleError, WireError
 from paddle.fluid.files import program_file, tensor_file
-from paddle.pserver.durable.checkpoint.manifest import DataFile, Manifest
+from paddle.pserver.durable.checkpoint.format import DataFile, Manifest
 from paddle.pserver.transports.stream_wire import PlainSource, StreamReader
 from paddle.pserver.wire import message
 from paddle.pserver.wire.message import Message, Section

@@ -19,11 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import CheckpointError, ConfigError, PserverError
-from paddle.pserver.durable.checkpoint.checking import Checking
-from paddle.pserver.durable.checkpoint.folder import Checkpoint, is_blank, newest
-from paddle.pserver.durable.checkpoint.loading import load
-from paddle.pserver.durable.checkpoint.manifest import Manifest
+from paddle.pserver.durable.checkpoint.folder import Checking, Checkpoint, is_blank, newest
+from paddle.pserver.durable.checkpoint.format import Manifest
 from paddle.pserver.durable.checkpoint.periodic import Periodic
+from paddle.pserver.durable.checkpoint.restore import load
 from paddle.pserver.durable.memory_copy import Kept
 from paddle.pserver.durable.process_state import Revival
 from paddle.pserver.server.engine import Engine

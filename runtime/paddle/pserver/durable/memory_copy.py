@@ -23,9 +23,8 @@ import numpy.typing as npt
 
 from paddle.errors import PserverError
 from paddle.pserver.durable.checkpoint.folder import newest
-from paddle.pserver.durable.checkpoint.loading import load
+from paddle.pserver.durable.checkpoint.restore import load
 from paddle.pserver.durable.checkpoint.series import Origin, Series
-from paddle.pserver.durable.checkpoint.sink import DirectSink
 from paddle.pserver.durable.checkpoint.snapshot import size_of
 from paddle.pserver.durable.journal import Journal
 from paddle.pserver.store.observer import Elements
@@ -102,7 +101,7 @@ class Kept:
         """Take a store into care."""
         origin = Origin("", 0, 1, configuration.to_text())
         self._store = store
-        self._series = Series(self._folder, origin, store, DirectSink, keep=1)
+        self._series = Series(self._folder, origin, store, keep=1)
 
     def record(self, message: Message, owner: Owner, *, copy: bool = False, may_copy: bool = True) -> None:
         """Note a request; begin another copy if it is asked for, or the journal is long."""

@@ -9,10 +9,10 @@ import threading
 import numpy as np
 import pytest
 
-from paddle.pserver.durable.checkpoint.copying import Copying
-from paddle.pserver.durable.checkpoint.part import PartWriter
-from paddle.pserver.durable.checkpoint.piece import VALUE, Piece
-from paddle.pserver.durable.checkpoint.spare import SpareMemory
+from paddle.pserver.durable.checkpoint.disk import SpareMemory
+from paddle.pserver.durable.checkpoint.format import VALUE, Piece
+from paddle.pserver.durable.checkpoint.snapshot import Copying
+from paddle.pserver.durable.checkpoint.writer import PartWriter
 
 SIZE, COUNT = 1000, 40
 DEADLINE_S = 20.0

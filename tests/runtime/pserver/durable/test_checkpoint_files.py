@@ -14,16 +14,12 @@ import numpy as np
 import pytest
 
 from paddle.errors import CheckpointError
-from paddle.pserver.durable.checkpoint import crc as crc_module
-from paddle.pserver.durable.checkpoint.checking import Checking
-from paddle.pserver.durable.checkpoint.crc import crc32
-from paddle.pserver.durable.checkpoint.direct import BLOCK
-from paddle.pserver.durable.checkpoint.manifest import DataFile
-from paddle.pserver.durable.checkpoint.output import ROOM, DiskOutput
-from paddle.pserver.durable.checkpoint.part import DATA
-from paddle.pserver.durable.checkpoint.piece import IDS, VALUE, Piece, frames
-from paddle.pserver.durable.checkpoint.reading import Reading
-from paddle.pserver.durable.checkpoint.yielding import give_way
+from paddle.pserver.durable.checkpoint import format as format_module
+from paddle.pserver.durable.checkpoint.disk import BLOCK, give_way
+from paddle.pserver.durable.checkpoint.folder import Checking
+from paddle.pserver.durable.checkpoint.format import DATA, IDS, VALUE, DataFile, Piece, crc32, frames
+from paddle.pserver.durable.checkpoint.reader import Reading
+from paddle.pserver.durable.checkpoint.writer import ROOM, DiskOutput
 
 RNG = np.random.default_rng(5)
 # Within a block, over the edge of one, larger than one, and small again.
@@ -128,7 +124,7 @@ def test_the_fast_crc_is_that_of_zlib_wherever_bytes_begin_and_end(start: int, s
 
 def test_a_node_without_the_library_computes_the_same_crc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zlib_ng.zlib_ng", None)
-    slow = runpy.run_path(str(crc_module.__file__))["crc32"]
+    slow = runpy.run_path(str(format_module.__file__))["crc32"]
     assert slow is zlib.crc32
     assert slow(BYTES, 5) == crc32(BYTES, 5)
 

@@ -11,10 +11,9 @@ import pytest
 
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver.client.session import TrainerSession
-from paddle.pserver.durable.checkpoint.loading import load
-from paddle.pserver.durable.checkpoint.manifest import Manifest
+from paddle.pserver.durable.checkpoint.format import Manifest
+from paddle.pserver.durable.checkpoint.restore import load
 from paddle.pserver.durable.checkpoint.series import Origin, Series
-from paddle.pserver.durable.checkpoint.sink import DirectSink
 from paddle.pserver.inproc import InprocServers
 from paddle.pserver.recovery import Safekeeper, Safety
 from paddle.pserver.server.engine import Engine
@@ -97,9 +96,7 @@ class Server:
         )
         self.store = Store(configuration.share(), configuration.optimizer)
         self.served = self.store.growing["emb"]
-        self.series = Series(
-            root, Origin("job", index, count, configuration.to_text()), self.store, DirectSink, 3
-        )
+        self.series = Series(root, Origin("job", index, count, configuration.to_text()), self.store, keep=3)
 
     def step(self, batch: int) -> None:
         """Take the batch's step with the ids that lie here."""

@@ -4,18 +4,16 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from paddle.optim.spec import OptimizerSpec, ParameterSpec
-from paddle.pserver.durable.checkpoint.loading import load
-from paddle.pserver.durable.checkpoint.manifest import Manifest
+from paddle.pserver.durable.checkpoint.disk import SpareMemory
+from paddle.pserver.durable.checkpoint.format import Manifest
+from paddle.pserver.durable.checkpoint.restore import load
 from paddle.pserver.durable.checkpoint.series import Origin, Series
-from paddle.pserver.durable.checkpoint.sink import ThreadSink
-from paddle.pserver.durable.checkpoint.spare import SpareMemory
 from paddle.pserver.recovery import Safety
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.chunks import chunk_span
@@ -66,7 +64,7 @@ def state(store: Store) -> list[np.ndarray]:
 @pytest.mark.parametrize("method", ["sgd", "adagrad", "adam"])
 def test_steps_that_follow_at_once_are_not_in_a_checkpoint(tmp_path: Path, method: str, whole: bool) -> None:
     rng, store = np.random.default_rng(3), made(method)
-    series = Series(tmp_path, Origin("", 0, 1, ""), store, partial(ThreadSink, spare=SpareMemory()), keep=1)
+    series = Series(tmp_path, Origin("", 0, 1, ""), store, 1, SpareMemory())
 
     class Telling:
         dense = staticmethod(series.dense)

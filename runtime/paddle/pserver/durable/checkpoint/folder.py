@@ -8,22 +8,27 @@ machine only, the parts of its own servers are all that there can be; then these
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from paddle.errors import CheckpointError
-from paddle.pserver.durable.checkpoint.checking import Checking, open_plain
-from paddle.pserver.durable.checkpoint.manifest import MAX_BYTES, NAME, DataFile, Manifest
-from paddle.pserver.durable.checkpoint.part import UNFINISHED, part_path
+from paddle.pserver.durable.checkpoint.format import MANIFEST, MAX_MANIFEST_BYTES, DataFile, Manifest, crc32
+from paddle.pserver.durable.checkpoint.reader import compare, open_file, open_plain
+from paddle.pserver.durable.checkpoint.writer import UNFINISHED
 
 _log = logging.getLogger(__name__)
 
 _VERSION = re.compile(r"v(\d{12,20})(?:\.([\w.-]+))?\Z")
 _PART = re.compile(r"part-(\d+)-of-(\d+)\Z")
+_READ = 8 << 20
+_AHEAD = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,34 @@ class Checkpoint:
     def files(self) -> tuple[DataFile, ...]:
         """Those of all parts."""
         return tuple(file for part in self.parts for file in part.files)
+
+
+class Checking:
+    """Checks of files in a thread, beside a reader of the same ones: the disk brings each byte once."""
+
+    def __init__(self, root: Path, files: Iterable[DataFile]) -> None:
+        """Begin; the files are looked at in this order, each once."""
+        self._root, self._files = root, list(dict.fromkeys(files))
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._work, name="checkpoint-check", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Wait until all files were read.
+
+        Raises:
+            CheckpointError: one is missing, or another one.
+        """
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        try:
+            for file in self._files:
+                _check(self._root, file)
+        except Exception as error:  # noqa: BLE001 - raised again in `finish`: what was not looked at is not whole
+            self._error = error
 
 
 def check_all(found: Checkpoint) -> None:
@@ -114,15 +147,14 @@ def read_manifest(part: Path) -> Manifest:
     try:
         if part.is_symlink() or part.parent.is_symlink():
             raise CheckpointError("it is a link")
-        with open_plain(part / NAME) as file:
-            manifest = Manifest.from_bytes(file.read(MAX_BYTES + 1))
+        with open_plain(part / MANIFEST) as file:
+            manifest = Manifest.from_bytes(file.read(MAX_MANIFEST_BYTES + 1))
     except OSError as error:
-        raise CheckpointError(f"{part.name}: {NAME}: {error.strerror}") from None
+        raise CheckpointError(f"{part.name}: {MANIFEST}: {error.strerror}") from None
     except CheckpointError as error:
         raise CheckpointError(f"{part.name}: {error}") from None
-    where = part_path(manifest.version, manifest.job, manifest.server, manifest.count)
-    if Path(where).parts != part.parts[-2:]:
-        raise CheckpointError(f"{part.name}: its manifest is that of {where}")
+    if Path(manifest.folder).parts != part.parts[-2:]:
+        raise CheckpointError(f"{part.name}: its manifest is that of {manifest.folder}")
     return manifest
 
 
@@ -140,14 +172,15 @@ def prune(root: Path, mine: Sequence[Manifest], server: int, keep: int) -> list[
     needed = {Path(file.path).parent for manifest in kept for file in manifest.files}
     left = []
     for manifest in mine:
-        where = Path(part_path(manifest.version, manifest.job, manifest.server, manifest.count))
+        where = Path(manifest.folder)
         if where in needed:
             left.append(manifest)
             continue
         # without its manifest it is nothing any more, wherever the removal is cut short
-        (root / where / NAME).unlink(missing_ok=True)
+        (root / where / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(root / where, ignore_errors=True)
-        _remove_empty(root / where.parent)
+        with contextlib.suppress(OSError):  # other servers' parts lie there
+            (root / where.parent).rmdir()
     return left
 
 
@@ -163,7 +196,7 @@ def _needs(root: Path, manifest: Manifest) -> bool:
         if _version_of(folder) <= manifest.version:
             return True
         parts = _part_folders(folder)
-        if len(parts) == manifest.count and all((part / NAME).exists() for part in parts):
+        if len(parts) == manifest.count and all((part / MANIFEST).exists() for part in parts):
             return False
     return True
 
@@ -226,8 +259,15 @@ def _parts(folder: Path, visible: frozenset[int] | None) -> tuple[Manifest, ...]
     return tuple(by_server[server] for server in sorted(by_server))
 
 
-def _remove_empty(folder: Path) -> None:
+def _check(root: Path, file: DataFile) -> None:
     try:
-        folder.rmdir()
-    except OSError:
-        return  # other servers' parts lie there
+        with open_file(root, file) as data:
+            if file.crc32 is None:
+                return
+            crc, buffer, at = 0, bytearray(min(_READ, max(file.nbytes, 1))), 0
+            while count := data.readinto(buffer):
+                os.posix_fadvise(data.fileno(), at + count, _AHEAD, os.POSIX_FADV_WILLNEED)
+                crc, at = crc32(memoryview(buffer)[:count], crc), at + count
+    except OSError as error:
+        raise CheckpointError(f"{file.path}: {error.strerror}") from None
+    compare(file, crc)

@@ -11,17 +11,15 @@ import logging
 import shutil
 import time
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from paddle.pserver.durable.checkpoint.disk import SpareMemory
 from paddle.pserver.durable.checkpoint.series import Origin, Series
-from paddle.pserver.durable.checkpoint.sink import ThreadSink
 from paddle.pserver.durable.checkpoint.snapshot import dense_size_of, size_of
-from paddle.pserver.durable.checkpoint.spare import SpareMemory
 from paddle.pserver.store.observer import Elements
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
@@ -45,7 +43,7 @@ class Periodic:
         c = configuration
         origin = Origin(job, c.server, c.num_dense + c.num_sparse, c.to_text())
         self._spare = SpareMemory()
-        self._series = Series(root, origin, store, partial(ThreadSink, spare=self._spare), keep)
+        self._series = Series(root, origin, store, keep, self._spare)
         self._begun = self._skipped = store.version
         self._begun_at = 0.0
         self._whole = 0  # version of the newest one

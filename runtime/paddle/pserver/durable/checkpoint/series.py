@@ -8,7 +8,7 @@ larger than the whole, a whole one is written again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from paddle.pserver.durable.checkpoint.disk import SpareMemory
 from paddle.pserver.durable.checkpoint.folder import clear_unfinished, prune
-from paddle.pserver.durable.checkpoint.manifest import Manifest
-from paddle.pserver.durable.checkpoint.sink import Sink
+from paddle.pserver.durable.checkpoint.format import Manifest
 from paddle.pserver.durable.checkpoint.snapshot import Mask, Snapshot
+from paddle.pserver.durable.checkpoint.writer import Sink
 from paddle.pserver.store.observer import Elements
 from paddle.pserver.store.store import Store
 
@@ -47,12 +48,12 @@ class Series:
     """
 
     def __init__(
-        self, root: Path, origin: Origin, store: Store, open_sink: Callable[[Path, int], Sink], keep: int
+        self, root: Path, origin: Origin, store: Store, keep: int, spare: SpareMemory | None = None
     ) -> None:
         self.parts: list[Manifest] = []
         self._root, self._origin, self._store, self._keep = root, origin, store, keep
-        self._open_sink = open_sink
-        self._changed = self._masks(np.zeros)
+        self._spare = spare
+        self._changed = self._masks()
         self._taken: dict[str, Mask] = {}
         self._snapshot: Snapshot | None = None
         self._sink: Sink | None = None
@@ -92,9 +93,9 @@ class Series:
         Args:
             engine: goes into the manifest.
         """
-        self._sink = self._open_sink(self._root, self._origin.server)
+        self._sink = Sink(self._root, self._origin.server, self._spare)
         self._is_whole = self._wants_whole()
-        self._taken, self._changed = self._changed, self._masks(np.zeros)
+        self._taken, self._changed = self._changed, self._masks()
         rows = None if self._is_whole else {name: mask.copy() for name, mask in self._taken.items()}
         since = None if self._is_whole else self._clocks()
         self._snapshot = Snapshot(self._store, self._sink, rows, since)
@@ -154,5 +155,5 @@ class Series:
         numbers = self.parts[-1].numbers
         return {name: int(numbers[name]["clock"]) for name in self._store.growing}
 
-    def _masks(self, make: Callable[[int, type[np.bool_]], Mask]) -> dict[str, Mask]:
-        return {name: make(table.share.height, np.bool_) for name, table in self._store.tables.items()}
+    def _masks(self) -> dict[str, Mask]:
+        return {name: np.zeros(table.share.height, np.bool_) for name, table in self._store.tables.items()}

@@ -2,7 +2,8 @@
 """Fills a store from the parts of a checkpoint, however many servers wrote them.
 
 Dense blocks are cut anew, rows go by their ids. Every element and every row must come: what is missing is an
-error, never a zero.
+error, never a zero. Of growing tables, rows of a later file replace those of an earlier one; ids that wait for
+entry, and the clock, are those of the last.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import CheckpointError, ConfigError, PserverError
-from paddle.pserver.durable.checkpoint.growing import Growth
-from paddle.pserver.durable.checkpoint.manifest import Manifest
-from paddle.pserver.durable.checkpoint.piece import IDS, VALUE, Piece
-from paddle.pserver.durable.checkpoint.reading import Reading
+from paddle.pserver.durable.checkpoint.format import IDS, VALUE, WAITING, Manifest, Piece
+from paddle.pserver.durable.checkpoint.reader import Reading
 from paddle.pserver.durable.checkpoint.snapshot import STORE
+from paddle.pserver.sparse.blocks import Block, Header, Sightings
 from paddle.pserver.sparse.serving import ServedTable
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.placement import DenseShare
 
 Columns = dict[str, npt.NDArray[Any]]
+_DTYPES = tuple(map(np.dtype, (np.int64, np.float32, np.uint32)))
 
 
 def load(store: Store, root: Path, parts: Sequence[Manifest]) -> None:
@@ -62,7 +63,7 @@ class _Loader:
             name: {VALUE: store.slab[part.start : part.stop]} for name, part in self._dense.items()
         }
         self._filled = dict.fromkeys(self._dense, 0)
-        self._growing = {name: Growth(served) for name, served in store.growing.items()}
+        self._growing = {name: _Growth(served) for name, served in store.growing.items()}
         self._seen = {name: np.zeros(table.share.height, np.bool_) for name, table in store.tables.items()}
 
     def take(self, piece: Piece, *, is_latest: bool) -> None:
@@ -127,6 +128,62 @@ class _Loader:
         self._seen[piece.parameter][local] = True
 
 
+class _Growth:
+    """A table that was just made, on its way to its share of the rows in all parts."""
+
+    def __init__(self, served: ServedTable) -> None:
+        self._served, self._name = served, served.share.spec.name
+        self._waiting: tuple[list[Sightings], list[Sightings]] = ([], [])
+
+    def take(self, piece: Piece, *, is_latest: bool) -> None:
+        """Take what is ours of a piece of this table, in the order of each part's files.
+
+        Args:
+            piece: see `Piece`; its arrays need not hold after the call.
+            is_latest: it is of the last file of its part.
+
+        Raises:
+            CheckpointError: it has something else than rows.
+            PserverError: the rows are of another shape, or there is no room for them.
+        """
+        if IDS not in piece.arrays:
+            raise CheckpointError(f"table {self._name}: expected rows with ids, found {sorted(piece.arrays)}")
+        ids = np.require(piece.arrays[IDS], requirements=("C", "A", "W"))
+        mine = self._served.share.holds(ids)
+        if not piece.place:
+            self._fill(ids, piece, mine)
+        elif is_latest:
+            counts = piece.arrays["counts"]
+            self._waiting[piece.place[WAITING]].append(Sightings(ids[mine], counts[mine]))
+
+    def finish(self, numbers: Sequence[Mapping[str, Mapping[str, float]]]) -> None:
+        """Go on where the table was, after all pieces.
+
+        Args:
+            numbers: see `Manifest`, of each part.
+
+        Raises:
+            CheckpointError: no part has the table.
+        """
+        found = [each[self._name] for each in numbers if self._name in each]
+        if not found:
+            raise CheckpointError(f"table {self._name} is missing")
+        clock, caught_up = (int(max(each[what] for each in found)) for what in ("clock", "caught_up"))
+        waiting = _joined(self._waiting[0]), _joined(self._waiting[1])
+        self._served.table.resume(Header(clock, caught_up, waiting))
+
+    def _fill(self, ids: npt.NDArray[np.int64], piece: Piece, mine: npt.NDArray[np.bool_]) -> None:
+        values, ticks = (
+            np.require(piece.arrays[name], requirements=("C", "A", "W")) for name in Block._fields[1:]
+        )
+        if (ids.dtype, values.dtype, ticks.dtype) != _DTYPES:
+            raise CheckpointError(f"table {self._name}: rows of other dtypes than {_DTYPES}")
+        if mine.all():
+            self._served.table.fill(Block(ids, values, ticks))
+        elif mine.any():
+            self._served.table.fill(Block(ids[mine], values[:, mine], ticks[mine]))
+
+
 def _runs(piece: Piece, part: DenseShare) -> Iterator[tuple[int, int, int]]:
     """Yield (position in the piece, position in our part, count) of elements that both have."""
     at, size, block = piece.place["at"], piece.place["size"], piece.place["block"]
@@ -161,3 +218,8 @@ def _latest(numbers: Sequence[Mapping[str, Mapping[str, float]]], name: str) -> 
             "leaves it; use as many servers as before"
         )
     return max(found, key=lambda each: each.get("version", each.get("batches", 0)))
+
+
+def _joined(found: Sequence[Sightings]) -> Sightings:
+    none = Sightings(np.zeros(0, np.int64), np.zeros(0, np.uint32))
+    return Sightings(*(np.concatenate(each) for each in zip(none, *found, strict=True)))

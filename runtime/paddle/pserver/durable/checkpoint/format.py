@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of one server's part of a checkpoint: pieces of its state, and a manifest in JSON with its own checksum.
+
+    <root>/v<version>[.<job>]/part-<server>-of-<count>/state.bin, manifest.json
+
+    state.bin:  pieces, one after the other
+    piece:      magic "PIEC" | length of the description I | bytes of all arrays Q     (little-endian)
+                description, JSON | the arrays, one after the other
+
+A piece names its position: the blocks of a dense parameter, or the row ids of a sparse one, so that other servers can
+take it as well. The manifest is written last: without it, or if it does not fit the files beside it, there is no
+checkpoint. Readers trust nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.errors import CheckpointError
+
+try:
+    from zlib_ng.zlib_ng import crc32 as crc32  # fast
+except ImportError:  # a node without it
+    from zlib import crc32 as crc32
+
+FORMAT = 1
+DATA = "state.bin"
+MANIFEST = "manifest.json"
+MAX_MANIFEST_BYTES = 64 << 20
+IDS = "ids"
+VALUE = "value"
+WAITING = "waiting"
+HEAD = struct.Struct("<4sIQ")
+Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
+_PATH = re.compile(r"v\d{12,20}(?:\.[\w.-]+)?/part-\d+-of-\d+/[\w-]+\.bin\Z", re.ASCII)
+_TYPES = {
+    **dict.fromkeys(("server", "count", "version"), int),
+    **dict.fromkeys(("job", "configuration"), str),
+    **dict.fromkeys(("numbers", "engine"), dict),
+}
+_MAGIC = b"PIEC"
+_MAX_DESCRIPTION = 1 << 20
+_ALIGNMENT = 64
+_DTYPES: Mapping[str, np.dtype[Any]] = MappingProxyType(
+    {name: np.dtype(name) for name in ("<f4", "<f8", "<i8", "<i4", "<u4", "|b1", "|u1")}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file of pieces.
+
+    Attributes:
+        path: relative to the folder of all checkpoints.
+        crc32: of all its bytes; None where nobody but a kill can harm it.
+    """
+
+    path: str
+    nbytes: int
+    crc32: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One server's part.
+
+    Attributes:
+        job: id of the job that wrote it, or empty.
+        server, count: which server of how many.
+        configuration: as `Configuration.to_text` gives it.
+        version: batches applied; the parts of one checkpoint have the same.
+        numbers: of the store, and of each parameter: what is kept for all of its elements together.
+        files: in the order in which they are read: rows of a later one replace those of an earlier one.
+        engine: what trainers did so far: see `Engine.facts`.
+    """
+
+    job: str
+    server: int
+    count: int
+    configuration: str
+    version: int
+    numbers: Mapping[str, Mapping[str, float]]
+    files: tuple[DataFile, ...]
+    engine: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> str:
+        """Where the part lies below the folder of all checkpoints."""
+        dot = "." if self.job else ""
+        return f"v{self.version:012d}{dot}{self.job}/part-{self.server}-of-{self.count}"
+
+    def to_bytes(self) -> bytes:
+        """Return the form in the file."""
+        body = json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)
+        return json.dumps({"crc32": crc32(body.encode()), "body": body}).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Manifest:
+        """Read what `to_bytes` wrote, strictly.
+
+        Raises:
+            CheckpointError: it is something else, or of another format.
+        """
+        if len(data) > MAX_MANIFEST_BYTES:
+            raise CheckpointError(f"the manifest is larger than {MAX_MANIFEST_BYTES} bytes")
+        try:
+            outer = json.loads(data)
+            body = outer["body"]
+            if crc32(body.encode()) != outer["crc32"]:
+                raise CheckpointError("the manifest is damaged: its checksum differs")
+            said = json.loads(body)
+            if said.pop("format") != FORMAT:
+                raise CheckpointError(
+                    f"the manifest is not of format {FORMAT}: use the release that wrote it"
+                )
+            files = tuple(map(_data_file, said.pop("files")))
+            for name, kind in _TYPES.items():
+                _require(name, said[name], kind)
+            return cls(**said, files=files)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise CheckpointError(f"the manifest cannot be read: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Part of a parameter with everything that is kept for it.
+
+    Attributes:
+        place: of a dense piece: `size`, `block`, `first`, `stride` as in `DenseShare`, and `at`, the position
+            among the elements of those blocks. Empty: the piece has rows, their ids are the array "ids". Of
+            ids that wait for their entry into a growing table: `waiting`, 0 for this period, 1 for the last.
+        arrays: by name; "value" is the parameter itself.
+    """
+
+    parameter: str
+    place: Mapping[str, int]
+    arrays: Arrays
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+
+def frames(piece: Piece, at: int = 0) -> list[bytes | memoryview]:
+    """Return a piece's bytes in parts; those of arrays are not copied if they are contiguous.
+
+    Args:
+        at: where in a file the piece begins; its arrays then begin at a multiple of 64.
+    """
+    arrays = {name: np.ascontiguousarray(array) for name, array in piece.arrays.items()}
+    description = json.dumps(
+        {
+            "parameter": piece.parameter,
+            "place": dict(piece.place),
+            "arrays": [[name, array.dtype.str, array.shape] for name, array in arrays.items()],
+        }
+    ).encode()
+    description += b" " * (-(at + HEAD.size + len(description)) % _ALIGNMENT)
+    head = HEAD.pack(_MAGIC, len(description), piece.nbytes)
+    return [head + description, *(array.data.cast("B") for array in arrays.values() if array.size)]
+
+
+def head_of(data: bytes) -> tuple[int, int]:
+    """Return the lengths of description and arrays, in bytes, from a piece's first HEAD.size.
+
+    Raises:
+        CheckpointError: they are no piece's.
+    """
+    if len(data) != HEAD.size:
+        raise CheckpointError(f"a piece of a parameter ends after {len(data)} bytes")
+    magic, length, nbytes = HEAD.unpack(data)
+    if magic != _MAGIC or length > _MAX_DESCRIPTION:
+        raise CheckpointError("no piece of a parameter where one is expected")
+    return length, nbytes
+
+
+def piece_of(description: bytes, arrays: memoryview) -> Piece:
+    """Put a piece together; its arrays are views.
+
+    Raises:
+        CheckpointError: the bytes are something else.
+    """
+    try:
+        return _read(description, arrays)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CheckpointError(f"a piece of a parameter cannot be read: {error}") from None
+
+
+def _read(description: bytes, data: memoryview) -> Piece:
+    said = json.loads(description)
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    at = 0
+    for name, code, shape in said["arrays"]:
+        dtype = _DTYPES[code]
+        if not all(type(dim) is int and dim >= 0 for dim in shape):
+            raise ValueError(f"shape {shape}")
+        nbytes = dtype.itemsize * math.prod(shape)
+        arrays[str(name)] = np.frombuffer(data[at : at + nbytes], dtype).reshape(shape)
+        at += nbytes
+    if at != len(data):
+        raise ValueError(f"arrays of {at} bytes in {len(data)}")
+    place = {str(name): int(value) for name, value in said["place"].items()}
+    return Piece(str(said["parameter"]), place, arrays)
+
+
+def _data_file(said: Mapping[str, Any]) -> DataFile:
+    file = DataFile(**said)
+    for name, value, kind in (("path", file.path, str), ("nbytes", file.nbytes, int)):
+        _require(name, value, kind)
+    if file.crc32 is not None:
+        _require("crc32", file.crc32, int)
+    if not _PATH.match(file.path):
+        raise ValueError(f"{file.path!r} is no file of a checkpoint")
+    return file
+
+
+def _require(name: str, value: object, kind: type) -> None:
+    if type(value) is not kind or (kind is int and not 0 <= value < 1 << 63):  # type: ignore[operator]
+        raise ValueError(f"{name}: {value!r:.80}")

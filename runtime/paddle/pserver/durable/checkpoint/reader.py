@@ -1,0 +1,343 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the files of a checkpoint: their pieces in order, by threads that go ahead, or whole ones to check them.
+
+Every byte comes from the disk once, into a few blocks that are used again and again. What the pieces hold counts
+only after the last one was asked for: then every file is what its manifest says.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import queue
+import stat
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from paddle.errors import CheckpointError
+from paddle.pserver.durable.checkpoint.disk import (
+    BLOCK,
+    Memory,
+    go_past_cache,
+    go_through_cache,
+    map_block,
+)
+from paddle.pserver.durable.checkpoint.format import HEAD, DataFile, Piece, crc32, head_of, piece_of
+
+_BLOCKS, _SPARE = 4, 2
+
+
+def open_plain(path: Path) -> io.FileIO:
+    """Open a file to read it: itself, never what a link names, nor anything that would keep us waiting.
+
+    Raises:
+        CheckpointError: it is missing, or something else.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        what = "it is a link" if error.errno == errno.ELOOP else error.strerror
+        raise CheckpointError(f"{path.name}: {what}") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise CheckpointError(f"{path.name}: expected a file, it is none")
+    return os.fdopen(descriptor, "rb", buffering=0)
+
+
+def open_file(root: Path, file: DataFile) -> io.FileIO:
+    """Open a file of a checkpoint, unbuffered.
+
+    Raises:
+        CheckpointError: it is missing, or of another size.
+    """
+    data = open_plain(root / file.path)
+    size = os.fstat(data.fileno()).st_size
+    if size != file.nbytes:
+        data.close()
+        raise CheckpointError(f"{file.path}: expected {file.nbytes} bytes, got {size}")
+    return data
+
+
+def compare(file: DataFile, crc: int) -> None:
+    """Compare the CRC-32 of a file with its manifest's.
+
+    Raises:
+        CheckpointError: they differ.
+    """
+    if file.crc32 not in (None, crc):
+        raise CheckpointError(f"{file.path}: damaged: expected checksum {file.crc32:08x}, got {crc:08x}")
+
+
+class Read(NamedTuple):
+    """A piece, and the file that it is of."""
+
+    file: DataFile
+    piece: Piece
+
+
+class _Ready(NamedTuple):
+    read: Read
+    used_up: list[Memory]  # free once this piece was used
+
+
+class Reading:
+    """Files being read; a context, whose end ends that. Iterate once, in one thread."""
+
+    def __init__(self, root: Path, files: Sequence[DataFile], *, past_cache: bool = False) -> None:
+        """Begin.
+
+        Args:
+            past_cache: see `Input`; where no other process of this machine reads the same files.
+        """
+        self._root, self._files, self._past_cache = root, files, past_cache
+        self._pool = Pool()
+        self._bytes = PieceBytes(self._pool)
+        self._ready: queue.SimpleQueue[_Ready | CheckpointError | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="checkpoint-read", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.close()
+        self._thread.join()
+
+    def __iter__(self) -> Iterator[Read]:
+        """Yield all pieces; their arrays hold until the next one is asked for.
+
+        Raises:
+            CheckpointError: a file is missing, or another one.
+        """
+        while (found := self._ready.get()) is not None:
+            if isinstance(found, CheckpointError):
+                raise found
+            yield found.read
+            for memory in found.used_up:
+                self._pool.give_back(memory)
+
+    def _work(self) -> None:
+        try:
+            for file in self._files:
+                with open_file(self._root, file) as opened:
+                    past_cache = self._past_cache and file.crc32 is not None
+                    data = Input(opened.fileno(), file.nbytes, self._pool, past_cache=past_cache)
+                    try:
+                        self._read(file, data)
+                    finally:
+                        data.close()
+            self._ready.put(None)
+        except CheckpointError as error:
+            self._ready.put(error)
+        except (OSError, MemoryError) as error:
+            self._ready.put(CheckpointError(f"{file.path}: {error}"))
+        finally:
+            self._ready.put(CheckpointError("the files were not read to their end"))  # nobody waits for ever
+
+    def _read(self, file: DataFile, data: Input) -> None:
+        found = self._bytes
+        found.begin(data)
+        while found.at < file.nbytes:
+            start = found.at
+            length, nbytes = head_of(bytes(found.take(HEAD.size)))
+            if found.at + length + nbytes > file.nbytes:
+                raise CheckpointError(f"{file.path}: the piece at byte {start} is cut short")
+            description = bytes(found.take(length))
+            piece = piece_of(description, found.take(nbytes, stays=True))
+            self._ready.put(_Ready(Read(file, piece), found.used_up()))
+        compare(file, found.crc)
+
+
+class Filled(NamedTuple):
+    """A block, and how many of its bytes are the file's."""
+
+    memory: Memory
+    nbytes: int
+
+
+class Pool:
+    """Memory that is filled again and again, by one file after the other: blocks, and spare room of any size."""
+
+    def __init__(self) -> None:
+        self._blocks: queue.SimpleQueue[Memory | None] = queue.SimpleQueue()
+        self._spare: queue.SimpleQueue[Memory | None] = queue.SimpleQueue()
+        for _ in range(_BLOCKS):
+            self._blocks.put(map_block())
+        for _ in range(_SPARE):
+            self._spare.put(np.empty(0, np.uint8))
+
+    def block(self) -> Memory | None:
+        """Wait for a block; None: nobody needs one any more."""
+        return self._blocks.get()
+
+    def spare(self, nbytes: int) -> Memory | None:
+        """Wait for some other memory, of so many bytes at least; None as above."""
+        memory = self._spare.get()
+        return memory if memory is None or len(memory) >= nbytes else _sized(nbytes)
+
+    def give_back(self, memory: Memory) -> None:
+        """Let memory be filled again."""
+        (self._blocks if len(memory) == BLOCK else self._spare).put(memory)
+
+    def close(self) -> None:
+        """Let nobody wait any more."""
+        for each in (self._blocks, self._spare):
+            each.put(None)
+            each.put(None)
+
+
+def _sized(nbytes: int) -> Memory:
+    """Return memory of somewhat more bytes, not as many as a block has."""
+    return np.empty(nbytes + nbytes // 8 + (1 if nbytes + nbytes // 8 == BLOCK else 0), np.uint8)
+
+
+class Input:
+    """One file being read; `close` is due."""
+
+    def __init__(self, descriptor: int, nbytes: int, pool: Pool, *, past_cache: bool) -> None:
+        """Begin to read the first `nbytes` of an open file, which stays the caller's to close, after `close`.
+
+        Args:
+            past_cache: past the system's page cache, if the file system can; else through it.
+        """
+        self._file, self._nbytes, self._pool = descriptor, nbytes, pool
+        self._is_direct = past_cache and go_past_cache(descriptor)
+        self._filled: queue.SimpleQueue[Filled | OSError | None] = queue.SimpleQueue()
+        self._is_wanted = True
+        self._thread = threading.Thread(target=self._work, name="checkpoint-disk", daemon=True)
+        self._thread.start()
+
+    def next(self) -> Filled | None:
+        """Return the next block, to be given back to the pool; None: nobody wants more, or the file ends too early.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        filled = self._filled.get()
+        if isinstance(filled, OSError):
+            raise filled
+        return filled
+
+    def close(self) -> None:
+        """Read no more; waits for the block under way."""
+        self._is_wanted = False
+        self._thread.join()
+
+    def _work(self) -> None:
+        at = 0
+        try:
+            while at < self._nbytes and self._is_wanted and (memory := self._pool.block()) is not None:
+                count = self._fill(memory, at)
+                self._filled.put(Filled(memory, count))
+                at += count
+                if not count:
+                    break
+            self._filled.put(None)
+        except OSError as error:
+            self._filled.put(error)
+
+    def _fill(self, memory: Memory, at: int) -> int:
+        """Fill a block from place `at`, a multiple of its size unless the file is short; return the bytes."""
+        done, wanted = 0, min(BLOCK, self._nbytes - at)
+        if not self._is_direct:
+            os.posix_fadvise(self._file, at, _BLOCKS * BLOCK, os.POSIX_FADV_WILLNEED)
+        while done < wanted:
+            try:
+                count = os.preadv(self._file, [memory[done:].data], at + done)
+            except OSError as error:
+                if not self._is_direct or error.errno != errno.EINVAL:
+                    raise
+                go_through_cache(self._file)  # it was asked too much, and says so only now
+                self._is_direct = False
+                continue
+            if not count:
+                break
+            done += count
+        return min(done, wanted)
+
+
+_NONE = Filled(np.empty(0, np.uint8), 0)
+
+
+class PieceBytes:
+    """Takes blocks from an input, and tells when they may go back to the pool. Used by one thread.
+
+    Attributes:
+        at: how many bytes of the file were taken.
+        crc: of the blocks that those are of.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self.at = self.crc = 0
+        self._pool = pool
+        self._data: Input | None = None
+        self._block, self._next = _NONE, 0
+        self._is_used = False  # whether somebody has a view of the block
+        self._used_up: list[Memory] = []
+
+    def begin(self, data: Input) -> None:
+        """Go on with another file; all of the one before was taken."""
+        self._leave()
+        self._data = data
+        self.at = self.crc = 0
+
+    def take(self, count: int, *, stays: bool = False) -> memoryview:
+        """Return the next bytes.
+
+        Args:
+            stays: they are used after the next call, until what `used_up` returns is given back.
+
+        Raises:
+            CheckpointError: there are no more.
+            OSError: the disk refuses.
+        """
+        if count and self._next == self._block.nbytes:
+            self._turn()
+        self.at += count
+        if self._next + count <= self._block.nbytes:
+            found = self._block.memory[self._next : self._next + count]
+            self._next += count
+            self._is_used |= stays
+            return found.data
+        whole = self._pool.spare(count) if stays else np.empty(count, np.uint8)
+        if whole is None:
+            raise CheckpointError("nobody wants the rest")
+        self._put_together(whole[:count])
+        if stays:
+            self._used_up.append(whole)
+        return whole[:count].data
+
+    def used_up(self) -> list[Memory]:
+        """Return, once, memory that goes back to the pool when what was taken up to now is used no more."""
+        found, self._used_up = self._used_up, []
+        return found
+
+    def _put_together(self, whole: Memory) -> None:
+        done = 0
+        while done < len(whole):
+            if self._next == self._block.nbytes:
+                self._turn()
+            count = min(len(whole) - done, self._block.nbytes - self._next)
+            np.copyto(whole[done : done + count], self._block.memory[self._next : self._next + count])
+            self._next, done = self._next + count, done + count
+
+    def _turn(self) -> None:
+        """Go to the next block."""
+        self._leave()
+        block = None if self._data is None else self._data.next()
+        if block is None or not block.nbytes:
+            raise CheckpointError("a piece of a parameter is cut short")
+        self._block = block
+        self.crc = crc32(block.memory[: block.nbytes].data, self.crc)
+
+    def _leave(self) -> None:
+        if self._block.nbytes and self._is_used:
+            self._used_up.append(self._block.memory)
+        elif self._block.nbytes:
+            self._pool.give_back(self._block.memory)
+        self._block, self._next, self._is_used = _NONE, 0, False

@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes one server's part of a checkpoint: into a folder nobody looks at, then under its name in one step.
+
+Order of a durable part: data, its fsync, manifest, its fsync, fsync of the folder, rename, fsync of the folders
+above. So a part that has a name is whole, whenever the process or the machine stops.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import queue
+import secrets
+import shutil
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from paddle.pserver.durable.checkpoint.disk import (
+    BLOCK,
+    Memory,
+    NewFile,
+    SpareMemory,
+    give_way,
+    map_block,
+)
+from paddle.pserver.durable.checkpoint.format import (
+    DATA,
+    MANIFEST,
+    DataFile,
+    Manifest,
+    Piece,
+    crc32,
+    frames,
+)
+
+UNFINISHED = ".unfinished-"
+_BLOCKS = 3
+ROOM = (_BLOCKS - 1) * BLOCK
+"""Bytes that `make_room` can promise."""
+_JOIN_S = 5.0
+
+
+class DiskOutput:
+    """A file that survives the machine, by way of a few blocks and a thread; used by one thread.
+
+    Every method but `close` may raise OSError, and `close` is due then.
+
+    Attributes:
+        nbytes: written so far.
+        crc: of those.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Make the file."""
+        self.nbytes = self.crc = 0
+        self._file = NewFile(path)
+        self._error: OSError | None = None
+        self._free: queue.SimpleQueue[Memory] = queue.SimpleQueue()
+        self._full: queue.SimpleQueue[tuple[Memory, int] | None] = queue.SimpleQueue()
+        self._mine = deque(map_block() for _ in range(_BLOCKS))
+        self._used = 0  # bytes of the first of our blocks
+        self._filled: deque[tuple[Memory, int]] = deque()  # and neither summed up nor sent yet
+        self._thread = threading.Thread(target=self._work, name="checkpoint-disk", daemon=True)
+        self._thread.start()
+
+    def make_room(self, nbytes: int) -> None:
+        """Wait until so many bytes, at most `ROOM`, can be taken without waiting for the disk."""
+        self._send()
+        while len(self._mine) * BLOCK - self._used < nbytes:
+            self._mine.append(self._free.get())
+        if self._error is not None:
+            raise self._error
+
+    def write(self, frame: bytes | memoryview) -> None:
+        """Take bytes; their memory is free again afterwards."""
+        rest = np.frombuffer(frame, np.uint8)
+        self.nbytes += len(rest)
+        while len(rest):
+            if not self._mine:
+                self.make_room(1)
+            block, used = self._mine[0], self._used
+            count = min(len(rest), BLOCK - used)
+            np.copyto(block[used : used + count], rest[:count])
+            rest, self._used = rest[count:], used + count
+            if self._used == BLOCK:
+                self._turn()
+
+    def finish(self) -> None:
+        """Return once the disk has all of it; the file is closed."""
+        if self._used:
+            self._turn()
+        self._send()
+        self._end()
+        if self._error is not None:
+            raise self._error
+        self._file.finish()
+        self._file.close()
+
+    def close(self) -> None:
+        """Close the file, finished or not."""
+        self._end()
+        self._file.close()
+
+    def _turn(self) -> None:
+        self._filled.append((self._mine.popleft(), self._used))
+        self._used = 0
+
+    def _send(self) -> None:
+        while self._filled:
+            block, count = self._filled.popleft()
+            self.crc = crc32(block[:count].data, self.crc)
+            self._full.put((block, count))
+
+    def _end(self) -> None:
+        self._full.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (item := self._full.get()) is not None:
+            if self._error is None:
+                try:
+                    self._file.write(*item)
+                except OSError as error:
+                    self._error = error
+            self._free.put(item[0])
+
+
+class MemoryOutput:
+    """As `DiskOutput`, a file in memory, which survives the process; only a kill can harm it: it has no checksum."""
+
+    crc = None
+
+    def __init__(self, path: Path) -> None:
+        """Make the file."""
+        self.nbytes = 0
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+    def make_room(self, nbytes: int) -> None:
+        """Return: memory keeps nobody waiting."""
+
+    def write(self, frame: bytes | memoryview) -> None:
+        """Write bytes."""
+        rest = memoryview(frame)
+        while rest:
+            rest = rest[os.write(self._file, rest) :]
+        self.nbytes += len(frame)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    finish = close
+
+
+class PartWriter:
+    """One part under way. Used by one thread; every method may raise OSError, and `abandon` is due then."""
+
+    def __init__(self, root: Path, server: int, *, durable: bool) -> None:
+        """Begin.
+
+        Args:
+            root: the folder of all checkpoints; made if it is not there.
+            server: number of the server, so that nobody else clears this away.
+            durable: survives the machine, and is checked when read; else it only survives the process.
+        """
+        root.mkdir(parents=True, exist_ok=True)
+        self._root, self._durable = root, durable
+        self._folder = root / f"{UNFINISHED}{server}-{secrets.token_hex(4)}"
+        self._folder.mkdir()
+        try:
+            self._output = DiskOutput(self._folder / DATA) if durable else MemoryOutput(self._folder / DATA)
+        except OSError:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+
+    def make_room(self, nbytes: int) -> None:
+        """See `DiskOutput.make_room`; of more than there can be, as much as there can be."""
+        self._output.make_room(min(nbytes, ROOM))
+
+    def write(self, piece: Piece) -> None:
+        """Add a piece; its arrays are free again afterwards."""
+        self.make_room(piece.nbytes)
+        for frame in frames(piece, self._output.nbytes):
+            self._output.write(frame)
+
+    def publish(self, manifest: Manifest, earlier: Sequence[DataFile] = ()) -> Manifest:
+        """Give the part its name; return its manifest, complete.
+
+        Args:
+            manifest: without files.
+            earlier: files of earlier parts that this one builds upon.
+        """
+        self._output.finish()
+        data = DataFile(f"{manifest.folder}/{DATA}", self._output.nbytes, self._output.crc)
+        manifest = replace(manifest, files=(*earlier, data))
+        with open(self._folder / MANIFEST, "xb") as file:
+            file.write(manifest.to_bytes())
+            file.flush()
+            if self._durable:
+                os.fsync(file.fileno())
+        self._sync(self._folder)
+        final = self._root / manifest.folder
+        final.parent.mkdir(exist_ok=True)
+        if final.exists():  # a restarted server comes by the same version again
+            aside = self._root / f"{UNFINISHED}{manifest.server}-{secrets.token_hex(4)}"
+            os.rename(final, aside)
+            os.rename(self._folder, final)
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            os.rename(self._folder, final)
+        for folder in (final.parent, self._root):
+            self._sync(folder)
+        return manifest
+
+    def abandon(self) -> None:
+        """Leave nothing behind."""
+        self._output.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _sync(self, folder: Path) -> None:
+        if self._durable:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+Outcome: TypeAlias = Manifest | OSError | None
+Job: TypeAlias = Callable[[PartWriter], None]
+"""Writes to a part, in the thread that has it."""
+
+
+class Sink:
+    """One part under way, for a caller that nothing may stop: what the disk refuses is its outcome.
+
+    Attributes:
+        has_thread: whether a thread of its own writes the part, so that `defer` returns at once.
+    """
+
+    def __init__(self, root: Path, server: int, spare: SpareMemory | None = None) -> None:
+        """Begin.
+
+        Args:
+            root, server: see `PartWriter`.
+            spare: where arrays wait for the thread that writes them, checks and syncs. None: there is no thread;
+                the part is written at once, to memory, which keeps nobody waiting.
+        """
+        self.has_thread = spare is not None
+        self._spare = spare
+        self._open = partial(PartWriter, root, server, durable=self.has_thread)
+        self._writer: PartWriter | None = None
+        self._outcome: Outcome = None
+        self._given = self._written = 0
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=f"checkpoint-{server}", daemon=True)
+        if self.has_thread:
+            self._thread.start()
+        else:
+            self._carry_out(lambda _: None)
+
+    @property
+    def backlog(self) -> int:
+        """Bytes that were given and are not written."""
+        return self._given - self._written if self._outcome is None else 0
+
+    def give(self, piece: Piece) -> None:
+        """Write a piece; its arrays need not hold after the call."""
+        self._given += piece.nbytes
+        if self._outcome is None:
+            if spare := self._spare:
+                own = {n: a if a.base is None else spare.copy(a) for n, a in piece.arrays.items()}
+                piece = replace(piece, arrays=own)
+            self.defer(partial(self._write, piece))
+
+    def defer(self, job: Job) -> None:
+        """Have the thread of the part do something after what came before; after a failure it is left out."""
+        if self._outcome is None:
+            (self._jobs.put if self.has_thread else self._carry_out)(job)
+
+    def finish(self, manifest: Manifest, earlier: Sequence[DataFile]) -> None:
+        """Publish what came: see `PartWriter.publish`."""
+        self.defer(partial(self._publish, manifest, earlier))
+
+    def outcome(self) -> Outcome:
+        """Return the manifest once it is published, or why it will not be; None: not yet."""
+        return self._outcome
+
+    def abandon(self) -> None:
+        """Leave nothing behind; waits 5 s at most."""
+        if self.has_thread:
+            self._jobs.put(None)
+            self._thread.join(_JOIN_S)
+        else:
+            self._end()
+
+    def _write(self, piece: Piece, writer: PartWriter) -> None:
+        writer.write(piece)
+        self._written += piece.nbytes
+
+    def _publish(self, manifest: Manifest, earlier: Sequence[DataFile], writer: PartWriter) -> None:
+        self._outcome = writer.publish(manifest, earlier)
+
+    def _carry_out(self, job: Job) -> None:
+        try:
+            self._writer = self._writer or self._open()
+            job(self._writer)
+        except (OSError, MemoryError) as error:
+            self._end()
+            no_memory = OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+            self._outcome = error if isinstance(error, OSError) else no_memory
+
+    def _run(self) -> None:
+        self._carry_out(lambda _: give_way())
+        while self._outcome is None and (job := self._jobs.get()) is not None:
+            self._carry_out(job)
+            del job  # or the memory of its piece would be ours until something else comes
+        if self._outcome is None:
+            self._end()
+
+    def _end(self) -> None:
+        if self._writer is not None:
+            self._writer.abandon()
+            self._writer = None
