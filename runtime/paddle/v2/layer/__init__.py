@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-from paddle.v2.layer import emit_cost as _emit_cost  # noqa: F401 - registers operators
-from paddle.v2.layer import emit_image as _emit_image  # noqa: F401 - registers operators
-from paddle.v2.layer import emit_rows as _emit_rows  # noqa: F401 - registers operators
 from paddle.v2.layer.combine import (
     addto,
     cos_sim,
@@ -37,7 +34,6 @@ from paddle.v2.layer.cost import (
     sum_cost,
 )
 from paddle.v2.layer.data import data
-from paddle.v2.layer.fc import fc
 from paddle.v2.layer.generation import BaseGeneratedInput, GeneratedInput, beam_search
 from paddle.v2.layer.group import StaticInput, memory, recurrent_group
 from paddle.v2.layer.image import crop, img_cmrnorm, img_conv, maxout, pad, scale_sub_region
@@ -52,7 +48,7 @@ from paddle.v2.layer.lstm_gru import (
     recurrent,
 )
 from paddle.v2.layer.missing import RENAMED, explain
-from paddle.v2.layer.mixed import concat, embedding, mixed
+from paddle.v2.layer.mixed import concat, embedding, fc, mixed
 from paddle.v2.layer.norm import batch_norm
 from paddle.v2.layer.output import LayerOutput, parse_network
 from paddle.v2.layer.projection import (

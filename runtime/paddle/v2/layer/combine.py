@@ -5,56 +5,48 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from paddle.graph import Variable
 from paddle.v2 import activation, model
-from paddle.v2.attr import ExtraLayerAttribute, ParameterAttribute
+from paddle.v2.attr import ExtraLayerAttribute
 from paddle.v2.errors import UsageError
-from paddle.v2.layer.fc import fc
-from paddle.v2.layer.mixed import mixed
+from paddle.v2.layer.emitter import Emitter, emits
+from paddle.v2.layer.mixed import fc, mixed
 from paddle.v2.layer.output import (
+    Act,
     BiasAttr,
+    LayerAttr,
     LayerOutput,
-    activation_name,
-    add_bias,
+    Weight,
+    WeightAttr,
     affine,
     as_list,
-    declare,
-    extras_of,
+    build,
+    or_zeros,
     require_layer,
     require_same_size,
     require_size,
-    simple,
     weight_attr,
 )
 from paddle.v2.layer.projection import dotmul_operator
-from paddle.v2.model import InputConfig, LayerConfig
+from paddle.v2.model import LayerConfig
 
 
 def addto(
     input: LayerOutput | Sequence[LayerOutput],
-    act: activation.Base | None = None,
+    act: Act = None,
     name: str | None = None,
     bias_attr: BiasAttr = None,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare the elementwise sum of layers of one size; no bias unless given."""
     inputs = as_list(input, "addto")
-    size = require_same_size(inputs, "addto")
-    name = model.current().auto_name("addto", name)
-    act_name = activation_name(act, "")
-    first = inputs[0]
-    config = LayerConfig(
-        name,
-        "addto",
-        size,
-        tuple(InputConfig(layer.name) for layer in inputs),
-        act_name,
-        add_bias(name, [1, size], bias_attr, default=False),
-        extras_of(layer_attr, act_name),
-        first.num_filters,
-        first.height,
-        first.width,
-    )
-    return declare(config, inputs)
+    size, image = require_same_size(inputs, "addto"), inputs[0].image
+    return build("addto", inputs, size, name, act=act, bias=bias_attr, layer_attr=layer_attr, image=image)
+
+
+@emits("addto", together=None)
+def _addto(emitter: Emitter, config: LayerConfig) -> Variable:
+    return emitter.add_bias(emitter.add_all(emitter.inputs(config)), config.bias)
 
 
 def dropout(input: LayerOutput, dropout_rate: float, name: str | None = None) -> LayerOutput:
@@ -69,76 +61,100 @@ def cos_sim(
     scale: float = 1,
     size: int = 1,
     name: str | None = None,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare scale * cosine of two rows; with size > 1, of ``a`` and each of ``size`` parts of ``b``."""
     require_layer(a, "cos_sim")
     require_layer(b, "cos_sim")
     require_size(b, a.size * size, "cos_sim")
-    attrs = {"scale": float(scale)}
-    return simple("cos_sim", "cos_sim", [a, b], size, name=name, attrs=attrs, layer_attr=layer_attr)
+    return build("cos_sim", [a, b], size, name, layer_attr=layer_attr, attrs={"scale": float(scale)})
+
+
+@emits("cos_sim")
+def _cos_sim(emitter: Emitter, config: LayerConfig) -> Variable:
+    a, b = emitter.inputs(config)
+    width = a.shape[1]
+    if config.size > 1:
+        a = emitter.unary("expand", a, expand_times=[1, config.size])
+    sides = {"X": emitter.reshape(a, [-1, width]), "Y": emitter.reshape(b, [-1, width])}
+    cosine = emitter.ops("cos_sim", sides, None, ["Out", "XNorm", "YNorm"])[0]
+    return emitter.reshape(emitter.unary("scale", cosine, scale=config.attrs["scale"]), [-1, config.size])
 
 
 def l2_distance(
-    x: LayerOutput, y: LayerOutput, name: str | None = None, layer_attr: ExtraLayerAttribute | None = None
+    x: LayerOutput, y: LayerOutput, name: str | None = None, layer_attr: LayerAttr = None
 ) -> LayerOutput:
     """Declare the Euclidean distance of two rows."""
     require_same_size([x, y], "l2_distance")
-    return simple("l2_distance", "l2_distance", [x, y], 1, name=name, layer_attr=layer_attr)
+    return build("l2_distance", [x, y], 1, name, layer_attr=layer_attr)
+
+
+@emits("l2_distance", together=None)
+def _l2_distance(emitter: Emitter, config: LayerConfig) -> Variable:
+    difference = emitter.binary("elementwise_sub", *emitter.inputs(config))
+    return emitter.unary("sqrt", emitter.row_sum(emitter.unary("square", difference)))
 
 
 def dot_prod(
-    input1: LayerOutput,
-    input2: LayerOutput,
-    name: str | None = None,
-    layer_attr: ExtraLayerAttribute | None = None,
+    input1: LayerOutput, input2: LayerOutput, name: str | None = None, layer_attr: LayerAttr = None
 ) -> LayerOutput:
     """Declare the inner product of two rows."""
     require_same_size([input1, input2], "dot_prod")
-    return simple("dot_prod", "dot_prod_layer", [input1, input2], 1, name=name, layer_attr=layer_attr)
+    return build("dot_prod", [input1, input2], 1, name, prefix="dot_prod_layer", layer_attr=layer_attr)
+
+
+@emits("dot_prod", together=None)
+def _dot_prod(emitter: Emitter, config: LayerConfig) -> Variable:
+    return emitter.row_sum(emitter.binary("elementwise_mul", *emitter.inputs(config)))
 
 
 def out_prod(
-    input1: LayerOutput,
-    input2: LayerOutput,
-    name: str | None = None,
-    layer_attr: ExtraLayerAttribute | None = None,
+    input1: LayerOutput, input2: LayerOutput, name: str | None = None, layer_attr: LayerAttr = None
 ) -> LayerOutput:
     """Declare the outer product of two rows, row-major."""
     inputs = as_list([input1, input2], "out_prod")
     size = input1.size * input2.size
-    return simple("out_prod", "out_prod_layer", inputs, size, name=name, layer_attr=layer_attr)
+    return build("out_prod", inputs, size, name, prefix="out_prod_layer", layer_attr=layer_attr)
+
+
+@emits("out_prod", together=None)
+def _out_prod(emitter: Emitter, config: LayerConfig) -> Variable:
+    x, y = emitter.inputs(config)
+    columns, rows = emitter.reshape(x, [-1, x.shape[1], 1]), emitter.reshape(y, [-1, 1, y.shape[1]])
+    return emitter.reshape(emitter.binary("matmul", columns, rows), [-1, config.size])
 
 
 def scaling(
-    input: LayerOutput,
-    weight: LayerOutput,
-    name: str | None = None,
-    layer_attr: ExtraLayerAttribute | None = None,
+    input: LayerOutput, weight: LayerOutput, name: str | None = None, layer_attr: LayerAttr = None
 ) -> LayerOutput:
     """Declare rows scaled by a layer of size 1."""
     require_size(weight, 1, "scaling")
-    return simple(
-        "scaling", "scaling_layer", [weight, input], input.size, name=name, layer_attr=layer_attr, like=input
-    )
+    inputs, prefix = [weight, input], "scaling_layer"
+    return build("scaling", inputs, input.size, name, prefix=prefix, layer_attr=layer_attr, image=input.image)
+
+
+@emits("scaling", together=None)
+def _scaling(emitter: Emitter, config: LayerConfig) -> Variable:
+    weight, value = emitter.inputs(config)
+    return emitter.binary("elementwise_mul", value, weight, axis=0)
 
 
 def power(
-    input: LayerOutput,
-    weight: LayerOutput,
-    name: str | None = None,
-    layer_attr: ExtraLayerAttribute | None = None,
+    input: LayerOutput, weight: LayerOutput, name: str | None = None, layer_attr: LayerAttr = None
 ) -> LayerOutput:
     """Declare rows raised to a layer of size 1."""
     require_size(weight, 1, "power")
-    return simple("power", "power_layer", [weight, input], input.size, name=name, layer_attr=layer_attr)
+    return build("power", [weight, input], input.size, name, prefix="power_layer", layer_attr=layer_attr)
+
+
+@emits("power", together=None)
+def _power(emitter: Emitter, config: LayerConfig) -> Variable:
+    weight, value = emitter.inputs(config)
+    return emitter.binary("elementwise_pow", value, weight, axis=0)
 
 
 def interpolation(
-    input: Sequence[LayerOutput],
-    weight: LayerOutput,
-    name: str | None = None,
-    layer_attr: ExtraLayerAttribute | None = None,
+    input: Sequence[LayerOutput], weight: LayerOutput, name: str | None = None, layer_attr: LayerAttr = None
 ) -> LayerOutput:
     """Declare w * x + (1 - w) * y for two inputs and a weight of size 1."""
     inputs = as_list(input, "interpolation")
@@ -146,9 +162,15 @@ def interpolation(
         raise UsageError(f"interpolation takes two inputs, got {len(inputs)}")
     size = require_same_size(inputs, "interpolation")
     require_size(weight, 1, "interpolation")
-    return simple(
-        "interpolation", "interpolation_layer", [weight, *inputs], size, name=name, layer_attr=layer_attr
-    )
+    prefix = "interpolation_layer"
+    return build("interpolation", [weight, *inputs], size, name, prefix=prefix, layer_attr=layer_attr)
+
+
+@emits("interpolation", together=None)
+def _interpolation(emitter: Emitter, config: LayerConfig) -> Variable:
+    weight, x, y = emitter.inputs(config)
+    pairs = (x, weight), (y, emitter.unary("scale", weight, scale=-1.0, bias=1.0))
+    return emitter.add_all([emitter.binary("elementwise_mul", *pair, axis=0) for pair in pairs])
 
 
 def slope_intercept(
@@ -156,27 +178,33 @@ def slope_intercept(
     name: str | None = None,
     slope: float = 1.0,
     intercept: float = 0.0,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare slope * x + intercept."""
     require_layer(input, "slope_intercept")
     return affine(input, slope, intercept, name, layer_attr)
 
 
+@emits("slope_intercept", together=None)
+def _slope_intercept(emitter: Emitter, config: LayerConfig) -> Variable:
+    value = emitter.first(config)
+    return emitter.unary("scale", value, scale=config.attrs["slope"], bias=config.attrs["intercept"])
+
+
 def scale_shift(
-    input: LayerOutput,
-    name: str | None = None,
-    param_attr: ParameterAttribute | None = None,
-    bias_attr: BiasAttr = None,
+    input: LayerOutput, name: str | None = None, param_attr: WeightAttr = None, bias_attr: BiasAttr = None
 ) -> LayerOutput:
     """Declare w * x + b with one learned w and one learned b."""
     require_layer(input, "scale_shift")
-    name = model.current().auto_name("scale_shift", name)
-    weight = model.current().add_parameter(f"_{name}.w0", [1, 1], weight_attr(param_attr))
-    bias = add_bias(name, [1, 1], bias_attr, default=True)
-    return declare(
-        LayerConfig(name, "scale_shift", input.size, (InputConfig(input.name, weight),), bias=bias), [input]
-    )
+    weights, bias = [Weight([1, 1], param_attr)], or_zeros(bias_attr)
+    return build("scale_shift", [input], input.size, name, weights=weights, bias=bias, bias_dims=[1, 1])
+
+
+@emits("scale_shift", together=None)
+def _scale_shift(emitter: Emitter, config: LayerConfig) -> Variable:
+    weight = emitter.shaped_parameter(config.inputs[0].parameter, [1])
+    value = emitter.binary("elementwise_mul", emitter.first(config), weight, axis=1)
+    return emitter.add_bias(value, config.bias)
 
 
 def prelu(
@@ -185,8 +213,8 @@ def prelu(
     partial_sum: int = 1,
     channel_shared: bool | None = None,
     num_channels: int | None = None,
-    param_attr: ParameterAttribute | None = None,
-    layer_attr: ExtraLayerAttribute | None = None,
+    param_attr: WeightAttr = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare x where positive, w * x elsewhere; ``partial_sum`` neighbouring columns share one w (0.25 at first)."""
     require_layer(input, "prelu")
@@ -197,53 +225,66 @@ def prelu(
         partial_sum = input.size if channel_shared else input.size // channels
     if partial_sum < 1 or input.size % partial_sum:
         raise UsageError(f"prelu: partial_sum {partial_sum} does not divide the size {input.size}")
-    name = model.current().auto_name("prelu_layer", name)
-    attr = weight_attr(param_attr).or_normal(0.25, 0.0)
-    weight = model.current().add_parameter(f"_{name}.w0", [1, input.size // partial_sum], attr)
-    config = LayerConfig(
-        name,
+    return build(
         "prelu",
+        [input],
         input.size,
-        (InputConfig(input.name, weight),),
-        extras=extras_of(layer_attr),
-        num_filters=input.num_filters,
-        height=input.height,
-        width=input.width,
+        name,
+        prefix="prelu_layer",
+        weights=[Weight([1, input.size // partial_sum], weight_attr(param_attr).or_normal(0.25, 0.0))],
+        layer_attr=layer_attr,
+        image=input.image,
         attrs={"partial_sum": partial_sum},
     )
-    return declare(config, [input])
+
+
+@emits("prelu", together=None)
+def _prelu(emitter: Emitter, config: LayerConfig) -> Variable:
+    partial = int(config.attrs["partial_sum"])  # type: ignore[arg-type]
+    groups = config.size // partial
+    value = emitter.reshape(emitter.first(config), [-1, groups, partial])
+    negative = emitter.unary("relu", emitter.unary("scale", value, scale=-1.0))
+    weight = emitter.shaped_parameter(config.inputs[0].parameter, [groups])
+    scaled = emitter.binary("elementwise_mul", negative, weight, axis=1)
+    result = emitter.binary("elementwise_sub", emitter.unary("relu", value), scaled)
+    return emitter.reshape(result, [-1, config.size])
 
 
 def factorization_machine(
     input: LayerOutput,
     factor_size: int,
-    act: activation.Base | None = None,
+    act: Act = None,
     name: str | None = None,
-    param_attr: ParameterAttribute | None = None,
-    layer_attr: ExtraLayerAttribute | None = None,
+    param_attr: WeightAttr = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare second-order feature interactions: sum over factors of ((x V)^2 - x^2 V^2) / 2."""
     require_layer(input, "factorization_machine")
-    name = model.current().auto_name("factorization_machine", name)
-    weight = model.current().add_parameter(f"_{name}.w0", [input.size, factor_size], weight_attr(param_attr))
-    act_name = activation_name(act, "")
-    link = InputConfig(input.name, weight, size=factor_size)
-    extras = extras_of(layer_attr, act_name)
-    return declare(LayerConfig(name, "factorization_machine", 1, (link,), act_name, extras=extras), [input])
+    weights = [Weight([input.size, factor_size], param_attr)]
+    return build("factorization_machine", [input], 1, name, weights=weights, act=act, layer_attr=layer_attr)
+
+
+@emits("factorization_machine", together=None)
+def _factorization_machine(emitter: Emitter, config: LayerConfig) -> Variable:
+    x, v = emitter.factors(config.inputs[0])
+    of_squares = emitter.binary("mul", emitter.unary("square", x), emitter.unary("square", v))
+    of_sum = emitter.unary("square", emitter.binary("mul", x, v))
+    difference = emitter.binary("elementwise_sub", of_sum, of_squares)
+    return emitter.unary("scale", emitter.row_sum(difference), scale=0.5)
 
 
 def gated_unit(
     input: LayerOutput,
     size: int,
-    act: activation.Base | None = None,
+    act: Act = None,
     name: str | None = None,
-    gate_attr: ExtraLayerAttribute | None = None,
-    gate_param_attr: ParameterAttribute | None = None,
+    gate_attr: LayerAttr = None,
+    gate_param_attr: WeightAttr = None,
     gate_bias_attr: BiasAttr = True,
-    inproj_attr: ExtraLayerAttribute | None = None,
-    inproj_param_attr: ParameterAttribute | None = None,
+    inproj_attr: LayerAttr = None,
+    inproj_param_attr: WeightAttr = None,
     inproj_bias_attr: BiasAttr = True,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare a fully connected layer times a sigmoid gate on the same input."""
     name = model.current().auto_name("gated_unit_layer", name)

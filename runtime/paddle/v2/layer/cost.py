@@ -3,22 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from paddle.graph import Variable
 from paddle.v2 import evaluator as evaluators
-from paddle.v2 import model
-from paddle.v2.attr import ExtraLayerAttribute
 from paddle.v2.errors import UsageError
+from paddle.v2.layer.emitter import Emitter, emits
 from paddle.v2.layer.output import (
+    LayerAttr,
     LayerOutput,
     as_list,
-    declare,
+    build,
     extras_of,
     is_index,
     require_same_size,
     require_size,
 )
-from paddle.v2.model import Attrs, InputConfig, LayerConfig
+from paddle.v2.model import LayerConfig
 
 
 def _cost(
@@ -27,7 +28,7 @@ def _cost(
     inputs: Sequence[LayerOutput],
     name: str | None,
     coeff: float,
-    layer_attr: ExtraLayerAttribute | None,
+    layer_attr: LayerAttr,
     weight: LayerOutput | None = None,
     **attrs: float,
 ) -> LayerOutput:
@@ -37,15 +38,24 @@ def _cost(
         links = [*links, weight]
     if extras_of(layer_attr).drop_rate:
         raise UsageError(f"cost layer {prefix} does not support drop_rate")
-    found: Attrs = {**attrs, "coeff": float(coeff), "weighted": weight is not None}
-    config = LayerConfig(
-        model.current().auto_name(prefix, name),
-        kind,
-        1,
-        tuple(InputConfig(link.name) for link in links),
-        attrs=found,
-    )
-    return declare(config, links)
+    found = {**attrs, "coeff": float(coeff), "weighted": weight is not None}
+    return build(kind, links, 1, name, prefix=prefix, attrs=found)
+
+
+def _emits_cost(
+    kind: str, *, together: int | None = None, sequences: tuple[int, ...] = ()
+) -> Callable[[Callable[[Emitter, LayerConfig], Variable]], None]:
+    """Enter a type of cost, (N, 1), which is weighted if that is asked for."""
+
+    def register(cost_of: Callable[[Emitter, LayerConfig], Variable]) -> None:
+        @emits(kind, together=together, sequences=sequences)
+        def emit(emitter: Emitter, config: LayerConfig) -> Variable:
+            cost = cost_of(emitter, config)
+            if not config.attrs["weighted"]:
+                return cost
+            return emitter.binary("elementwise_mul", cost, emitter.rows(config.inputs[-1].layer))
+
+    return register
 
 
 def classification_cost(
@@ -54,7 +64,7 @@ def classification_cost(
     weight: LayerOutput | None = None,
     name: str | None = None,
     evaluator: object = evaluators.classification_error,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
     coeff: float = 1.0,
 ) -> LayerOutput:
     """Declare -ln p[label] of a softmax layer, and the metric classification_error_evaluator.
@@ -72,8 +82,7 @@ def classification_cost(
         raise UsageError(f"classification_cost: input {input.name!r} must have activation Softmax")
     _require_ids(label, "classification_cost")
     cost = _cost("cross_entropy", "cost", [input, label], name, coeff, layer_attr, weight)
-    chosen = evaluator if isinstance(evaluator, (list, tuple)) else [evaluator]
-    for function in chosen:
+    for function in evaluator if isinstance(evaluator, (list, tuple)) else [evaluator]:
         if function is not None:
             if not callable(function):
                 raise UsageError(
@@ -89,11 +98,27 @@ def cross_entropy_cost(
     name: str | None = None,
     coeff: float = 1.0,
     weight: LayerOutput | None = None,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare -ln p[label]."""
     _require_ids(label, "cross_entropy_cost")
     return _cost("cross_entropy", "cross_entropy", [input, label], name, coeff, layer_attr, weight)
+
+
+@_emits_cost("cross_entropy")
+def _cross_entropy(emitter: Emitter, config: LayerConfig) -> Variable:
+    name, label = config.inputs[0].layer, emitter.label(config.inputs[1].layer)
+    logits = emitter.logits(name)
+    if logits is None:
+        return _entropy(emitter, emitter.rows(name), label)
+    inputs, outs = {"Logits": logits, "Label": label}, ["Softmax", "Loss"]
+    probabilities, cost = emitter.ops("softmax_with_cross_entropy", inputs, {"soft_label": False}, outs)
+    emitter.set_probabilities(name, probabilities)
+    return cost
+
+
+def _entropy(emitter: Emitter, value: Variable, label: Variable) -> Variable:
+    return emitter.op("cross_entropy", {"X": value, "Label": label}, {"soft_label": False}, "Y")
 
 
 def cross_entropy_with_selfnorm_cost(
@@ -102,7 +127,7 @@ def cross_entropy_with_selfnorm_cost(
     name: str | None = None,
     coeff: float = 1.0,
     softmax_selfnorm_alpha: float = 0.1,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare -ln(p[label] / Z) + alpha * ln(Z)^2 for p with row sums Z."""
     _require_ids(label, "cross_entropy_with_selfnorm_cost")
@@ -111,17 +136,45 @@ def cross_entropy_with_selfnorm_cost(
     return _cost(prefix, prefix, [input, label], name, coeff, layer_attr, alpha=alpha)
 
 
+@_emits_cost("cross_entropy_with_selfnorm")
+def _cross_entropy_with_selfnorm(emitter: Emitter, config: LayerConfig) -> Variable:
+    value, label = emitter.first(config), emitter.label(config.inputs[1].layer)
+    log_z = emitter.unary("log", emitter.row_sum(value))
+    penalty = emitter.unary("scale", emitter.unary("square", log_z), scale=config.attrs["alpha"])
+    return emitter.add_all([_entropy(emitter, value, label), log_z, penalty])
+
+
 def multi_binary_label_cross_entropy_cost(
     input: LayerOutput,
     label: LayerOutput,
     name: str | None = None,
     coeff: float = 1.0,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare the sum over columns of -(t ln p + (1 - t) ln(1 - p)); labels are 0/1 vectors, dense or sparse."""
     require_same_size([input, label], "multi_binary_label_cross_entropy_cost")
     prefix = "multi_binary_label_cross_entropy"
     return _cost(prefix, prefix, [input, label], name, coeff, layer_attr)
+
+
+@_emits_cost("multi_binary_label_cross_entropy")
+def _multi_binary(emitter: Emitter, config: LayerConfig) -> Variable:
+    name, label = config.inputs[0].layer, emitter.dense(config.inputs[1].layer)
+    before = emitter.before_sigmoid(name)
+    if before is not None:
+        return emitter.row_sum(_logistic(emitter, before, label))
+    value = emitter.rows(name)
+    sides = (value, label), (_one_minus(emitter, value), _one_minus(emitter, label))
+    terms = [emitter.binary("elementwise_mul", emitter.unary("log", p), t) for p, t in sides]
+    return emitter.row_sum(emitter.unary("scale", emitter.add_all(terms), scale=-1.0))
+
+
+def _logistic(emitter: Emitter, value: Variable, label: Variable) -> Variable:
+    return emitter.op("sigmoid_cross_entropy_with_logits", {"X": value, "Label": label})
+
+
+def _one_minus(emitter: Emitter, value: Variable) -> Variable:
+    return emitter.unary("scale", value, scale=-1.0, bias=1.0)
 
 
 def square_error_cost(
@@ -130,7 +183,7 @@ def square_error_cost(
     weight: LayerOutput | None = None,
     name: str | None = None,
     coeff: float = 1.0,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare the sum over columns of (output - label)^2, without a factor 1/2."""
     require_same_size([input, label], "square_error_cost")
@@ -140,11 +193,24 @@ def square_error_cost(
 regression_cost = square_error_cost
 
 
-def sum_cost(
-    input: LayerOutput, name: str | None = None, layer_attr: ExtraLayerAttribute | None = None
-) -> LayerOutput:
+@_emits_cost("square_error")
+def _square_error(emitter: Emitter, config: LayerConfig) -> Variable:
+    squares = emitter.unary("square", _difference(emitter, config))
+    return squares if squares.shape[-1] == 1 else emitter.row_sum(squares)
+
+
+def _difference(emitter: Emitter, config: LayerConfig) -> Variable:
+    return emitter.binary("elementwise_sub", *(emitter.rows(link.layer) for link in config.inputs[:2]))
+
+
+def sum_cost(input: LayerOutput, name: str | None = None, layer_attr: LayerAttr = None) -> LayerOutput:
     """Declare the sum of each row as a cost."""
     return _cost("sum_cost", "sum_cost", [input], name, 1.0, layer_attr)
+
+
+@_emits_cost("sum_cost", together=0)
+def _sum_cost(emitter: Emitter, config: LayerConfig) -> Variable:
+    return emitter.row_sum(emitter.first(config))
 
 
 def rank_cost(
@@ -154,7 +220,7 @@ def rank_cost(
     weight: LayerOutput | None = None,
     name: str | None = None,
     coeff: float = 1.0,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare ln(1 + e^o) - label * o for o = left - right; label in [0, 1] says how sure left beats right."""
     for side in (left, right):
@@ -164,13 +230,19 @@ def rank_cost(
     return _cost("rank_cost", "rank_cost", [left, right, label], name, coeff, layer_attr, weight)
 
 
+@_emits_cost("rank_cost")
+def _rank_cost(emitter: Emitter, config: LayerConfig) -> Variable:
+    label = emitter.numbers(config.inputs[2].layer)
+    return _logistic(emitter, _difference(emitter, config), label)
+
+
 def lambda_cost(
     input: LayerOutput,
     score: LayerOutput,
     name: str | None = None,
     NDCG_num: int = 5,
     max_sort_size: int = -1,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare the NDCG of each list of documents, which grows as its ranking gets better; gradients are LambdaRank's.
 
@@ -188,16 +260,15 @@ def lambda_cost(
         raise UsageError(
             f"lambda_cost: NDCG_num must be at least 1 and at most max_sort_size, got {NDCG_num} and {max_sort_size}"
         )
-    return _cost(
-        "lambda_cost",
-        "lambda_cost",
-        [input, score],
-        name,
-        1.0,
-        layer_attr,
-        top=NDCG_num,
-        compared=max_sort_size,
-    )
+    kind, inputs = "lambda_cost", [input, score]
+    return _cost(kind, kind, inputs, name, 1.0, layer_attr, top=NDCG_num, compared=max_sort_size)
+
+
+@_emits_cost("lambda_cost", sequences=(0, 1))
+def _lambda_cost(emitter: Emitter, config: LayerConfig) -> Variable:
+    score, relevance = emitter.inputs(config)
+    attrs = {key: config.attrs[key] for key in ("top", "compared")}
+    return emitter.op("lambda_rank", {"X": score, "Label": relevance}, attrs)
 
 
 def huber_regression_cost(
@@ -206,34 +277,14 @@ def huber_regression_cost(
     name: str | None = None,
     delta: float = 1.0,
     coeff: float = 1.0,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare r^2 / 2 where |r| <= delta, else delta * (|r| - delta / 2), summed over columns."""
     require_same_size([input, label], "huber_regression_cost")
     if delta <= 0:
         raise UsageError(f"huber_regression_cost: delta must be positive, got {delta}")
-    return _cost(
-        "huber_regression",
-        "huber_regression_cost",
-        [input, label],
-        name,
-        coeff,
-        layer_attr,
-        delta=float(delta),
-    )
-
-
-def huber_classification_cost(
-    input: LayerOutput,
-    label: LayerOutput,
-    name: str | None = None,
-    coeff: float = 1.0,
-    layer_attr: ExtraLayerAttribute | None = None,
-) -> LayerOutput:
-    """Declare, for a = output * (2 label - 1): -4a below -1, (1 - a)^2 up to 1, else 0."""
-    require_size(input, 1, "huber_classification_cost")
-    _require_ids(label, "huber_classification_cost")
-    return _cost("huber_classification", "huber_classification_cost", [input, label], name, coeff, layer_attr)
+    kind, prefix, delta = "huber_regression", "huber_regression_cost", float(delta)
+    return _cost(kind, prefix, [input, label], name, coeff, layer_attr, delta=delta)
 
 
 def smooth_l1_cost(
@@ -241,11 +292,42 @@ def smooth_l1_cost(
     label: LayerOutput,
     name: str | None = None,
     coeff: float = 1.0,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare r^2 / 2 where |r| < 1, else |r| - 1/2, summed over columns."""
     require_same_size([input, label], "smooth_l1_cost")
     return _cost("huber_regression", "smooth_l1_cost", [input, label], name, coeff, layer_attr, delta=1.0)
+
+
+@_emits_cost("huber_regression")
+def _huber_regression(emitter: Emitter, config: LayerConfig) -> Variable:
+    value, label = emitter.inputs(config)
+    sides = {"X": emitter.reshape(value, [-1, 1]), "Y": emitter.reshape(label, [-1, 1])}
+    cost = emitter.ops("huber_loss", sides, {"delta": config.attrs["delta"]}, ["Out", "Residual"])[0]
+    return emitter.row_sum(emitter.reshape(cost, [-1, value.shape[1]]))
+
+
+def huber_classification_cost(
+    input: LayerOutput,
+    label: LayerOutput,
+    name: str | None = None,
+    coeff: float = 1.0,
+    layer_attr: LayerAttr = None,
+) -> LayerOutput:
+    """Declare, for a = output * (2 label - 1): -4a below -1, (1 - a)^2 up to 1, else 0."""
+    require_size(input, 1, "huber_classification_cost")
+    _require_ids(label, "huber_classification_cost")
+    return _cost("huber_classification", "huber_classification_cost", [input, label], name, coeff, layer_attr)
+
+
+@_emits_cost("huber_classification")
+def _huber_classification(emitter: Emitter, config: LayerConfig) -> Variable:
+    label = emitter.unary("one_hot", emitter.label(config.inputs[1].layer), depth=2)
+    sign = emitter.unary("scale", emitter.columns(label, 1, 2), scale=2.0, bias=-1.0)
+    a = emitter.binary("elementwise_mul", emitter.first(config), sign)
+    margin = emitter.unary("clip", _one_minus(emitter, a), min=0.0, max=2.0)
+    beyond = emitter.unary("relu", emitter.unary("scale", a, scale=-1.0, bias=-1.0))
+    return emitter.add_all([emitter.unary("square", margin), emitter.unary("scale", beyond, scale=4.0)])
 
 
 def _require_ids(label: LayerOutput, who: str) -> None:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data layer: where samples enter the network."""
+"""The data layer: an input of the network."""
 
 from __future__ import annotations
 
-from paddle.v2.attr import ExtraLayerAttribute
-from paddle.v2.data_type import InputType, SequenceType
+from paddle.graph import Variable
+from paddle.v2.data_type import DataType, InputType, SequenceType
 from paddle.v2.errors import NotAvailableError, UsageError, UsageTypeError
-from paddle.v2.layer.output import LayerOutput, declare, extras_of
+from paddle.v2.layer.emitter import Emitter, emits, frame_of
+from paddle.v2.layer.output import LayerAttr, LayerOutput, declare, extras_of
 from paddle.v2.model import LayerConfig
 
 
@@ -16,7 +17,7 @@ def data(
     depth: int | None = None,
     height: int | None = None,
     width: int | None = None,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare an input of the network.
 
@@ -35,22 +36,28 @@ def data(
     if type.seq_type == SequenceType.SUB_SEQUENCE:
         raise NotAvailableError(f"data layer {name!r}: {type}: sequences of sequences are not available yet")
     height, width = height or 0, width or 0
-    filters = 0
-    if height and width:
-        cells = height * width * (depth or 1)
-        if type.dim % cells:
-            raise UsageError(
-                f"data layer {name!r}: {type.dim} values are no whole number of {height}x{width} images"
-            )
-        filters = type.dim // cells
-    config = LayerConfig(
-        name,
-        "data",
-        type.dim,
-        extras=extras_of(layer_attr),
-        num_filters=filters,
-        height=height,
-        width=width,
-        input_type=type,
-    )
-    return declare(config, [])
+    cells = height * width * (depth or 1)
+    if cells and type.dim % cells:
+        raise UsageError(
+            f"data layer {name!r}: {type.dim} values are no whole number of {height}x{width} images"
+        )
+    image = (type.dim // cells if cells else 0, height, width)
+    return declare(LayerConfig(name, "data", type.dim, (), "", "", extras_of(layer_attr), *image, type), [])
+
+
+@emits("data")
+def _data(emitter: Emitter, config: LayerConfig) -> Variable | None:
+    assert config.input_type is not None
+    kind, levels = config.input_type.type, int(config.input_type.seq_type)
+    if kind == DataType.Dense:
+        if config.input_type.has_own_shape:
+            emitter.input(frame_of(config.name), [4], "int64")
+            emitter.frames[config.name] = (1, 1, config.size)
+        return emitter.input(config.name, [-1, config.size], "float32", levels)
+    if kind == DataType.Index:
+        emitter.ids[config.name] = emitter.input(config.name, [-1, 1], "int64", levels)
+    else:
+        columns = emitter.input(f"{config.name}.columns", [-1, 1], "int64")
+        matrix = emitter.input(f"{config.name}.matrix", [-1, -1], "float32", levels)
+        emitter.sparse[config.name] = (columns, matrix)
+    return None

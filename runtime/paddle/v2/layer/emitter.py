@@ -2,26 +2,51 @@
 """Writes declared layers as operators of a Program.
 
 A layer's value is kept as rows (N, size), or as an image (N, C, H, W) until somebody needs rows; both are views of
-the same numbers. Emit functions register per layer type and append operators through an Emitter.
+the same numbers. Types of layers are entries of LAYERS, which append operators through an Emitter.
 
 A softmax is only written when somebody reads it: a cross-entropy right behind it takes the values in front of the
 softmax, which is both faster and exact where a probability would round to 0.
+
+A batch of sparse vectors is fed as its distinct columns (K, 1) and a dense matrix (N, K) over these columns alone, so
+x W is matrix @ W[columns]: the cost grows with the columns in use, never with the width of the vector, and the gradient
+of a ``sparse_update`` weight is one row per column in use.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from paddle.graph import Block, Parameter, Program, Variable
-from paddle.v2.data_type import DataType
 from paddle.v2.errors import UsageError
-from paddle.v2.model import Extras, LayerConfig
+from paddle.v2.model import Extras, InputConfig, LayerConfig
 from paddle.v2.parameter_config import ParameterConfig
 
-Emit: TypeAlias = "Callable[[Emitter, LayerConfig], None]"
+Emit: TypeAlias = "Callable[[Emitter, LayerConfig], Variable | None]"
 
-_EMITTERS: dict[str, Emit] = {}
+
+class Layer(NamedTuple):
+    """One type of layer.
+
+    Attributes:
+        emit: appends operators and returns the value in front of activation and dropout; None: it gave the layer its
+            value or ids itself.
+        called: the name that scripts know it by.
+        together: how many inputs it goes through row by row at once; None: all.
+        sequences: which inputs must be sequences.
+        one_a_sample: whether it makes one row of each sequence.
+    """
+
+    emit: Emit
+    called: str
+    together: int | None = 0
+    sequences: tuple[int, ...] = ()
+    one_a_sample: bool = False
+
+
+LAYERS: dict[str, Layer] = {}
+"""Type of a layer -> its entry, from the module with its declaration."""
+
 # activation -> its operator and attributes
 _ACTIVATIONS: Mapping[str, tuple[str, Mapping[str, float]]] = {
     "tanh": ("tanh", {}),
@@ -42,11 +67,18 @@ _ACTIVATIONS: Mapping[str, tuple[str, Mapping[str, float]]] = {
 }
 
 
-def emits(kind: str) -> Callable[[Emit], Emit]:
-    """Register the function that writes layers of one type."""
+def emits(
+    kind: str,
+    *,
+    called: str = "",
+    together: int | None = 0,
+    sequences: tuple[int, ...] = (),
+    one_a_sample: bool = False,
+) -> Callable[[Emit], Emit]:
+    """Enter one type of layer; see `Layer`."""
 
     def register(function: Emit) -> Emit:
-        _EMITTERS[kind] = function
+        LAYERS[kind] = Layer(function, called or kind, together, sequences, one_a_sample)
         return function
 
     return register
@@ -104,7 +136,9 @@ class Emitter:
     def emit(self, config: LayerConfig) -> None:
         """Write one layer, to the block that is being filled."""
         self._layer, outer_layer = config.name, self._layer
-        _EMITTERS[config.type](self, config)
+        value = LAYERS[config.type].emit(self, config)
+        if value is not None:
+            self._finish(config, value)
         self._layer = outer_layer
 
     def rows(self, name: str) -> Variable:
@@ -121,6 +155,14 @@ class Emitter:
             batch = 0 if -1 in self._images[name].shape[1:] else -1
             self._rows[name] = self.reshape(self._images[name], [batch, config.size])
         return self._rows[name]
+
+    def first(self, config: LayerConfig) -> Variable:
+        """The value of a layer's first input as rows."""
+        return self.rows(config.inputs[0].layer)
+
+    def inputs(self, config: LayerConfig) -> list[Variable]:
+        """The values of a layer's inputs as rows."""
+        return [self.rows(link.layer) for link in config.inputs]
 
     def sequence(self, name: str) -> Variable:
         """A variable with the sequences of a layer, whatever its rows hold."""
@@ -193,6 +235,32 @@ class Emitter:
         found: Variable = self.parameter(name, shape)
         return found if tuple(found.shape) == tuple(shape) else self.reshape(found, shape)
 
+    def factors(self, link: InputConfig) -> tuple[Variable, Variable]:
+        """The two matrices whose product is x W: (N, K) and (K, width)."""
+        if link.layer in self.sparse:
+            columns, matrix = self.sparse[link.layer]
+            return matrix, self.lookup(columns, link.parameter)
+        return self.rows(link.layer), self.parameter(link.parameter)
+
+    def product(self, link: InputConfig) -> Variable:
+        """X W for one input, (N, width of W)."""
+        return self.binary("mul", *self.factors(link), x_num_col_dims=1, y_num_col_dims=1)
+
+    def dense(self, name: str) -> Variable:
+        """The numbers of a layer as (N, size), those of a sparse input or an id among zeros."""
+        if name in self.ids:
+            return self.unary("one_hot", self.ids[name], depth=self.layers[name].size)
+        if name not in self.sparse:
+            return self.rows(name)
+        columns, matrix = self.sparse[name]
+        places = self.unary("one_hot", columns, depth=self.layers[name].size)
+        return self.binary("mul", matrix, places, x_num_col_dims=1, y_num_col_dims=1)
+
+    def lookup(self, ids: Variable, parameter: str) -> Variable:
+        """Rows of a parameter, (number of ids, width)."""
+        sparse = self.parameters[parameter].sparse_update
+        return self.op("lookup_table", {"W": self.parameter(parameter), "Ids": ids}, {"is_sparse": sparse})
+
     def input(self, name: str, shape: Sequence[int], dtype: str, levels: int = 0) -> Variable:
         """A variable that feeding fills; `levels` of sequences."""
         return self.block.create_var(
@@ -206,8 +274,24 @@ class Emitter:
 
     def activated(self, value: Variable, activation: str) -> Variable:
         """Append an activation, named as its class says, and return its output."""
-        kind, attrs = _ACTIVATIONS[activation]
+        kind, attrs = _ACTIVATIONS[activation] if activation else ("", {})
+        return self.op(kind, {"X": value}, attrs) if kind else value
+
+    def unary(self, kind: str, value: Variable, **attrs: Any) -> Variable:
+        """Append an operator of one input."""
         return self.op(kind, {"X": value}, attrs)
+
+    def binary(self, kind: str, x: Variable, y: Variable, **attrs: Any) -> Variable:
+        """Append an operator of two inputs."""
+        return self.op(kind, {"X": x, "Y": y}, attrs)
+
+    def row_sum(self, value: Variable) -> Variable:
+        """The sum of each row, (N, 1)."""
+        return self.unary("reduce_sum", value, dim=[1], keep_dim=True)
+
+    def columns(self, value: Variable, start: int, end: int, axis: int = 1) -> Variable:
+        """Columns [start, end)."""
+        return self.op("slice", {"Input": value}, {"axes": [axis], "starts": [start], "ends": [end]})
 
     def op(
         self, kind: str, inputs: Mapping[str, Any], attrs: Mapping[str, Any] | None = None, out: str = "Out"
@@ -247,7 +331,7 @@ class Emitter:
         vector = self.shaped_parameter(bias, [self.parameters[bias].size])
         return self.op("elementwise_add", {"X": value, "Y": vector}, {"axis": 1})
 
-    def finish(self, config: LayerConfig, value: Variable) -> None:
+    def _finish(self, config: LayerConfig, value: Variable) -> None:
         """Apply activation, dropout and error clipping, and make the result the layer's value."""
         extras = config.extras
         if config.activation == "softmax" and not extras.error_clipping_threshold:
@@ -255,8 +339,7 @@ class Emitter:
             return
         if config.activation == "sigmoid" and extras == Extras():
             self._before_sigmoid[config.name] = self.reshape(value, [-1, config.size])
-        if config.activation:
-            value = self.activated(value, config.activation)
+        value = self.activated(value, config.activation)
         if extras.drop_rate:
             value = self._dropout(value, extras.drop_rate)
         if extras.error_clipping_threshold:
@@ -268,20 +351,3 @@ class Emitter:
             return self.op("scale", {"X": value}, {"scale": 1.0 - rate})
         attrs = {"dropout_prob": rate, "dropout_implementation": "downgrade_in_infer"}
         return self.ops("dropout", {"X": value}, attrs, ["Out", "Mask"])[0]
-
-
-@emits("data")
-def _emit_data(emitter: Emitter, config: LayerConfig) -> None:
-    assert config.input_type is not None
-    kind, levels = config.input_type.type, int(config.input_type.seq_type)
-    if kind == DataType.Index:
-        emitter.ids[config.name] = emitter.input(config.name, [-1, 1], "int64", levels)
-    elif kind == DataType.Dense:
-        emitter.finish(config, emitter.input(config.name, [-1, config.size], "float32", levels))
-        if config.input_type.has_own_shape:
-            emitter.input(frame_of(config.name), [4], "int64")
-            emitter.frames[config.name] = (1, 1, config.size)
-    else:
-        columns = emitter.input(f"{config.name}.columns", [-1, 1], "int64")
-        matrix = emitter.input(f"{config.name}.matrix", [-1, -1], "float32", levels)
-        emitter.sparse[config.name] = (columns, matrix)

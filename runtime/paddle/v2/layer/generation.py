@@ -114,7 +114,7 @@ def _emit_search(emitter: Emitter, config: LayerConfig) -> None:
     emit_members(emitter, body, members, seen, first)
     word = emitter.ids[next(each.name for each in members if each.type == "generated_word")]
     after = [emitter.sequence(str(each.attrs["of"])) for each in memories]
-    chances = emitter.rows(config.inputs[0].layer)
+    chances = emitter.first(config)
     keys = ("bos_id", "eos_id", "beam_size", "max_length", "num_results")
     found = {key: config.attrs[key] for key in keys}
     prob, ids = body.search(word, chances, after, found)

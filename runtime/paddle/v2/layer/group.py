@@ -9,11 +9,12 @@ from typing import Any
 
 from paddle.graph import Variable
 from paddle.ops.base.dtypes import VarType
-from paddle.v2 import activation, model
+from paddle.v2 import model
 from paddle.v2.errors import UsageError, UsageTypeError
 from paddle.v2.layer.body import Body, turned, zeros
 from paddle.v2.layer.emitter import Emitter, emits
 from paddle.v2.layer.output import (
+    Act,
     BiasAttr,
     LayerOutput,
     activation_name,
@@ -78,7 +79,7 @@ def memory(
     is_seq: bool = False,
     boot_layer: LayerOutput | None = None,
     boot_bias: BiasAttr = None,
-    boot_bias_active_type: activation.Base | None = None,
+    boot_bias_active_type: Act = None,
     boot_with_const_id: int | None = None,
 ) -> LayerOutput:
     """Declare, within the step of a group, what the layer `name` was at the step before.
@@ -118,7 +119,7 @@ def memory(
         size,
         links,
         activation_name(boot_bias_active_type, ""),
-        add_bias(own, [1, size], boot_bias or False, default=False),
+        add_bias(own, [1, size], boot_bias),
         attrs=attrs,
     )
     return declare(config, [] if boot_layer is None else [boot_layer])
@@ -242,7 +243,7 @@ def first_value(emitter: Emitter, memory: LayerConfig, like: Variable) -> Variab
         word.stop_gradient = True
         return word
     value = emitter.add_bias(zeros(emitter, like, memory.size), memory.bias)
-    return emitter.activated(value, memory.activation) if memory.activation else value
+    return emitter.activated(value, memory.activation)
 
 
 def emit_members(

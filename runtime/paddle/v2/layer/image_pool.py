@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from paddle.v2 import model, pooling
-from paddle.v2.attr import ExtraLayerAttribute
+from paddle.graph import Variable
+from paddle.v2 import pooling
 from paddle.v2.errors import UsageError
-from paddle.v2.layer.geometry import geometry, pair
-from paddle.v2.layer.output import LayerOutput, declare, extras_of
-from paddle.v2.model import Attrs, InputConfig, LayerConfig
+from paddle.v2.layer.emitter import Emitter, emits
+from paddle.v2.layer.image import geometry, pair, source_image
+from paddle.v2.layer.output import LayerAttr, LayerOutput, build
+from paddle.v2.model import Attrs, LayerConfig
 
 
 def img_pool(
@@ -19,7 +20,7 @@ def img_pool(
     pool_type: pooling.BasePool | None = None,
     stride: int = 1,
     padding: int = 0,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
     pool_size_y: int | None = None,
     stride_y: int | None = None,
     padding_y: int | None = None,
@@ -39,9 +40,7 @@ def img_pool(
             f"img_pool: a {kernel[0]}x{kernel[1]} window does not fit {image.height}x{image.width} pixels"
         )
     attrs: Attrs = {
-        "channels": image.channels,
-        "in_height": image.height,
-        "in_width": image.width,
+        **image.attrs,
         "pooling_type": kind,
         "ksize": kernel[::-1],
         "strides": steps[::-1],
@@ -49,18 +48,17 @@ def img_pool(
         "ceil_mode": ceil_mode,
         "exclusive": exclusive,
     }
-    config = LayerConfig(
-        model.current().auto_name("pool", name),
-        "img_pool",
-        image.channels * height * width,
-        (InputConfig(input.name),),
-        extras=extras_of(layer_attr),
-        num_filters=image.channels,
-        height=height,
-        width=width,
-        attrs=attrs,
+    result = (image.channels, height, width)
+    size = image.channels * height * width
+    return build(
+        "img_pool", [input], size, name, prefix="pool", layer_attr=layer_attr, image=result, attrs=attrs
     )
-    return declare(config, [input])
+
+
+@emits("img_pool", together=None)
+def _img_pool(emitter: Emitter, config: LayerConfig) -> Variable:
+    keys = ("pooling_type", "ksize", "strides", "paddings", "ceil_mode", "exclusive")
+    return emitter.unary("pool2d", source_image(emitter, config), **{key: config.attrs[key] for key in keys})
 
 
 def block_expand(
@@ -73,7 +71,7 @@ def block_expand(
     padding_y: int = 0,
     num_channels: int | None = None,
     name: str | None = None,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare the windows of each image as the rows of a sequence, from left to right and from top to bottom.
 
@@ -87,22 +85,19 @@ def block_expand(
     pads = pair((padding_x, padding_y), None, "block_expand: padding", least=0)
     image = geometry(input, channels, "block_expand")
     attrs: Attrs = {
-        "channels": image.channels,
-        "in_height": image.height,
-        "in_width": image.width,
+        **image.attrs,
         "kernels": block[::-1],
         "strides": steps[::-1],
         "paddings": pads[::-1] * 2,
     }
-    config = LayerConfig(
-        model.current().auto_name("block_expand_layer", name),
-        "block_expand",
-        image.channels * block[0] * block[1],
-        (InputConfig(input.name),),
-        extras=extras_of(layer_attr),
-        attrs=attrs,
-    )
-    return declare(config, [input])
+    size, prefix = image.channels * block[0] * block[1], "block_expand_layer"
+    return build("block_expand", [input], size, name, prefix=prefix, layer_attr=layer_attr, attrs=attrs)
+
+
+@emits("block_expand")
+def _block_expand(emitter: Emitter, config: LayerConfig) -> Variable:
+    attrs = {key: config.attrs[key] for key in ("kernels", "strides", "paddings")}
+    return emitter.unary("im2sequence", source_image(emitter, config), **attrs)
 
 
 def _pooled(size: int, kernel: int, padding: int, stride: int, ceil_mode: bool) -> int:

@@ -15,67 +15,12 @@ from numpy.typing import NDArray
 
 from paddle.v2.data_type import SequenceType
 from paddle.v2.errors import UsageError
+from paddle.v2.layer.emitter import LAYERS
 from paddle.v2.model import LayerConfig
 
 Origin: TypeAlias = str | None
 """Name of the layer whose sequences a layer has the lengths of; `ONE_A_SAMPLE`; None: not known before a batch."""
 ONE_A_SAMPLE = ""
-
-# type of a layer -> which of its inputs must be sequences, and the name that scripts know it by
-_TAKE_SEQUENCES: Mapping[str, tuple[tuple[int, ...], str]] = {
-    "seq_pooling": ((0,), "pooling, last_seq or first_seq"),
-    "expand": ((1,), "expand"),
-    "seqconcat": ((0, 1), "seq_concat"),
-    "seqreshape": ((0,), "seq_reshape"),
-    "lstmemory": ((0,), "lstmemory"),
-    "gru": ((0,), "grumemory"),
-    "recurrent": ((0,), "recurrent"),
-    "row_conv": ((0,), "row_conv"),
-    "sub_seq": ((0,), "sub_seq"),
-    "lambda_cost": ((0, 1), "lambda_cost"),
-    "crf": ((0, 1), "crf"),
-    "crf_decoding": ((0, 1), "crf_decoding"),
-    "ctc": ((0, 1), "ctc"),
-    "warp_ctc": ((0, 1), "warp_ctc"),
-}
-_ONE_OF_EACH = frozenset({"seq_pooling", "crf", "ctc", "warp_ctc"})
-# layers that go row by row through all their inputs at once
-_BY_ROW = frozenset(
-    [
-        *(
-            "fc",
-            "mixed",
-            "addto",
-            "concat",
-            "concat2",
-            "slope_intercept",
-            "scaling",
-            "power",
-            "interpolation",
-        ),
-        *("scale_shift", "prelu", "repeat", "max_id", "img_conv", "img_pool", "img_cmrnorm", "maxout"),
-        *(
-            "batch_norm",
-            "factorization_machine",
-            "l2_distance",
-            "dot_prod",
-            "out_prod",
-            "linear_comb",
-            "clip",
-        ),
-        *("sum_to_one_norm", "row_l2_norm", "lstmemory", "gru", "recurrent", "cross_entropy"),
-        *("cross_entropy_with_selfnorm", "multi_binary_label_cross_entropy", "square_error", "rank_cost"),
-        *(
-            "huber_regression",
-            "huber_classification",
-            "nce",
-            "hsigmoid",
-            "multiplex",
-            "row_conv",
-            "lambda_cost",
-        ),
-    ]
-)
 
 
 class Meeting(NamedTuple):
@@ -103,7 +48,7 @@ def origin_of(config: LayerConfig, known: Mapping[str, Origin]) -> Origin:
                 "sample: declare the data layer behind it as a sequence, such as dense_vector_sequence or "
                 "integer_value_sequence"
             )
-    if config.type in _ONE_OF_EACH:
+    if config.type in LAYERS and LAYERS[config.type].one_a_sample:
         return ONE_A_SAMPLE
     if config.type == "expand":
         return known.get(inputs[1])
@@ -175,10 +120,7 @@ def _is_single(origin: str) -> bool:
 
 def _together(config: LayerConfig) -> list[str]:
     """The inputs that a layer goes through at once, row by row."""
-    inputs = _inputs(config)
-    if config.type in ("crf", "crf_decoding"):
-        return inputs[:2]  # the weight of crf is one a sequence
-    return inputs if config.type in _BY_ROW else []
+    return _inputs(config)[: LAYERS[config.type].together] if config.type in LAYERS else []
 
 
 def _inputs(config: LayerConfig) -> list[str]:
@@ -187,8 +129,9 @@ def _inputs(config: LayerConfig) -> list[str]:
 
 
 def _sequence_inputs(config: LayerConfig) -> Iterator[tuple[int, str]]:
-    places, called = _TAKE_SEQUENCES.get(config.type, ((), ""))
-    yield from ((place, called) for place in places if place < len(config.inputs))
+    if config.type in LAYERS:
+        entry = LAYERS[config.type]
+        yield from ((place, entry.called) for place in entry.sequences if place < len(config.inputs))
     if config.attrs.get("kind") == "step":
         yield 0, "a step of recurrent_group"
     for place, link in enumerate(config.inputs):

@@ -8,24 +8,23 @@ from __future__ import annotations
 
 from paddle.graph import Variable
 from paddle.ops.base.dtypes import VarType
-from paddle.v2 import activation, model
-from paddle.v2.attr import ExtraLayerAttribute, ParameterAttribute
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.body import Body, turned, zeros
 from paddle.v2.layer.emitter import Emitter, emits
 from paddle.v2.layer.output import (
+    Act,
     BiasAttr,
+    LayerAttr,
     LayerOutput,
+    Weight,
+    WeightAttr,
     activation_name,
-    add_bias,
-    declare,
-    extras_of,
+    build,
+    or_zeros,
     require_layer,
     require_size,
-    simple,
-    weight_attr,
 )
-from paddle.v2.model import Attrs, InputConfig, LayerConfig
+from paddle.v2.model import Attrs, LayerConfig
 
 _INSIDE = ("tanh", "sigmoid", "relu")
 _GATES = {"": 0, "sigmoid": 1, "tanh": 2, "relu": 3}
@@ -36,12 +35,12 @@ def lstmemory(
     name: str | None = None,
     size: int | None = None,
     reverse: bool = False,
-    act: activation.Base | None = None,
-    gate_act: activation.Base | None = None,
-    state_act: activation.Base | None = None,
+    act: Act = None,
+    gate_act: Act = None,
+    state_act: Act = None,
     bias_attr: BiasAttr = None,
-    param_attr: ParameterAttribute | None = None,
-    layer_attr: ExtraLayerAttribute | None = None,
+    param_attr: WeightAttr = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare the hidden states of an LSTM with peepholes.
 
@@ -66,16 +65,37 @@ def lstmemory(
     return _memory("lstmemory", 4, 7, input, size, name, attrs, bias_attr, param_attr, layer_attr)
 
 
+@emits("lstmemory", together=None, sequences=(0,))
+def _lstmemory(emitter: Emitter, config: LayerConfig) -> Variable:
+    (link,), attrs, width = config.inputs, config.attrs, config.size
+    no_bias = {"shape": [1, 4 * width], "dtype": VarType.FP32, "value": 0.0}
+    inputs = {
+        "Input": emitter.rows(link.layer),
+        "Weight": emitter.shaped_parameter(link.parameter, [width, 4 * width]),
+        "Bias": emitter.shaped_parameter(config.bias, [1, 7 * width])
+        if config.bias
+        else emitter.op("fill_constant", {}, no_bias),
+    }
+    chosen = {
+        "use_peepholes": bool(config.bias),
+        "is_reverse": attrs["reverse"],
+        "gate_activation": attrs["gate_act"],
+        "cell_activation": attrs["state_act"],
+        "candidate_activation": attrs["act"],
+    }
+    return emitter.ops("lstm", inputs, chosen, ["Hidden", "Cell", "BatchGate", "BatchCellPreAct"])[0]
+
+
 def grumemory(
     input: LayerOutput,
     size: int | None = None,
     name: str | None = None,
     reverse: bool = False,
-    act: activation.Base | None = None,
-    gate_act: activation.Base | None = None,
+    act: Act = None,
+    gate_act: Act = None,
     bias_attr: BiasAttr = None,
-    param_attr: ParameterAttribute | None = None,
-    layer_attr: ExtraLayerAttribute | None = None,
+    param_attr: WeightAttr = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare the hidden states of a GRU, h = (1 - z) h' + z candidate.
 
@@ -98,36 +118,62 @@ def grumemory(
     return _memory("gru", 3, 3, input, size, name, attrs, bias_attr, param_attr, layer_attr)
 
 
+@emits("gru", called="grumemory", together=None, sequences=(0,))
+def _gru(emitter: Emitter, config: LayerConfig) -> Variable:
+    attrs = config.attrs
+    chosen = {
+        "is_reverse": attrs["reverse"],
+        "gate_activation": attrs["gate_act"],
+        "activation": attrs["act"],
+    }
+    outs = ["Hidden", "BatchGate", "BatchResetHiddenPrev", "BatchHidden"]
+    return emitter.ops("gru", _gru_inputs(emitter, config), chosen, outs)[0]
+
+
+def _gru_inputs(emitter: Emitter, config: LayerConfig) -> dict[str, Variable]:
+    link, width = config.inputs[0], config.size
+    weight = emitter.shaped_parameter(link.parameter, [width, 3 * width])
+    bias = {"Bias": emitter.shaped_parameter(config.bias, [1, 3 * width])} if config.bias else {}
+    return {"Input": emitter.rows(link.layer), "Weight": weight, **bias}
+
+
 def gru_step(
     input: LayerOutput,
     output_mem: LayerOutput,
     size: int | None = None,
-    act: activation.Base | None = None,
+    act: Act = None,
     name: str | None = None,
-    gate_act: activation.Base | None = None,
+    gate_act: Act = None,
     bias_attr: BiasAttr = None,
-    param_attr: ParameterAttribute | None = None,
-    layer_attr: ExtraLayerAttribute | None = None,
+    param_attr: WeightAttr = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare one step of a GRU over rows projected to the gates (3 D) and the state before (D)."""
     width = output_mem.size if size is None else size
     require_size(output_mem, width, "output_mem of gru_step")
     require_size(input, 3 * width, "input of gru_step")
-    name = model.current().auto_name("gru_step", name)
-    weight = model.current().add_parameter(f"_{name}.w0", [width, 3 * width], weight_attr(param_attr))
     attrs = {"act": activation_name(act, "tanh"), "gate_act": activation_name(gate_act, "sigmoid")}
     if not set(attrs.values()) <= set(_GATES):
         raise UsageError(f"gru_step: expected Tanh, Sigmoid, Relu or Linear, got {act!r} and {gate_act!r}")
-    config = LayerConfig(
-        name,
+    return build(
         "gru_step",
+        [input, output_mem],
         width,
-        (InputConfig(input.name, weight), InputConfig(output_mem.name)),
-        bias=add_bias(name, [1, 3 * width], bias_attr, default=True),
-        extras=extras_of(layer_attr),
+        name,
+        weights=[Weight([width, 3 * width], param_attr)],
+        bias=or_zeros(bias_attr),
+        bias_dims=[1, 3 * width],
+        layer_attr=layer_attr,
         attrs=attrs,
     )
-    return declare(config, [input, output_mem])
+
+
+@emits("gru_step")
+def _gru_step(emitter: Emitter, config: LayerConfig) -> Variable:
+    inputs = {**_gru_inputs(emitter, config), "HiddenPrev": emitter.rows(config.inputs[1].layer)}
+    act, gate_act = (_GATES[str(config.attrs[key])] for key in ("act", "gate_act"))
+    attrs = {"activation": act, "gate_activation": gate_act}
+    return emitter.ops("gru_unit", inputs, attrs, ["Hidden", "Gate", "ResetHiddenPrev"])[0]
 
 
 def gru_step_naive(
@@ -135,11 +181,11 @@ def gru_step_naive(
     output_mem: LayerOutput,
     size: int | None = None,
     name: str | None = None,
-    act: activation.Base | None = None,
-    gate_act: activation.Base | None = None,
+    act: Act = None,
+    gate_act: Act = None,
     bias_attr: BiasAttr = None,
-    param_attr: ParameterAttribute | None = None,
-    layer_attr: ExtraLayerAttribute | None = None,
+    param_attr: WeightAttr = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare the same as `gru_step`, with the arguments in another order."""
     return gru_step(
@@ -149,39 +195,52 @@ def gru_step_naive(
 
 def recurrent(
     input: LayerOutput,
-    act: activation.Base | None = None,
+    act: Act = None,
     bias_attr: BiasAttr = None,
-    param_attr: ParameterAttribute | None = None,
+    param_attr: WeightAttr = None,
     name: str | None = None,
     reverse: bool = False,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare h = act(x + h' W + b) over sequences; Tanh by default."""
     require_layer(input, "recurrent")
-    name = model.current().auto_name("recurrent_layer", name)
-    weight = model.current().add_parameter(f"_{name}.w0", [input.size, input.size], weight_attr(param_attr))
-    config = LayerConfig(
-        name,
+    return build(
         "recurrent",
+        [input],
         input.size,
-        (InputConfig(input.name, weight),),
-        bias=add_bias(name, [1, input.size], bias_attr, default=True),
-        extras=extras_of(layer_attr),
+        name,
+        prefix="recurrent_layer",
+        weights=[Weight([input.size, input.size], param_attr)],
+        bias=or_zeros(bias_attr),
+        layer_attr=layer_attr,
         attrs={"act": activation_name(act, "tanh"), "reverse": bool(reverse)},
     )
-    return declare(config, [input])
+
+
+@emits("recurrent", together=None, sequences=(0,))
+def _recurrent(emitter: Emitter, config: LayerConfig) -> Variable:
+    (link,), reverse = config.inputs, bool(config.attrs["reverse"])
+    steps = turned(emitter, emitter.rows(link.layer), reverse)
+    first, weight = zeros(emitter, steps, config.size), emitter.parameter(link.parameter)
+    body = Body(emitter)
+    body.open()
+    row, before = body.step_input(steps), body.state(first)
+    total = emitter.add_bias(emitter.add_all([row, emitter.binary("mul", before, weight)]), config.bias)
+    after = emitter.activated(total, str(config.attrs["act"]))
+    (result,) = body.close([after], [after])
+    return turned(emitter, result, reverse)
 
 
 def lstm_step(
     input: LayerOutput,
     state: LayerOutput,
     size: int | None = None,
-    act: activation.Base | None = None,
+    act: Act = None,
     name: str | None = None,
-    gate_act: activation.Base | None = None,
-    state_act: activation.Base | None = None,
+    gate_act: Act = None,
+    state_act: Act = None,
     bias_attr: BiasAttr = None,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare one step of an LSTM over rows projected to the gates (4 D) and the cell before (D).
 
@@ -190,34 +249,63 @@ def lstm_step(
     width = state.size if size is None else size
     require_size(state, width, "state of lstm_step")
     require_size(input, 4 * width, "input of lstm_step")
-    name = model.current().auto_name("lstm_step", name)
-    config = LayerConfig(
-        name,
+    return build(
         "lstm_step",
+        [input, state],
         width,
-        (InputConfig(input.name), InputConfig(state.name)),
-        bias=add_bias(name, [1, 3 * width], bias_attr, default=True),
-        extras=extras_of(layer_attr),
+        name,
+        bias=or_zeros(bias_attr),
+        bias_dims=[1, 3 * width],
+        layer_attr=layer_attr,
         attrs={
             "act": activation_name(act, "tanh"),
             "gate_act": activation_name(gate_act, "sigmoid"),
             "state_act": activation_name(state_act, "tanh"),
         },
     )
-    return declare(config, [input, state])
+
+
+@emits("lstm_step")
+def _lstm_step(emitter: Emitter, config: LayerConfig) -> Variable:
+    width = config.size
+    row, before = emitter.inputs(config)
+    parts = [emitter.columns(row, number * width, (number + 1) * width) for number in range(4)]
+
+    def peephole(gate: Variable, cell: Variable, number: int) -> Variable:
+        if not config.bias:
+            return gate
+        whole = emitter.shaped_parameter(config.bias, [3 * width])
+        weight = emitter.columns(whole, number * width, (number + 1) * width, axis=0)
+        return emitter.add_all([gate, emitter.binary("elementwise_mul", cell, weight, axis=1)])
+
+    def activated(value: Variable, key: str) -> Variable:
+        return emitter.activated(value, str(config.attrs[key]))
+
+    candidate = activated(parts[0], "act")
+    taken = activated(peephole(parts[1], before, 0), "gate_act")
+    kept = activated(peephole(parts[2], before, 1), "gate_act")
+    pairs = (candidate, taken), (before, kept)
+    cell = emitter.add_all([emitter.binary("elementwise_mul", *pair) for pair in pairs])
+    shown = activated(peephole(parts[3], cell, 2), "gate_act")
+    emitter.further[config.name, "state"] = cell
+    return emitter.binary("elementwise_mul", shown, activated(cell, "state_act"))
 
 
 def get_output(
-    input: LayerOutput, arg_name: str, name: str | None = None, layer_attr: ExtraLayerAttribute | None = None
+    input: LayerOutput, arg_name: str, name: str | None = None, layer_attr: LayerAttr = None
 ) -> LayerOutput:
     """Declare another output of a layer, such as "state" of `lstm_step`."""
     require_layer(input, "get_output")
     if arg_name not in input.outputs:
         raise UsageError(f"get_output: {input!r} has no output {arg_name!r}; it has {input.outputs}")
-    attrs = {"arg_name": arg_name}
-    return simple(
-        "get_output", "get_output_layer", [input], input.size, name=name, attrs=attrs, layer_attr=layer_attr
-    )
+    attrs, prefix = {"arg_name": arg_name}, "get_output_layer"
+    return build("get_output", [input], input.size, name, prefix=prefix, layer_attr=layer_attr, attrs=attrs)
+
+
+@emits("get_output")
+def _get_output(emitter: Emitter, config: LayerConfig) -> Variable:
+    source, arg_name = config.inputs[0].layer, str(config.attrs["arg_name"])
+    return emitter.rows(source) if arg_name == "default" else emitter.further[source, arg_name]
 
 
 def _memory(
@@ -229,8 +317,8 @@ def _memory(
     name: str | None,
     attrs: Attrs,
     bias_attr: BiasAttr,
-    param_attr: ParameterAttribute | None,
-    layer_attr: ExtraLayerAttribute | None,
+    param_attr: WeightAttr,
+    layer_attr: LayerAttr,
 ) -> LayerOutput:
     require_layer(input, prefix)
     width = input.size // gates
@@ -239,139 +327,23 @@ def _memory(
             f"{prefix}: input {input.name!r} has size {input.size}; expected {gates} times "
             f"{'the size' if size is None else size}"
         )
-    name = model.current().auto_name(prefix, name)
     # The original writes the weight of an LSTM as three sizes.
     dims = [width, width, gates] if prefix == "lstmemory" else [width, gates * width]
-    weight = model.current().add_parameter(f"_{name}.w0", dims, weight_attr(param_attr))
-    config = LayerConfig(
-        name,
+    return build(
         prefix,
+        [input],
         width,
-        (InputConfig(input.name, weight),),
-        bias=add_bias(name, [1, biases * width], bias_attr, default=True),
-        extras=extras_of(layer_attr),
+        name,
+        weights=[Weight(dims, param_attr)],
+        bias=or_zeros(bias_attr),
+        bias_dims=[1, biases * width],
+        layer_attr=layer_attr,
         attrs=attrs,
     )
-    return declare(config, [input])
 
 
-def _inside(act: activation.Base | None, default: str, who: str) -> str:
+def _inside(act: Act, default: str, who: str) -> str:
     found = activation_name(act, default)
     if found not in _INSIDE:
         raise UsageError(f"{who}: expected Tanh, Sigmoid or Relu, got {act!r}")
     return found
-
-
-@emits("lstmemory")
-def _emit_lstm(emitter: Emitter, config: LayerConfig) -> None:
-    (link,), attrs, width = config.inputs, config.attrs, config.size
-    zeros = {"shape": [1, 4 * width], "dtype": VarType.FP32, "value": 0.0}
-    inputs = {
-        "Input": emitter.rows(link.layer),
-        "Weight": emitter.shaped_parameter(link.parameter, [width, 4 * width]),
-        "Bias": emitter.shaped_parameter(config.bias, [1, 7 * width])
-        if config.bias
-        else emitter.op("fill_constant", {}, zeros),
-    }
-    chosen = {
-        "use_peepholes": bool(config.bias),
-        "is_reverse": attrs["reverse"],
-        "gate_activation": attrs["gate_act"],
-        "cell_activation": attrs["state_act"],
-        "candidate_activation": attrs["act"],
-    }
-    outs = ["Hidden", "Cell", "BatchGate", "BatchCellPreAct"]
-    emitter.finish(config, emitter.ops("lstm", inputs, chosen, outs)[0])
-
-
-@emits("gru")
-def _emit_gru(emitter: Emitter, config: LayerConfig) -> None:
-    (link,), attrs, width = config.inputs, config.attrs, config.size
-    inputs = {
-        "Input": emitter.rows(link.layer),
-        "Weight": emitter.shaped_parameter(link.parameter, [width, 3 * width]),
-    }
-    if config.bias:
-        inputs["Bias"] = emitter.shaped_parameter(config.bias, [1, 3 * width])
-    chosen = {
-        "is_reverse": attrs["reverse"],
-        "gate_activation": attrs["gate_act"],
-        "activation": attrs["act"],
-    }
-    outs = ["Hidden", "BatchGate", "BatchResetHiddenPrev", "BatchHidden"]
-    emitter.finish(config, emitter.ops("gru", inputs, chosen, outs)[0])
-
-
-@emits("gru_step")
-def _emit_gru_step(emitter: Emitter, config: LayerConfig) -> None:
-    link, before = config.inputs
-    inputs = {
-        "Input": emitter.rows(link.layer),
-        "HiddenPrev": emitter.rows(before.layer),
-        "Weight": emitter.shaped_parameter(link.parameter, [config.size, 3 * config.size]),
-    }
-    if config.bias:
-        inputs["Bias"] = emitter.shaped_parameter(config.bias, [1, 3 * config.size])
-    attrs = {
-        "activation": _GATES[str(config.attrs["act"])],
-        "gate_activation": _GATES[str(config.attrs["gate_act"])],
-    }
-    outs = ["Hidden", "Gate", "ResetHiddenPrev"]
-    emitter.finish(config, emitter.ops("gru_unit", inputs, attrs, outs)[0])
-
-
-@emits("lstm_step")
-def _emit_lstm_step(emitter: Emitter, config: LayerConfig) -> None:
-    width, attrs = config.size, config.attrs
-    row, before = (emitter.rows(link.layer) for link in config.inputs)
-
-    def part(number: int) -> Variable:
-        """A gate's columns."""
-        ends = {"axes": [1], "starts": [number * width], "ends": [(number + 1) * width]}
-        return emitter.op("slice", {"Input": row}, ends)
-
-    def peephole(gate: Variable, cell: Variable, number: int) -> Variable:
-        if not config.bias:
-            return gate
-        whole = emitter.shaped_parameter(config.bias, [3 * width])
-        ends = {"axes": [0], "starts": [number * width], "ends": [(number + 1) * width]}
-        weight = emitter.op("slice", {"Input": whole}, ends)
-        return emitter.add_all([gate, emitter.op("elementwise_mul", {"X": cell, "Y": weight}, {"axis": 1})])
-
-    def activated(value: Variable, key: str) -> Variable:
-        return emitter.activated(value, str(attrs[key])) if attrs[key] else value
-
-    def times(x: Variable, y: Variable) -> Variable:
-        return emitter.op("elementwise_mul", {"X": x, "Y": y})
-
-    candidate = activated(part(0), "act")
-    taken = activated(peephole(part(1), before, 0), "gate_act")
-    kept = activated(peephole(part(2), before, 1), "gate_act")
-    cell = emitter.add_all([times(candidate, taken), times(before, kept)])
-    shown = activated(peephole(part(3), cell, 2), "gate_act")
-    emitter.further[config.name, "state"] = cell
-    emitter.finish(config, times(shown, activated(cell, "state_act")))
-
-
-@emits("get_output")
-def _emit_get_output(emitter: Emitter, config: LayerConfig) -> None:
-    source, arg_name = config.inputs[0].layer, str(config.attrs["arg_name"])
-    value = emitter.rows(source) if arg_name == "default" else emitter.further[source, arg_name]
-    emitter.finish(config, value)
-
-
-@emits("recurrent")
-def _emit_recurrent(emitter: Emitter, config: LayerConfig) -> None:
-    (link,), reverse = config.inputs, bool(config.attrs["reverse"])
-    steps = turned(emitter, emitter.rows(link.layer), reverse)
-    first = zeros(emitter, steps, config.size)
-    weight = emitter.parameter(link.parameter)
-    body = Body(emitter)
-    body.open()
-    row, before = body.step_input(steps), body.state(first)
-    total = emitter.add_all([row, emitter.op("mul", {"X": before, "Y": weight})])
-    total = emitter.add_bias(total, config.bias)
-    act = str(config.attrs["act"])
-    after = emitter.activated(total, act) if act else total
-    (result,) = body.close([after], [after])
-    emitter.finish(config, turned(emitter, result, reverse))

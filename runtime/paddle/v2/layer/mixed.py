@@ -1,28 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``mixed`` (a sum of projections), ``embedding`` and ``concat``."""
+"""Sums of projections: ``mixed``, ``fc`` and ``embedding``; and ``concat``, which puts inputs side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 
-from paddle.v2 import activation, model
-from paddle.v2.attr import ExtraLayerAttribute, ParameterAttribute
+from paddle.graph import Variable
+from paddle.v2 import model
+from paddle.v2.attr import ParameterAttribute
 from paddle.v2.errors import UsageError, UsageTypeError
 from paddle.v2.layer.emitter import Emitter, emits
 from paddle.v2.layer.output import (
+    NO_IMAGE,
+    Act,
     BiasAttr,
+    LayerAttr,
     LayerOutput,
+    WeightAttr,
     activation_name,
     add_bias,
     as_list,
+    build,
     declare,
     extras_of,
+    or_zeros,
     register,
-    require_layer,
+    weight_attr,
 )
 from paddle.v2.layer.projection import Projection, project, table_projection
-from paddle.v2.model import Extras, InputConfig, LayerConfig
+from paddle.v2.model import LayerConfig
 
 
 class MixedLayer(LayerOutput):
@@ -69,15 +77,8 @@ class MixedLayer(LayerOutput):
                 raise UsageError(
                     f"mixed layer {self.name!r} has size {size}, its term over {link.layer!r} {link.size}"
                 )
-        self.config = LayerConfig(
-            unfinished.name,
-            "mixed",
-            size,
-            links,
-            unfinished.activation,
-            add_bias(unfinished.name, [1, size], self._bias_attr, default=False),
-            unfinished.extras,
-        )
+        bias = add_bias(self.name, [1, size], self._bias_attr)
+        self.config = replace(unfinished, size=size, inputs=links, bias=bias)
         self.parents = [layer for term in self._terms for layer in term.layers]
         self._finished = True
         register(self)
@@ -87,17 +88,15 @@ def mixed(
     size: int = 0,
     input: Projection | Sequence[Projection] | None = None,
     name: str | None = None,
-    act: activation.Base | None = None,
+    act: Act = None,
     bias_attr: BiasAttr = False,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
 ) -> MixedLayer:
     """Declare a sum of projections and operators; without ``input``, a context manager that takes them by ``+=``."""
     name = model.current().auto_name("mixed", name)
     act_name = activation_name(act, "")
-    layer = MixedLayer(
-        LayerConfig(name, "mixed", size, activation=act_name, extras=extras_of(layer_attr, act_name)),
-        bias_attr,
-    )
+    extras = extras_of(layer_attr, act_name)
+    layer = MixedLayer(LayerConfig(name, "mixed", size, activation=act_name, extras=extras), bias_attr)
     if input is not None:
         for term in input if isinstance(input, Sequence) else [input]:
             layer += term
@@ -105,12 +104,61 @@ def mixed(
     return layer
 
 
+def fc(
+    input: LayerOutput | Sequence[LayerOutput],
+    size: int,
+    act: Act = None,
+    name: str | None = None,
+    param_attr: WeightAttr | Sequence[ParameterAttribute] = None,
+    bias_attr: BiasAttr = None,
+    layer_attr: LayerAttr = None,
+) -> LayerOutput:
+    """Declare a fully connected layer; the default activation is Tanh.
+
+    Args:
+        input: one layer or several, each with its own weight [input size, size].
+        size: width of the output.
+        act: activation, Tanh by default.
+        name: given by the user.
+        param_attr: one for all weights, or one for each input.
+        bias_attr: True or None for zeros, False for none, or a Param.
+        layer_attr: dropout.
+    """
+    inputs = as_list(input, "fc")
+    name = model.current().auto_name("fc_layer", name)
+    attrs = weight_attrs(param_attr, len(inputs), name)
+    act_name = activation_name(act, "tanh")
+    links = [
+        Projection("full_matrix", (layer,), size, attr).bind(name, index, size)
+        for index, (layer, attr) in enumerate(zip(inputs, attrs, strict=True))
+    ]
+    bias = add_bias(name, [1, size], or_zeros(bias_attr))
+    extras = extras_of(layer_attr, act_name)
+    return declare(LayerConfig(name, "fc", size, tuple(links), act_name, bias, extras), inputs)
+
+
+def weight_attrs(
+    param_attr: WeightAttr | Sequence[ParameterAttribute], count: int, layer: str
+) -> list[ParameterAttribute]:
+    """One attribute for each of a layer's ``count`` weights."""
+    if isinstance(param_attr, Sequence):
+        if len(param_attr) != count:
+            raise UsageError(f"layer {layer!r} has {count} inputs and {len(param_attr)} param_attr")
+        return [weight_attr(attr) for attr in param_attr]
+    attr = weight_attr(param_attr)
+    if attr.name and count > 1:
+        raise UsageError(
+            f"layer {layer!r}: one parameter name, {attr.name!r}, for {count} inputs; give a list of param_attr"
+        )
+    return [attr] * count
+
+
 def embedding(
     input: LayerOutput,
     size: int,
     name: str | None = None,
-    param_attr: ParameterAttribute | None = None,
-    layer_attr: ExtraLayerAttribute | None = None,
+    param_attr: WeightAttr = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare a table lookup: one row of [range of the input, size] per id."""
     name = model.current().auto_name("embedding", name)
@@ -119,74 +167,57 @@ def embedding(
 
 def concat(
     input: LayerOutput | Projection | Sequence[LayerOutput] | Sequence[Projection],
-    act: activation.Base | None = None,
+    act: Act = None,
     name: str | None = None,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
     bias_attr: BiasAttr = None,
 ) -> LayerOutput:
     """Declare inputs side by side: all layers, or all projections (only these can have a bias)."""
     items = [input] if isinstance(input, (LayerOutput, Projection)) else list(input)
     name = model.current().auto_name("concat", name)
-    act_name = activation_name(act, "")
-    extras = extras_of(layer_attr, act_name)
-    projections = [item for item in items if isinstance(item, Projection)]
-    if projections and len(projections) == len(items):
-        if any(term.size == 0 for term in projections):
+    terms = [item for item in items if isinstance(item, Projection)]
+    if terms and len(terms) == len(items):
+        if any(term.size == 0 for term in terms):
             raise UsageError(f"concat {name!r}: every projection needs a size")
-        links = tuple(term.bind(name, index, 0) for index, term in enumerate(projections))
-        size = sum(link.size for link in links)
-        bias = add_bias(name, [1, size], bias_attr, default=False)
-        parents = [layer for term in projections for layer in term.layers]
-        return declare(LayerConfig(name, "concat2", size, links, act_name, bias, extras), parents)
+        links = [term.bind(name, index, 0) for index, term in enumerate(terms)]
+        size, parents = sum(link.size for link in links), [layer for term in terms for layer in term.layers]
+        return build(
+            "concat2", parents, size, name, links=links, act=act, bias=bias_attr, layer_attr=layer_attr
+        )
     layers = [item for item in items if isinstance(item, LayerOutput)]
     if len(layers) != len(items):
         raise UsageTypeError(f"concat {name!r} takes layers only or projections only, got {items!r:.200}")
-    return _concat_layers(as_list(layers, "concat"), name, act_name, extras, bias_attr)
-
-
-def _concat_layers(
-    layers: list[LayerOutput], name: str, act_name: str, extras: Extras, bias_attr: BiasAttr
-) -> LayerOutput:
     if bias_attr:
         raise UsageError(f"concat {name!r} of layers has no bias")
-    for layer in layers:
-        require_layer(layer, "concat")
+    image = NO_IMAGE
+    if all(layer.num_filters and layer.height for layer in as_list(layers, "concat")):
+        places = {layer.image[1:] for layer in layers}
+        if len(places) > 1:
+            sizes = [layer.image[1:] for layer in layers]
+            raise UsageError(f"concat {name!r}: images differ in height or width: {sizes}")
+        image = (sum(layer.num_filters for layer in layers), *places.pop())
     size = sum(layer.size for layer in layers)
-    first = layers[0]
-    images = all(layer.num_filters and layer.height for layer in layers)
-    if images and any((layer.height, layer.width) != (first.height, first.width) for layer in layers):
-        raise UsageError(
-            f"concat {name!r}: images differ in height or width: {[(i.height, i.width) for i in layers]}"
-        )
-    links = tuple(InputConfig(layer.name) for layer in layers)
-    config = LayerConfig(
-        name,
-        "concat",
-        size,
-        links,
-        act_name,
-        extras=extras,
-        num_filters=sum(layer.num_filters for layer in layers) if images else 0,
-        height=first.height if images else 0,
-        width=first.width if images else 0,
-    )
-    return declare(config, layers)
+    return build("concat", layers, size, name, act=act, layer_attr=layer_attr, image=image)
 
 
-@emits("mixed")
-def _emit_mixed(emitter: Emitter, config: LayerConfig) -> None:
+@emits("fc", together=None)
+def _fc(emitter: Emitter, config: LayerConfig) -> Variable:
+    return emitter.add_bias(emitter.add_all([*map(emitter.product, config.inputs)]), config.bias)
+
+
+@emits("mixed", together=None)
+def _mixed(emitter: Emitter, config: LayerConfig) -> Variable:
     terms = [project(emitter, link) for link in config.inputs]
-    emitter.finish(config, emitter.add_bias(emitter.add_all(terms), config.bias))
+    return emitter.add_bias(emitter.add_all(terms), config.bias)
 
 
-@emits("concat2")
-def _emit_concat2(emitter: Emitter, config: LayerConfig) -> None:
+@emits("concat2", together=None)
+def _concat2(emitter: Emitter, config: LayerConfig) -> Variable:
     parts = [project(emitter, link) for link in config.inputs]
-    emitter.finish(config, emitter.add_bias(emitter.op("concat", {"X": parts}, {"axis": 1}), config.bias))
+    return emitter.add_bias(emitter.op("concat", {"X": parts}, {"axis": 1}), config.bias)
 
 
-@emits("concat")
-def _emit_concat(emitter: Emitter, config: LayerConfig) -> None:
+@emits("concat", together=None)
+def _concat(emitter: Emitter, config: LayerConfig) -> Variable:
     # Images are stored channel by channel, so rows side by side are channels side by side.
-    parts = [emitter.rows(link.layer) for link in config.inputs]
-    emitter.finish(config, emitter.op("concat", {"X": parts}, {"axis": 1}))
+    return emitter.op("concat", {"X": emitter.inputs(config)}, {"axis": 1})

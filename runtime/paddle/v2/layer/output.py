@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,7 +21,19 @@ from paddle.v2.layer.lengths import Origin, origin_of
 from paddle.v2.model import ZEROS, Attrs, Extras, InputConfig, LayerConfig
 from paddle.v2.network import NetworkMessage, network_of
 
+Act: TypeAlias = activation.Base | None
+LayerAttr: TypeAlias = ExtraLayerAttribute | None
+WeightAttr: TypeAlias = ParameterAttribute | None
 BiasAttr: TypeAlias = ParameterAttribute | bool | None
+NO_IMAGE = (0, 0, 0)
+
+
+class Weight(NamedTuple):
+    """A parameter that a layer has for one of its inputs; `size` says how large it is where `dims` is empty."""
+
+    dims: Sequence[int]
+    attr: WeightAttr = None
+    size: int | None = None
 
 
 class LayerOutput:
@@ -92,6 +104,11 @@ class LayerOutput:
         return self.config.width
 
     @property
+    def image(self) -> tuple[int, int, int]:
+        """Channels, rows and columns of an image, 0 where there are none or they are unknown."""
+        return self.num_filters, self.height, self.width
+
+    @property
     def data_type(self) -> InputType | None:
         """The samples' type, for a data layer, and for what a step of a group sees of one."""
         if self.layer_type == "group_input" and self.parents:
@@ -131,9 +148,8 @@ class LayerOutput:
         return NotImplemented
 
     def __rsub__(self, other: float) -> LayerOutput:
-        return (
-            affine(self, -1.0, float(other)) if isinstance(other, (int, float, np.number)) else NotImplemented
-        )
+        number = isinstance(other, (int, float, np.number))
+        return affine(self, -1.0, float(other)) if number else NotImplemented
 
     def __mul__(self, other: LayerOutput | float) -> LayerOutput:
         if isinstance(other, (int, float, np.number)):
@@ -158,56 +174,75 @@ def register(layer: LayerOutput) -> None:
     model.current().add_layer(layer.config)
 
 
-def simple(
+def build(
     kind: str,
-    prefix: str,
-    parents: Sequence[LayerOutput],
+    inputs: Sequence[LayerOutput],
     size: int,
-    *,
     name: str | None = None,
+    *,
+    prefix: str = "",
+    weights: Sequence[Weight] = (),
+    links: Sequence[InputConfig] = (),
+    act: Act = None,
+    default_act: str = "",
+    bias: BiasAttr = False,
+    bias_dims: Sequence[int] = (),
+    layer_attr: LayerAttr = None,
+    image: tuple[int, int, int] = NO_IMAGE,
     attrs: Attrs | None = None,
-    layer_attr: ExtraLayerAttribute | None = None,
-    like: LayerOutput | None = None,
 ) -> LayerOutput:
-    """Declare a layer without parameters whose inputs are plain layers.
+    """Declare a layer of any type.
 
     Args:
-        kind: type of the layer.
-        prefix: for the automatic name.
-        parents: inputs in order.
-        size: width of the output.
+        kind: its type, an entry of LAYERS.
+        inputs: in order.
+        size: width of its rows.
         name: given by the user.
-        attrs: settings of the kind.
+        prefix: of the name that it gets otherwise; the kind by default.
+        weights: of the first inputs, one each.
+        links: what it stores of its inputs, where that is more than names and weights.
+        act: given by the user; `default_act` is the name of the one it has otherwise.
+        bias: given by the user, or the layer's default; it is [1, size] unless there are `bias_dims`.
         layer_attr: dropout and error clipping.
-        like: an input whose image geometry the output keeps.
+        image: channels, height and width of what comes out.
+        attrs: settings of the kind.
     """
-    name = model.current().auto_name(prefix, name)
+    space = model.current()
+    name = space.auto_name(prefix or kind, name)
+    act_name = activation_name(act, default_act)
+    parameters = [
+        space.add_parameter(f"_{name}.w{at}", weight.dims, weight_attr(weight.attr), size=weight.size)
+        for at, weight in enumerate(weights)
+    ]
+    parameters += [""] * (len(inputs) - len(parameters))
     config = LayerConfig(
-        name=name,
-        type=kind,
-        size=size,
-        inputs=tuple(InputConfig(parent.name) for parent in parents),
-        extras=extras_of(layer_attr),
+        name,
+        kind,
+        size,
+        tuple(links)
+        or tuple(InputConfig(layer.name, of) for layer, of in zip(inputs, parameters, strict=True)),
+        act_name,
+        add_bias(name, bias_dims or [1, size], bias),
+        extras_of(layer_attr, act_name),
+        *image,
         attrs=attrs or {},
-        num_filters=like.num_filters if like else 0,
-        height=like.height if like else 0,
-        width=like.width if like else 0,
     )
-    return declare(config, parents)
+    return declare(config, inputs)
 
 
 def affine(
-    layer: LayerOutput,
-    slope: float,
-    intercept: float,
-    name: str | None = None,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer: LayerOutput, slope: float, intercept: float, name: str | None = None, layer_attr: LayerAttr = None
 ) -> LayerOutput:
     """Slope * x + intercept."""
-    attrs = {"slope": float(slope), "intercept": float(intercept)}
-    kind, prefix = "slope_intercept", "slope_intercept_layer"
-    return simple(
-        kind, prefix, [layer], layer.size, name=name, attrs=attrs, layer_attr=layer_attr, like=layer
+    return build(
+        "slope_intercept",
+        [layer],
+        layer.size,
+        name,
+        prefix="slope_intercept_layer",
+        layer_attr=layer_attr,
+        image=layer.image,
+        attrs={"slope": float(slope), "intercept": float(intercept)},
     )
 
 
@@ -218,12 +253,10 @@ def add(left: LayerOutput, right: LayerOutput) -> LayerOutput:
     if right.size not in (1, left.size):
         raise UsageError(f"cannot add {left!r} and {right!r}: sizes must be equal or one of them 1")
     if right.size != left.size:
-        right = simple(
-            "repeat", "repeat_layer", [right], left.size, attrs={"times": left.size, "as_row_vector": True}
-        )
-    name = model.current().auto_name("mixed")
-    inputs = tuple(InputConfig(side.name, projection="identity", size=left.size) for side in (left, right))
-    return declare(LayerConfig(name, "mixed", left.size, inputs), [left, right])
+        attrs = {"times": left.size, "as_row_vector": True}
+        right = build("repeat", [right], left.size, prefix="repeat_layer", attrs=attrs)
+    links = [InputConfig(side.name, projection="identity", size=left.size) for side in (left, right)]
+    return build("mixed", [left, right], left.size, links=links)
 
 
 def multiply(left: LayerOutput, right: LayerOutput) -> LayerOutput:
@@ -231,7 +264,7 @@ def multiply(left: LayerOutput, right: LayerOutput) -> LayerOutput:
     if left.size != 1 and right.size != 1:
         raise UsageError(f"cannot multiply {left!r} and {right!r}: one of them must have size 1")
     weight, rows = (left, right) if left.size == 1 else (right, left)
-    return simple("scaling", "scaling_layer", [weight, rows], rows.size, like=rows)
+    return build("scaling", [weight, rows], rows.size, prefix="scaling_layer", image=rows.image)
 
 
 def parse_network(
@@ -282,7 +315,7 @@ def require_same_size(layers: Iterable[LayerOutput], who: str) -> int:
     return next(iter(sizes.values()))
 
 
-def activation_name(act: activation.Base | None, default: str) -> str:
+def activation_name(act: Act, default: str) -> str:
     """Name of an activation, or of the layer's default one."""
     if act is None:
         return default
@@ -291,7 +324,7 @@ def activation_name(act: activation.Base | None, default: str) -> str:
     return act.name
 
 
-def extras_of(layer_attr: ExtraLayerAttribute | None, activation: str = "") -> Extras:
+def extras_of(layer_attr: LayerAttr, activation: str = "") -> Extras:
     """What a layer_attr says of a layer's output."""
     if layer_attr is None:
         return Extras()
@@ -302,7 +335,7 @@ def extras_of(layer_attr: ExtraLayerAttribute | None, activation: str = "") -> E
     return Extras(float(layer_attr.drop_rate or 0.0), float(layer_attr.error_clipping_threshold or 0.0))
 
 
-def weight_attr(param_attr: ParameterAttribute | None) -> ParameterAttribute:
+def weight_attr(param_attr: WeightAttr) -> ParameterAttribute:
     """The attribute of a weight, or one that leaves everything to defaults."""
     if param_attr is None:
         return ParameterAttribute()
@@ -311,16 +344,18 @@ def weight_attr(param_attr: ParameterAttribute | None) -> ParameterAttribute:
     return param_attr
 
 
-def add_bias(layer_name: str, dims: Sequence[int], bias_attr: BiasAttr, *, default: bool) -> str:
-    """Register a bias and return its name, empty for none.
+def or_zeros(bias_attr: BiasAttr) -> BiasAttr:
+    """The bias of a layer that has one unless the user says False."""
+    return True if bias_attr is None else bias_attr
+
+
+def add_bias(layer_name: str, dims: Sequence[int], bias_attr: BiasAttr) -> str:
+    """Register a bias and return its name, empty for none: False or None.
 
     A Param without ``initial_*`` starts as N(0, 1/sqrt(dims[0])), so a plain ``Param(learning_rate=2)`` on a
     [1, size] bias is N(0, 1), as in the original.
     """
-    if bias_attr is None:
-        bias_attr = default
-    if bias_attr is False:
+    if bias_attr is None or bias_attr is False:
         return ""
-    if bias_attr is True:
-        bias_attr = ZEROS
+    bias_attr = ZEROS if bias_attr is True else bias_attr
     return model.current().add_parameter(f"_{layer_name}.wbias", dims, weight_attr(bias_attr))

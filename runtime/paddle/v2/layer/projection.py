@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from paddle.graph import Variable
@@ -12,8 +12,7 @@ from paddle.v2.attr import ParameterAttribute
 from paddle.v2.data_type import DataType
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.emitter import Emitter
-from paddle.v2.layer.output import LayerOutput, require_layer, require_same_size, weight_attr
-from paddle.v2.layer.sparse_input import lookup, matrix_product
+from paddle.v2.layer.output import LayerOutput, WeightAttr, require_layer, require_same_size, weight_attr
 from paddle.v2.model import Attrs, InputConfig
 
 
@@ -24,7 +23,7 @@ class Projection:
     kind: str
     layers: tuple[LayerOutput, ...]
     size: int = 0
-    attribute: ParameterAttribute | None = None
+    attribute: WeightAttr = None
     attrs: Attrs = field(default_factory=dict)
 
     def bind(self, layer_name: str, index: int, size: int) -> InputConfig:
@@ -51,31 +50,21 @@ _DIMS: Mapping[str, Callable[[int, int], Sequence[int]]] = {
 }
 
 
-def full_matrix_projection(
-    input: LayerOutput,
-    size: int = 0,
-    param_attr: ParameterAttribute | None = None,
-) -> Projection:
+def full_matrix_projection(input: LayerOutput, size: int = 0, param_attr: WeightAttr = None) -> Projection:
     """X W with W [input size, size]."""
     require_layer(input, "full_matrix_projection")
     return Projection("full_matrix", (input,), size, param_attr)
 
 
 def trans_full_matrix_projection(
-    input: LayerOutput,
-    size: int = 0,
-    param_attr: ParameterAttribute | None = None,
+    input: LayerOutput, size: int = 0, param_attr: WeightAttr = None
 ) -> Projection:
     """X W^T with W [size, input size]."""
     require_layer(input, "trans_full_matrix_projection")
     return Projection("trans_full_matrix", (input,), size, param_attr)
 
 
-def table_projection(
-    input: LayerOutput,
-    size: int = 0,
-    param_attr: ParameterAttribute | None = None,
-) -> Projection:
+def table_projection(input: LayerOutput, size: int = 0, param_attr: WeightAttr = None) -> Projection:
     """Row ``input`` of W [range of the input, size]."""
     require_layer(input, "table_projection")
     if input.data_type is not None and input.data_type.type != DataType.Index:
@@ -105,13 +94,13 @@ def slice_projection(input: LayerOutput, slices: Sequence[tuple[int, int]]) -> P
     return Projection("slice", (input,), sum(ends) - sum(starts), attrs={"starts": starts, "ends": ends})
 
 
-def scaling_projection(input: LayerOutput, param_attr: ParameterAttribute | None = None) -> Projection:
+def scaling_projection(input: LayerOutput, param_attr: WeightAttr = None) -> Projection:
     """X times one learned number."""
     require_layer(input, "scaling_projection")
     return Projection("scaling", (input,), input.size, param_attr)
 
 
-def dotmul_projection(input: LayerOutput, param_attr: ParameterAttribute | None = None) -> Projection:
+def dotmul_projection(input: LayerOutput, param_attr: WeightAttr = None) -> Projection:
     """X times a learned vector, element by element."""
     require_layer(input, "dotmul_projection")
     return Projection("dotmul", (input,), input.size, param_attr)
@@ -164,15 +153,12 @@ def _check_range(layer: LayerOutput, start: int, end: int) -> None:
 
 
 def _trans(emitter: Emitter, link: InputConfig) -> Variable:
-    return emitter.op(
-        "matmul",
-        {"X": emitter.rows(link.layer), "Y": emitter.parameter(link.parameter)},
-        {"transpose_X": False, "transpose_Y": True},
-    )
+    weight = emitter.parameter(link.parameter)
+    return emitter.binary("matmul", emitter.rows(link.layer), weight, transpose_X=False, transpose_Y=True)
 
 
 def _table(emitter: Emitter, link: InputConfig) -> Variable:
-    return lookup(emitter, emitter.label(link.layer), link.parameter)
+    return emitter.lookup(emitter.label(link.layer), link.parameter)
 
 
 def _identity(emitter: Emitter, link: InputConfig) -> Variable:
@@ -180,25 +166,15 @@ def _identity(emitter: Emitter, link: InputConfig) -> Variable:
 
 
 def _slice(emitter: Emitter, link: InputConfig) -> Variable:
-    value = emitter.rows(link.layer)
-    starts, ends = link.attrs["starts"], link.attrs["ends"]
-    assert isinstance(starts, Sequence)
-    assert isinstance(ends, Sequence)
-    parts = [
-        emitter.op("slice", {"Input": value}, {"axes": [1], "starts": [start], "ends": [end]})
-        for start, end in zip(starts, ends, strict=True)
-    ]
+    value, attrs = emitter.rows(link.layer), link.attrs
+    ranges: Iterable[tuple[int, int]] = zip(attrs["starts"], attrs["ends"], strict=True)  # type: ignore[arg-type]
+    parts = [emitter.columns(value, start, end) for start, end in ranges]
     return parts[0] if len(parts) == 1 else emitter.op("concat", {"X": parts}, {"axis": 1})
 
 
-def _scaling(emitter: Emitter, link: InputConfig) -> Variable:
-    scale = emitter.shaped_parameter(link.parameter, [1])
-    return emitter.op("elementwise_mul", {"X": emitter.rows(link.layer), "Y": scale}, {"axis": 1})
-
-
-def _dotmul(emitter: Emitter, link: InputConfig) -> Variable:
-    vector = emitter.shaped_parameter(link.parameter, [link.size])
-    return emitter.op("elementwise_mul", {"X": emitter.rows(link.layer), "Y": vector}, {"axis": 1})
+def _times_learnt(emitter: Emitter, link: InputConfig) -> Variable:
+    factor = emitter.shaped_parameter(link.parameter, [1 if link.projection == "scaling" else link.size])
+    return emitter.binary("elementwise_mul", emitter.rows(link.layer), factor, axis=1)
 
 
 def _context(emitter: Emitter, link: InputConfig) -> Variable:
@@ -210,20 +186,19 @@ def _context(emitter: Emitter, link: InputConfig) -> Variable:
 
 
 def _dotmul_operator(emitter: Emitter, link: InputConfig) -> Variable:
-    sides = {"X": emitter.rows(link.layer), "Y": emitter.rows(str(link.attrs["other"]))}
-    product = emitter.op("elementwise_mul", sides)
-    scale = link.attrs["scale"]
-    return product if scale == 1.0 else emitter.op("scale", {"X": product}, {"scale": scale})
+    sides = emitter.rows(link.layer), emitter.rows(str(link.attrs["other"]))
+    product, scale = emitter.binary("elementwise_mul", *sides), link.attrs["scale"]
+    return product if scale == 1.0 else emitter.unary("scale", product, scale=scale)
 
 
 _PROJECTORS: Mapping[str, Callable[[Emitter, InputConfig], Variable]] = {
-    "full_matrix": matrix_product,
+    "full_matrix": Emitter.product,
     "trans_full_matrix": _trans,
     "table": _table,
     "identity": _identity,
     "slice": _slice,
-    "scaling": _scaling,
-    "dotmul": _dotmul,
+    "scaling": _times_learnt,
+    "dotmul": _times_learnt,
     "context": _context,
     "padded_context": _context,
     "dotmul_operator": _dotmul_operator,

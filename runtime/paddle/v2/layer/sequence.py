@@ -6,23 +6,23 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 
-from paddle.v2 import activation, model, pooling
-from paddle.v2.attr import ExtraLayerAttribute, ParameterAttribute
+from paddle.graph import Variable
+from paddle.v2 import pooling
 from paddle.v2.errors import NotAvailableError, UsageError
 from paddle.v2.layer.emitter import Emitter, emits
 from paddle.v2.layer.output import (
+    Act,
     BiasAttr,
+    LayerAttr,
     LayerOutput,
-    activation_name,
-    add_bias,
-    declare,
-    extras_of,
+    Weight,
+    WeightAttr,
+    build,
     is_index,
     require_layer,
     require_same_size,
-    weight_attr,
 )
-from paddle.v2.model import InputConfig, LayerConfig
+from paddle.v2.model import LayerConfig
 
 _POOLS = {"max": "MAX", "average": "AVERAGE", "sum": "SUM", "squarerootn": "SQRT"}
 
@@ -51,7 +51,7 @@ def pooling_(
     bias_attr: BiasAttr = None,
     agg_level: str = AggregateLevel.TO_NO_SEQUENCE,
     stride: int = -1,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare one row for each sequence: the greatest (by default), mean, sum, or sum over √length of its rows."""
     require_layer(input, "pooling")
@@ -76,7 +76,7 @@ class _End:
         name: str | None = None,
         agg_level: str = AggregateLevel.TO_NO_SEQUENCE,
         stride: int = -1,
-        layer_attr: ExtraLayerAttribute | None = None,
+        layer_attr: LayerAttr = None,
     ) -> LayerOutput:
         """Declare it."""
         who = f"{self.which.lower()}_seq"
@@ -100,59 +100,66 @@ def expand(
     name: str | None = None,
     bias_attr: BiasAttr = False,
     expand_level: str = ExpandLevel.FROM_NO_SEQUENCE,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare each sample's row repeated for every row of a sequence."""
     require_layer(input, "expand")
     require_layer(expand_as, "expand")
     _whole(expand_level, -1, "expand")
-    name = model.current().auto_name("expand_layer", name)
-    bias = add_bias(name, [1, input.size], bias_attr, default=False)
-    links = (InputConfig(input.name), InputConfig(expand_as.name))
-    config = LayerConfig(name, "expand", input.size, links, bias=bias, extras=extras_of(layer_attr))
-    return declare(config, [input, expand_as])
+    inputs, prefix = [input, expand_as], "expand_layer"
+    return build("expand", inputs, input.size, name, prefix=prefix, bias=bias_attr, layer_attr=layer_attr)
+
+
+@emits("expand", sequences=(1,))
+def _expand(emitter: Emitter, config: LayerConfig) -> Variable:
+    row, like = (link.layer for link in config.inputs)
+    value = emitter.binary("sequence_expand_as", emitter.rows(row), emitter.sequence(like))
+    return emitter.add_bias(value, config.bias)
 
 
 def seq_concat(
     a: LayerOutput,
     b: LayerOutput,
-    act: activation.Base | None = None,
+    act: Act = None,
     name: str | None = None,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
     bias_attr: BiasAttr = None,
 ) -> LayerOutput:
     """Declare sequences one behind the other."""
     size = require_same_size([a, b], "seq_concat")
-    name = model.current().auto_name("seqconcat", name)
-    act_name = activation_name(act, "")
-    bias = add_bias(name, [1, size], bias_attr, default=False)
-    links = (InputConfig(a.name), InputConfig(b.name))
-    extras = extras_of(layer_attr, act_name)
-    return declare(LayerConfig(name, "seqconcat", size, links, act_name, bias, extras), [a, b])
+    return build("seqconcat", [a, b], size, name, act=act, bias=bias_attr, layer_attr=layer_attr)
+
+
+@emits("seqconcat", called="seq_concat", sequences=(0, 1))
+def _seq_concat(emitter: Emitter, config: LayerConfig) -> Variable:
+    value = emitter.op("sequence_concat", {"X": emitter.inputs(config)})
+    return emitter.add_bias(value, config.bias)
 
 
 def seq_reshape(
     input: LayerOutput,
     reshape_size: int,
-    act: activation.Base | None = None,
+    act: Act = None,
     name: str | None = None,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
     bias_attr: BiasAttr = None,
 ) -> LayerOutput:
     """Declare sequences whose numbers are cut into rows of another width."""
     require_layer(input, "seq_reshape")
-    name = model.current().auto_name("seqreshape", name)
-    act_name = activation_name(act, "")
-    bias = add_bias(name, [1, reshape_size], bias_attr, default=False)
-    links, extras = (InputConfig(input.name),), extras_of(layer_attr, act_name)
-    return declare(LayerConfig(name, "seqreshape", reshape_size, links, act_name, bias, extras), [input])
+    return build("seqreshape", [input], reshape_size, name, act=act, bias=bias_attr, layer_attr=layer_attr)
+
+
+@emits("seqreshape", called="seq_reshape", sequences=(0,))
+def _seq_reshape(emitter: Emitter, config: LayerConfig) -> Variable:
+    value = emitter.unary("sequence_reshape", emitter.first(config), new_dim=config.size)
+    return emitter.add_bias(value, config.bias)
 
 
 def sub_seq(
     input: LayerOutput,
     offsets: LayerOutput,
     sizes: LayerOutput,
-    act: activation.Base | None = None,
+    act: Act = None,
     bias_attr: BiasAttr = None,
     name: str | None = None,
 ) -> LayerOutput:
@@ -161,31 +168,46 @@ def sub_seq(
     for each, what in ((offsets, "offsets"), (sizes, "sizes")):
         if not is_index(each):
             raise UsageError(f"sub_seq: {what} {each.name!r} must be a data layer of integers")
-    name = model.current().auto_name("sub_seq_layer", name)
-    act_name = activation_name(act, "")
-    bias = add_bias(name, [1, input.size], bias_attr, default=False)
-    links = tuple(InputConfig(each.name) for each in (input, offsets, sizes))
-    return declare(LayerConfig(name, "sub_seq", input.size, links, act_name, bias), [input, offsets, sizes])
+    inputs = [input, offsets, sizes]
+    return build("sub_seq", inputs, input.size, name, prefix="sub_seq_layer", act=act, bias=bias_attr)
+
+
+@emits("sub_seq", sequences=(0,))
+def _sub_seq(emitter: Emitter, config: LayerConfig) -> Variable:
+    rows, offsets, sizes = (link.layer for link in config.inputs)
+    inputs = {"X": emitter.rows(rows), "Offset": emitter.label(offsets), "Length": emitter.label(sizes)}
+    return emitter.add_bias(emitter.op("sequence_slice", inputs), config.bias)
 
 
 def row_conv(
     input: LayerOutput,
     context_len: int,
-    act: activation.Base | None = None,
+    act: Act = None,
     name: str | None = None,
-    param_attr: ParameterAttribute | None = None,
-    layer_attr: ExtraLayerAttribute | None = None,
+    param_attr: WeightAttr = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare the sum of each row and the rows behind it, `context_len` in all, each column with weights of its own."""
     require_layer(input, "row_conv")
     if context_len < 1:
         raise UsageError(f"row_conv: context_len must be at least 1, got {context_len}")
-    name = model.current().auto_name("row_conv_layer", name)
-    weight = model.current().add_parameter(f"_{name}.w0", [context_len, input.size], weight_attr(param_attr))
-    act_name = activation_name(act, "")
-    extras = extras_of(layer_attr, act_name)
-    link = InputConfig(input.name, weight)
-    return declare(LayerConfig(name, "row_conv", input.size, (link,), act_name, extras=extras), [input])
+    return build(
+        "row_conv",
+        [input],
+        input.size,
+        name,
+        prefix="row_conv_layer",
+        weights=[Weight([context_len, input.size], param_attr)],
+        act=act,
+        layer_attr=layer_attr,
+    )
+
+
+@emits("row_conv", together=None, sequences=(0,))
+def _row_conv(emitter: Emitter, config: LayerConfig) -> Variable:
+    (link,) = config.inputs
+    inputs = {"X": emitter.rows(link.layer), "Filter": emitter.parameter(link.parameter)}
+    return emitter.op("row_conv", inputs)
 
 
 def _pooled(
@@ -194,66 +216,27 @@ def _pooled(
     how: str,
     name: str | None,
     bias_attr: BiasAttr,
-    layer_attr: ExtraLayerAttribute | None,
+    layer_attr: LayerAttr,
 ) -> LayerOutput:
-    name = model.current().auto_name(prefix, name)
-    bias = add_bias(name, [1, input.size], bias_attr, default=False)
-    config = LayerConfig(
-        name,
+    return build(
         "seq_pooling",
+        [input],
         input.size,
-        (InputConfig(input.name),),
-        bias=bias,
-        extras=extras_of(layer_attr),
+        name,
+        prefix=prefix,
+        bias=bias_attr,
+        layer_attr=layer_attr,
         attrs={"pooltype": how},
     )
-    return declare(config, [input])
+
+
+@emits("seq_pooling", called="pooling, last_seq or first_seq", sequences=(0,), one_a_sample=True)
+def _pooling(emitter: Emitter, config: LayerConfig) -> Variable:
+    inputs, attrs = {"X": emitter.inputs(config)}, {"pooltype": config.attrs["pooltype"]}
+    pooled = emitter.ops("sequence_pool", inputs, attrs, ["Out", "MaxIndex"])[0]
+    return emitter.add_bias(pooled, config.bias)
 
 
 def _whole(level: str, stride: int, who: str) -> None:
     if level != AggregateLevel.TO_NO_SEQUENCE or stride != -1:
         raise NotAvailableError(f"{who}: sequences of sequences and stride are not available yet")
-
-
-@emits("seq_pooling")
-def _emit_pooling(emitter: Emitter, config: LayerConfig) -> None:
-    inputs = {"X": emitter.rows(config.inputs[0].layer)}
-    attrs = {"pooltype": config.attrs["pooltype"]}
-    pooled = emitter.ops("sequence_pool", inputs, attrs, ["Out", "MaxIndex"])[0]
-    emitter.finish(config, emitter.add_bias(pooled, config.bias))
-
-
-@emits("expand")
-def _emit_expand(emitter: Emitter, config: LayerConfig) -> None:
-    row, like = (link.layer for link in config.inputs)
-    inputs = {"X": emitter.rows(row), "Y": emitter.sequence(like)}
-    value = emitter.op("sequence_expand_as", inputs)
-    emitter.finish(config, emitter.add_bias(value, config.bias))
-
-
-@emits("seqconcat")
-def _emit_concat(emitter: Emitter, config: LayerConfig) -> None:
-    parts = [emitter.rows(link.layer) for link in config.inputs]
-    value = emitter.op("sequence_concat", {"X": parts})
-    emitter.finish(config, emitter.add_bias(value, config.bias))
-
-
-@emits("sub_seq")
-def _emit_sub_seq(emitter: Emitter, config: LayerConfig) -> None:
-    rows, offsets, sizes = (link.layer for link in config.inputs)
-    inputs = {"X": emitter.rows(rows), "Offset": emitter.label(offsets), "Length": emitter.label(sizes)}
-    emitter.finish(config, emitter.add_bias(emitter.op("sequence_slice", inputs), config.bias))
-
-
-@emits("row_conv")
-def _emit_row_conv(emitter: Emitter, config: LayerConfig) -> None:
-    (link,) = config.inputs
-    inputs = {"X": emitter.rows(link.layer), "Filter": emitter.parameter(link.parameter)}
-    emitter.finish(config, emitter.op("row_conv", inputs))
-
-
-@emits("seqreshape")
-def _emit_reshape(emitter: Emitter, config: LayerConfig) -> None:
-    inputs = {"X": emitter.rows(config.inputs[0].layer)}
-    value = emitter.op("sequence_reshape", inputs, {"new_dim": config.size})
-    emitter.finish(config, emitter.add_bias(value, config.bias))

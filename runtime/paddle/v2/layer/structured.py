@@ -4,27 +4,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from paddle.graph import Variable
 from paddle.ops.base.dtypes import VarType
 from paddle.v2 import model
-from paddle.v2.attr import ExtraLayerAttribute, ParameterAttribute
+from paddle.v2.attr import ParameterAttribute
 from paddle.v2.data_type import DataType
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.emitter import Emitter, emits
-from paddle.v2.layer.fc import weight_attrs
+from paddle.v2.layer.mixed import weight_attrs
 from paddle.v2.layer.output import (
     BiasAttr,
+    LayerAttr,
     LayerOutput,
-    add_bias,
+    Weight,
+    WeightAttr,
     as_list,
-    declare,
+    build,
     is_index,
+    or_zeros,
     require_layer,
     require_size,
-    weight_attr,
 )
-from paddle.v2.model import Attrs, InputConfig, LayerConfig
+from paddle.v2.model import Attrs, LayerConfig
 
 _MAY_MISS = 1e-5  # what a sum of float32 chances may miss 1 by
 _BY_CHANCES = 2  # of the operator's samplers
@@ -36,30 +39,28 @@ def crf(
     label: LayerOutput,
     size: int | None = None,
     weight: LayerOutput | None = None,
-    param_attr: ParameterAttribute | None = None,
+    param_attr: WeightAttr = None,
     name: str | None = None,
     coeff: float = 1.0,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare the negative log likelihood of each sequence's tags.
 
     The parameter [size + 2, size] scores first tags in row 0, last ones in row 1, steps from tag to tag below.
     """
-    name = model.current().auto_name("crf_layer", name)
-    return declare(*_tagging(name, "crf", input, label, size, weight, param_attr, coeff))
+    return _tagging(name, "crf", input, label, size, weight, param_attr, coeff)
 
 
 def crf_decoding(
     input: LayerOutput,
     size: int,
     label: LayerOutput | None = None,
-    param_attr: ParameterAttribute | None = None,
+    param_attr: WeightAttr = None,
     name: str | None = None,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare the best tags (field "id"); with a label also 1 where a tag is wrong and 0 elsewhere (field "value")."""
-    name = model.current().auto_name("crf_decoding_layer", name)
-    return declare(*_tagging(name, "crf_decoding", input, label, size, None, param_attr, 1.0))
+    return _tagging(name, "crf_decoding", input, label, size, None, param_attr, 1.0)
 
 
 def ctc(
@@ -68,7 +69,7 @@ def ctc(
     size: int | None = None,
     name: str | None = None,
     norm_by_times: bool = False,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare the cost of labels without places over probabilities; the last class is the blank.
 
@@ -84,7 +85,7 @@ def warp_ctc(
     name: str | None = None,
     blank: int = 0,
     norm_by_times: bool = False,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare the cost of labels without places over scores, which go through a softmax here."""
     if input.activation == "softmax":
@@ -104,7 +105,7 @@ def nce(
     neg_distribution: Sequence[float] | None = None,
     name: str | None = None,
     bias_attr: BiasAttr = None,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare the cost of true classes against drawn ones, uniformly or by `neg_distribution`.
 
@@ -138,7 +139,7 @@ def hsigmoid(
     name: str | None = None,
     bias_attr: BiasAttr = None,
     param_attr: ParameterAttribute | Sequence[ParameterAttribute] | None = None,
-    layer_attr: ExtraLayerAttribute | None = None,
+    layer_attr: LayerAttr = None,
 ) -> LayerOutput:
     """Declare the cost of the way to a class through a binary tree of all classes."""
     classes = _classes(label, num_classes, "hsigmoid")
@@ -151,23 +152,22 @@ def hsigmoid(
 
 
 def _tagging(
-    name: str,
+    name: str | None,
     kind: str,
     input: LayerOutput,
     label: LayerOutput | None,
     size: int | None,
     weight: LayerOutput | None,
-    param_attr: ParameterAttribute | None,
+    param_attr: WeightAttr,
     coeff: float,
-) -> tuple[LayerConfig, list[LayerOutput]]:
+) -> LayerOutput:
     require_layer(input, kind)
     tags = input.size if size is None else size
     require_size(input, tags, kind)
     parents = [layer for layer in (input, label, weight) if layer is not None]
-    parameter = model.current().add_parameter(f"_{name}.w0", [tags + 2, tags], weight_attr(param_attr))
-    links = [InputConfig(input.name, parameter), *(InputConfig(layer.name) for layer in parents[1:])]
     attrs = {"tags": tags, "weighted": weight is not None, "coeff": float(coeff)}
-    return LayerConfig(name, kind, 1, tuple(links), attrs=attrs), parents
+    weights = [Weight([tags + 2, tags], param_attr)]
+    return build(kind, parents, 1, name, prefix=f"{kind}_layer", weights=weights, attrs=attrs)
 
 
 def _unplaced(
@@ -181,10 +181,8 @@ def _unplaced(
 ) -> LayerOutput:
     if size is not None:
         require_size(input, size, kind)
-    name = model.current().auto_name(f"{kind}_layer", name)
     attrs = {"blank": blank, "norm_by_times": bool(norm_by_times), "coeff": 1.0}
-    links = (InputConfig(input.name), InputConfig(label.name))
-    return declare(LayerConfig(name, kind, 1, links, attrs=attrs), [input, label])
+    return build(kind, [input, label], 1, name, prefix=f"{kind}_layer", attrs=attrs)
 
 
 def _many_classes(
@@ -200,15 +198,17 @@ def _many_classes(
 ) -> LayerOutput:
     inputs = as_list(input, kind)
     name = model.current().auto_name(prefix, name)
-    weights = weight_attrs(param_attr, len(inputs), name)
-    links = [
-        InputConfig(layer.name, model.current().add_parameter(f"_{name}.w{at}", [rows, layer.size], attr))
-        for at, (layer, attr) in enumerate(zip(inputs, weights, strict=True))
-    ]
-    links += [InputConfig(layer.name) for layer in extra]
-    bias = add_bias(name, [1, rows], bias_attr, default=True)
-    config = LayerConfig(name, kind, 1, tuple(links), bias=bias, attrs={**attrs, "inputs": len(inputs)})
-    return declare(config, [*inputs, *extra])
+    each = weight_attrs(param_attr, len(inputs), name)
+    return build(
+        kind,
+        [*inputs, *extra],
+        1,
+        name,
+        weights=[Weight([rows, layer.size], attr) for layer, attr in zip(inputs, each, strict=True)],
+        bias=or_zeros(bias_attr),
+        bias_dims=[1, rows],
+        attrs={**attrs, "inputs": len(inputs)},
+    )
 
 
 def _classes(label: LayerOutput, num_classes: int | None, who: str) -> int:
@@ -220,66 +220,61 @@ def _classes(label: LayerOutput, num_classes: int | None, who: str) -> int:
     return label.size if num_classes is None else num_classes
 
 
-@emits("crf")
-def _emit_crf(emitter: Emitter, config: LayerConfig) -> None:
-    link, label = config.inputs[:2]
-    tags = int(config.attrs["tags"])  # type: ignore[arg-type]
-    inputs = {
-        "Emission": emitter.rows(link.layer),
-        "Transition": emitter.shaped_parameter(link.parameter, [tags + 2, tags]),
-        "Label": emitter.label(label.layer),
-    }
+@emits("crf", together=2, sequences=(0, 1), one_a_sample=True)
+def _crf(emitter: Emitter, config: LayerConfig) -> Variable:
+    inputs = {**_crf_inputs(emitter, config), "Label": emitter.label(config.inputs[1].layer)}
     outs = ["LogLikelihood", "Alpha", "EmissionExps", "TransitionExps"]
     cost = emitter.ops("linear_chain_crf", inputs, None, outs)[0]
-    if config.attrs["weighted"]:
-        cost = emitter.op("elementwise_mul", {"X": cost, "Y": emitter.rows(config.inputs[2].layer)})
-    emitter.finish(config, cost)
+    if not config.attrs["weighted"]:
+        return cost
+    return emitter.binary("elementwise_mul", cost, emitter.rows(config.inputs[2].layer))
 
 
-@emits("crf_decoding")
-def _emit_crf_decoding(emitter: Emitter, config: LayerConfig) -> None:
-    link, *labels = config.inputs
-    tags = int(config.attrs["tags"])  # type: ignore[arg-type]
-    inputs = {
-        "Emission": emitter.rows(link.layer),
-        "Transition": emitter.shaped_parameter(link.parameter, [tags + 2, tags]),
-    }
+def _crf_inputs(emitter: Emitter, config: LayerConfig) -> dict[str, Variable]:
+    link, tags = config.inputs[0], int(config.attrs["tags"])  # type: ignore[arg-type]
+    transition = emitter.shaped_parameter(link.parameter, [tags + 2, tags])
+    return {"Emission": emitter.rows(link.layer), "Transition": transition}
+
+
+@emits("crf_decoding", together=2, sequences=(0, 1))
+def _crf_decoding(emitter: Emitter, config: LayerConfig) -> Variable | None:
+    inputs = _crf_inputs(emitter, config)
     emitter.ids[config.name] = emitter.op("crf_decoding", inputs, out="ViterbiPath")
-    if not labels:
-        return
-    inputs["Label"] = emitter.label(labels[0].layer)
+    if len(config.inputs) == 1:
+        return None
+    inputs["Label"] = emitter.label(config.inputs[1].layer)
     right = emitter.op("crf_decoding", inputs, out="ViterbiPath")
-    as_float = emitter.op("cast", {"X": right}, {"in_dtype": "int64", "out_dtype": "float32"})
-    emitter.finish(config, emitter.op("scale", {"X": as_float}, {"scale": -1.0, "bias": 1.0}))
+    as_float = emitter.unary("cast", right, in_dtype="int64", out_dtype="float32")
+    return emitter.unary("scale", as_float, scale=-1.0, bias=1.0)
 
 
-@emits("ctc")
-@emits("warp_ctc")
-def _emit_ctc(emitter: Emitter, config: LayerConfig) -> None:
-    scores, label = (link.layer for link in config.inputs)
-    logits, value = emitter.logits(scores), None
-    if logits is None:
-        value = emitter.rows(scores)
-        if config.type == "ctc":
-            value = emitter.op("clip", {"X": value}, {"min": _LEAST_PROBABILITY, "max": float("inf")})
-        logits = emitter.op("log", {"X": value}) if config.type == "ctc" else value
-    inputs = {"Logits": logits, "Label": emitter.label(label)}
+@emits("warp_ctc", sequences=(0, 1), one_a_sample=True)
+def _warp_ctc(emitter: Emitter, config: LayerConfig) -> Variable:
+    return _ctc_cost(emitter, config, emitter.first(config))
+
+
+@emits("ctc", sequences=(0, 1), one_a_sample=True)
+def _ctc(emitter: Emitter, config: LayerConfig) -> Variable:
+    scores = config.inputs[0].layer
+    logits = emitter.logits(scores)
+    if logits is not None:
+        return _ctc_cost(emitter, config, logits)
+    value = emitter.unary("clip", emitter.rows(scores), min=_LEAST_PROBABILITY, max=float("inf"))
+    cost = _ctc_cost(emitter, config, emitter.unary("log", value))
+    # What the operator's softmax took off the logarithm of a sequence: ln of each row's sum, added up.
+    logs = {"X": emitter.unary("log", emitter.row_sum(value))}
+    taken = emitter.ops("sequence_pool", logs, {"pooltype": "SUM"}, ["Out", "MaxIndex"])[0]
+    return emitter.binary("elementwise_sub", cost, taken)
+
+
+def _ctc_cost(emitter: Emitter, config: LayerConfig, logits: Variable) -> Variable:
+    inputs = {"Logits": logits, "Label": emitter.label(config.inputs[1].layer)}
     attrs = {key: config.attrs[key] for key in ("blank", "norm_by_times")}
-    cost = emitter.ops("warpctc", inputs, attrs, ["Loss", "WarpCTCGrad"])[0]
-    if value is not None and config.type == "ctc":
-        cost = emitter.op("elementwise_sub", {"X": cost, "Y": _log_of_sums(emitter, value)})
-    emitter.finish(config, cost)
+    return emitter.ops("warpctc", inputs, attrs, ["Loss", "WarpCTCGrad"])[0]
 
 
-def _log_of_sums(emitter: Emitter, value: Variable) -> Variable:
-    """What the operator's softmax took off the logarithm of a sequence: ln of each row's sum, added up."""
-    sums = emitter.op("reduce_sum", {"X": value}, {"dim": [1], "keep_dim": True})
-    logs = emitter.op("log", {"X": sums})
-    return emitter.ops("sequence_pool", {"X": logs}, {"pooltype": "SUM"}, ["Out", "MaxIndex"])[0]
-
-
-@emits("nce")
-def _emit_nce(emitter: Emitter, config: LayerConfig) -> None:
+@emits("nce", together=None)
+def _nce(emitter: Emitter, config: LayerConfig) -> Variable:
     classes, drawn = (int(config.attrs[key]) for key in ("classes", "drawn"))  # type: ignore[arg-type]
     inputs = _class_inputs(emitter, config, "Input", "Weight", classes)
     if config.attrs["weighted"]:
@@ -290,31 +285,31 @@ def _emit_nce(emitter: Emitter, config: LayerConfig) -> None:
         values = {"shape": [classes], "dtype": VarType.FP32, "fp32_values": chances}
         inputs["CustomDistProbs"] = emitter.op("assign_value", {}, values)
         attrs["sampler"] = _BY_CHANCES
-    outs = ["Cost", "SampleLogits", "SampleLabels"]
-    emitter.finish(config, emitter.ops("nce", inputs, attrs, outs)[0])
+    return emitter.ops("nce", inputs, attrs, ["Cost", "SampleLogits", "SampleLabels"])[0]
 
 
-@emits("hsigmoid")
-def _emit_hsigmoid(emitter: Emitter, config: LayerConfig) -> None:
+@emits("hsigmoid", together=None)
+def _hsigmoid(emitter: Emitter, config: LayerConfig) -> Variable:
     classes = int(config.attrs["classes"])  # type: ignore[arg-type]
     inputs = _class_inputs(emitter, config, "X", "W", classes - 1)
     outs = ["Out", "PreOut", "W_Out"]
-    emitter.finish(config, emitter.ops("hierarchical_sigmoid", inputs, {"num_classes": classes}, outs)[0])
+    return emitter.ops("hierarchical_sigmoid", inputs, {"num_classes": classes}, outs)[0]
 
 
 def _class_inputs(
     emitter: Emitter, config: LayerConfig, rows_slot: str, weight_slot: str, rows: int
-) -> dict[str, object]:
+) -> dict[str, Any]:
     count = int(config.attrs["inputs"])  # type: ignore[arg-type]
-    links = config.inputs[:count]
-    values = [emitter.rows(link.layer) for link in links]
-    weights = [emitter.parameter(link.parameter) for link in links]
-    inputs: dict[str, object] = {
+    links, label = config.inputs[:count], config.inputs[count].layer
+
+    def beside(values: Sequence[Variable]) -> Variable:
         # Several inputs with a weight each are one input with the weights side by side.
-        rows_slot: values[0] if count == 1 else emitter.op("concat", {"X": values}, {"axis": 1}),
-        weight_slot: weights[0] if count == 1 else emitter.op("concat", {"X": list(weights)}, {"axis": 1}),
+        return values[0] if count == 1 else emitter.op("concat", {"X": list(values)}, {"axis": 1})
+
+    inputs: dict[str, Any] = {
+        rows_slot: beside([emitter.rows(link.layer) for link in links]),
+        weight_slot: beside([emitter.parameter(link.parameter) for link in links]),
     }
-    label = config.inputs[count].layer
     if label in emitter.sparse:
         inputs["Label"], inputs["LabelWeight"] = emitter.sparse[label]
     else:
