@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Sets up what the tests need and runs them all: sh tests/run.sh [pytest arguments]
+# Sets up what the tests need and runs them: sh tests/run.sh [pytest arguments, such as tests/launcher]
 #
 # All of them are shared by three workers, a module at a time, since many of these wait.
 # As root the test hosts (network namespaces, each with its own sshd) run too; the packages they need are installed
@@ -12,18 +12,45 @@ cd "$root"
 
 sh tools/venv.sh requirements.lock requirements-dev.lock
 
+# Whether the tests that were named, or all, include some of a folder or file.
+wanted() {
+    for needed in "$@"; do
+        [ -n "$paths" ] || return 0
+        for path in $paths; do
+            case "$needed/" in "$path"/*) return 0 ;; esac
+            case "$path/" in "$needed"/*) return 0 ;; esac
+        done
+    done
+    return 1
+}
+
+paths=
+for argument; do
+    case "$argument" in tests*)
+        path=${argument%%::*}
+        paths="$paths ${path%/}" ;;
+    esac
+done
+
+# command, Debian's package, the tests that use it
 missing=
-command -v /usr/sbin/sshd >/dev/null 2>&1 || missing="$missing openssh-server"
-command -v ssh >/dev/null 2>&1 || missing="$missing openssh-client"
-command -v ip >/dev/null 2>&1 || missing="$missing iproute2"
-command -v nsenter >/dev/null 2>&1 || missing="$missing util-linux"
-command -v setfacl >/dev/null 2>&1 || missing="$missing acl"
-command -v rsync >/dev/null 2>&1 || missing="$missing rsync"
-command -v mpirun >/dev/null 2>&1 || missing="$missing openmpi-bin"
-command -v mpiexec.hydra >/dev/null 2>&1 || missing="$missing mpich"
-{ command -v slurmctld && command -v slurmd && command -v srun; } >/dev/null 2>&1 || missing="$missing slurm-wlm"
-command -v munged >/dev/null 2>&1 || missing="$missing munge"
-command -v kubectl >/dev/null 2>&1 || missing="$missing kubernetes-client"
+while read -r command package tests; do
+    # shellcheck disable=SC2086
+    if wanted $tests && ! command -v "$command" >/dev/null 2>&1; then missing="$missing $package"; fi
+done <<'END'
+/usr/sbin/sshd openssh-server tests/cluster tests/launcher tests/docs tests/examples tests/fuzz
+ssh openssh-client tests/cluster tests/launcher
+ip iproute2 tests/cluster tests/launcher/engines tests/runtime
+nsenter util-linux tests/cluster
+setfacl acl tests/cluster/jobs/test_job_start.py tests/launcher/control tests/runtime/paddle_node
+rsync rsync tests/benchmarks
+mpirun openmpi-bin tests/cluster/jobs/engines tests/runtime/collective tests/runtime/test_env.py
+mpiexec.hydra mpich tests/cluster/jobs/engines
+slurmctld slurm-wlm tests/cluster/jobs/engines
+srun slurm-wlm tests/cluster/jobs/engines
+munged munge tests/cluster/jobs/engines
+kubectl kubernetes-client tests/cluster tests/launcher/engines/test_kubernetes_objects.py
+END
 if [ -n "$missing" ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
         echo "tests: installing$missing" >&2
