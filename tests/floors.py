@@ -161,7 +161,6 @@ ENTRIES: Mapping[str, str] = {
     "runtime/paddle/v2/layer": "a family of layers a module: the package names all of them",
     "runtime/paddle/fluid/optimizer": "an optimizer a module: the package names all of them, as scripts do",
     "runtime/paddle/fluid/layers": "what the original has under that name",
-    "runtime/paddle/fluid/layers/control_flow": "a family of layers a module: the package names all of them",
     "runtime/paddle/fluid/layers/nn": "a family of layers a module: the package names all of them",
 }
 """Folder -> the registry whose entries its modules are, so that none of them is a fragment."""

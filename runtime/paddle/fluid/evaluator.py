@@ -13,10 +13,10 @@ from paddle.fluid.errors import FluidError
 from paddle.fluid.executor import Executor
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
-from paddle.fluid.layers.control_flow.comparisons import not_equal
+from paddle.fluid.layers.control_flow import not_equal
 from paddle.fluid.layers.metric_op import accuracy
-from paddle.fluid.layers.nn.decoding import chunk_eval, edit_distance
-from paddle.fluid.layers.nn.reductions import reduce_sum
+from paddle.fluid.layers.nn.elements import reduce_sum
+from paddle.fluid.layers.nn.sequences import chunk_eval, edit_distance
 from paddle.fluid.layers.tensor import cast, fill_constant, sums
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Variable

@@ -13,7 +13,7 @@ from paddle.fluid.errors import RunError
 from paddle.fluid.executor import Executor
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layers.io import data
-from paddle.fluid.layers.nn.arithmetic import mean
+from paddle.fluid.layers.nn.elements import mean
 from paddle.fluid.layers.nn.projections import fc
 from paddle.fluid.optimizer import SGD
 from paddle.fluid.param_attr import ParamAttr

@@ -6,7 +6,7 @@ Names: the layer `fc_0` has parameters `fc_0.w_0`, `fc_0.b_0` and temporaries `f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy.typing as npt
 
@@ -20,7 +20,7 @@ from paddle.fluid.program.program import Program
 from paddle.fluid.program.var_type import VarType
 from paddle.fluid.program.variable import Parameter, Variable
 from paddle.graph import unique_name
-from paddle.ops.base.registry import registered
+from paddle.ops.base.registry import lookup, registered
 
 __all__ = ["LayerHelper", "VarType"]
 
@@ -72,29 +72,42 @@ class LayerHelper:
         type: str,
         inputs: Names,
         attrs: Mapping[str, object] | None = None,
-        out: str = "Out",
-        dtype: npt.DTypeLike | None = None,
         stop_gradient: bool = False,
     ) -> Variable:
         """Append an operator with one new output and return the output."""
-        result = self.create_variable_for_type_inference(dtype, stop_gradient)
-        self.append_op(type, inputs, {out: result}, attrs)
+        (result,) = self.apply_all(type, inputs, attrs)
+        result.stop_gradient = stop_gradient
         return result
 
     def apply_all(
         self,
         type: str,
         inputs: Names,
-        outs: Mapping[str, npt.DTypeLike],
         attrs: Mapping[str, object] | None = None,
-        stop_gradient: bool = False,
+        outs: Mapping[str, Variable] | None = None,
+        fixed: Collection[str] = (),
     ) -> list[Variable]:
-        """Append an operator with several new outputs, slot -> dtype, and return them in that order."""
-        made = {
-            slot: self.create_variable_for_type_inference(dtype, stop_gradient)
-            for slot, dtype in outs.items()
+        """Append an operator whose outputs the table of operators infers, and return those that are not intermediate.
+
+        Args:
+            type: the operator.
+            inputs: slot -> variables; None: left out.
+            attrs: name -> value; None: the default.
+            outs: slot -> variable that is written; all other outputs are new.
+            fixed: slots of outputs that pass no gradient on.
+        """
+        given = outs or {}
+        names: dict[str, Variable | str] = {
+            slot.name: given.get(slot.name) or unique_name.generate(f"{self.name}.tmp")
+            for slot in lookup(type).outputs
+            if not slot.intermediate
         }
-        self.append_op(type, inputs, made, attrs)
+        self.append_op(type, inputs, {**names, **given}, attrs)
+        made: dict[str, Variable] = {
+            slot: self.block.var(each) if isinstance(each, str) else each for slot, each in names.items()
+        }
+        for slot in fixed:
+            made[slot].stop_gradient = True
         return list(made.values())
 
     def create_variable_for_type_inference(
@@ -163,15 +176,20 @@ class LayerHelper:
         block = self.main_program.global_block()
         return block.create_parameter(attr.name, shape, dtype, attr.trainable, None, known)
 
+    def bias(self, shape: Sequence[int], dtype: npt.DTypeLike) -> Parameter | None:
+        """Return a bias, or None if `bias_attr` is False."""
+        return (
+            None
+            if self.bias_attr is None
+            else self.create_parameter(self.bias_attr, shape, dtype, is_bias=True)
+        )
+
     def append_bias_op(self, input_var: Variable, dim_start: int = 1, dim_end: int | None = None) -> Variable:
         """Add a bias of shape input_var.shape[dim_start:dim_end], unless `bias_attr` is False."""
-        if self.bias_attr is None:
+        bias = self.bias(input_var.shape[dim_start:dim_end], input_var.dtype)
+        if bias is None:
             return input_var
-        size = input_var.shape[dim_start:dim_end]
-        bias = self.create_parameter(self.bias_attr, size, input_var.dtype, is_bias=True)
-        return self.apply(
-            "elementwise_add", {"X": input_var, "Y": bias}, {"axis": dim_start}, dtype=input_var.dtype
-        )
+        return self.apply("elementwise_add", {"X": input_var, "Y": bias}, {"axis": dim_start})
 
     def append_activation(self, input_var: Variable) -> Variable:
         """Apply the activation `act`, unless it is None.
@@ -183,7 +201,7 @@ class LayerHelper:
             return input_var
         if self.act not in registered():
             raise FluidTypeError(f"layer {self.name!r}: {self.act!r} is no activation")
-        return self.apply(self.act, {"X": input_var}, dtype=input_var.dtype)
+        return self.apply(self.act, {"X": input_var})
 
 
 def _weight_normalised(
@@ -211,8 +229,8 @@ def _weight_normalised(
     dim = attr.dim
     v = part("v", attr.initializer, shape)
     g = part("g", _Norm(helper, v, dim), [size if axis == dim else 1 for axis, size in enumerate(shape)])
-    flat = helper.apply("reshape", {"X": g}, {"shape": [-1]}, dtype=dtype)
-    factor = helper.apply("elementwise_div", {"X": flat, "Y": _norm(helper, v, dim)}, dtype=dtype)
+    flat = helper.apply("reshape", {"X": g}, {"shape": [-1]})
+    factor = helper.apply("elementwise_div", {"X": flat, "Y": _norm(helper, v, dim)})
     axis = -1 if dim is None else dim
     return helper.apply("elementwise_mul", {"X": v, "Y": factor}, {"axis": axis})  # type: ignore[return-value]
 
@@ -233,5 +251,5 @@ class _Norm(Initializer):
 def _norm(helper: LayerHelper, v: Variable, dim: int | None) -> Variable:
     others = [axis for axis in range(len(v.shape)) if axis != dim]
     attrs = {"dim": others, "keep_dim": False, "reduce_all": dim is None}
-    square = helper.apply("square", {"X": v}, dtype=v.dtype)
-    return helper.apply("sqrt", {"X": helper.apply("reduce_sum", {"X": square}, attrs, dtype=v.dtype)})
+    square = helper.apply("square", {"X": v})
+    return helper.apply("sqrt", {"X": helper.apply("reduce_sum", {"X": square}, attrs)})

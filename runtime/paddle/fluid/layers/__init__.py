@@ -2,32 +2,23 @@
 """Layers: functions that append operators to the default programs, by family; above `run`.
 
 The modules are those that scripts import from; `device` is one of them, but `layers` itself does not have its names.
+A layer that is one operator is a row, see `plain`.
 """
 
 from paddle.fluid.absent import answering
 from paddle.fluid.layers import control_flow, io, learning_rate_scheduler, metric_op, nn, ops, tensor
 from paddle.fluid.layers import device as device
-from paddle.fluid.layers.control_flow.arrays import *  # noqa: F403
-from paddle.fluid.layers.control_flow.blocks import *  # noqa: F403
-from paddle.fluid.layers.control_flow.comparisons import *  # noqa: F403
-from paddle.fluid.layers.control_flow.printing import *  # noqa: F403
-from paddle.fluid.layers.control_flow.rank_tables import *  # noqa: F403
-from paddle.fluid.layers.control_flow.rnn import *  # noqa: F403
+from paddle.fluid.layers.control_flow import *  # noqa: F403
 from paddle.fluid.layers.io import *  # noqa: F403
 from paddle.fluid.layers.learning_rate_scheduler import *  # noqa: F403
 from paddle.fluid.layers.metric_op import *  # noqa: F403
-from paddle.fluid.layers.nn.activations import *  # noqa: F403
-from paddle.fluid.layers.nn.arithmetic import *  # noqa: F403
 from paddle.fluid.layers.nn.convolutions import *  # noqa: F403
-from paddle.fluid.layers.nn.decoding import *  # noqa: F403
+from paddle.fluid.layers.nn.elements import *  # noqa: F403
 from paddle.fluid.layers.nn.losses import *  # noqa: F403
 from paddle.fluid.layers.nn.normalise import *  # noqa: F403
 from paddle.fluid.layers.nn.projections import *  # noqa: F403
-from paddle.fluid.layers.nn.random import *  # noqa: F403
 from paddle.fluid.layers.nn.recurrent import *  # noqa: F403
-from paddle.fluid.layers.nn.reductions import *  # noqa: F403
 from paddle.fluid.layers.nn.resizing import *  # noqa: F403
-from paddle.fluid.layers.nn.selecting import *  # noqa: F403
 from paddle.fluid.layers.nn.sequences import *  # noqa: F403
 from paddle.fluid.layers.nn.shaping import *  # noqa: F403
 from paddle.fluid.layers.nn.structured_losses import *  # noqa: F403

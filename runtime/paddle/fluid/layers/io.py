@@ -26,18 +26,9 @@ from paddle.fluid.run.places import Place
 from paddle.graph import unique_name
 
 __all__ = [
-    "Preprocessor",
-    "batch",
-    "create_py_reader_by_data",
-    "data",
-    "double_buffer",
-    "open_files",
-    "open_recordio_file",
-    "py_reader",
-    "random_data_generator",
-    "read_file",
-    "shuffle",
-]
+    "Preprocessor", "batch", "create_py_reader_by_data", "data", "double_buffer", "open_files",
+    "open_recordio_file", "py_reader", "random_data_generator", "read_file", "shuffle",
+]  # fmt: skip
 
 
 def data(

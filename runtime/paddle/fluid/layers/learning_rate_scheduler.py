@@ -10,23 +10,17 @@ from collections.abc import Sequence
 
 from paddle.fluid.absent import answering
 from paddle.fluid.errors import FluidError
-from paddle.fluid.layers.control_flow.blocks import Switch
-from paddle.fluid.layers.nn.arithmetic import autoincreased_step_counter, elementwise_max, elementwise_min
+from paddle.fluid.layers.blocks import Switch
+from paddle.fluid.layers.nn.elements import autoincreased_step_counter, elementwise_max, elementwise_min
 from paddle.fluid.layers.ops import ceil, cos, exp, floor
 from paddle.fluid.layers.tensor import assign, cast, create_global_var, fill_constant
 from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.variable import Variable
 
 __all__ = [
-    "cosine_decay",
-    "exponential_decay",
-    "inverse_time_decay",
-    "linear_lr_warmup",
-    "natural_exp_decay",
-    "noam_decay",
-    "piecewise_decay",
-    "polynomial_decay",
-]
+    "cosine_decay", "exponential_decay", "inverse_time_decay", "linear_lr_warmup", "natural_exp_decay",
+    "noam_decay", "piecewise_decay", "polynomial_decay",
+]  # fmt: skip
 
 
 def noam_decay(d_model: float, warmup_steps: float) -> Variable:

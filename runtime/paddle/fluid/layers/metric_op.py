@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from paddle.fluid.absent import answering
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
@@ -32,15 +30,13 @@ def accuracy(
     """
     helper = LayerHelper("accuracy")
     values, places = topk(input, k)
-    result = helper.create_variable_for_type_inference("float32", stop_gradient=True)
-    counts = [
-        each if each is not None else helper.create_variable_for_type_inference("int32", stop_gradient=True)
-        for each in (correct, total)
-    ]
-    helper.append_op(
+    given = {"Correct": correct, "Total": total}
+    result, *_ = helper.apply_all(
         "accuracy",
         {"Out": values, "Indices": places, "Label": label},
-        {"Accuracy": result, "Correct": counts[0], "Total": counts[1]},
+        None,
+        {slot: each for slot, each in given.items() if each is not None},
+        ["Accuracy", *given],
     )
     return result
 
@@ -74,12 +70,12 @@ def auc(
         ]
         for count in counts:
             helper.set_variable_initializer(count, Constant(0.0, force_cpu=True))
-        area = helper.create_variable_for_type_inference(np.float64, stop_gradient=True)
-        helper.append_op(
+        area, *_ = helper.apply_all(
             "auc",
             {"Predict": input, "Label": label, "StatPos": counts[0], "StatNeg": counts[1]},
-            {"AUC": area, "StatPosOut": counts[0], "StatNegOut": counts[1]},
             {"curve": curve, "num_thresholds": num_thresholds, "slide_steps": steps},
+            {"StatPosOut": counts[0], "StatNegOut": counts[1]},
+            ["AUC"],
         )
         areas.append(area)
         stats.extend(counts)

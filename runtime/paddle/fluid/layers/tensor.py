@@ -11,35 +11,17 @@ import numpy.typing as npt
 from paddle.fluid.absent import answering
 from paddle.fluid.initializer import Constant, Initializer
 from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.layers.plain import layer, several
 from paddle.fluid.param_attr import ParamAttr, ParamAttrLike, to_attr
 from paddle.fluid.program.variable import Parameter, Variable
 from paddle.graph import unique_name
 from paddle.ops.base.dtypes import VarType
 
 __all__ = [
-    "argmax",
-    "argmin",
-    "argsort",
-    "assign",
-    "cast",
-    "concat",
-    "create_global_var",
-    "create_parameter",
-    "create_tensor",
-    "diag",
-    "fill_constant",
-    "fill_constant_batch_size_like",
-    "has_inf",
-    "has_nan",
-    "isfinite",
-    "linspace",
-    "ones",
-    "range",
-    "reverse",
-    "sums",
-    "zeros",
-    "zeros_like",
-]
+    "argmax", "argmin", "argsort", "assign", "cast", "concat", "create_global_var", "create_parameter",
+    "create_tensor", "diag", "fill_constant", "fill_constant_batch_size_like", "has_inf", "has_nan",
+    "isfinite", "linspace", "ones", "range", "reverse", "sums", "zeros", "zeros_like",
+]  # fmt: skip
 
 
 def create_tensor(dtype: npt.DTypeLike, name: str | None = None, persistable: bool = False) -> Variable:
@@ -77,47 +59,40 @@ def create_global_var(
     return variable
 
 
-def fill_constant(
-    shape: Sequence[int],
-    dtype: npt.DTypeLike,
-    value: float,
-    force_cpu: bool = False,
-    out: Variable | None = None,
-) -> Variable:
-    """Return a variable of one value, `out` if that is given."""
-    helper = LayerHelper("fill_constant")
-    out = out if out is not None else helper.create_variable_for_type_inference(dtype)
-    attrs = {
-        "shape": tuple(shape),
-        "dtype": VarType.of(dtype),
-        "value": float(value),
-        "force_cpu": force_cpu,
-    }
-    helper.append_op("fill_constant", {}, {"Out": out}, attrs)
-    out.stop_gradient = True
-    return out
-
-
-def fill_constant_batch_size_like(
-    input: Variable,
-    shape: Sequence[int],
-    dtype: npt.DTypeLike,
-    value: float,
-    input_dim_idx: int = 0,
-    output_dim_idx: int = 0,
-) -> Variable:
-    """Return a variable of one value, one of whose sizes is one of the input's: of sequences their number."""
-    helper = LayerHelper("fill_constant_batch_size_like")
-    attrs = {
-        "shape": tuple(shape),
-        "dtype": VarType.of(dtype),
-        "value": float(value),
-        "input_dim_idx": input_dim_idx,
-        "output_dim_idx": output_dim_idx,
-    }
-    out = helper.apply("fill_constant_batch_size_like", {"Input": input}, attrs, dtype=dtype)
-    out.stop_gradient = True
-    return out
+fill_constant = layer(
+    "fill_constant(shape, dtype, value, force_cpu=False, out=None)",
+    "a variable of one value; `out` if that is given",
+    to="out=Out",
+    fixed="Out",
+)
+fill_constant_batch_size_like = layer(
+    "fill_constant_batch_size_like(input, shape, dtype, value, input_dim_idx=0, output_dim_idx=0)",
+    "one value in this shape, whose size output_dim_idx is the input's size input_dim_idx: of sequences their number",
+    fixed="Out",
+)
+zeros_like = layer(
+    "zeros_like(x, out=None)",
+    "zeros in x's shape; in `out` if that is given",
+    "fill_zeros_like",
+    to="out=Out",
+    fixed="Out",
+    prefix="zeros_like",
+)
+sums = layer(
+    "sums(input, out=None)", "the sum of several variables; in `out` if that is given", "sum", to="out=Out"
+)
+concat = layer("concat(input, axis=0, name=None)", "variables joined along an axis")
+argmax = layer("argmax(x, axis=0)", "where the greatest values are along an axis, int64", "arg_max")
+argmin = layer("argmin(x, axis=0)", "where the least values are along an axis, int64", "arg_min")
+argsort = several(
+    "argsort(input, axis=-1, name=None)",
+    "the values in ascending order along an axis, and where each was, int64",
+    fixed="Out Indices",
+)
+isfinite = layer("isfinite(x)", "whether all values are finite, (1,) bool")
+has_inf = layer("has_inf(x)", "whether any value is infinite, (1,) bool", "isinf")
+has_nan = layer("has_nan(x)", "whether any value is no number, (1,) bool", "isnan")
+diag = layer("diag(diagonal)", "a matrix with a vector along its diagonal")
 
 
 def ones(shape: Sequence[int], dtype: npt.DTypeLike, force_cpu: bool = False) -> Variable:
@@ -130,20 +105,9 @@ def zeros(shape: Sequence[int], dtype: npt.DTypeLike, force_cpu: bool = False) -
     return fill_constant(shape, dtype, 0.0, force_cpu)
 
 
-def zeros_like(x: Variable, out: Variable | None = None) -> Variable:
-    """Return zeros in x's shape, in `out` if that is given."""
-    helper = LayerHelper("zeros_like")
-    out = out if out is not None else helper.create_variable_for_type_inference(x.dtype)
-    helper.append_op("fill_zeros_like", {"X": x}, {"Out": out})
-    out.stop_gradient = True
-    return out
-
-
 def cast(x: Variable, dtype: npt.DTypeLike) -> Variable:
     """Return x in another dtype."""
-    helper = LayerHelper("cast")
-    attrs = {"in_dtype": VarType.of(x.dtype), "out_dtype": VarType.of(dtype)}
-    return helper.apply("cast", {"X": x}, attrs, dtype=dtype)
+    return LayerHelper("cast").apply("cast", {"X": x}, {"in_dtype": x.dtype, "out_dtype": dtype})
 
 
 def assign(input: Variable | npt.NDArray[np.generic], output: Variable | None = None) -> Variable:
@@ -162,65 +126,10 @@ def assign(input: Variable | npt.NDArray[np.generic], output: Variable | None = 
     return output
 
 
-def sums(input: Variable | Sequence[Variable], out: Variable | None = None) -> Variable:
-    """Return the sum of several variables, in `out` if that is given."""
-    helper = LayerHelper("sum")
-    inputs = [input] if isinstance(input, Variable) else list(input)
-    if out is None:
-        return helper.apply("sum", {"X": inputs}, dtype=inputs[0].dtype)
-    helper.append_op("sum", {"X": inputs}, {"Out": out})
-    return out
-
-
-def concat(input: Sequence[Variable], axis: int = 0, name: str | None = None) -> Variable:
-    """Return variables joined along an axis."""
-    inputs = [input] if isinstance(input, Variable) else list(input)
-    return LayerHelper("concat", name).apply("concat", {"X": inputs}, {"axis": axis}, dtype=inputs[0].dtype)
-
-
-def argmax(x: Variable, axis: int = 0) -> Variable:
-    """Return where the greatest values are along an axis, int64."""
-    return LayerHelper("arg_max").apply("arg_max", {"X": x}, {"axis": axis})
-
-
-def argmin(x: Variable, axis: int = 0) -> Variable:
-    """Return where the least values are along an axis, int64."""
-    return LayerHelper("arg_min").apply("arg_min", {"X": x}, {"axis": axis})
-
-
-def argsort(input: Variable, axis: int = -1, name: str | None = None) -> tuple[Variable, Variable]:
-    """Return the values in ascending order along an axis, and where each was."""
-    helper = LayerHelper("argsort", name)
-    out = helper.create_variable_for_type_inference(input.dtype, stop_gradient=True)
-    places = helper.create_variable_for_type_inference("int64", stop_gradient=True)
-    helper.append_op("argsort", {"X": input}, {"Out": out, "Indices": places}, {"axis": axis})
-    return out, places
-
-
 def reverse(x: Variable, axis: int | Sequence[int]) -> Variable:
     """Turn x round along one or several axes."""
     axes = (axis,) if isinstance(axis, int) else tuple(axis)
-    return LayerHelper("reverse").apply("reverse", {"X": x}, {"axis": axes}, dtype=x.dtype)
-
-
-def isfinite(x: Variable) -> Variable:
-    """Return whether all values are finite, (1,) bool."""
-    return LayerHelper("isfinite").apply("isfinite", {"X": x}, dtype="bool")
-
-
-def has_inf(x: Variable) -> Variable:
-    """Return whether any value is infinite, (1,) bool."""
-    return LayerHelper("isinf").apply("isinf", {"X": x}, dtype="bool")
-
-
-def has_nan(x: Variable) -> Variable:
-    """Return whether any value is no number, (1,) bool."""
-    return LayerHelper("isnan").apply("isnan", {"X": x}, dtype="bool")
-
-
-def diag(diagonal: Variable) -> Variable:
-    """Return a matrix with a vector along its diagonal."""
-    return LayerHelper("diag").apply("diag", {"Diagonal": diagonal}, dtype=diagonal.dtype)
+    return LayerHelper("reverse").apply("reverse", {"X": x}, {"axis": axes})
 
 
 def range(
@@ -229,7 +138,7 @@ def range(
     """Return start, start + step, ... below end."""
     names = {"Start": start, "End": end, "Step": step}
     inputs = {slot: _number(value, dtype) for slot, value in names.items()}
-    return LayerHelper("range").apply("range", inputs, dtype=dtype, stop_gradient=True)
+    return LayerHelper("range").apply("range", inputs, stop_gradient=True)
 
 
 def linspace(
@@ -237,7 +146,7 @@ def linspace(
 ) -> Variable:
     """Return num numbers from start to stop, both among them."""
     inputs = {"Start": _number(start, dtype), "Stop": _number(stop, dtype), "Num": _number(num, "int32")}
-    return LayerHelper("linspace").apply("linspace", inputs, dtype=dtype, stop_gradient=True)
+    return LayerHelper("linspace").apply("linspace", inputs, stop_gradient=True)
 
 
 def _number(value: float | Variable, dtype: npt.DTypeLike) -> Variable:

@@ -143,7 +143,7 @@ class Pooling:
             "ceil_mode": ceil_mode,
             "exclusive": exclusive,
         }
-        return LayerHelper(self.op_type, name).apply(self.op_type, {"X": input}, attrs, dtype=input.dtype)
+        return LayerHelper(self.op_type, name).apply(self.op_type, {"X": input}, attrs)
 
 
 def sizes(size: Size, dims: int) -> tuple[int, ...]:
@@ -167,7 +167,7 @@ def _moves(stride: Size, padding: Size, dilation: Size, dims: int) -> dict[str, 
 def _finished(
     helper: LayerHelper, op_type: str, input: Variable, filters: Variable, attrs: dict[str, object]
 ) -> Variable:
-    out = helper.apply(op_type, {"Input": input, "Filter": filters}, attrs, "Output", input.dtype)
+    out = helper.apply(op_type, {"Input": input, "Filter": filters}, attrs)
     return helper.append_activation(helper.append_bias_op(out, dim_start=1, dim_end=2))
 
 

@@ -7,6 +7,7 @@ from math import prod
 
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.layers.plain import layer
 from paddle.fluid.param_attr import ParamAttr, ParamAttrLike
 from paddle.fluid.program.variable import Variable
 
@@ -44,26 +45,15 @@ def batch_norm(
     variance_attr = ParamAttr(moving_variance_name, Constant(1.0), trainable=False, do_model_average=averaged)
     mean = helper.create_parameter(mean_attr, size, input.dtype)
     variance = helper.create_parameter(variance_attr, size, input.dtype)
-    out, saved_mean, saved_variance = (helper.create_variable_for_type_inference() for _ in range(3))
-    saved_mean.stop_gradient = saved_variance.stop_gradient = True
-    helper.append_op(
-        "batch_norm",
-        {"X": input, "Scale": scale, "Bias": bias, "Mean": mean, "Variance": variance},
-        {
-            "Y": out,
-            "MeanOut": mean,
-            "VarianceOut": variance,
-            "SavedMean": saved_mean,
-            "SavedVariance": saved_variance,
-        },
-        {
-            "is_test": is_test,
-            "momentum": momentum,
-            "epsilon": epsilon,
-            "data_layout": data_layout,
-            "use_global_stats": use_global_stats,
-        },
-    )
+    attrs = {
+        "is_test": is_test,
+        "momentum": momentum,
+        "epsilon": epsilon,
+        "data_layout": data_layout,
+        "use_global_stats": use_global_stats,
+    }
+    inputs = {"X": input, "Scale": scale, "Bias": bias, "Mean": mean, "Variance": variance}
+    out, *_ = helper.apply_all("batch_norm", inputs, attrs, {"MeanOut": mean, "VarianceOut": variance})
     return helper.append_activation(out)
 
 
@@ -88,8 +78,6 @@ def dropout(
     """
     helper = LayerHelper("dropout", name)
     seed = seed or helper.main_program.random_seed
-    out, mask = (helper.create_variable_for_type_inference() for _ in range(2))
-    mask.stop_gradient = True
     attrs = {
         "dropout_prob": float(dropout_prob),
         "is_test": is_test,
@@ -97,34 +85,19 @@ def dropout(
         "seed": seed,
         "dropout_implementation": dropout_implementation,
     }
-    helper.append_op("dropout", {"X": x}, {"Out": out, "Mask": mask}, attrs)
-    return out
+    return helper.apply("dropout", {"X": x}, attrs)
 
 
-def lrn(
-    input: Variable,
-    n: int = 5,
-    k: float = 1.0,
-    alpha: float = 1e-4,
-    beta: float = 0.75,
-    name: str | None = None,
-) -> Variable:
-    """Return x/(k + α Σ x²)^β, the sum over n neighbouring channels."""
-    helper = LayerHelper("lrn", name)
-    out, middle = (helper.create_variable_for_type_inference() for _ in range(2))
-    middle.stop_gradient = True
-    attrs = {"n": n, "k": float(k), "alpha": alpha, "beta": beta}
-    helper.append_op("lrn", {"X": input}, {"Out": out, "MidOut": middle}, attrs)
-    return out
+lrn = layer(
+    "lrn(input, n=5, k=1.0, alpha=1e-4, beta=0.75, name=None)",
+    "x/(k + α Σ x²)^β, the sum over n neighbouring channels",
+)
 
 
 def l2_normalize(x: Variable, axis: int, epsilon: float = 1e-12, name: str | None = None) -> Variable:
     """Return x over its norm along an axis."""
-    helper = LayerHelper("l2_normalize", name)
-    out, norm = (helper.create_variable_for_type_inference() for _ in range(2))
     attrs = {"axis": 1 if axis is None else axis, "epsilon": epsilon}
-    helper.append_op("norm", {"X": x}, {"Out": out, "Norm": norm}, attrs)
-    return out
+    return LayerHelper("l2_normalize", name).apply("norm", {"X": x}, attrs)
 
 
 def layer_norm(
@@ -150,7 +123,7 @@ def layer_norm(
     if shift:
         inputs["Bias"] = helper.create_parameter(bias_attr, size, input.dtype, is_bias=True)
     attrs = {"epsilon": epsilon, "begin_norm_axis": begin_norm_axis}
-    return helper.append_activation(helper.apply("layer_norm", inputs, attrs, out="Y", dtype=input.dtype))
+    return helper.append_activation(helper.apply("layer_norm", inputs, attrs))
 
 
 def group_norm(
@@ -172,4 +145,4 @@ def group_norm(
     if bias_attr is not False:
         inputs["Bias"] = helper.create_parameter(bias_attr, size, input.dtype, is_bias=True)
     attrs = {"epsilon": epsilon, "groups": groups}
-    return helper.append_activation(helper.apply("group_norm", inputs, attrs, out="Y", dtype=input.dtype))
+    return helper.append_activation(helper.apply("group_norm", inputs, attrs))

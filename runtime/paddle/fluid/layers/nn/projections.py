@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fc, a fully connected layer; embedding and one_hot, what stands for an id."""
+"""fc, a fully connected layer; bilinear_tensor_product; embedding and one_hot, what stands for an id."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from paddle.fluid.errors import FluidTypeError
 from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.layers.plain import layer
 from paddle.fluid.param_attr import ParamAttrLike, to_attrs
 from paddle.fluid.program.variable import Variable
 
-__all__ = ["embedding", "fc", "one_hot"]
+__all__ = ["bilinear_tensor_product", "embedding", "fc", "one_hot"]
 
 
 def fc(
@@ -55,7 +56,7 @@ def fc(
         shape = (prod(x.shape[num_flatten_dims:]), size)
         weight = helper.create_parameter(False if attr is None else attr, shape, x.dtype)
         attrs = {"x_num_col_dims": num_flatten_dims, "y_num_col_dims": 1}
-        products.append(helper.apply("mul", {"X": x, "Y": weight}, attrs, dtype=x.dtype))
+        products.append(helper.apply("mul", {"X": x, "Y": weight}, attrs))
     total = products[0] if len(products) == 1 else helper.apply("sum", {"X": products})
     return helper.append_activation(helper.append_bias_op(total, dim_start=num_flatten_dims))
 
@@ -92,12 +93,27 @@ def embedding(
         "remote_prefetch": is_sparse and not is_distributed,
         "padding_idx": padding_idx,
     }
-    return helper.apply("lookup_table", {"W": table, "Ids": input}, attrs, dtype=dtype)
+    return helper.apply("lookup_table", {"W": table, "Ids": input}, attrs)
 
 
-def one_hot(input: Variable, depth: int | Variable) -> Variable:
-    """Return vectors of `depth` with a 1 at the id, float32; depth may be a variable (1,)."""
-    helper = LayerHelper("one_hot")
-    if isinstance(depth, Variable):
-        return helper.apply("one_hot", {"X": input, "depth_tensor": depth})
-    return helper.apply("one_hot", {"X": input}, {"depth": depth})
+one_hot = layer(
+    "one_hot(input, depth)",
+    "vectors of `depth` with a 1 at the id, float32; depth may be a variable (1,)",
+    to="depth=depth|depth_tensor",
+)
+
+
+def bilinear_tensor_product(
+    x: Variable,
+    y: Variable,
+    size: int,
+    act: str | None = None,
+    name: str | None = None,
+    param_attr: ParamAttrLike = None,
+    bias_attr: ParamAttrLike = None,
+) -> Variable:
+    """Return act(x W[k] yᵀ + b[k]) for k below size; W is (size, x's width, y's width), b (1, size)."""
+    helper = LayerHelper("bilinear_tensor_product", name, bias_attr=bias_attr, act=act)
+    weight = helper.create_parameter(param_attr, (size, x.shape[1], y.shape[1]), x.dtype)
+    inputs = {"X": x, "Y": y, "Weight": weight, "Bias": helper.bias((1, size), x.dtype)}
+    return helper.append_activation(helper.apply("bilinear_tensor_product", inputs))

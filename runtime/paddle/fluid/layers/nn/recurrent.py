@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy.typing as npt
 
 from paddle.fluid.errors import FluidError
@@ -55,14 +53,9 @@ def dynamic_lstm(
     width = _part(size, 4)
     weight = helper.create_parameter(param_attr, (width, 4 * width), dtype)
     bias = helper.create_parameter(bias_attr, (1, (7 if use_peepholes else 4) * width), dtype, is_bias=True)
-    hidden, cell = (helper.create_variable_for_type_inference(dtype) for _ in range(2))
-    inputs: dict[str, Any] = {"Input": input, "H0": h_0, "C0": c_0, "Weight": weight, "Bias": bias}
-    helper.append_op(
-        "lstm",
-        inputs,
-        {"Hidden": hidden, "Cell": cell},
-        _lstm_attrs(use_peepholes, is_reverse, gate_activation, cell_activation, candidate_activation),
-    )
+    inputs = {"Input": input, "H0": h_0, "C0": c_0, "Weight": weight, "Bias": bias}
+    attrs = _lstm_attrs(use_peepholes, is_reverse, gate_activation, cell_activation, candidate_activation)
+    hidden, cell = helper.apply_all("lstm", inputs, attrs)
     return hidden, cell
 
 
@@ -95,20 +88,10 @@ def dynamic_lstmp(
     weight = helper.create_parameter(param_attr, (proj_size, 4 * width), dtype)
     projection = helper.create_parameter(param_attr, (width, proj_size), dtype)
     bias = helper.create_parameter(bias_attr, (1, (7 if use_peepholes else 4) * width), dtype, is_bias=True)
-    out, cell = (helper.create_variable_for_type_inference(dtype) for _ in range(2))
-    inputs: dict[str, Any] = {"Input": input, "H0": h_0, "C0": c_0, "Weight": weight, "Bias": bias}
-    inputs["ProjWeight"] = projection
-    helper.append_op(
-        "lstmp",
-        inputs,
-        {"Projection": out, "Cell": cell},
-        {
-            **_lstm_attrs(use_peepholes, is_reverse, gate_activation, cell_activation, candidate_activation),
-            "proj_activation": proj_activation,
-            "cell_clip": cell_clip,
-            "proj_clip": proj_clip,
-        },
-    )
+    inputs = {"Input": input, "H0": h_0, "C0": c_0, "Weight": weight, "Bias": bias, "ProjWeight": projection}
+    attrs = _lstm_attrs(use_peepholes, is_reverse, gate_activation, cell_activation, candidate_activation)
+    attrs |= {"proj_activation": proj_activation, "cell_clip": cell_clip, "proj_clip": proj_clip}
+    out, cell = helper.apply_all("lstmp", inputs, attrs)
     return out, cell
 
 
@@ -145,8 +128,8 @@ def dynamic_gru(
         "activation": candidate_activation,
         "origin_mode": origin_mode,
     }
-    inputs: dict[str, Any] = {"Input": input, "H0": h_0, "Weight": weight, "Bias": bias}
-    return helper.apply("gru", inputs, attrs, out="Hidden", dtype=input.dtype)
+    inputs = {"Input": input, "H0": h_0, "Weight": weight, "Bias": bias}
+    return helper.apply("gru", inputs, attrs)
 
 
 def gru_unit(
@@ -160,23 +143,15 @@ def gru_unit(
     origin_mode: bool = False,
 ) -> tuple[Variable, Variable, Variable]:
     """Return (hidden state, reset hidden state before, gates) of one GRU step; `size` is 3D."""
-    helper = LayerHelper("gru_unit")
+    helper = LayerHelper("gru_unit", bias_attr=bias_attr)
     width = _part(size, 3)
     weight = helper.create_parameter(param_attr, (width, 3 * width), input.dtype)
-    inputs = {"Input": input, "HiddenPrev": hidden, "Weight": weight, "Bias": None}
-    if bias_attr is not False:
-        inputs["Bias"] = helper.create_parameter(bias_attr, (1, 3 * width), input.dtype, is_bias=True)
+    bias = helper.bias((1, 3 * width), input.dtype)
+    inputs = {"Input": input, "HiddenPrev": hidden, "Weight": weight, "Bias": bias}
     after, reset, gate = (helper.create_variable_for_type_inference(input.dtype) for _ in range(3))
-    helper.append_op(
-        "gru_unit",
-        {slot: each for slot, each in inputs.items() if each is not None},
-        {"Gate": gate, "ResetHiddenPrev": reset, "Hidden": after},
-        {
-            "activation": _number(activation),
-            "gate_activation": _number(gate_activation),
-            "origin_mode": origin_mode,
-        },
-    )
+    outputs = {"Gate": gate, "ResetHiddenPrev": reset, "Hidden": after}
+    numbers = {"activation": _number(activation), "gate_activation": _number(gate_activation)}
+    helper.append_op("gru_unit", inputs, outputs, {**numbers, "origin_mode": origin_mode})
     return after, reset, gate
 
 
@@ -193,13 +168,8 @@ def lstm_unit(
     helper = LayerHelper("lstm_unit", name)
     width = cell_t_prev.shape[1]
     gates = fc(concat([x_t, hidden_t_prev], axis=1), 4 * width, param_attr=param_attr, bias_attr=bias_attr)
-    cell, hidden = (helper.create_variable_for_type_inference(x_t.dtype) for _ in range(2))
-    helper.append_op(
-        "lstm_unit",
-        {"X": gates, "C_prev": cell_t_prev},
-        {"C": cell, "H": hidden},
-        {"forget_bias": forget_bias},
-    )
+    inputs, attrs = {"X": gates, "C_prev": cell_t_prev}, {"forget_bias": forget_bias}
+    cell, hidden = helper.apply_all("lstm_unit", inputs, attrs)
     return hidden, cell
 
 

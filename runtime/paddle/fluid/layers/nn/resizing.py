@@ -8,22 +8,13 @@ from collections.abc import Sequence
 from paddle.fluid.errors import FluidError
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.nn.convolutions import Size, sizes
+from paddle.fluid.layers.plain import layer
 from paddle.fluid.program.variable import Variable
 
 __all__ = [
-    "adaptive_pool2d",
-    "affine_channel",
-    "im2sequence",
-    "image_resize",
-    "image_resize_short",
-    "pad2d",
-    "pixel_shuffle",
-    "resize_bilinear",
-    "resize_nearest",
-    "roi_pool",
-    "shuffle_channel",
-    "space_to_depth",
-]
+    "adaptive_pool2d", "affine_channel", "im2sequence", "image_resize", "image_resize_short", "pad2d",
+    "pixel_shuffle", "resize_bilinear", "resize_nearest", "roi_pool", "shuffle_channel", "space_to_depth",
+]  # fmt: skip
 
 _RESAMPLES = {"BILINEAR": "bilinear_interp", "NEAREST": "nearest_interp"}
 
@@ -43,7 +34,7 @@ def adaptive_pool2d(
     if require_index:
         raise FluidError("adaptive_pool2d: require_index is not supported")
     attrs = {"pooling_type": pool_type, "ksize": sizes(pool_size, 2), "adaptive": True}
-    return LayerHelper("pool2d", name).apply("pool2d", {"X": input}, attrs, dtype=input.dtype)
+    return LayerHelper("pool2d", name).apply("pool2d", {"X": input}, attrs)
 
 
 def image_resize(
@@ -87,7 +78,7 @@ def image_resize(
     if resample == "NEAREST":
         del attrs["align_mode"]
     op_type = _RESAMPLES[resample]
-    return LayerHelper(op_type, name).apply(op_type, inputs, attrs, dtype=input.dtype)
+    return LayerHelper(op_type, name).apply(op_type, inputs, attrs)
 
 
 def resize_bilinear(
@@ -141,7 +132,7 @@ def pad2d(
         inputs["Paddings"], attrs["paddings"] = paddings, ()
     else:
         attrs["paddings"] = tuple(paddings)
-    return LayerHelper("pad2d", name).apply("pad2d", inputs, attrs, dtype=input.dtype)
+    return LayerHelper("pad2d", name).apply("pad2d", inputs, attrs)
 
 
 def im2sequence(
@@ -170,39 +161,21 @@ def im2sequence(
     inputs = {"X": input}
     if input_image_size is not None:
         inputs["Y"], attrs["out_stride"] = input_image_size, sizes(out_stride, 2)
-    return LayerHelper("im2sequence", name).apply("im2sequence", inputs, attrs, dtype=input.dtype)
+    return LayerHelper("im2sequence", name).apply("im2sequence", inputs, attrs)
 
 
-def roi_pool(
-    input: Variable,
-    rois: Variable,
-    pooled_height: int = 1,
-    pooled_width: int = 1,
-    spatial_scale: float = 1.0,
-) -> Variable:
-    """Return the greatest values in a grid of cells over each region (left, top, right, bottom) of its image."""
-    attrs = {"pooled_height": pooled_height, "pooled_width": pooled_width, "spatial_scale": spatial_scale}
-    inputs = {"X": input, "ROIs": rois}
-    return LayerHelper("roi_pool").apply("roi_pool", inputs, attrs, dtype=input.dtype)
-
-
-def space_to_depth(x: Variable, blocksize: int, name: str | None = None) -> Variable:
-    """Return images whose blocks of pixels became channels."""
-    attrs = {"blocksize": blocksize}
-    return LayerHelper("space_to_depth", name).apply("space_to_depth", {"X": x}, attrs, dtype=x.dtype)
-
-
-def shuffle_channel(x: Variable, group: int, name: str | None = None) -> Variable:
-    """Return images with the first channel of each group first, then the second of each, and so on."""
-    return LayerHelper("shuffle_channel", name).apply(
-        "shuffle_channel", {"X": x}, {"group": group}, dtype=x.dtype
-    )
-
-
-def pixel_shuffle(x: Variable, upscale_factor: int) -> Variable:
-    """Return larger images whose pixels were channels."""
-    attrs = {"upscale_factor": upscale_factor}
-    return LayerHelper("pixel_shuffle").apply("pixel_shuffle", {"X": x}, attrs, dtype=x.dtype)
+roi_pool = layer(
+    "roi_pool(input, rois, pooled_height=1, pooled_width=1, spatial_scale=1.0)",
+    "the greatest values in a grid of cells over each region (left, top, right, bottom) of its image",
+)
+space_to_depth = layer(
+    "space_to_depth(x, blocksize, name=None)", "images whose blocks of pixels became channels"
+)
+shuffle_channel = layer(
+    "shuffle_channel(x, group, name=None)",
+    "images with the first channel of each group first, then the second of each, and so on",
+)
+pixel_shuffle = layer("pixel_shuffle(x, upscale_factor)", "larger images whose pixels were channels")
 
 
 def affine_channel(
@@ -222,4 +195,4 @@ def affine_channel(
         raise FluidError("affine_channel: give scale and bias, a variable (channels,) each")
     helper = LayerHelper("affine_channel", name, act=act)
     inputs, attrs = {"X": x, "Scale": scale, "Bias": bias}, {"data_layout": data_layout}
-    return helper.append_activation(helper.apply("affine_channel", inputs, attrs, dtype=x.dtype))
+    return helper.append_activation(helper.apply("affine_channel", inputs, attrs))

@@ -1,45 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers on sequences: variables whose rows have LoD."""
+"""Layers on sequences, variables whose rows have LoD; beam search, edit distance and chunks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy.typing as npt
-
 from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.layers.plain import layer, several
 from paddle.fluid.param_attr import ParamAttr, ParamAttrLike
 from paddle.fluid.program.variable import Variable
-from paddle.ops.base.dtypes import VarType
 
 __all__ = [
-    "lod_reset",
-    "row_conv",
-    "sequence_concat",
-    "sequence_conv",
-    "sequence_enumerate",
-    "sequence_erase",
-    "sequence_expand",
-    "sequence_expand_as",
-    "sequence_first_step",
-    "sequence_last_step",
-    "sequence_mask",
-    "sequence_pad",
-    "sequence_pool",
-    "sequence_reshape",
-    "sequence_reverse",
-    "sequence_scatter",
-    "sequence_slice",
-    "sequence_softmax",
-    "sequence_unpad",
-]
+    "beam_search", "beam_search_decode", "chunk_eval", "edit_distance", "lod_reset", "row_conv", "sequence_concat",
+    "sequence_conv", "sequence_enumerate", "sequence_erase", "sequence_expand", "sequence_expand_as",
+    "sequence_first_step", "sequence_last_step", "sequence_mask", "sequence_pad", "sequence_pool", "sequence_reshape",
+    "sequence_reverse", "sequence_scatter", "sequence_slice", "sequence_softmax", "sequence_unpad",
+]  # fmt: skip
 
 
 def sequence_pool(input: Variable, pool_type: str, is_test: bool = False, pad_value: float = 0.0) -> Variable:
     """Return one row a sequence: its average, sum, sqrt (sum over the root of the length), max, first or last."""
-    helper = LayerHelper("sequence_pool")
     attrs = {"pooltype": pool_type.upper(), "is_test": is_test, "pad_value": pad_value}
-    return helper.apply("sequence_pool", {"X": input}, attrs, dtype=input.dtype)
+    return LayerHelper("sequence_pool").apply("sequence_pool", {"X": input}, attrs)
 
 
 def sequence_first_step(input: Variable) -> Variable:
@@ -52,28 +34,52 @@ def sequence_last_step(input: Variable) -> Variable:
     return sequence_pool(input, "last")
 
 
-def sequence_softmax(input: Variable, use_cudnn: bool = False, name: str | None = None) -> Variable:
-    """Return the softmax over each sequence of one number a row."""
-    return LayerHelper("sequence_softmax", name).apply("sequence_softmax", {"X": input}, dtype=input.dtype)
-
-
-def sequence_expand(x: Variable, y: Variable, ref_level: int = -1, name: str | None = None) -> Variable:
-    """Repeat each sequence of x (each row, if it has no LoD) as often as the level of y's LoD says."""
-    helper = LayerHelper("sequence_expand", name)
-    return helper.apply("sequence_expand", {"X": x, "Y": y}, {"ref_level": ref_level}, dtype=x.dtype)
-
-
-def sequence_expand_as(x: Variable, y: Variable, name: str | None = None) -> Variable:
-    """Repeat each row of x as often as the sequence of y has rows."""
-    return LayerHelper("sequence_expand_as", name).apply(
-        "sequence_expand_as", {"X": x, "Y": y}, dtype=x.dtype
-    )
-
-
-def sequence_concat(input: Sequence[Variable], name: str | None = None) -> Variable:
-    """Join the sequences of several inputs pairwise."""
-    helper = LayerHelper("sequence_concat", name)
-    return helper.apply("sequence_concat", {"X": list(input)}, dtype=input[0].dtype)
+sequence_softmax = layer(
+    "sequence_softmax(input, use_cudnn=False, name=None)",
+    "the softmax over each sequence of one number a row",
+    to="use_cudnn=",
+)
+sequence_expand = layer(
+    "sequence_expand(x, y, ref_level=-1, name=None)",
+    "each sequence of x (each row, if it has no LoD) as often as the level of y's LoD says",
+)
+sequence_expand_as = layer(
+    "sequence_expand_as(x, y, name=None)", "each row of x as often as the sequence of y has rows"
+)
+sequence_concat = layer(
+    "sequence_concat(input, name=None)", "the sequences of several inputs, joined pairwise"
+)
+sequence_reshape = layer(
+    "sequence_reshape(input, new_dim)", "rows of new_dim numbers; sequences keep their numbers"
+)
+sequence_unpad = layer(
+    "sequence_unpad(x, length, name=None)",
+    "the sequences that `sequence_pad` padded: of x (sequences, longest, ...), their lengths (sequences, 1)",
+)
+sequence_reverse = layer("sequence_reverse(x, name=None)", "each sequence from its last row to its first")
+sequence_slice = layer(
+    "sequence_slice(input, offset, length, name=None)",
+    "of each sequence `length` rows from row `offset` on, both (sequences, 1)",
+)
+sequence_enumerate = layer(
+    "sequence_enumerate(input, win_size, pad_value=0, name=None)",
+    "each id with those that follow it, win_size in all, (rows, win_size)",
+)
+sequence_erase = layer("sequence_erase(input, tokens, name=None)", "the ids that are not among the tokens")
+sequence_scatter = layer(
+    "sequence_scatter(input, index, updates, name=None)",
+    "the input; added to row i, at the columns that sequence i of index names, are the updates of sequence i",
+)
+sequence_mask = layer(
+    "sequence_mask(x, maxlen=None, dtype='int64', name=None)",
+    "ones where a place is below x, zeros elsewhere, for maxlen places (None: the greatest x); maxlen may be a "
+    "variable (1,)",
+    to="maxlen=maxlen|MaxLenTensor dtype=out_dtype",
+)
+lod_reset = layer(
+    "lod_reset(x, y=None, target_lod=None)",
+    "x with the LoD of y, with y's numbers as offsets if it has none, or with offsets target_lod",
+)
 
 
 def sequence_conv(
@@ -92,102 +98,98 @@ def sequence_conv(
     What lies outside of a sequence is zero; `padding` has no meaning.
     """
     helper = LayerHelper("sequence_conv", name, bias_attr=bias_attr, act=act)
-    shape = (filter_size * input.shape[1], num_filters)
-    weight = helper.create_parameter(param_attr, shape, input.dtype)
+    weight = helper.create_parameter(param_attr, (filter_size * input.shape[1], num_filters), input.dtype)
     attrs = {
         "contextStride": filter_stride,
         "contextStart": -(filter_size // 2),
         "contextLength": filter_size,
     }
-    out = helper.apply("sequence_conv", {"X": input, "Filter": weight}, attrs, dtype=input.dtype)
+    out = helper.apply("sequence_conv", {"X": input, "Filter": weight}, attrs)
     return helper.append_activation(helper.append_bias_op(out))
-
-
-def sequence_reshape(input: Variable, new_dim: int) -> Variable:
-    """Return rows of new_dim numbers; sequences keep their numbers."""
-    helper = LayerHelper("sequence_reshape")
-    return helper.apply("sequence_reshape", {"X": input}, {"new_dim": new_dim}, dtype=input.dtype)
 
 
 def sequence_pad(
     x: Variable, pad_value: Variable, maxlen: int | None = None, name: str | None = None
 ) -> tuple[Variable, Variable]:
     """Return (sequences, length, ...) with pad_value behind each sequence, and the lengths (sequences, 1)."""
+    inputs, attrs = {"X": x, "PadValue": pad_value}, {"padded_length": maxlen}
     helper = LayerHelper("sequence_pad", name)
-    out = helper.create_variable_for_type_inference(x.dtype)
-    length = helper.create_variable_for_type_inference("int64", stop_gradient=True)
-    attrs = {"padded_length": -1 if maxlen is None else maxlen}
-    helper.append_op("sequence_pad", {"X": x, "PadValue": pad_value}, {"Out": out, "Length": length}, attrs)
+    out, length = helper.apply_all("sequence_pad", inputs, attrs, fixed=["Length"])
     return out, length
-
-
-def sequence_unpad(x: Variable, length: Variable, name: str | None = None) -> Variable:
-    """Return the sequences that `sequence_pad` padded."""
-    helper = LayerHelper("sequence_unpad", name)
-    return helper.apply("sequence_unpad", {"X": x, "Length": length}, dtype=x.dtype)
-
-
-def sequence_mask(
-    x: Variable, maxlen: int | Variable | None = None, dtype: npt.DTypeLike = "int64", name: str | None = None
-) -> Variable:
-    """Return ones where a place is below x, zeros elsewhere, for maxlen places (None: the greatest x).
-
-    maxlen may be a variable (1,).
-    """
-    helper, inputs = LayerHelper("sequence_mask", name), {"X": x}
-    if isinstance(maxlen, Variable):
-        inputs["MaxLenTensor"], maxlen = maxlen, None
-    attrs = {"maxlen": -1 if maxlen is None else maxlen, "out_dtype": VarType.of(dtype)}
-    return helper.apply("sequence_mask", inputs, attrs, out="Y", dtype=dtype)
-
-
-def sequence_reverse(x: Variable, name: str | None = None) -> Variable:
-    """Turn each sequence round."""
-    return LayerHelper("sequence_reverse", name).apply("sequence_reverse", {"X": x}, out="Y", dtype=x.dtype)
-
-
-def sequence_slice(input: Variable, offset: Variable, length: Variable, name: str | None = None) -> Variable:
-    """Return of each sequence `length` rows from row `offset` on, both (sequences, 1)."""
-    inputs = {"X": input, "Offset": offset, "Length": length}
-    return LayerHelper("sequence_slice", name).apply("sequence_slice", inputs, dtype=input.dtype)
-
-
-def sequence_enumerate(
-    input: Variable, win_size: int, pad_value: int = 0, name: str | None = None
-) -> Variable:
-    """Return each id with those that follow it, win_size in all."""
-    helper = LayerHelper("sequence_enumerate", name)
-    attrs = {"win_size": win_size, "pad_value": pad_value}
-    return helper.apply("sequence_enumerate", {"X": input}, attrs, dtype=input.dtype)
-
-
-def sequence_erase(input: Variable, tokens: Sequence[int], name: str | None = None) -> Variable:
-    """Leave out the ids that are among the tokens."""
-    helper = LayerHelper("sequence_erase", name)
-    return helper.apply("sequence_erase", {"X": input}, {"tokens": tuple(tokens)}, dtype=input.dtype)
-
-
-def sequence_scatter(
-    input: Variable, index: Variable, updates: Variable, name: str | None = None
-) -> Variable:
-    """Add to row i of the input, at the columns that sequence i of index names, the updates of sequence i."""
-    inputs = {"X": input, "Ids": index, "Updates": updates}
-    return LayerHelper("sequence_scatter", name).apply("sequence_scatter", inputs, dtype=input.dtype)
-
-
-def lod_reset(x: Variable, y: Variable | None = None, target_lod: Sequence[int] | None = None) -> Variable:
-    """Return x with the LoD of y, with y's numbers as offsets if it has none, or with offsets target_lod."""
-    attrs = {"target_lod": tuple(target_lod)} if target_lod is not None else {}
-    inputs = {"X": x} if y is None else {"X": x, "Y": y}
-    return LayerHelper("lod_reset").apply("lod_reset", inputs, attrs, dtype=x.dtype)
 
 
 def row_conv(
     input: Variable, future_context_size: int, param_attr: ParamAttrLike = None, act: str | None = None
 ) -> Variable:
-    """Mix each row with the future_context_size rows that follow it in its sequence."""
+    """Return each row mixed with the future_context_size rows that follow it in its sequence."""
     helper = LayerHelper("row_conv", act=act)
     shape = (future_context_size + 1, input.shape[1])
     weight = helper.create_parameter(param_attr or ParamAttr(), shape, input.dtype)
-    out = helper.apply("row_conv", {"X": input, "Filter": weight}, dtype=input.dtype)
-    return helper.append_activation(out)
+    return helper.append_activation(helper.apply("row_conv", {"X": input, "Filter": weight}))
+
+
+def beam_search(
+    pre_ids: Variable,
+    pre_scores: Variable,
+    ids: Variable | None,
+    scores: Variable,
+    beam_size: int,
+    end_id: int,
+    level: int = 0,
+    is_accumulated: bool = True,
+    name: str | None = None,
+    return_parent_idx: bool = False,
+) -> tuple[Variable, ...]:
+    """Return the ids and scores of the best continuations of each sentence, and on request the prefixes they continue.
+
+    Args:
+        pre_ids: last ids of the prefixes (prefixes, 1).
+        pre_scores: their scores.
+        ids: candidates (prefixes, k); None: 0 to k - 1.
+        scores: of the candidates, with two levels of LoD.
+        beam_size: how many continuations a sentence keeps.
+        end_id: ends a sentence.
+        level: of the LoD that says which prefixes belong to a sentence.
+        is_accumulated: scores are of the whole prefix, and not chances.
+        name: of the layer.
+        return_parent_idx: whether to return the prefixes.
+    """
+    helper = LayerHelper("beam_search", name)
+    parents = helper.create_variable_for_type_inference("int64", stop_gradient=True)
+    chosen, values = helper.apply_all(
+        "beam_search",
+        {"pre_ids": pre_ids, "pre_scores": pre_scores, "ids": ids, "scores": scores},
+        {"level": level, "beam_size": beam_size, "end_id": end_id, "is_accumulated": is_accumulated},
+        {"parent_idx": parents},
+        ["selected_ids", "selected_scores"],
+    )
+    return (chosen, values, parents) if return_parent_idx else (chosen, values)
+
+
+beam_search_decode = several(
+    "beam_search_decode(ids, scores, beam_size, end_id, name=None)",
+    "the ids and scores of the sentences that arrays of beam search steps hold, best first",
+    fixed="SentenceIds SentenceScores",
+)
+
+
+def edit_distance(
+    input: Variable, label: Variable, normalized: bool = True, ignored_tokens: Sequence[int] | None = None
+) -> tuple[Variable, Variable]:
+    """Return the edit distance of each pair of sequences (pairs, 1), over the label's length if normalized; the pairs.
+
+    Tokens to be ignored are erased from both first.
+    """
+    if ignored_tokens:
+        input, label = sequence_erase(input, ignored_tokens), sequence_erase(label, ignored_tokens)
+    inputs, attrs = {"Hyps": input, "Refs": label}, {"normalized": normalized}
+    helper = LayerHelper("edit_distance")
+    out, count = helper.apply_all("edit_distance", inputs, attrs, fixed=["Out", "SequenceNum"])
+    return out, count
+
+
+chunk_eval = several(
+    "chunk_eval(input, label, chunk_scheme, num_chunk_types, excluded_chunk_types=None)",
+    "precision, recall and F1 of chunks, and how many were found, are there and were found rightly, (1,) each",
+    fixed="Precision Recall F1-Score NumInferChunks NumLabelChunks NumCorrectChunks",
+)

@@ -9,40 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paddle.fluid.errors import FluidTypeError
+from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.layers.plain import layer, several
 from paddle.fluid.layers.tensor import fill_constant
 from paddle.fluid.program.variable import Variable
+from paddle.ops.base.dtypes import VarType
 
 __all__ = [
-    "crop",
-    "expand",
-    "flatten",
-    "gather",
-    "pad",
-    "reshape",
-    "scatter",
-    "shape",
-    "slice",
-    "split",
-    "squeeze",
-    "stack",
-    "topk",
-    "transpose",
-    "unsqueeze",
-]
+    "crop", "expand", "flatten", "gather", "get_tensor_from_selected_rows", "hash", "merge_selected_rows",
+    "multiplex", "pad", "rank", "reshape", "scatter", "shape", "slice", "split", "squeeze", "stack", "topk",
+    "transpose", "unsqueeze", "unstack", "where",
+]  # fmt: skip
 
 
 Inputs = dict[str, Variable | Sequence[Variable] | None]
-
-
-def _with_shape(
-    helper: LayerHelper, op_type: str, x: Variable, attrs: dict[str, object], more: Inputs | None = None
-) -> Variable:
-    out, shape = (helper.create_variable_for_type_inference(x.dtype) for _ in range(2))
-    shape.stop_gradient = True
-    helper.append_op(op_type, {"X": x, **(more or {})}, {"Out": out, "XShape": shape}, attrs)
-    return out
 
 
 def _sizes(
@@ -88,28 +69,68 @@ def reshape(
     """
     numbers, whole, parts = _sizes(shape, "reshape: shape")
     helper = LayerHelper("reshape2", name, act=act)
-    more: Inputs = {"Shape": actual_shape if whole is None else whole, "ShapeTensor": parts}
-    return helper.append_activation(_with_shape(helper, "reshape2", x, {"shape": numbers}, more))
+    inputs: Inputs = {"X": x, "Shape": actual_shape if whole is None else whole, "ShapeTensor": parts}
+    return helper.append_activation(helper.apply("reshape2", inputs, {"shape": numbers}))
 
 
-def transpose(x: Variable, perm: Sequence[int], name: str | None = None) -> Variable:
-    """Return x with its dimensions in another order."""
-    return _with_shape(LayerHelper("transpose", name), "transpose2", x, {"axis": tuple(perm)})
-
-
-def squeeze(input: Variable, axes: Sequence[int], name: str | None = None) -> Variable:
-    """Return input without the given dimensions of size 1."""
-    return _with_shape(LayerHelper("squeeze", name), "squeeze2", input, {"axes": tuple(axes)})
-
-
-def unsqueeze(input: Variable, axes: Sequence[int], name: str | None = None) -> Variable:
-    """Return input with dimensions of size 1 put in."""
-    return _with_shape(LayerHelper("unsqueeze", name), "unsqueeze2", input, {"axes": tuple(axes)})
-
-
-def flatten(x: Variable, axis: int = 1, name: str | None = None) -> Variable:
-    """Return x as a matrix whose rows are its first `axis` dimensions."""
-    return _with_shape(LayerHelper("flatten", name), "flatten2", x, {"axis": axis})
+transpose = layer(
+    "transpose(x, perm, name=None)",
+    "x with its dimensions in another order",
+    "transpose2",
+    to="perm=axis",
+    prefix="transpose",
+)
+squeeze = layer(
+    "squeeze(input, axes, name=None)",
+    "input without the given dimensions of size 1",
+    "squeeze2",
+    prefix="squeeze",
+)
+unsqueeze = layer(
+    "unsqueeze(input, axes, name=None)",
+    "input with dimensions of size 1 put in",
+    "unsqueeze2",
+    prefix="unsqueeze",
+)
+flatten = layer(
+    "flatten(x, axis=1, name=None)",
+    "x as a matrix whose rows are its first `axis` dimensions",
+    "flatten2",
+    prefix="flatten",
+)
+stack = layer("stack(x, axis=0)", "variables of one shape along a new axis")
+gather = layer(
+    "gather(input, index, overwrite=True)",
+    "the rows of input that index names; gradients of a row that was taken twice are added up",
+    to="overwrite=",
+)
+scatter = layer(
+    "scatter(input, index, updates, name=None, overwrite=True)",
+    "input with the rows that index names replaced by the updates, or added to with overwrite=False",
+)
+pad = layer(
+    "pad(x, paddings, pad_value=0.0, name=None)",
+    "x with so much before and after each dimension: [before0, after0, before1, ...]",
+)
+topk = several(
+    "topk(input, k, name=None)",
+    "the k greatest values of each row, descending, and their int64 places; k may be a variable (1,)",
+    "top_k",
+    to="k=k|K",
+    fixed="Out Indices",
+)
+shape = layer("shape(input)", "the sizes of a variable, (rank,) int32", fixed="Out")
+where = layer("where(condition)", "the places (found, rank) at which a condition holds, int64", fixed="Out")
+multiplex = layer("multiplex(inputs, index)", "row i of input index[i]", to="inputs=X")
+hash = layer(
+    "hash(input, hash_size, num_hash=1, name=None)",
+    "(rows, num_hash, 1) numbers below hash_size for rows of ids",
+    to="hash_size=mod_by",
+    fixed="Out",
+)
+get_tensor_from_selected_rows = layer(
+    "get_tensor_from_selected_rows(x, name=None)", "the values of sparse rows as an array"
+)
 
 
 def split(
@@ -117,22 +138,12 @@ def split(
 ) -> list[Variable]:
     """Return equal parts, or parts of the given sizes, along a dimension."""
     helper = LayerHelper("split", name)
-    equal = isinstance(num_or_sections, int)
-    count = num_or_sections if isinstance(num_or_sections, int) else len(num_or_sections)
-    parts = [helper.create_variable_for_type_inference(input.dtype) for _ in range(count)]
-    attrs = {
-        "num": count if equal else 0,
-        "sections": () if isinstance(num_or_sections, int) else tuple(num_or_sections),
-        "axis": dim,
-    }
+    sections = () if isinstance(num_or_sections, int) else tuple(num_or_sections)
+    num = num_or_sections if isinstance(num_or_sections, int) else 0
+    parts = [helper.create_variable_for_type_inference(input.dtype) for _ in range(num or len(sections))]
+    attrs = {"num": num, "sections": sections, "axis": dim}
     helper.append_op("split", {"X": input}, {"Out": parts}, attrs)
     return parts
-
-
-def stack(x: Variable | Sequence[Variable], axis: int = 0) -> Variable:
-    """Return variables of one shape along a new axis."""
-    inputs = [x] if isinstance(x, Variable) else list(x)
-    return LayerHelper("stack").apply("stack", {"X": inputs}, {"axis": axis}, "Y", inputs[0].dtype)
 
 
 def expand(
@@ -141,20 +152,7 @@ def expand(
     """Return x repeated along each dimension; how often may be a variable (1,) for each, or one for all."""
     numbers, whole, parts = _sizes(expand_times, "expand: expand_times")
     inputs: Inputs = {"X": x, "ExpandTimes": whole, "expand_times_tensor": parts}
-    return LayerHelper("expand", name).apply("expand", inputs, {"expand_times": numbers}, dtype=x.dtype)
-
-
-def gather(input: Variable, index: Variable, overwrite: bool = True) -> Variable:
-    """Return rows of input. `overwrite` has no meaning: gradients of a row that was taken twice are added up."""
-    return LayerHelper("gather").apply("gather", {"X": input, "Index": index}, dtype=input.dtype)
-
-
-def scatter(
-    input: Variable, index: Variable, updates: Variable, name: str | None = None, overwrite: bool = True
-) -> Variable:
-    """Return input with some rows replaced, or added to with overwrite=False."""
-    inputs = {"X": input, "Ids": index, "Updates": updates}
-    return LayerHelper("scatter", name).apply("scatter", inputs, {"overwrite": overwrite}, dtype=input.dtype)
+    return LayerHelper("expand", name).apply("expand", inputs, {"expand_times": numbers})
 
 
 def slice(
@@ -179,13 +177,7 @@ def slice(
         "StartsTensorList": first_parts,
         "EndsTensorList": last_parts,
     }
-    return LayerHelper("slice").apply("slice", inputs, attrs, dtype=input.dtype)
-
-
-def pad(x: Variable, paddings: Sequence[int], pad_value: float = 0.0, name: str | None = None) -> Variable:
-    """Return x with so much before and after each dimension: [before0, after0, before1, ...]."""
-    attrs = {"paddings": tuple(paddings), "pad_value": float(pad_value)}
-    return LayerHelper("pad", name).apply("pad", {"X": x}, attrs, dtype=x.dtype)
+    return LayerHelper("slice").apply("slice", inputs, attrs)
 
 
 def crop(
@@ -217,19 +209,32 @@ def crop(
         inputs["Offsets"] = offsets
     else:
         attrs["offsets"] = tuple(offsets or [0] * len(x.shape))
-    return LayerHelper("crop", name).apply("crop", inputs, attrs, dtype=x.dtype)
+    return LayerHelper("crop", name).apply("crop", inputs, attrs)
 
 
-def topk(input: Variable, k: int | Variable, name: str | None = None) -> tuple[Variable, Variable]:
-    """Return the k greatest values of each row, descending, and their int64 places; k may be a variable (1,)."""
-    helper = LayerHelper("top_k", name)
-    values, places = (helper.create_variable_for_type_inference(input.dtype) for _ in range(2))
-    values.stop_gradient = places.stop_gradient = True
-    inputs, attrs = ({"X": input, "K": k}, {}) if isinstance(k, Variable) else ({"X": input}, {"k": k})
-    helper.append_op("top_k", inputs, {"Out": values, "Indices": places}, attrs)
-    return values, places
+def rank(input: Variable) -> Variable:
+    """Return how many dimensions a variable has, int32 (1,)."""
+    return fill_constant([1], "int32", len(input.shape))
 
 
-def shape(input: Variable) -> Variable:
-    """Return the sizes of a variable, int32."""
-    return LayerHelper("shape").apply("shape", {"Input": input}, dtype="int32", stop_gradient=True)
+def unstack(x: Variable, axis: int = 0, num: int | None = None) -> list[Variable]:
+    """Return the parts of x along an axis, without that axis.
+
+    Raises:
+        FluidError: there are not `num`, or how many there are is not known.
+    """
+    count = x.shape[axis] if num is None else num
+    if count < 0:
+        raise FluidError(f"unstack: the size of axis {axis} of {x.describe()} is not known: give num")
+    helper = LayerHelper("unstack")
+    parts = [helper.create_variable_for_type_inference(x.dtype) for _ in range(count)]
+    helper.append_op("unstack", {"X": x}, {"Y": parts}, {"axis": axis, "num": count})
+    return parts
+
+
+def merge_selected_rows(x: Variable, name: str | None = None) -> Variable:
+    """Return sparse rows, each of them once, values added up."""
+    helper = LayerHelper("merge_selected_rows", name)
+    out = helper.block.create_var(f"{helper.name}.out", x.shape, x.dtype, type=VarType.SELECTED_ROWS)
+    helper.append_op("merge_selected_rows", {"X": x}, {"Out": out})
+    return out

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -12,18 +11,14 @@ from paddle.fluid.errors import FluidError
 from paddle.fluid.initializer import NumpyArrayInitializer
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.nn.shaping import topk
+from paddle.fluid.layers.plain import layer
 from paddle.fluid.param_attr import ParamAttr, ParamAttrLike
 from paddle.fluid.program.variable import Variable
 
 __all__ = [
-    "crf_decoding",
-    "ctc_greedy_decoder",
-    "hsigmoid",
-    "linear_chain_crf",
-    "nce",
-    "sampled_softmax_with_cross_entropy",
-    "warpctc",
-]
+    "crf_decoding", "ctc_greedy_decoder", "hsigmoid", "linear_chain_crf", "nce",
+    "sampled_softmax_with_cross_entropy", "warpctc",
+]  # fmt: skip
 
 _SAMPLERS = {"uniform": 0, "log_uniform": 1, "custom_dist": 2}
 
@@ -37,7 +32,7 @@ def linear_chain_crf(input: Variable, label: Variable, param_attr: ParamAttrLike
     tags = input.shape[1]
     transition = helper.create_parameter(param_attr, (tags + 2, tags), input.dtype)
     inputs = {"Emission": input, "Transition": transition, "Label": label}
-    return helper.apply("linear_chain_crf", inputs, out="LogLikelihood", dtype=input.dtype)
+    return helper.apply("linear_chain_crf", inputs)
 
 
 def crf_decoding(input: Variable, param_attr: ParamAttrLike, label: Variable | None = None) -> Variable:
@@ -47,10 +42,8 @@ def crf_decoding(input: Variable, param_attr: ParamAttrLike, label: Variable | N
     if not name:
         raise FluidError("crf_decoding: param_attr must name the parameter of linear_chain_crf")
     transition = helper.main_program.global_block().var(name)
-    inputs: dict[str, Any] = {"Emission": input, "Transition": transition, "Label": label}
-    out = helper.apply("crf_decoding", inputs, out="ViterbiPath", dtype="int64")
-    out.stop_gradient = True
-    return out
+    inputs = {"Emission": input, "Transition": transition, "Label": label}
+    return helper.apply("crf_decoding", inputs, stop_gradient=True)
 
 
 def nce(
@@ -77,14 +70,9 @@ def nce(
         raise FluidError(
             f"nce: sampler is one of {', '.join(_SAMPLERS)}, and custom_dist given for that alone; got {sampler!r}"
         )
-    inputs: dict[str, Variable] = {"Input": input, "Label": label}
-    inputs["Weight"] = helper.create_parameter(param_attr, (num_total_classes, input.shape[1]), input.dtype)
-    if helper.bias_attr is not None:
-        inputs["Bias"] = helper.create_parameter(
-            helper.bias_attr, (num_total_classes, 1), input.dtype, is_bias=True
-        )
-    if sample_weight is not None:
-        inputs["SampleWeight"] = sample_weight
+    weight = helper.create_parameter(param_attr, (num_total_classes, input.shape[1]), input.dtype)
+    bias = helper.bias((num_total_classes, 1), input.dtype)
+    inputs = {"Input": input, "Label": label, "Weight": weight, "Bias": bias, "SampleWeight": sample_weight}
     if custom_dist is not None:
         chances = np.asarray(custom_dist, "float32")
         attr = ParamAttr(initializer=NumpyArrayInitializer(chances), trainable=False)
@@ -96,8 +84,8 @@ def nce(
         "sampler": _SAMPLERS[sampler],
         "is_sparse": is_sparse,
     }
-    cost = helper.apply("nce", inputs, attrs, out="Cost", dtype=input.dtype)
-    return helper.apply("scale", {"X": cost}, {"scale": 1.0 / (drawn + 1)}, dtype=input.dtype)
+    cost = helper.apply("nce", inputs, attrs)
+    return helper.apply("scale", {"X": cost}, {"scale": 1.0 / (drawn + 1)})
 
 
 def hsigmoid(
@@ -120,14 +108,11 @@ def hsigmoid(
     if is_custom != (path_table is not None) or is_custom != (path_code is not None):
         raise FluidError("hsigmoid: a custom tree, and only that, needs path_table and path_code")
     nodes = num_classes if is_custom else num_classes - 1
-    inputs: dict[str, Variable] = {"X": input, "Label": label}
-    inputs["W"] = helper.create_parameter(param_attr, (nodes, input.shape[1]), input.dtype)
-    if helper.bias_attr is not None:
-        inputs["Bias"] = helper.create_parameter(helper.bias_attr, (nodes, 1), input.dtype, is_bias=True)
-    if path_table is not None and path_code is not None:
-        inputs |= {"PathTable": path_table, "PathCode": path_code}
+    weight = helper.create_parameter(param_attr, (nodes, input.shape[1]), input.dtype)
+    inputs = {"X": input, "Label": label, "W": weight, "Bias": helper.bias((nodes, 1), input.dtype)}
+    inputs |= {"PathTable": path_table, "PathCode": path_code}
     attrs = {"num_classes": num_classes, "is_sparse": is_sparse}
-    return helper.apply("hierarchical_sigmoid", inputs, attrs, dtype=input.dtype)
+    return helper.apply("hierarchical_sigmoid", inputs, attrs)
 
 
 def sampled_softmax_with_cross_entropy(
@@ -164,52 +149,38 @@ def sampled_softmax_with_cross_entropy(
             "customized_probabilities"
         )
     helper = LayerHelper("sample_logits")
-    inputs: dict[str, Any] = {"Logits": logits, "Labels": label}
-    inputs |= {"CustomizedSamples": customized_samples, "CustomizedProbabilities": customized_probabilities}
+    inputs = {
+        "Logits": logits,
+        "Labels": label,
+        "CustomizedSamples": customized_samples,
+        "CustomizedProbabilities": customized_probabilities,
+    }
     attrs = {
         "num_samples": num_samples,
         "remove_accidental_hits": remove_accidental_hits,
         "use_customized_samples": use_customized_samples,
         "seed": seed,
     }
-    outs: dict[str, Any] = {
-        "Samples": "int64",
-        "Probabilities": logits.dtype,
-        "SampledLogits": logits.dtype,
-        "SampledLabels": "int64",
-    }
-    _, _, scores, places = helper.apply_all("sample_logits", inputs, outs, attrs)
-    places.stop_gradient = True
+    scores, places = helper.apply_all("sample_logits", inputs, attrs, fixed=["SampledLabels"])
     target = places if num_true == 1 else _shared_evenly(helper, places, num_true, num_true + num_samples)
-    costs = helper.apply_all(
-        "softmax_with_cross_entropy",
-        {"Logits": scores, "Label": target},
-        {"Softmax": logits.dtype, "Loss": logits.dtype},
-        {"soft_label": num_true > 1},
-    )
-    return costs[1]
+    costs = {"Logits": scores, "Label": target}
+    return helper.apply("softmax_with_cross_entropy", costs, {"soft_label": num_true > 1})
 
 
 def _shared_evenly(helper: LayerHelper, places: Variable, num_true: int, classes: int) -> Variable:
     """Return (rows, classes) probabilities: each of a row's places (rows, num_true) gets as much as the others."""
-    apart = helper.apply("reshape", {"X": places}, {"shape": (-1, num_true, 1)}, dtype="int64")
+    apart = helper.apply("reshape", {"X": places}, {"shape": (-1, num_true, 1)})
     hot = helper.apply("one_hot", {"X": apart}, {"depth": classes}, stop_gradient=True)
     total = helper.apply("reduce_sum", {"X": hot}, {"dim": [1]})
-    target = helper.apply("scale", {"X": total}, {"scale": 1.0 / num_true})
-    target.stop_gradient = True
-    return target
+    return helper.apply("scale", {"X": total}, {"scale": 1.0 / num_true}, stop_gradient=True)
 
 
-def warpctc(
-    input: Variable, label: Variable, blank: int = 0, norm_by_times: bool = False, use_cudnn: bool = False
-) -> Variable:
-    """Return the cost (sequences, 1) of labels whose places are not known, by softmax over (rows, classes).
-
-    With norm_by_times gradients are divided by the length of their sequence. `use_cudnn` has no meaning.
-    """
-    attrs = {"blank": blank, "norm_by_times": norm_by_times}
-    inputs = {"Logits": input, "Label": label}
-    return LayerHelper("warpctc").apply("warpctc", inputs, attrs, out="Loss", dtype=input.dtype)
+warpctc = layer(
+    "warpctc(input, label, blank=0, norm_by_times=False, use_cudnn=False)",
+    "the cost (sequences, 1) of labels whose places are not known, by softmax over (rows, classes); with norm_by_times "
+    "gradients are divided by the length of their sequence",
+    to="use_cudnn=",
+)
 
 
 def ctc_greedy_decoder(input: Variable, blank: int, name: str | None = None) -> Variable:
@@ -217,4 +188,4 @@ def ctc_greedy_decoder(input: Variable, blank: int, name: str | None = None) -> 
     helper = LayerHelper("ctc_greedy_decoder", name)
     _, classes = topk(input, k=1)
     attrs = {"merge_repeated": True, "blank": blank}
-    return helper.apply("ctc_align", {"Input": classes}, attrs, "Output", "int64", stop_gradient=True)
+    return helper.apply("ctc_align", {"Input": classes}, attrs, stop_gradient=True)

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plain layers: a layer that appends one operator is a row, its signature and what it returns.
+
+    rank_loss = layer("rank_loss(label, left, right, name=None)", "the cross entropy of sigmoid(left − right), (N, 1)")
+
+The table of operators says the rest. An argument is the attribute of its name, or else the next input slot; `name`
+and `act` are the layer's. `to` names what else an argument is, as "y=Filter cond=Out k=k|K use_cudnn=": an input slot
+or attribute; an output slot, whose variable it is unless None; an attribute, or the slot of a variable; nothing.
+A layer returns the outputs that are not intermediate: one, or a tuple.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from functools import cache
+from inspect import Parameter, Signature
+from typing import Any, cast
+
+from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.program.variable import Variable
+from paddle.ops.base.registry import lookup
+
+
+def layer(
+    signature: str,
+    result: str,
+    op: str | None = None,
+    *,
+    to: str = "",
+    fixed: str = "",
+    prefix: str | None = None,
+) -> Callable[..., Variable]:
+    """Return the layer of a row.
+
+    Args:
+        signature: as Python writes it, with literal defaults.
+        result: what it returns, for the docstring.
+        op: the operator; None: that of the layer's name.
+        to: arguments that are not what their name or place says.
+        fixed: output slots that pass no gradient on.
+        prefix: of the names of its variables; None: the operator.
+    """
+    name, _, arguments = signature.rstrip(")").partition("(")
+    op_type, renamed, stopped = op or name, dict(each.split("=") for each in to.split()), fixed.split()
+    parameters = [_parameter(each) for each in arguments.split(", ")]
+    bind = Signature(parameters).bind
+
+    def build(*args: Any, **named: Any) -> Any:
+        try:
+            bound = bind(*args, **named)
+        except TypeError as error:
+            raise TypeError(f"{name}(): {error}") from None
+        bound.apply_defaults()
+        given = bound.arguments
+        helper = LayerHelper(prefix or op_type, given.pop("name", None), act=given.pop("act", None))
+        inputs: dict[str, Any] = {}
+        outputs: dict[str, Variable] = {}
+        attrs: dict[str, object] = {}
+        definition = lookup(op_type)
+        free = iter([slot.name for slot in definition.inputs if slot.name not in renamed.values()])
+        for argument, value in given.items():
+            target, _, slot = renamed.get(argument, argument).partition("|")
+            target = slot if slot and isinstance(value, Variable) else target
+            if target in definition.attrs:
+                attrs[target] = value
+            elif definition.input(target):
+                inputs[target] = value
+            elif argument not in renamed:
+                inputs[next(free)] = value
+            elif target and value is not None:
+                outputs[target] = value
+        made = helper.apply_all(op_type, inputs, attrs, outputs, stopped)
+        return helper.append_activation(made[0]) if len(made) == 1 else tuple(made)
+
+    build.__name__ = build.__qualname__ = name
+    build.__doc__ = f"Return {result}."
+    build.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return build
+
+
+several = cast("Callable[..., Callable[..., tuple[Variable, ...]]]", layer)
+"""The same, where a layer returns a tuple."""
+
+
+def _parameter(text: str) -> Parameter:
+    name, _, default = text.partition("=")
+    return Parameter(
+        name, Parameter.POSITIONAL_OR_KEYWORD, default=_literal(default) if default else Parameter.empty
+    )
+
+
+_literal = cache(ast.literal_eval)
