@@ -84,7 +84,8 @@ def trainers_of(job: list[str]) -> int:
         package = importlib.util.find_spec("paddle_cluster")
         if package is not None:
             sys.path += package.submodule_search_locations or []
-        from paddle_cluster.config import arguments, settings
+        from paddle_cluster.config import arguments
+        from paddle_cluster.config.resolve import resolve
         from paddle_cluster.errors import LauncherError
     except ModuleNotFoundError:
         sys.exit(
@@ -92,9 +93,7 @@ def trainers_of(job: list[str]) -> int:
             "give --split_count=N"
         )
     try:
-        return settings.resolve(
-            arguments.parse([f"--job_dispatch_package={HERE}", *job]), os.environ
-        ).num_trainers
+        return resolve(arguments.parse([f"--job_dispatch_package={HERE}", *job]), os.environ).num_trainers
     except LauncherError as error:
         sys.stderr.write(f"prepare: {error}\n")
         sys.exit(int(error.exit_code))

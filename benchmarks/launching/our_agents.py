@@ -19,7 +19,8 @@ from typing import Any  # noqa: E402
 import paddle_cluster.cli.main  # noqa: E402 - all that paddle.py imports
 import paddle_cluster.job.job  # noqa: E402
 import paddle_cluster.ssh.login  # noqa: E402, F401
-from paddle_cluster.config import arguments, settings  # noqa: E402
+from paddle_cluster.config import arguments  # noqa: E402
+from paddle_cluster.config.resolve import resolve  # noqa: E402
 from paddle_cluster.connection.link import Link, MessageEvent  # noqa: E402
 from paddle_cluster.nodes.connector import Connected, Connector  # noqa: E402
 from paddle_cluster.plan import plan  # noqa: E402
@@ -31,7 +32,7 @@ LIMIT_S = 120.0
 def main(conf: str, workspace: str) -> None:
     """Start them, tell how long it took, end them."""
     given = arguments.parse([f"--conf={conf}", f"--job_dispatch_package={workspace}", "--mode=collective"])
-    resolved = settings.resolve(given, {})
+    resolved = resolve(given, {})
     planned = plan.build(resolved, "JOB20260101000000-bec0de")
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
     connector = Connector(planned.settings.ssh, events)

@@ -6,10 +6,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from paddle_cluster.config import arguments, settings
+from paddle_cluster.config import arguments
 from paddle_cluster.config.arguments import Arguments
 from paddle_cluster.config.command_arguments import Given
 from paddle_cluster.config.flags import INIT_FLAGS, PSERVER_FLAGS
+from paddle_cluster.config.resolve import resolve
 from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.control import job_record, known_jobs, node_jobs
 from paddle_cluster.control.job_record import NodeEntry
@@ -18,6 +19,7 @@ from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.state_dir import StatePlaces
 
 _FLAGS = (INIT_FLAGS | PSERVER_FLAGS | {"nics"}) - {"config"}  # of a trainer; who gives it here means --conf
+_NODES = {"--conf", "--hosts", "--hostfile"}
 _PLACEHOLDER = (
     "--job_workspace=."  # a command line needs one of the two job options; this one is taken out again
 )
@@ -37,7 +39,8 @@ def job_arguments(command: str, argv: Sequence[str]) -> Arguments:
         raise UsageError(
             f"{command} knows no {(unknown or given.passthrough)[0]!r}; see `{PROGRAM} {command} --help`"
         )
-    return given if has_job else dataclasses.replace(given, workspace=None)
+    kept = {name: value for name, value in given.given.items() if has_job or name != "job_workspace"}
+    return dataclasses.replace(given, given=kept)
 
 
 def nodes_to_ask(
@@ -49,7 +52,7 @@ def nodes_to_ask(
         UsageError: the part of an id is that of several jobs.
         ConfError: conf.py is wrong.
     """
-    if given.job is not None and not {"--conf", "--hosts", "--hostfile"} & set(given.values):
+    if given.job is not None and not _NODES & set(given.values):
         try:
             job = known_jobs.find(where, given.job)
         except UsageError:
@@ -57,16 +60,8 @@ def nodes_to_ask(
                 raise
         else:
             return job.record.nodes, job.record.login, job.record.conf, job.job_id
-    hosts = given.values.get("--hosts")
-    hostfile = given.values.get("--hostfile")
-    if hosts and hostfile:
-        raise UsageError("--hosts and --hostfile each say which hosts there are; give one of them")
-    chosen = Arguments(
-        conf=given.values.get("--conf"),
-        hosts=arguments.host_list("hosts", hosts) if hosts else None,
-        hostfile=hostfile,
-    )
-    resolved = settings.resolve(chosen, environ)
+    texts = {name[2:]: [text] for name, text in given.values.items() if name in _NODES}
+    resolved = resolve(Arguments(arguments.read_options(texts)), environ)
     return (
         node_jobs.nodes_of(resolved),
         job_record.login_of(resolved),

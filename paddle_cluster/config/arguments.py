@@ -8,38 +8,46 @@ paddle.init. After `--` nothing is read at all.
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from paddle_cluster.config.conf_file import CONF_NAMES
+from paddle_cluster.config import entry
 from paddle_cluster.config.flags import INIT_FLAGS, LAUNCHER_FLAGS, PSERVER_FLAGS
-from paddle_cluster.config.hosts import HostError, listed
-from paddle_cluster.config.options import (
-    EXPECTED,
-    OPTIONS,
-    OWN_HOSTS,
-    UNNAMED,
-    EngineKind,
-    Mode,
-    Option,
-    Saving,
-    Wire,
-)
+from paddle_cluster.config.options import CONF_NAMES, LONG, OPTIONS, Mode, Option
 from paddle_cluster.config.spelling import near_miss
+from paddle_cluster.config.values import utf8
 from paddle_cluster.errors import UsageError
 
-DEFAULT_ENTRY = "train.py"
-LARGEST_COUNT = 100_000
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
-_LONG = {option.name: option for option in OPTIONS}
 _SHORT = {option.short: option for option in OPTIONS if option.short}
 _KNOWN_FLAGS = INIT_FLAGS | PSERVER_FLAGS
 _ESCAPE = " (To pass it to your script, put it after --.)"
 _SCRIPTS = (".py", ".sh")
+
+_HOSTS = "give --hosts=HOST[,HOST:PORT] or --hostfile=FILE, or HOSTS in conf.py"
+_ROLES = (
+    "PSERVERS and TRAINERS in conf.py say which hosts run what, --nproc_per_node=N how many trainers each"
+)
+_PER_NODE = "give --nproc_per_node=N"
+_SET = "every process finds RANK, MASTER_ADDR, MASTER_PORT and the like in its environment"
+_TOLD = {
+    "config_file conf_file cluster cluster_conf cluster_config": "give --conf=FILE",
+    "host host_file hostlist machinefile machine_file nodelist nodes ips cluster_node_ips H": _HOSTS,
+    "np nproc nprocs npernode ppn procs_per_node processes_per_node": _PER_NODE,
+    "num_gpus num_processes gpus_per_node ntasks_per_node": _PER_NODE,
+    "num_nodes num_machines": "give --nnodes=N",
+    "node_rank machine_rank master_addr main_process_ip rdzv_endpoint rdzv_id rdzv_backend": f"{_SET}; {_HOSTS}",
+    "master_port main_process_port standalone": f"{_SET}; leave it out",
+    "server_num num_servers num_pservers worker_num num_trainers": _ROLES,
+    "script m": "give --entry=FILE, or --entry=-mpackage.module",
+    "package": "give --job_dispatch_package=DIR",
+    "daemon background": "give --detach",
+    "ssh_port ssh_user": "write [user@]host[:port] in HOSTS or --hosts",
+    "ssh_key identity_file": "give SSH_IDENTITY_FILES in conf.py",
+}
+
+# names that other launchers have for what is called otherwise here, and what to give instead
+_EXPECTED = {name: advice for names, advice in _TOLD.items() for name in names.split()}
 
 
 class Flag(NamedTuple):
@@ -54,52 +62,18 @@ class Arguments:
     """A command line, read but not yet checked against conf.py or any file.
 
     Attributes:
-        package: --job_dispatch_package, or None.
-        workspace: --job_workspace, or None. Exactly one of the two is given unless help or version is.
-        conf: --conf, or None.
-        hosts: --hosts, not yet read, or None: those of conf.py.
-        hostfile: --hostfile, or None.
-        include, exclude: words of --include and --exclude.
-        nnodes: --nnodes, or None: all.
-        mode_is_explicit: --mode was given.
-        nproc_per_node: --nproc_per_node, or None.
-        env, env_files: --env and --env_file in their order, not yet read.
-        min_trainers: --min_trainers, or None: every trainer is needed.
+        given: the values of the options that were given, by name, each as its row reads it.
         passthrough: tokens for the trainers, UTF-8 with surrogate escapes whatever the locale.
         flags: the flags among them before `--`, in order; a later one wins.
     """
 
-    package: str | None = None
-    workspace: str | None = None
-    conf: str | None = None
-    hosts: tuple[str, ...] | None = None
-    engine: EngineKind = EngineKind.SSH
-    hostfile: str | None = None
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    nnodes: int | None = None
-    entry: str = DEFAULT_ENTRY
-    mode: Mode = Mode.V2
-    mode_is_explicit: bool = False
-    wire: Wire | None = None
-    nproc_per_node: int | None = None
-    env: tuple[str, ...] = ()
-    env_files: tuple[str, ...] = ()
-    max_restarts: int = 0
-    min_trainers: int | None = None
-    detach: bool = False
-    json: bool = False
-    shard_dirs: tuple[str, ...] = ()
-    saving: Saving = UNNAMED
-    dry_run: bool = False
-    bootstrap: bool = False
-    keep_links: bool = False
-    accept_new_host_keys: bool = False
-    allow_mismatch: bool = False
-    help: bool = False
-    version: bool = False
+    given: Mapping[str, Any] = field(default_factory=dict)
     passthrough: tuple[str, ...] = ()
     flags: tuple[Flag, ...] = ()
+
+    def __getitem__(self, name: str) -> Any:
+        """The value of an option, or what it is when nobody gives it."""
+        return self.given[name] if name in self.given else LONG[name].unsaid
 
     def flag(self, name: str) -> str | None:
         """The value of a passed-through flag (the last one given), or None."""
@@ -115,51 +89,43 @@ def parse(argv: Sequence[str]) -> Arguments:
     ours = argv[: argv.index("--")] if "--" in argv else argv
     after = argv[len(ours) + 1 :]
     if "--help" in ours or "-h" in ours:
-        return Arguments(help=True)
-    given, rest = _take_own(ours)
-    if "version" in given:
-        return Arguments(version=True)
+        return Arguments({"help": True})
+    texts, rest = _take_own(ours)
+    if "version" in texts:
+        return Arguments({"version": True})
     loose = next((run[0] for run in rest if run and not run[0].startswith("-")), "")
-    _check_job_options(given, loose)
-    if loose.endswith(_SCRIPTS) and "entry" not in given:
-        raise UsageError(f"unknown argument {loose!r}: to run it, give --entry={loose}" + _ESCAPE)
-    last = {name: values[-1] for name, values in given.items()}
-    mode = Mode(last.get("mode", Mode.V2))
+    _check_job_options(texts, loose)
+    given = read_options(texts)
     flags = tuple(flag for run in rest for flag in _read_flags(run))
-    if mode is not Mode.COLLECTIVE:  # there they mean nothing, and scripts have options of any name
+    if (
+        given.get("mode") is not Mode.COLLECTIVE
+    ):  # there they mean nothing, and scripts have options of any name
         _refuse_misspelt_flags(flags)
-    wire = last.get("wire")
-    return Arguments(
-        package=last.get("job_dispatch_package"),
-        workspace=last.get("job_workspace"),
-        conf=last.get("conf"),
-        hosts=host_list("hosts", last["hosts"]) if "hosts" in last else None,
-        engine=EngineKind(last.get("engine", EngineKind.SSH)),
-        hostfile=last.get("hostfile"),
-        include=host_list("include", last.get("include", "")),
-        exclude=host_list("exclude", last.get("exclude", "")),
-        nnodes=_count(last, "nnodes", None, least=1),
-        entry=last.get("entry", DEFAULT_ENTRY),
-        mode=mode,
-        mode_is_explicit="mode" in given,
-        wire=Wire(wire) if wire else None,
-        nproc_per_node=_count(last, "nproc_per_node", None, least=1),
-        env=tuple(_utf8(text) for text in given.get("env", ())),
-        env_files=tuple(given.get("env_file", ())),
-        max_restarts=_count(last, "max_restarts", 0) or 0,
-        min_trainers=_count(last, "min_trainers", None, least=1),
-        detach="detach" in given,
-        json="json" in given,
-        shard_dirs=_split(last.get("shard_dirs", "")),
-        saving=_saving(last),
-        dry_run="dry_run" in given,
-        bootstrap="bootstrap" in given,
-        keep_links="keep_links" in given,
-        accept_new_host_keys="accept_new_host_keys" in given,
-        allow_mismatch="allow_mismatch" in given,
-        passthrough=tuple(_utf8(token) for token in [token for run in rest for token in run] + list(after)),
-        flags=flags,
-    )
+    return Arguments(given, tuple(map(utf8, [token for run in rest for token in run] + list(after))), flags)
+
+
+def read_options(texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """The typed values of options from the texts of each.
+
+    Raises:
+        UsageError: a text is wrong, or two options exclude each other.
+    """
+    words = {f"--{name}" for name in texts} | {
+        f"--{name}={one}" for name, many in texts.items() for one in many
+    }
+    for name in texts:
+        for others, why in LONG[name].against.items():
+            if words.issuperset(others.split()):
+                raise UsageError(f"--{name} and {others.replace(' ', ' with ')} {why}")
+    return {name: _read(LONG[name], many) for name, many in texts.items()}
+
+
+def _read(option: Option, texts: Sequence[str]) -> Any:
+    try:
+        found = [(option.split or option.read)(one) for one in texts] if option.metavar else [True]
+    except ValueError as error:
+        raise UsageError(f"--{option.name}: {error}") from error
+    return tuple(found) if option.repeats else found[-1]
 
 
 def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[str]]]:
@@ -175,9 +141,9 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
         option, value = _match(token)
         if option is None:
             if before is not None and "," in before.metavar and not token.startswith("-"):
-                listed = f"--{before.name}={given[before.name][-1].rstrip(',')},{token.strip(',')}"
+                joined = f"--{before.name}={given[before.name][-1].rstrip(',')},{token.strip(',')}"
                 raise UsageError(
-                    f"unknown argument {token!r}. Separate several values with commas and no spaces: {listed}"
+                    f"unknown argument {token!r}. Separate several values with commas and no spaces: {joined}"
                     + _ESCAPE
                 )
             _refuse_what_is_ours(token)
@@ -196,7 +162,7 @@ def _take_own(tokens: Sequence[str]) -> tuple[dict[str, list[str]], list[list[st
 def _match(token: str) -> tuple[Option | None, str | None]:
     if token.startswith("--"):
         name, equals, value = token[2:].partition("=")
-        return _LONG.get(name), value if equals else None
+        return LONG.get(name), value if equals else None
     return (_SHORT.get(token[1:]), None) if token.startswith("-") else (None, None)
 
 
@@ -212,42 +178,14 @@ def _check_value(option: Option, value: str | None) -> str:
     return value
 
 
-def _check_job_options(given: dict[str, list[str]], loose: str) -> None:
-    engine = "".join(given.get("engine", ()))
-    choice = next((name for name in ("include", "exclude") if name in given), None)
-    if choice and engine == EngineKind.KUBERNETES:
-        raise UsageError(
-            f"--{choice} chooses among hosts, and --engine=kubernetes has as many pods as --nnodes says"
-        )
-    sources = [f"--{name}" for name in ("hosts", "hostfile") if name in given]
-    sources.append(OWN_HOSTS.get(engine, ""))
-    if sum(map(bool, sources)) > 1:
-        raise UsageError(
-            f"{' and '.join(filter(None, sources))} each say which hosts there are; give one of them"
-        )
-    package, workspace = "job_dispatch_package" in given, "job_workspace" in given
-    if package and workspace:
-        raise UsageError(
-            "--job_dispatch_package and --job_workspace exclude each other: the first sends a directory to "
-            "the nodes, the second starts one that is already there; give one of them"
-        )
-    if not package and not workspace:
+def _check_job_options(given: Mapping[str, list[str]], loose: str) -> None:
+    if "job_dispatch_package" not in given and "job_workspace" not in given:
         raise UsageError(
             "nothing to run: give --job_dispatch_package=DIR to send a directory to the nodes, "
             "or --job_workspace=DIR to start one that is already there" + _meant(loose)
         )
-    quiet = [name for name in ("detach", "dry_run") if name in given]
-    if "json" in given and quiet:
-        raise UsageError(
-            f"--json tells what happens in a job, which --{quiet[0]} does not show: leave one of them out"
-        )
-    if workspace and "shard_dirs" in given:
-        raise UsageError("--shard_dirs says what to send where: it goes with --job_dispatch_package only")
-    if "min_trainers" in given and "shard_dirs" in given and given.get("mode") == [Mode.COLLECTIVE.value]:
-        raise UsageError(
-            "--shard_dirs and --min_trainers exclude each other in --mode=collective: who remains gets a new rank, "
-            "and its shards are those of the old one; leave out --shard_dirs, so that every node has all files"
-        )
+    if loose.endswith(_SCRIPTS) and "entry" not in given:
+        raise UsageError(f"unknown argument {loose!r}: to run it, give --entry={loose}" + _ESCAPE)
 
 
 def _meant(word: str) -> str:
@@ -255,49 +193,15 @@ def _meant(word: str) -> str:
     if not word:
         return ""
     folder, _, script = word.rpartition("/") if word.endswith(_SCRIPTS) else (word, "", "")
-    entry = f" --entry={script}" if script not in ("", DEFAULT_ENTRY) else ""
-    return f"; for {word!r} that is: -p {folder or '.'}{entry}"
-
-
-def _count(given: Mapping[str, str], name: str, default: int | None, least: int = 0) -> int | None:
-    text = given.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit()) or not least <= int(text) <= LARGEST_COUNT:
-        raise UsageError(f"--{name}: expected a whole number from {least} to {LARGEST_COUNT}, got {text!r}")
-    return int(text)
-
-
-def _saving(given: Mapping[str, str]) -> Saving:
-    name = given.get("keep_as", "")
-    if "keep_as" in given and not _NAME.fullmatch(name):
-        raise UsageError(
-            f"--keep_as: expected a name of letters, digits, '.', '_' and '-', such as run7, got {name!r}"
-        )
-    return Saving(name, _split(given.get("collect", "")))
-
-
-def _split(text: str) -> tuple[str, ...]:
-    return tuple(part for part in text.split(",") if part)
-
-
-def host_list(option: str, text: str) -> tuple[str, ...]:
-    """Split the value of an option into its hosts, with ranges expanded.
-
-    Raises:
-        UsageError: a range is wrong.
-    """
-    try:
-        return listed(text) if text else ()
-    except HostError as error:
-        raise UsageError(f"--{option}: {error}") from error
+    named = f" --entry={script}" if script not in ("", entry.DEFAULT) else ""
+    return f"; for {word!r} that is: -p {folder or '.'}{named}"
 
 
 def _read_flags(run: Sequence[str]) -> Iterator[Flag]:
     """Flags among adjacent tokens; after a bare flag, a token that does not begin with `--` is its value."""
     position = 0
     while position < len(run):
-        token = _utf8(run[position])
+        token = utf8(run[position])
         position += 1
         if not token.startswith("--"):
             continue
@@ -307,7 +211,7 @@ def _read_flags(run: Sequence[str]) -> Iterator[Flag]:
         elif not equals:
             value = "True"
             if position < len(run) and not run[position].startswith("--"):
-                value = _utf8(run[position])
+                value = utf8(run[position])
                 position += 1
         if name in LAUNCHER_FLAGS:
             raise UsageError(
@@ -328,7 +232,7 @@ def _refuse_what_is_ours(token: str) -> None:
     name = given.lstrip("-")
     if name in _KNOWN_FLAGS:
         return
-    advice = EXPECTED.get(name)
+    advice = _EXPECTED.get(name)
     conf_name = CONF_NAMES.get(name.upper())
     if advice is None and conf_name is not None:
         advice = f"give --{conf_name.flag}" if conf_name.flag else f"give {name.upper()} in conf.py"
@@ -345,8 +249,3 @@ def _refuse_misspelt_flags(flags: Sequence[Flag]) -> None:
         near = next((known for known in sorted(_KNOWN_FLAGS) if near_miss(name, known)), None)
         if near:
             raise UsageError(f"--{name} is no flag of paddle: did you mean --{near}?" + _ESCAPE)
-
-
-def _utf8(token: str) -> str:
-    """The token's bytes as UTF-8 with surrogate escapes: they survive a launcher in another locale."""
-    return os.fsencode(token).decode("utf-8", "surrogateescape")

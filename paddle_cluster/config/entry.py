@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from paddle_cluster.errors import UsageError, WorkspaceError
 
+DEFAULT = "train.py"
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _PYTHON_SUFFIXES = (".py", ".pyz")
 _PROGRAM_HEADS = (b"#!", b"\x7fELF")

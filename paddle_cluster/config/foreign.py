@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from paddle_cluster.config import entry as entries
-from paddle_cluster.config.arguments import DEFAULT_ENTRY
 from paddle_cluster.config.entry import Entry
 from paddle_cluster.config.options import Mode
 from paddle_cluster.config.settings import Settings
@@ -130,7 +129,7 @@ def meant(settings: Settings) -> list[str]:
     at, first = next(found, (len(given), ""))
     is_module = first in _IS_MODULE
     at += is_module
-    script = given[at] if at < len(given) else DEFAULT_ENTRY
+    script = given[at] if at < len(given) else entries.DEFAULT
     count = _processes(given[:at], len(settings.cluster.trainers)) or settings.job.nproc_per_node
     arguments = given[at + 1 :]
     return [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A name's value: from the files of the configuration, then the environment, then the command line; the last counts.
+"""The value of each row of the table: from conf.py, then the environment, then the command line; the last counts.
 
 Everything that is wrong in them is gathered and told at once.
 """
@@ -11,7 +11,8 @@ from typing import Any
 
 from paddle_cluster.config import values
 from paddle_cluster.config.arguments import Arguments
-from paddle_cluster.config.conf_file import CONF_NAMES, REQUIRED, ConfFile, ConfName
+from paddle_cluster.config.conf_file import ConfFile
+from paddle_cluster.config.options import BY_KEY, CONF_NAMES, REQUIRED, Option
 from paddle_cluster.config.spelling import nearest
 from paddle_cluster.errors import ConfError
 
@@ -22,7 +23,7 @@ class Layers:
     """The three layers of one job.
 
     Attributes:
-        origins: name -> where its value comes from, of those that were read.
+        origins: key of a row -> where its value comes from, of those that were read.
     """
 
     def __init__(self, conf: ConfFile, arguments: Arguments, environ: Mapping[str, str]) -> None:
@@ -32,8 +33,8 @@ class Layers:
         self._environ = environ
         self._problems: list[tuple[str, str]] = []
 
-    def read(self, names: Iterable[str]) -> dict[str, Any]:
-        """The values of names; unknown names and wrong values in any layer are problems.
+    def read(self, keys: Iterable[str]) -> dict[str, Any]:
+        """The values of rows by their keys; unknown names and wrong values in any layer are problems.
 
         Raises:
             ConfError: there are some.
@@ -41,9 +42,9 @@ class Layers:
         for name in self.conf.values:
             if name not in CONF_NAMES:
                 near = nearest(name, tuple(CONF_NAMES))
-                hint = f"did you mean {near}?" if near else self.conf.advice(name)
+                hint = f"did you mean {near}?" if near else "write names of your own in lower case"
                 self.add(self.conf.where(name), f"unknown name {name}; {hint}")
-        found = {name: self._read(name, CONF_NAMES[name]) for name in names}
+        found = {key: self._read(key, BY_KEY[key]) for key in keys}
         self.raise_any()
         return found
 
@@ -63,31 +64,34 @@ class Layers:
         (where, first), *more = self._problems
         raise ConfError(where, "\n".join([first, *(f"{place}: {message}" for place, message in more)]))
 
-    def _read(self, name: str, entry: ConfName) -> Any:
+    def _read(self, key: str, row: Option) -> Any:
         value: Any = None
-        self.origins[name] = DEFAULT
+        self.origins[key] = DEFAULT
+        given = self._arguments.given.get(row.name)
         try:
-            if name in self.conf.values:
-                self.origins[name] = self.conf.where(name)
-                value = entry.read(self.conf.values[name])
-            elif entry.default is REQUIRED and self._arguments.hosts is None:
-                self.add(self.conf.shown, self._missing(name))
-            elif entry.default not in (None, REQUIRED):
-                value = entry.read(entry.default)
+            if row.conf in self.conf.values:
+                self.origins[key] = self.conf.where(key)
+                value = row.read(self.conf.values[key])
+            elif row.default is REQUIRED and given is None:
+                self.add(self.conf.shown, self._missing(key))
+            else:
+                value = row.unsaid
         except values.ValueMismatchError as error:
-            self.report(name, error)
+            self.report(key, error)
         overrides = (
-            (f"environment variable {name}", self._environ.get(name) if entry.from_environment else None),
-            (f"--{entry.flag}", self._arguments.flag(entry.flag) if entry.flag else None),
-            ("--hosts", self._arguments.hosts if name == "HOSTS" else None),
+            (f"environment variable {key}", self._environ.get(key) if row.from_environment else None),
+            (f"--{row.flag}", self._arguments.flag(row.flag) if row.flag else None),
+            (f"--{row.name}", given),
         )
-        for where, given in overrides:
-            if given is None:
+        for where, told in overrides:
+            if told is None:
                 continue
-            self.origins[name] = where
+            self.origins[key] = where
             try:
-                told = values.from_text(given, entry.default) if isinstance(given, str) else given
-                value = entry.read(told)
+                if told is not given:
+                    value = row.read(values.from_text(told, row.default))
+                else:
+                    value = row.read(told) if row.split else told
             except values.ValueMismatchError as error:
                 self.add(where, str(error))
         return value

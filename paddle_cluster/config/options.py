@@ -1,12 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launcher's own options and the words some of them take."""
+"""The table of what users may say: OPTIONS has those of the command line, NAMES what conf.py alone may assign.
+
+A row is all that there is of an option: it is parsed, checked, completed, shown by --help and put in its place in
+Settings from here. A test compares the pages of docs/ with it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
+from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from paddle_cluster.config import entry, host_settings, kubernetes, values
+from paddle_cluster.config.hosts import listed
+from paddle_cluster.config.values import boolean, integer, list_of, one_of, own_address, seconds, text, whole
+from paddle_cluster.system.installation import IS_CHECKOUT
 
 
 class Mode(StrEnum):
@@ -40,89 +50,277 @@ class EngineKind(StrEnum):
     KUBERNETES = "kubernetes"
 
 
-OWN_HOSTS: Mapping[str, str] = {
-    EngineKind.SLURM: "--engine=slurm, which has those of its allocation,",
-    EngineKind.KUBERNETES: "--engine=kubernetes, which has as many pods as --nnodes or K8S_NODES says,",
-}
-"""Engines that know their nodes themselves, and which ones."""
+REQUIRED = object()
+"""The default of a name that conf.py must assign."""
 
 
 class Option(NamedTuple):
-    """One option of the launcher itself; without a metavar it is a switch, with `repeats` it may come again."""
+    """One thing that users may say, by an option, a name of conf.py, a variable, or several of these.
+
+    Attributes:
+        name: of the option; empty: conf.py says it.
+        target: which part of Settings it decides, such as "job.min_trainers"; several may decide one. Empty: none.
+        metavar: empty: a switch.
+        read: turns a value into its typed form or raises ValueMismatchError.
+        default: as `read` takes it; None and () stay as they are.
+        help: for --help.
+        against: what it cannot stand beside, words of a command line -> why, or what to do.
+        conf: the name in conf.py, or empty.
+        split: makes of the option's text what `read` takes, where conf.py has another form.
+        flag: the passed-through flag that overrides conf.py.
+        from_environment: a variable of the same name overrides conf.py.
+    """
 
     name: str
+    target: str
     metavar: str = ""
+    read: Callable[[Any], Any] = boolean
+    default: Any = False
+    help: str = ""
     short: str = ""
     choices: tuple[str, ...] = ()
     repeats: bool = False
+    against: Mapping[str, str] = {}
+    conf: str = ""
+    split: Callable[[str], Any] | None = None
+    flag: str = ""
+    from_environment: bool = False
+
+    @property
+    def key(self) -> str:
+        """What the row is looked up by: its name in conf.py, or its option."""
+        return self.conf or self.name
+
+    @property
+    def written(self) -> str:
+        """The option as --help writes it."""
+        return f"--{self.name}" + (f"={self.metavar}" if self.metavar else "")
+
+    @property
+    def unsaid(self) -> Any:
+        """The value where nobody says one; None where somebody must."""
+        if self.default is REQUIRED:
+            return None
+        return self.default if self.default in (None, ()) else self.read(self.default)
 
 
-class Saving(NamedTuple):
-    """What scripts save to go on from: the name under which nodes keep it, or empty; patterns of what comes back."""
-
-    name: str = ""
-    collect: tuple[str, ...] = ()
-
-
-UNNAMED = Saving()
-"""Kept under the job's id, and nothing comes back."""
-
-OPTIONS = (
-    Option("job_dispatch_package", "DIR", short="p"),
-    Option("job_workspace", "DIR", short="j"),
-    Option("conf", "FILE"),
-    Option("hosts", "HOST[,HOST]"),
-    Option("engine", "ENGINE", choices=tuple(EngineKind)),
-    Option("hostfile", "FILE"),
-    Option("include", "HOST[,HOST]"),
-    Option("exclude", "HOST[,HOST]"),
-    Option("nnodes", "N"),
-    Option("dry_run"),
-    Option("entry", "FILE"),
-    Option("mode", "MODE", choices=tuple(Mode)),
-    Option("nproc_per_node", "N"),
-    Option("env", "NAME[=VALUE]", repeats=True),
-    Option("env_file", "FILE", repeats=True),
-    Option("max_restarts", "N"),
-    Option("min_trainers", "N"),
-    Option("detach"),
-    Option("json"),
-    Option("shard_dirs", "DIR[,DIR]"),
-    Option("keep_as", "NAME"),
-    Option("collect", "PATTERN[,PATTERN]"),
-    Option("keep_links"),
-    Option("wire", "WIRE", choices=tuple(Wire)),
-    Option("bootstrap"),
-    Option("accept_new_host_keys"),
-    Option("allow_mismatch"),
-    Option("help", short="h"),
-    Option("version"),
-)
-"""In the order in which --help shows them."""
-
-HOSTS_ADVICE = "give --hosts=HOST[,HOST:PORT] or --hostfile=FILE, or HOSTS in conf.py"
-_ROLES = (
-    "PSERVERS and TRAINERS in conf.py say which hosts run what, --nproc_per_node=N how many trainers each"
-)
-_PER_NODE = "give --nproc_per_node=N"
-_SET = "every process finds RANK, MASTER_ADDR, MASTER_PORT and the like in its environment"
-_EXPECTED = {
-    "config_file conf_file cluster cluster_conf cluster_config": "give --conf=FILE",
-    "host host_file hostlist machinefile machine_file nodelist nodes ips cluster_node_ips H": HOSTS_ADVICE,
-    "np nproc nprocs npernode ppn procs_per_node processes_per_node": _PER_NODE,
-    "num_gpus num_processes gpus_per_node ntasks_per_node": _PER_NODE,
-    "num_nodes num_machines": "give --nnodes=N",
-    "node_rank machine_rank master_addr main_process_ip rdzv_endpoint rdzv_id rdzv_backend": f"{_SET}; {HOSTS_ADVICE}",
-    "master_port main_process_port standalone": f"{_SET}; leave it out",
-    "server_num num_servers num_pservers worker_num num_trainers": _ROLES,
-    "script m": "give --entry=FILE, or --entry=-mpackage.module",
-    "package": "give --job_dispatch_package=DIR",
-    "daemon background": "give --detach",
-    "ssh_port ssh_user": "write [user@]host[:port] in HOSTS or --hosts",
-    "ssh_key identity_file": "give SSH_IDENTITY_FILES in conf.py",
+_CONF = "conf.py beside paddle.py" if IS_CHECKOUT else "DIR/../conf.py, else ./conf.py"
+_ONE_SOURCE = "each say which hosts there are; give one of them"
+_PODS = {
+    "--engine=kubernetes": "exclude each other: there are as many pods as --nnodes says; leave out the first"
 }
+_SILENT = "exclude each other: no event of a job is shown then; leave one of them out"
+_ALLOCATION = {"--engine=slurm": _ONE_SOURCE, "--engine=kubernetes": _ONE_SOURCE}
 
-EXPECTED: Mapping[str, str] = MappingProxyType(
-    {name: advice for names, advice in _EXPECTED.items() for name in names.split()}
+COMMON = (
+    Option(
+        "job_dispatch_package",
+        "job.package",
+        "DIR",
+        Path,
+        None,
+        "send DIR to every node and run it there",
+        short="p",
+        against={
+            "--job_workspace": "exclude each other: the first sends a directory to the nodes, the second starts one "
+            "that is already there; give one of them"
+        },
+    ),
+    Option("job_workspace", "job.workspace", "DIR", str, None, "run DIR, which is on the nodes already", "j"),
+    Option("dry_run", "dry_run", help="show every process of the job; connect to nothing"),
+    Option("conf", "conf", "FILE", Path, None, f"the cluster (default: {_CONF})"),
+    Option(
+        "hosts",
+        "cluster.hosts",
+        "HOST[,HOST]",
+        list_of(values.host, "hosts, such as ['root@10.1.9.7']"),
+        REQUIRED,
+        "hosts to use: user@a,b:2222, or --hostfile=FILE",
+        against={"--hostfile": _ONE_SOURCE, **_ALLOCATION},
+        conf="HOSTS",
+        split=listed,
+    ),
+    Option(
+        "engine",
+        "cluster.engine",
+        "ENGINE",
+        EngineKind,
+        EngineKind.SSH,
+        "ssh (default), openmpi; slurm, kubernetes: --nnodes=N",
+        choices=tuple(EngineKind),
+    ),
+    Option(
+        "entry", "job.entry", "FILE", entry.read, entry.DEFAULT, "train.py (default), ./run.sh, -mpkg.module"
+    ),
+    Option(
+        "mode",
+        "job.mode",
+        "MODE",
+        Mode,
+        Mode.V2,
+        "v2 (default), fluid; collective: any script",
+        choices=tuple(Mode),
+    ),
+    Option("nproc_per_node", "job.nproc_per_node", "N", whole(1), None, "trainers per node (default: 1)"),
+    Option(
+        "env",
+        "job.variables",
+        "NAME[=VALUE]",
+        values.utf8,
+        (),
+        "a variable for every process; --env_file=FILE: many",
+        repeats=True,
+    ),
+    Option("max_restarts", "job.max_restarts", "N", whole(0), 0, "restart a failed process up to N times"),
+    Option("detach", "detach", help="run in the background; attach shows it again"),
+    Option("help", "", help="this text; --version: the version", short="h"),
 )
-"""Names that other launchers have for what is called otherwise here, and what to give instead."""
+"""Those that the short --help shows, in this order."""
+
+OTHERS = (
+    Option("hostfile", "cluster.hosts", "FILE", Path, None, "the hosts of a hostfile", against=_ALLOCATION),
+    Option("include", "cluster.hosts", "HOST[,HOST]", listed, (), "of all hosts these alone", against=_PODS),
+    Option("exclude", "cluster.hosts", "HOST[,HOST]", listed, (), "all hosts but these", against=_PODS),
+    Option(
+        "nnodes", "cluster.hosts", "N", whole(1), None, "the first N of the hosts that are left, or N pods"
+    ),
+    Option("env_file", "job.env_files", "FILE", Path, (), "the variables in a file", repeats=True),
+    Option("min_trainers", "job.min_trainers", "N", whole(1), None, "go on while N trainers remain"),
+    Option(
+        "json",
+        "json",
+        help="print what happens as lines of JSON",
+        against={"--detach": _SILENT, "--dry_run": _SILENT},
+    ),
+    Option(
+        "shard_dirs",
+        "job.shard_dirs",
+        "DIR[,DIR]",
+        values.directories,
+        (),
+        "each file of these goes to one node alone",
+        against={
+            "--job_workspace": "exclude each other: the first says what to send where, and goes with "
+            "--job_dispatch_package only",
+            "--min_trainers --mode=collective": "exclude each other: who remains gets a new rank, and its shards are "
+            "those of the old one; leave out --shard_dirs, so that every node has all files",
+        },
+    ),
+    Option(
+        "keep_as", "job.saving.name", "NAME", values.kept_name, "", "a name for what nodes keep of scripts"
+    ),
+    Option(
+        "collect",
+        "job.saving.collect",
+        "PATTERN[,PATTERN]",
+        values.words,
+        (),
+        "which files of that come back",
+    ),
+    Option("keep_links", "job.keep_links", help="send links to absolute paths unchanged"),
+    Option(
+        "wire",
+        "cluster.wire",
+        "WIRE",
+        one_of(Wire),
+        "curve",
+        "curve (default): encrypted between processes; plain",
+        choices=tuple(Wire),
+        conf="WIRE",
+    ),
+    Option(
+        "bootstrap", "job.bootstrap", help="send the packages along that the job imports", conf="BOOTSTRAP"
+    ),
+    Option("accept_new_host_keys", "ssh.accept_new_host_keys", help="trust keys of hosts that are not known"),
+    Option("allow_mismatch", "job.allow_mismatch", help="nodes may differ in Python and its packages"),
+    Option("version", "", help="the version"),
+)
+
+OPTIONS = (*COMMON, *OTHERS)
+"""All of the command line, in the order in which `run --help` shows them."""
+
+
+def _name(conf: str, target: str, default: object, read: Callable[[Any], Any]) -> Option:
+    return Option("", target, "VALUE", read, default, conf=conf)
+
+
+def _flag(conf: str, target: str, default: object, read: Callable[[Any], Any], flag: str) -> Option:
+    return _name(conf, target, default, read)._replace(flag=flag, from_environment=True)
+
+
+_DAY_S = 86400.0
+_seconds = seconds(0.1, _DAY_S)
+_SLURM_EXAMPLE = "options of salloc, such as ['--partition=gpu']"
+_nodes = list_of(values.node_reference, "entries of HOSTS or their indices")
+
+NAMES = (
+    _name("PSERVERS", "cluster.pservers", None, _nodes),
+    _name("TRAINERS", "cluster.trainers", None, _nodes),
+    _name("ROOT_DIR", "cluster.root_dir", "~/.paddle-cluster", values.root_dir),
+    _name("JOB_UMASK", "cluster.job_umask", 0o077, values.umask),
+    _flag("PADDLE_NIC", "cluster.nic", "", values.nics, "nics"),
+    _flag("PADDLE_PORT", "cluster.port", 7164, integer(1, 65535), "port"),
+    _flag("PADDLE_PORTS_NUM", "cluster.ports_num", 1, integer(1, 1024), "ports_num"),
+    _flag(
+        "PADDLE_PORTS_NUM_FOR_SPARSE",
+        "cluster.ports_num_for_sparse",
+        1,
+        integer(0, 1024),
+        "ports_num_for_sparse",
+    ),
+    _flag("PADDLE_USE_GPU", "cluster.use_gpu", "False", boolean, "use_gpu"),
+    _name("LD_LIBRARY_PATH", "cluster.ld_library_path", "", text),
+    _name("PYTHON", "cluster.python", "", values.python),
+    _name("HOST_SETTINGS", "cluster.own", {}, host_settings.read),
+    _name("SSH_CLIENT", "ssh.client", "fabric", one_of(SshClient)),
+    _name("SSH_CONFIG", "ssh.config", "~/.ssh/config", values.local_path),
+    _name("SSH_KNOWN_HOSTS", "ssh.known_hosts", "~/.ssh/known_hosts", values.local_path),
+    _name("SSH_IDENTITY_FILES", "ssh.identity_files", [], list_of(values.local_file, "private key files")),
+    _name("SSH_JUMP", "ssh.jump", "", values.jump),
+    _name("CONNECT_TIMEOUT_S", "ssh.connect_timeout_s", 10, _seconds),
+    _name("PREFLIGHT_TIMEOUT_S", "limits.preflight_timeout_s", 20, _seconds),
+    _name("READY_TIMEOUT_S", "limits.ready_timeout_s", 30, _seconds),
+    _name("STOP_GRACE_S", "limits.stop_grace_s", 5, seconds(0, _DAY_S)),
+    _name("COLLECT_TIMEOUT_S", "limits.collect_timeout_s", 30, _seconds),
+    _name("LEASE_S", "limits.lease_s", 30, seconds(1, _DAY_S)),
+    _name("HEARTBEAT_TIMEOUT_S", "limits.heartbeat_timeout_s", 10, seconds(1, _DAY_S)),
+    _name("STEP_TIMEOUT_S", "limits.step_timeout_s", 600, seconds(0, _DAY_S)),
+    _name("RESTART_BACKOFF_S", "limits.restart_backoff_s", 1, seconds(0, _DAY_S)),
+    _name("KEEP_JOBS", "limits.keep_jobs", 3, integer(1, 1_000_000)),
+    _name("LOG_LIMIT_MB", "limits.log_limit_mb", 256, integer(1, 1 << 20)),
+    _name("WARN_SIZE_MB", "limits.warn_size_mb", 100, integer(1, 1 << 20)),
+    _name("COLLECT_LIMIT_GB", "limits.collect_limit_gb", 100, integer(1, 1 << 20)),
+    _name("COLLECT_LIMIT_FILES", "limits.collect_limit_files", 1_000_000, integer(1, 10_000_000)),
+    _name("METRICS_PORT", "monitoring.metrics_port", 0, integer(0, 65535)),
+    _name("METRICS_ADDRESS", "monitoring.metrics_address", "127.0.0.1", values.ip_address),
+    _name("TENSORBOARD", "monitoring.tensorboard", False, boolean),
+    _name("RESIDENT_S", "engines.resident_s", 0, seconds(0, _DAY_S)),
+    _name("ENGINE_PORT", "engines.ports", 0, values.ports),
+    _name("ENGINE_ADDRESS", "engines.address", "", own_address),
+    _name("SLURM_OPTIONS", "engines.slurm_options", [], list_of(values.slurm_option, _SLURM_EXAMPLE)),
+    _name("SLURM_QUEUE_TIMEOUT_S", "engines.slurm_queue_timeout_s", 86400, seconds(1, 365 * _DAY_S)),
+    _name("K8S_NODES", "cluster.hosts", 0, integer(0, values.MOST_COUNTED)),
+    _name("K8S_IMAGE", "kubernetes.image", "", kubernetes.word),
+    _name("K8S_NAMESPACE", "kubernetes.namespace", "", kubernetes.label),
+    _name("K8S_KUBECONFIG", "kubernetes.kubeconfig", "", kubernetes.kubeconfig),
+    _name("K8S_CONTEXT", "kubernetes.context", "", text),
+    _name("K8S_REQUESTS", "kubernetes.requests", {}, kubernetes.amounts("{'cpu': 4, 'memory': '8Gi'}")),
+    _name("K8S_LIMITS", "kubernetes.limits", {}, kubernetes.amounts("{'nvidia.com/gpu': 1}")),
+    _name("K8S_NODE_SELECTOR", "kubernetes.node_selector", {}, kubernetes.labels),
+    _name("K8S_TOLERATIONS", "kubernetes.tolerations", [], list_of(kubernetes.toleration, "tolerations")),
+    _name("K8S_QUEUE", "kubernetes.queue", "", kubernetes.word),
+    _name("K8S_SERVICE_ACCOUNT", "kubernetes.service_account", "", kubernetes.word),
+    _name("K8S_USER", "kubernetes.user", 0, integer(0, 2**31 - 1)),
+    _name("K8S_POD", "kubernetes.pod", {}, kubernetes.pod),
+    _name("K8S_ADDRESS", "kubernetes.address", "", own_address),
+    _name("K8S_START_TIMEOUT_S", "kubernetes.start_timeout_s", 600, seconds(1, 7 * _DAY_S)),
+)
+
+BY_KEY: Mapping[str, Option] = MappingProxyType({row.key: row for row in (*OPTIONS, *NAMES)})
+"""Every row by its name in conf.py, or else by its option."""
+
+LONG: Mapping[str, Option] = MappingProxyType({row.name: row for row in OPTIONS})
+"""Options by their name."""
+
+CONF_NAMES: Mapping[str, Option] = MappingProxyType({row.conf: row for row in BY_KEY.values() if row.conf})
+"""What conf.py may assign."""

@@ -29,7 +29,7 @@ def named(layers: Layers, hosts: tuple[Host, ...]) -> HostList:
             layers.raise_any()
         return HostList(hosts, (origin,) * len(hosts), origin)
     lines = tuple(layers.conf.where("HOSTS", index) for index in range(len(hosts)))
-    return HostList(hosts, lines, layers.conf.file("HOSTS"), is_conf=True)
+    return HostList(hosts, lines, layers.conf.shown, is_conf=True)
 
 
 def roles_of(
@@ -38,7 +38,7 @@ def roles_of(
     """Node ids of PSERVERS and of TRAINERS; what is wrong is a problem."""
     roles = {}
     for name in ("PSERVERS", "TRAINERS"):
-        if arguments.hosts and read[name] is not None:
+        if arguments["hosts"] and read[name] is not None:
             layers.add(
                 layers.conf.where(name),
                 f"{name} names entries of this file's HOSTS, and --hosts gives others; take it out, "
@@ -64,7 +64,7 @@ def choose(
     numbers = {node_id: number for number, node_id in enumerate(ids)}
     for name, nodes in roles.items():
         roles[name] = tuple(numbers[node_id] for node_id in nodes if node_id in numbers)
-        if not roles[name] and (name == "TRAINERS" or arguments.mode is not Mode.COLLECTIVE):
+        if not roles[name] and (name == "TRAINERS" or arguments["mode"] is not Mode.COLLECTIVE):
             layers.add(
                 layers.conf.where(name), f"{name}: none of its hosts is among the {len(ids)} that take part"
             )
@@ -78,20 +78,17 @@ def chosen(arguments: Arguments, listed: HostList) -> tuple[int, ...]:
     Raises:
         ConfError: an unknown host, no host left, or fewer hosts than --nnodes.
     """
-    included = _named("include", arguments.include, listed) or set(range(len(listed.hosts)))
-    left = sorted(included - _named("exclude", arguments.exclude, listed))
+    included = _named("include", arguments["include"], listed) or set(range(len(listed.hosts)))
+    left = sorted(included - _named("exclude", arguments["exclude"], listed))
     if not left:
         raise ConfError(
             "--exclude",
             f"it excludes all {counted(len(included), 'host')}; leave at least one",
         )
-    if arguments.nnodes is None:
-        return tuple(left)
-    if arguments.nnodes > len(left):
-        raise ConfError(
-            "--nnodes", f"expected at most {len(left)} (the number of hosts), got {arguments.nnodes}"
-        )
-    return tuple(left[: arguments.nnodes])
+    nnodes = arguments["nnodes"]
+    if nnodes is not None and nnodes > len(left):
+        raise ConfError("--nnodes", f"expected at most {len(left)} (the number of hosts), got {nnodes}")
+    return tuple(left[:nnodes])
 
 
 def _named(option: str, words: Sequence[str], listed: HostList) -> set[int]:
@@ -142,24 +139,25 @@ def check_cluster(
         return
     yield from (("HOSTS", message) for message in _host_problems(hosts))
     last_port = read["PADDLE_PORT"] + read["PADDLE_PORTS_NUM"] + read["PADDLE_PORTS_NUM_FOR_SPARSE"] - 1
-    if arguments.mode is not Mode.FLUID and last_port > 65535:  # a Fluid script has one port
+    if arguments["mode"] is not Mode.FLUID and last_port > 65535:  # a Fluid script has one port
         yield (
             "PADDLE_PORT",
             f"{read['PADDLE_PORT']} with PADDLE_PORTS_NUM {read['PADDLE_PORTS_NUM']} and "
             f"PADDLE_PORTS_NUM_FOR_SPARSE {read['PADDLE_PORTS_NUM_FOR_SPARSE']} ends at {last_port}; "
             "expected at most 65535",
         )
-    each = arguments.nproc_per_node or max(listed.slots.values(), default=1)
+    each = arguments["nproc_per_node"] or max(listed.slots.values(), default=1)
     on_one = each * (len(hosts) if hosts[0].is_local else 1)
     if on_one > MOST_A_MACHINE:
         yield (
             "HOSTS",
             f"expected at most {MOST_A_MACHINE} trainers on a machine, got {on_one} (--nproc_per_node)",
         )
-    if len(hosts) > 1 and hosts[0].is_local and (arguments.workspace or "").startswith(("/", "~")):
+    workspace = arguments["job_workspace"] or ""
+    if len(hosts) > 1 and hosts[0].is_local and workspace.startswith(("/", "~")):
         yield (
             "HOSTS",
-            f"{len(hosts)} local nodes would all work in {arguments.workspace}; "
+            f"{len(hosts)} local nodes would all work in {workspace}; "
             "give a path below each node's own directory, such as --job_workspace=JOB20260101120000-abcdef",
         )
 
@@ -167,7 +165,7 @@ def check_cluster(
 def wrong_resume(arguments: Arguments) -> str:
     """Return an error in --resume, which each pserver would report otherwise, or ""."""
     resume = arguments.flag("resume")
-    if arguments.mode is not Mode.V2 or not resume:
+    if arguments["mode"] is not Mode.V2 or not resume:
         return ""
     if not arguments.flag("checkpoint_dir"):
         return "needs --checkpoint_dir=DIR, the directory of the checkpoints"

@@ -1,37 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of one job: conf.py < environment < command line, resolved once, checked together, frozen.
+"""What of a job was configured, typed and frozen. Below this room nobody reads conf.py, os.environ or argv.
 
-Below this module nobody reads conf.py, os.environ or argv. No connection is made and no file is written here.
+A row of the table of options says which field it decides: "job.min_trainers" is Settings.job.min_trainers.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
-from functools import cached_property, partial
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from paddle_cluster.config import engines, host_settings, kubernetes, monitoring, values
-from paddle_cluster.config.arguments import Arguments, Flag
-from paddle_cluster.config.conf_file import CONF_NAMES, ConfFile, read_files
-from paddle_cluster.config.conf_place import conf_files
+from paddle_cluster.config.arguments import Flag
 from paddle_cluster.config.entry import Entry
-from paddle_cluster.config.entry import read as read_entry
 from paddle_cluster.config.host_settings import HostSettings
-from paddle_cluster.config.host_sources import hosts_elsewhere, waits_for_nodes
 from paddle_cluster.config.hosts import Host
-from paddle_cluster.config.layers import Layers
-from paddle_cluster.config.options import EngineKind, Mode, Saving, SshClient, Wire
-from paddle_cluster.config.roles import check_cluster, choose, named, roles_of, wrong_resume
-from paddle_cluster.config.selection import HostList
+from paddle_cluster.config.options import EngineKind, Mode, SshClient, Wire
 from paddle_cluster.config.variables import Variables
-from paddle_cluster.config.variables import files as variable_files
-from paddle_cluster.config.variables import read as read_variables
-from paddle_cluster.system.state_dir import StatePlaces, places
+from paddle_cluster.system.state_dir import StatePlaces
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class Saving(NamedTuple):
+    """What scripts save to go on from: the name under which nodes keep it, or empty; patterns of what comes back."""
+
+    name: str
+    collect: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,6 +174,75 @@ class JobSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KubernetesSettings:
+    """Each is a name of conf.py in lower case, after K8S_.
+
+    Attributes:
+        namespace: empty: that of the context, or of the pod that the launcher runs in.
+        kubeconfig: None: the default ones, or the service account of the pod that the launcher runs in.
+        context: of the kubeconfig; empty: its current one.
+        requests, limits: of each pod.
+        queue: of Kueue, or empty.
+        user: who a pod's processes run as; 0: whom the image says.
+        pod: merged last into the pods' template.
+        address: of this machine as pods see it; empty: by the route to the API server.
+        start_timeout_s: from the Job's making until all pods have called.
+    """
+
+    image: str
+    namespace: str
+    kubeconfig: Path | None
+    context: str
+    requests: Mapping[str, str]
+    limits: Mapping[str, str]
+    node_selector: Mapping[str, str]
+    tolerations: tuple[Mapping[str, Any], ...]
+    queue: str
+    service_account: str
+    user: int
+    pod: Mapping[str, Any]
+    address: str
+    start_timeout_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSettings:
+    """Settings of single engines.
+
+    Attributes:
+        resident_s: seconds that an agent waits for the next job; 0: it does not wait.
+        ports: ports of this machine for connections from nodes; empty: any.
+        address: address of this machine for connections from nodes; empty: all of its addresses.
+        slurm_options: of salloc and sbatch.
+        slurm_queue_timeout_s: timeout for an allocation.
+        slurm_job: the job id of the allocation that this process runs in, or empty.
+        waits_for_nodes: the nodes must be requested from Slurm; until then they are called slurm-0, slurm-1, ...
+    """
+
+    resident_s: float
+    ports: range
+    address: str
+    slurm_options: tuple[str, ...]
+    slurm_queue_timeout_s: float
+    slurm_job: str
+    waits_for_nodes: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitoringSettings:
+    """Each is a name of conf.py in lower case.
+
+    Attributes:
+        metrics_port: where Prometheus finds the job, at metrics_address of this machine; 0: nowhere.
+        tensorboard: whether curves go into event files below log/.
+    """
+
+    metrics_port: int
+    metrics_address: str
+    tensorboard: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sources:
     """Where the settings come from, as text for people.
 
@@ -210,9 +275,9 @@ class Settings:
     ssh: SshSettings
     limits: Limits
     job: JobSettings
-    kubernetes: kubernetes.KubernetesSettings
-    engines: engines.EngineSettings
-    monitoring: monitoring.MonitoringSettings
+    kubernetes: KubernetesSettings
+    engines: EngineSettings
+    monitoring: MonitoringSettings
     detach: bool
     json: bool
     dry_run: bool
@@ -241,158 +306,14 @@ class Settings:
         return self.ssh.connect_timeout_s
 
 
-def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
-    """Reads the files of the configuration and puts the three layers together.
-
-    Raises:
-        ConfError: everything that is wrong in the three, one line each, with file:line, variable or option.
-    """
-    conf = read_files(conf_files(arguments, environ))
-    layers = Layers(conf, arguments, environ)
-    elsewhere = hosts_elsewhere(arguments, environ)
-    is_named_here = elsewhere is None and arguments.engine is not EngineKind.KUBERNETES
-    read = layers.read(name for name in CONF_NAMES if name != "HOSTS" or is_named_here)
-    if elsewhere is None:
-        elsewhere = _pods(arguments, conf, read) if not is_named_here else named(layers, read["HOSTS"])
-    read["HOSTS"] = elsewhere.hosts
-    others_are_known = not is_named_here or arguments.hosts is not None
-    roles = roles_of(layers, arguments, elsewhere, read)
-    try:
-        read["own"] = host_settings.of_nodes(
-            read["HOST_SETTINGS"], elsewhere, partial(conf.where, "HOST_SETTINGS"), others_are_known
-        )
-    except values.ValueMismatchError as error:
-        layers.report("HOST_SETTINGS", error)
-    for name, message in check_cluster(elsewhere, read, arguments):
-        is_elsewhere = name == "HOSTS" and not elsewhere.is_conf
-        layers.add(
-            *((elsewhere.source, message) if is_elsewhere else (conf.where(name), f"{name}: {message}"))
-        )
-    layers.raise_any()
-    listed = choose(layers, arguments, elsewhere, read, roles)
-    read["HOSTS"] = listed.hosts
-    counts = arguments.mode is Mode.COLLECTIVE and arguments.nproc_per_node is None
-    read["slots"] = listed.slots if counts else {}
-    one = arguments.nproc_per_node or 1
-    trainers = sum(read["slots"].get(node_id, one) for node_id in roles["TRAINERS"])
-    if arguments.min_trainers is not None and arguments.min_trainers > trainers:
-        layers.add(
-            "--min_trainers",
-            f"expected at most {trainers}, as many trainers as the job has, got {arguments.min_trainers}",
-        )
-    if problem := wrong_resume(arguments):
-        layers.add("--resume", problem)
-    layers.raise_any()
-    return _settle(layers, arguments, environ, listed, read, roles)
-
-
-def _pods(arguments: Arguments, conf: ConfFile, read: Mapping[str, Any]) -> HostList:
-    count = arguments.nnodes or read["K8S_NODES"]
-    place = "--nnodes" if arguments.nnodes else conf.where("K8S_NODES")
-    given = conf.where("HOSTS") if "HOSTS" in conf.values else ""
-    pods = kubernetes.pods(count, given, read["K8S_IMAGE"], conf.shown)
-    return HostList(pods, (place,) * len(pods), "--engine=kubernetes")
-
-
-def _settle(
-    layers: Layers,
-    arguments: Arguments,
-    environ: Mapping[str, str],
-    listed: HostList,
-    read: Mapping[str, Any],
-    roles: Mapping[str, tuple[int, ...]],
-) -> Settings:
-    return Settings(
-        cluster=_cluster(arguments, read, roles),
-        ssh=SshSettings(
-            config=read["SSH_CONFIG"],
-            known_hosts=read["SSH_KNOWN_HOSTS"],
-            identity_files=read["SSH_IDENTITY_FILES"],
-            host_keys=host_settings.keys(read["HOSTS"], read["own"]),
-            jump=read["SSH_JUMP"],
-            connect_timeout_s=read["CONNECT_TIMEOUT_S"],
-            accept_new_host_keys=arguments.accept_new_host_keys,
-            client=read["SSH_CLIENT"],
-        ),
-        limits=Limits(**{field.name: read[field.name.upper()] for field in fields(Limits)}),
-        job=_job(arguments, environ, read),
-        kubernetes=kubernetes.settings_of(read),
-        engines=engines.settings_of(read, environ, waits_for_nodes(arguments, environ)),
-        monitoring=monitoring.settings_of(read),
-        detach=arguments.detach,
-        json=arguments.json,
-        dry_run=arguments.dry_run,
-        conf=next((file.absolute() for file in conf_files(arguments, environ)), None),
-        sources=Sources(
-            hosts=listed.source,
-            total=listed.total,
-            lines=listed.lines,
-            names=layers.origins,
-            remarks=tuple(_remarks(layers, arguments, listed)),
-        ),
-        state=places(environ),
-    )
-
-
-def _remarks(layers: Layers, arguments: Arguments, listed: HostList) -> Iterator[str]:
-    if layers.conf.remark:
-        yield layers.conf.remark
-    if listed.slots and arguments.nproc_per_node is not None:
-        yield f"slots of {listed.source} do not count, since --nproc_per_node is given"
-    elif listed.slots and arguments.mode is not Mode.COLLECTIVE:
-        yield f"slots of {listed.source} count with --mode=collective alone: a host has one trainer"
-    if listed.ignored:
-        yield f"{listed.source}: ignored: {', '.join(listed.ignored)}"
-    named, period = (arguments.flag(f"checkpoint_{name}") for name in ("dir", "period"))
-    if arguments.mode is Mode.V2 and named and (period or "0") == "0":
-        yield "--checkpoint_dir without --checkpoint_period=BATCHES: no checkpoint is written"
-
-
-def _cluster(
-    arguments: Arguments, read: Mapping[str, Any], roles: Mapping[str, tuple[int, ...]]
-) -> ClusterSettings:
-    return ClusterSettings(
-        engine=arguments.engine,
-        hosts=read["HOSTS"],
-        pservers=() if arguments.mode is Mode.COLLECTIVE else roles["PSERVERS"],
-        trainers=roles["TRAINERS"],
-        root_dir=read["ROOT_DIR"],
-        job_umask=read["JOB_UMASK"],
-        nic=read["PADDLE_NIC"],
-        port=read["PADDLE_PORT"],
-        port_is_explicit=arguments.flag("port") is not None,
-        ports_num=read["PADDLE_PORTS_NUM"],
-        ports_num_for_sparse=read["PADDLE_PORTS_NUM_FOR_SPARSE"],
-        use_gpu=read["PADDLE_USE_GPU"],
-        ld_library_path=read["LD_LIBRARY_PATH"],
-        python=read["PYTHON"],
-        own=read["own"],
-        slots=read["slots"],
-        wire=arguments.wire or read["WIRE"],
-    )
-
-
-def _job(arguments: Arguments, environ: Mapping[str, str], read: Mapping[str, Any]) -> JobSettings:
-    own = {node_id: [(*one, said.where) for one in said.env] for node_id, said in read["own"].items()}
-    for_all, for_hosts = read_variables(arguments, environ, read["HOSTS"][0].is_local, own)
-    return JobSettings(
-        mode=arguments.mode,
-        mode_is_explicit=arguments.mode_is_explicit,
-        package=Path(arguments.package) if arguments.package else None,
-        workspace=arguments.workspace,
-        entry=read_entry(arguments.entry),
-        shard_dirs=tuple(os.path.normpath(directory) for directory in arguments.shard_dirs),
-        saving=arguments.saving,
-        passthrough=arguments.passthrough,
-        flags=arguments.flags,
-        threads=tuple((name, environ[name]) for name in THREAD_VARIABLES if environ.get(name)),
-        variables=for_all,
-        host_variables=for_hosts,
-        env_files=variable_files(arguments),
-        nproc_per_node=arguments.nproc_per_node or 1,
-        max_restarts=arguments.max_restarts,
-        min_trainers=arguments.min_trainers,
-        allow_mismatch=arguments.allow_mismatch,
-        bootstrap=arguments.bootstrap or read["BOOTSTRAP"],
-        keep_links=arguments.keep_links,
-    )
+GROUPS: Mapping[str, type] = {
+    "cluster": ClusterSettings,
+    "ssh": SshSettings,
+    "limits": Limits,
+    "job.saving": Saving,
+    "job": JobSettings,
+    "kubernetes": KubernetesSettings,
+    "engines": EngineSettings,
+    "monitoring": MonitoringSettings,
+}
+"""Where a target's last word is a field; those inside others come first."""

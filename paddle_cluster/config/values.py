@@ -6,21 +6,28 @@ Texts (from the environment or the command line) and Python values (from conf.py
 
 from __future__ import annotations
 
+import ipaddress
+import os
 import re
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
 from paddle_cluster.config.hosts import Host, HostError, parse_host
-from paddle_cluster.config.options import SshClient, Wire
 
 T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
 
 _TRUE = frozenset({"true", "t", "yes", "y", "1"})
 _FALSE = frozenset({"false", "f", "no", "n", "0"})
 _NIC = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.:@-]{0,14}")
 _INTEGER = re.compile(r"-?[0-9]{1,12}")
+_KEPT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_PORTS = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
+_LARGEST_PORT = 65535
 _MAX_SHOWN = 80
+MOST_COUNTED = 100_000
 
 
 class ValueMismatchError(ValueError):
@@ -64,6 +71,20 @@ def integer(low: int, high: int) -> Callable[[object], int]:
     return read
 
 
+def whole(least: int) -> Callable[[object], int]:
+    """A count in digits, of `least` or more."""
+
+    def read(value: object) -> int:
+        digits = str(value)
+        if not (digits.isascii() and digits.isdigit()) or not least <= int(digits) <= MOST_COUNTED:
+            raise ValueMismatchError(
+                f"expected a whole number from {least} to {MOST_COUNTED}, got {digits!r}"
+            )
+        return int(digits)
+
+    return read
+
+
 def seconds(low: float, high: float) -> Callable[[object], float]:
     """A finite number of seconds within [low, high]."""
     expected = f"a number of seconds from {low:g} to {high:g}"
@@ -95,18 +116,16 @@ def umask(value: object) -> int:
     return value
 
 
-def wire(value: object) -> Wire:
-    """`curve` or `plain`."""
-    if value not in tuple(Wire):
-        raise mismatch("'curve' or 'plain'", value)
-    return Wire(str(value))
+def one_of(words: type[E]) -> Callable[[object], E]:
+    """One of the words of an enumeration."""
+    expected = " or ".join(repr(str(word)) for word in words)
 
+    def read(value: object) -> E:
+        if value not in tuple(words):
+            raise mismatch(expected, value)
+        return words(str(value))
 
-def ssh_client(value: object) -> SshClient:
-    """`fabric` or `openssh`."""
-    if value not in tuple(SshClient):
-        raise mismatch("'fabric' or 'openssh'", value)
-    return SshClient(str(value))
+    return read
 
 
 def text(value: object) -> str:
@@ -114,6 +133,30 @@ def text(value: object) -> str:
     if not isinstance(value, str) or not value.isprintable():
         raise mismatch("a string without control characters", value)
     return value
+
+
+def utf8(token: str) -> str:
+    """A token's bytes as UTF-8 with surrogate escapes: they survive a launcher in another locale."""
+    return os.fsencode(token).decode("utf-8", "surrogateescape")
+
+
+def words(given: str | tuple[str, ...]) -> tuple[str, ...]:
+    """What stands between commas."""
+    return tuple(filter(None, given.split(","))) if isinstance(given, str) else given
+
+
+def directories(given: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Directories with commas between, in their shortest form."""
+    return tuple(map(os.path.normpath, words(given)))
+
+
+def kept_name(given: str) -> str:
+    """A name that is also that of a directory on nodes; the default alone is empty."""
+    if given and not _KEPT.fullmatch(given):
+        raise ValueMismatchError(
+            f"expected a name of letters, digits, '.', '_' and '-', such as run7, got {given!r}"
+        )
+    return given
 
 
 def nics(value: object) -> str:
@@ -198,6 +241,39 @@ def own_address(value: object) -> str:
     if host is None or host.user or host.port or host.is_local:
         raise mismatch("an address of this machine such as '10.1.9.7', or ''", value)
     return host.name
+
+
+def ip_address(value: object) -> str:
+    """An IP address of this machine."""
+    try:
+        return str(ipaddress.ip_address(str(value)))
+    except ValueError:
+        raise mismatch("an IP address of this machine, such as '127.0.0.1'", value) from None
+
+
+def ports(value: object) -> range:
+    """A port, a range of them as '7000-7099', or 0: any."""
+    given = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    found = _PORTS.fullmatch(given)
+    first = int(found[1]) if found else -1
+    last = int(found[2] or first) if found else -1
+    if given == "0":
+        return range(0)
+    if not 1 <= first <= last <= _LARGEST_PORT:
+        raise mismatch("a port, a range such as '7000-7099', or 0 for any port", value)
+    return range(first, last + 1)
+
+
+def shown_ports(given: range) -> str:
+    """Ports as conf.py has them."""
+    return f"{given[0]}-{given[-1]}" if len(given) > 1 else str(given[0])
+
+
+def slurm_option(value: object) -> str:
+    """One option of salloc and sbatch with its value."""
+    if not isinstance(value, str) or not value.isprintable() or not re.match(r"-[A-Za-z-]", value):
+        raise mismatch("an option with its value in one text, such as '--partition=gpu'", value)
+    return value
 
 
 def node_reference(value: object) -> str | int:

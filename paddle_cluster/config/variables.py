@@ -166,18 +166,18 @@ def _checked(found: Sequence[tuple[str, str, str]]) -> Variables:
 
 def files(arguments: Arguments) -> tuple[Path, ...]:
     """The files that are read; they never travel to the nodes."""
-    return (*_workspace_file(arguments), *map(Path, arguments.env_files))
+    return (*_workspace_file(arguments), *arguments["env_file"])
 
 
 def _workspace_file(arguments: Arguments) -> tuple[Path, ...]:
-    path = Path(arguments.package or "") / WORKSPACE_FILE
-    return (path,) if arguments.package and path.is_file() else ()
+    package = arguments["job_dispatch_package"]
+    return (package / WORKSPACE_FILE,) if package and (package / WORKSPACE_FILE).is_file() else ()
 
 
 def _given(arguments: Arguments, environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    for path in map(Path, arguments.env_files):
+    for path in arguments["env_file"]:
         yield from env_file.read(path, str(path))
-    for text in arguments.env:
+    for text in arguments["env"]:
         yield _of_option(text, environ)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from paddle_cluster.config.monitoring import MonitoringSettings
+from paddle_cluster.config.settings import MonitoringSettings
 from paddle_cluster.nodes.process_record import ProcessState
 from paddle_cluster.system.installation import PROGRAM
 

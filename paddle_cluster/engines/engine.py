@@ -15,8 +15,8 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from paddle_cluster.config.engines import shown_ports
 from paddle_cluster.config.options import EngineKind
+from paddle_cluster.config.values import shown_ports
 from paddle_cluster.connection.bootstrap import FLAGS, Bootstrap, agent_bootstrap, reconnect_bootstrap
 from paddle_cluster.connection.shell import agent_command
 from paddle_cluster.connection.tls_stream import TlsStream

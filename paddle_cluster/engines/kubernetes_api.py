@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
-from paddle_cluster.config.kubernetes import KubernetesSettings
+from paddle_cluster.config.settings import KubernetesSettings
 from paddle_cluster.text.wrapping import visible
 from paddle_node.contract import checked_json
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from paddle_cluster.config.kubernetes import KubernetesSettings
+from paddle_cluster.config.settings import KubernetesSettings
 from paddle_cluster.engines.porters import CODE, GIVEN, Porter
 from paddle_cluster.plan.plan import Plan
 

@@ -107,11 +107,11 @@ def test_it_can_be_given(command: Command, monkeypatch: pytest.MonkeyPatch, caps
         return
     words = words[1:] if name else words
     parsed = arguments.parse(words)
-    workspace = ROOT / (parsed.package or "none")
+    workspace = ROOT / (parsed["job_dispatch_package"] or "none")
     if (
         workspace.is_dir()
-        and not parsed.nnodes
-        and parsed.engine == "ssh"
+        and not parsed["nnodes"]
+        and parsed["engine"] == "ssh"
         and not set(words) & {"-h", "--help"}
     ):
         monkeypatch.chdir(ROOT)

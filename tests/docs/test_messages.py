@@ -9,7 +9,7 @@ import re
 import pytest
 
 from paddle_cluster.cli import commands
-from paddle_cluster.config.conf_file import CONF_NAMES
+from paddle_cluster.config.options import CONF_NAMES
 from tests.docs.option_tables import (
     FOR_INSTANCE,
     OF_OTHERS,

@@ -16,8 +16,8 @@ from typing import Any, cast
 from hypothesis import strategies as st
 
 from paddle_cluster.config.arguments import parse
-from paddle_cluster.config.conf_file import CONF_NAMES
-from paddle_cluster.config.settings import resolve
+from paddle_cluster.config.options import CONF_NAMES
+from paddle_cluster.config.resolve import resolve
 from paddle_cluster.connection.protocol import Decoder, FrameError, encode, marker
 from paddle_cluster.control import attached
 from paddle_cluster.control.control_client import ControlClient

@@ -10,7 +10,8 @@ import pytest
 
 from paddle_cluster.config.arguments import parse
 from paddle_cluster.config.options import SshClient
-from paddle_cluster.config.settings import Settings, resolve
+from paddle_cluster.config.resolve import resolve
+from paddle_cluster.config.settings import Settings
 from paddle_cluster.errors import ConfError, ExitCode
 from paddle_cluster.plan.plan import Plan, build
 from tests.launcher.configuring import Resolve

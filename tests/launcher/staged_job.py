@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from paddle_cluster.config.arguments import parse
-from paddle_cluster.config.settings import resolve
+from paddle_cluster.config.resolve import resolve
 from paddle_cluster.connection.event_queue import EventQueue
 from paddle_cluster.connection.link import Link, LinkLost, MessageEvent
 from paddle_cluster.connection.reactor import Reactor

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from paddle_cluster.cli import cluster_of
-from paddle_cluster.config import settings
+from paddle_cluster.config.resolve import resolve
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.nodes import doctor_data, doctor_text, visit
 from paddle_cluster.plan import plan
@@ -43,7 +43,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     """
     as_data = "--json" in argv
     given = cluster_of.job_arguments("doctor", [one for one in argv if one != "--json"])
-    resolved = settings.resolve(given, os.environ)
+    resolved = resolve(given, os.environ)
     planned = plan.build(resolved, plan.new_job_id(datetime.now(), os.urandom(plan.ENTROPY_BYTES)))
     begun = time.monotonic()
     examined = visit.examine(planned, lambda phase: None)

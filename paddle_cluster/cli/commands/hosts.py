@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from paddle_cluster.cli import cluster_of
-from paddle_cluster.config import settings
 from paddle_cluster.config.options import EngineKind
+from paddle_cluster.config.resolve import resolve
 from paddle_cluster.config.settings import Settings
 from paddle_cluster.errors import ConnectError, ExitCode
 from paddle_cluster.plan import plan, plan_text
@@ -84,7 +84,7 @@ def run(argv: Sequence[str]) -> ExitCode:
         ConfError: conf.py is wrong.
     """
     given = cluster_of.job_arguments("hosts", [one for one in argv if one != "--json"])
-    resolved = settings.resolve(given, os.environ)
+    resolved = resolve(given, os.environ)
     planned = plan.build(resolved, "JOB")
     facts = _with_logins(resolved, list(_facts(planned)))
     names = resolved.sources.names

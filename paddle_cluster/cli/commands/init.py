@@ -12,8 +12,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from paddle_cluster.config import conf_file, conf_place, settings
+from paddle_cluster.config import conf_file
 from paddle_cluster.config.arguments import Arguments
+from paddle_cluster.config.resolve import resolve
 from paddle_cluster.errors import ExitCode, UsageError, WorkspaceError
 from paddle_cluster.screen.console import answer
 from paddle_cluster.system.installation import COMMAND, CONF_FILE, PROGRAM, TEMPLATE_DIR
@@ -70,7 +71,7 @@ def _write(conf: Path, workspace: Path) -> None:
         new_workspace.mkdir()
         for name in TEMPLATE_FILES:
             shutil.copy(TEMPLATE_DIR / name, new_workspace)  # with its mode
-        _prepare(new_workspace, settings.resolve(Arguments(conf=str(new_conf)), os.environ).num_trainers)
+        _prepare(new_workspace, resolve(Arguments({"conf": new_conf}), os.environ).num_trainers)
         new_workspace.rename(workspace)
         new_conf.rename(conf)
 
@@ -102,7 +103,6 @@ def _prepare(workspace: Path, trainers: int) -> None:
 
 def _next(conf: Path, workspace: Path) -> list[str]:
     """The arguments of a job of this workspace, with --conf where another conf.py would count."""
-    package = Arguments(package=str(workspace))
-    first, *others = conf_place.conf_files(package, os.environ)
-    is_found = not others and first.exists() and first.samefile(conf)
+    found = conf_file.conf_path(Arguments({"job_dispatch_package": workspace}), os.environ)
+    is_found = found is not None and found.exists() and found.samefile(conf)
     return ["run", "-p", str(workspace), *([] if is_found else [f"--conf={conf}"])]

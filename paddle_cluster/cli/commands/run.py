@@ -13,35 +13,21 @@ from datetime import datetime
 from pathlib import Path
 
 from paddle_cluster.cli.commands import COMMANDS
-from paddle_cluster.config import arguments, settings, workspace
-from paddle_cluster.config.options import OPTIONS, EngineKind
+from paddle_cluster.config import arguments, workspace
+from paddle_cluster.config.options import COMMON, OPTIONS, EngineKind, Option
+from paddle_cluster.config.resolve import resolve
+from paddle_cluster.config.settings import Settings
 from paddle_cluster.engines import kubernetes_objects, slurm_allocation, slurm_batch
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.plan import plan, plan_text
 from paddle_cluster.screen.console import Console, answer
 from paddle_cluster.system import signals
-from paddle_cluster.system.installation import COMMAND, IS_CHECKOUT, PROGRAM
+from paddle_cluster.system.installation import COMMAND, PROGRAM
 from paddle_cluster.system.installation import argv as own_argv
 
 VERSION = "0.1.0"
 
-_CONF = "default: conf.py beside paddle.py" if IS_CHECKOUT else "default: DIR/../conf.py, else ./conf.py"
-_HELP = f"""\
-Runs a script on all nodes of conf.py.
-  -p, --job_dispatch_package=DIR  send DIR to every node and run it there
-  -j, --job_workspace=DIR         run DIR, which is on the nodes already
-  --dry_run             show every process of the job; connect to nothing
-  --conf=FILE           the cluster ({_CONF})
-  --hosts=HOST[,HOST]   hosts to use: user@a,b:2222, or --hostfile=FILE
-  --engine=ENGINE       ssh (default), openmpi; slurm, kubernetes: --nnodes=N
-  --entry=FILE          what runs: train.py (default), ./run.sh, -mpkg.module
-  --mode=MODE           v2 (default), fluid; collective: any script
-  --nproc_per_node=N    trainers per node (default: 1)
-  --env=NAME[=VALUE]    a variable for every process; --env_file=FILE: many
-  --max_restarts=N      restart a failed process up to N times
-  --detach              run in the background; attach shows it again
-  -h, --help            this text; --version: the version
-
+_REST = f"""\
 All other arguments reach the trainers unchanged; everything after -- is passed
 through. Flags of paddle.init are also set as PADDLE_INIT_<NAME>.
 
@@ -50,22 +36,22 @@ help configuration (conf.py), help any-script (PyTorch, ...), help: all pages.
 """
 
 
+def _told(options: Sequence[Option]) -> str:
+    """The rows of the table as --help shows them."""
+    heads = [f"-{one.short}, {one.written}" if one.short else one.written for one in options]
+    lines = [f"  {head:<20}  {one.help}" for head, one in zip(heads, options, strict=True)]
+    return "\n".join(["Runs a script on all nodes of conf.py.", *lines, "", _REST])
+
+
 HELP = f"""\
 usage: {COMMAND} (-p DIR | -j DIR) [options] [--flag=value ...] [-- ...]
 {textwrap.fill("commands: " + ", ".join(COMMANDS), 80, subsequent_indent="          ")}
 
-{_HELP}"""
-_REST = ", ".join(
-    f"--{one.name}" + (f"={one.metavar}" if one.metavar else "")
-    for one in OPTIONS
-    if f"--{one.name}" not in _HELP
-)
+{_told(COMMON)}"""
 USAGE = f"""\
 {PROGRAM} run (-p DIR | -j DIR) [options] [--flag=value ...] [-- ...]
 
-{_HELP}
-{textwrap.fill(f"Besides: {_REST}.", 80, break_on_hyphens=False)}
-"""
+{_told(OPTIONS)}"""
 
 _ARG_START, _ARG_END = 45, 46  # fields of /proc/self/stat, counted from the one after the command
 
@@ -78,10 +64,10 @@ def run(argv: Sequence[str]) -> ExitCode:
     """
     hide_values()
     given = arguments.parse(argv)
-    if given.help or given.version:
-        answer(HELP if given.help else f"{PROGRAM} {VERSION}")
+    if given["help"] or given["version"]:
+        answer(HELP if given["help"] else f"{PROGRAM} {VERSION}")
         return ExitCode.DONE
-    resolved = settings.resolve(given, os.environ)
+    resolved = resolve(given, os.environ)
     workspace.check_workspace(resolved)
     if resolved.dry_run:
         job_id = plan.new_job_id(datetime.now(), os.urandom(plan.ENTROPY_BYTES))
@@ -109,7 +95,7 @@ def _files(planned: plan.Plan) -> list[str]:
     return payload.listed(planned)
 
 
-def _run_job(given: arguments.Arguments, resolved: settings.Settings) -> ExitCode:
+def _run_job(given: arguments.Arguments, resolved: Settings) -> ExitCode:
     from paddle_cluster.job import beginning  # half of all imports, which --help and --dry_run do without
 
     if resolved.detach:
@@ -124,7 +110,7 @@ def _run_job(given: arguments.Arguments, resolved: settings.Settings) -> ExitCod
                 timeout_s = resolved.engines.slurm_queue_timeout_s
                 found = nodes.enter_context(slurm_allocation.allocated(asked, timeout_s, console.note))
                 os.environ.update(found)  # srun looks there
-                resolved = settings.resolve(given, os.environ)
+                resolved = resolve(given, os.environ)
             return beginning.run(resolved, console)
     finally:
         with signals.ignored():

@@ -11,8 +11,7 @@ import pytest
 from paddle_cluster.cli.commands import COMMANDS
 from paddle_cluster.cli.commands.help import run
 from paddle_cluster.cli.plain_markdown import plain
-from paddle_cluster.config.conf_file import CONF_NAMES
-from paddle_cluster.config.options import OPTIONS
+from paddle_cluster.config.options import CONF_NAMES, OPTIONS
 from paddle_cluster.errors import ExitCode, UsageError
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddle_cluster.config.arguments import Arguments, Flag, parse
+from paddle_cluster.config.arguments import Flag, parse
+from paddle_cluster.config.entry import Entry
 from paddle_cluster.config.flags import INIT_FLAGS, PSERVER_FLAGS
-from paddle_cluster.config.options import OPTIONS, Mode, Saving, Wire
+from paddle_cluster.config.options import OPTIONS, EngineKind, Mode, Wire
 from paddle_cluster.errors import UsageError
 
 PACKAGE = "--job_dispatch_package=ws"
@@ -26,19 +29,30 @@ def test_every_option_of_ours_is_read() -> None:
         "-p ws --conf=c.py --hosts=a,u@b:22 --dry_run --entry=a.py --mode=fluid --shard_dirs=x,y --wire=plain"
         " --keep_as=r1 --collect=*.pt,b"
     )
-    assert parse([*given_line.split(), "--accept_new_host_keys", "--allow_mismatch"]) == Arguments(
-        package="ws",
-        conf="c.py",
-        hosts=("a", "u@b:22"),
-        entry="a.py",
-        mode=Mode.FLUID,
-        mode_is_explicit=True,
-        wire=Wire.PLAIN,
-        shard_dirs=("x", "y"),
-        saving=Saving("r1", ("*.pt", "b")),
-        dry_run=True,
-        accept_new_host_keys=True,
-        allow_mismatch=True,
+    given = parse([*given_line.split(), "--accept_new_host_keys", "--allow_mismatch"])
+    assert (dict(given.given), given.passthrough, given.flags) == (
+        {
+            "job_dispatch_package": Path("ws"),
+            "conf": Path("c.py"),
+            "hosts": ("a", "u@b:22"),
+            "entry": Entry("a.py"),
+            "mode": Mode.FLUID,
+            "wire": Wire.PLAIN,
+            "shard_dirs": ("x", "y"),
+            "keep_as": "r1",
+            "collect": ("*.pt", "b"),
+            "dry_run": True,
+            "accept_new_host_keys": True,
+            "allow_mismatch": True,
+        },
+        (),
+        (),
+    )
+    assert (given["min_trainers"], given["max_restarts"], given["engine"], given["detach"]) == (
+        None,
+        0,
+        EngineKind.SSH,
+        False,
     )
 
 
@@ -56,9 +70,9 @@ def test_options_that_repeat_keep_their_order_and_bytes() -> None:
             "--nproc_per_node=4",
         ]
     )
-    assert arguments.env == ("A=1", "B", "A= 2=\udcff")
-    assert arguments.env_files == ("x", "y")
-    assert arguments.nproc_per_node == 4
+    assert arguments["env"] == ("A=1", "B", "A= 2=\udcff")
+    assert arguments["env_file"] == (Path("x"), Path("y"))
+    assert arguments["nproc_per_node"] == 4
     assert arguments.passthrough == ()
 
 
@@ -74,7 +88,7 @@ def test_a_count_that_is_none_is_refused(value: str) -> None:
     [["-j", "ws"], ["--job_workspace", "ws"], ["--job_workspace=ws"], ["--job_workspace=ws", "--dry_run"]],
 )
 def test_the_workspace_may_be_given_in_each_form(argv: list[str]) -> None:
-    assert parse(argv).workspace == "ws"
+    assert parse(argv)["job_workspace"] == "ws"
     assert parse(argv).passthrough == ()
 
 
@@ -187,9 +201,9 @@ def test_no_flag_of_paddle_is_taken_for_a_misspelt_option(name: str) -> None:
 
 
 def test_help_wins_over_everything_but_the_lone_dashes() -> None:
-    assert parse(["--dryrun", "--help"]).help
-    assert parse(["-h"]).help
-    assert not parse([PACKAGE, "--", "--help"]).help
+    assert parse(["--dryrun", "--help"])["help"]
+    assert parse(["-h"])["help"]
+    assert not parse([PACKAGE, "--", "--help"])["help"]
 
 
 F3 = [
@@ -288,4 +302,6 @@ def test_every_command_line_is_read_or_refused(argv: list[str]) -> None:
     except UsageError:
         return
     left = [token for token in argv if token != "--"]
-    assert arguments.help or arguments.version or [t for t in arguments.passthrough if t != "--"] == left
+    assert (
+        arguments["help"] or arguments["version"] or [t for t in arguments.passthrough if t != "--"] == left
+    )

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from paddle_cluster.config import arguments
-from paddle_cluster.config.conf_file import read_files
 from paddle_cluster.config.host_sources import allocated
 from paddle_cluster.config.hostfile import read_hostfile
-from paddle_cluster.config.settings import resolve
+from paddle_cluster.config.resolve import resolve
 from paddle_cluster.errors import ConfError, UsageError
 from paddle_cluster.plan.plan import build
 from paddle_cluster.plan.plan_text import told_hosts
@@ -139,46 +138,6 @@ def test_a_choice_that_cannot_be_is_told(
     assert problems(HOSTS + "PSERVERS = ['c']\n", "-p", "ws", *argv)[0].startswith(says)
 
 
-def test_cluster_toml_has_the_same_names_checks_and_lines(configured: Resolve, tmp_path: Path) -> None:
-    file = tmp_path / "cluster.toml"
-    argv = ["-p", "ws", f"--conf={file}"]
-    file.write_text('hosts = [\n  "a",\n  "b"]\nROOT_DIR = "/jobs"\n[host_settings.b]\npython = "p"\n')
-    got = resolve(arguments.parse(argv), {})
-    assert (got.cluster.root_dir, got.cluster.own[1].python, got.sources.lines) == (
-        "/jobs",
-        "p",
-        ("cluster.toml:2", "cluster.toml:3"),
-    )
-    for text, says in (
-        ('hosts = ["a",\n  "b;c"]\n', r"cluster.toml:2: HOSTS\[1\]: .* holds no ';'"),
-        (
-            'hosts = ["a"]\npaddle_prot = 1\n',
-            "cluster.toml:2: unknown name PADDLE_PROT; did you mean PADDLE_PORT",
-        ),
-        (
-            'hosts = ["a"]\n[host_settings.a]\nkeys = 1\n',
-            r"cluster.toml:2: HOST_SETTINGS\['a'\]: unknown setting",
-        ),
-        ('hosts = ["a"]\nx = \n', "cluster.toml:2: is no TOML: Invalid value"),
-        ('hosts = ["a"]\nHOSTS = ["b"]\n', "cluster.toml: hosts and HOSTS are the same name"),
-    ):
-        file.write_text(text)
-        with pytest.raises(ConfError, match=says):
-            resolve(arguments.parse(argv), {})
-
-
-def test_cluster_toml_goes_before_conf_name_by_name_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("conf.py").write_text("HOSTS = ['a', 'b']\nROOT_DIR = '/jobs'\nPADDLE_PORT = 7000\n")
-    Path("cluster.toml").write_text('hosts = ["x"]\npaddle_port = 8000\n')
-    conf = read_files((Path("conf.py"), Path("cluster.toml")))
-    assert dict(conf.values) == {"HOSTS": ["x"], "ROOT_DIR": "/jobs", "PADDLE_PORT": 8000}
-    assert (conf.where("HOSTS", 0), conf.where("ROOT_DIR")) == ("cluster.toml:1", "conf.py:2")
-    assert conf.remark == "cluster.toml goes before conf.py, with HOSTS, PADDLE_PORT"
-
-
 def test_slurm_without_an_allocation_says_how_to_get_one() -> None:
     with pytest.raises(UsageError, match="salloc --nodes=N"):
         allocated({})
@@ -198,7 +157,7 @@ def test_hosts_of_the_command_line_need_no_conf(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argv: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("paddle_cluster.config.conf_place.CONF_FILE", tmp_path / "conf.py")
+    monkeypatch.setattr("paddle_cluster.config.conf_file.CONF_FILE", tmp_path / "conf.py")
     Path("machines").write_text("x\ny\n")
     got = resolve(arguments.parse(["-p", "ws", *argv]), {})
     assert [host.name for host in got.cluster.hosts] == ["x", "y"]

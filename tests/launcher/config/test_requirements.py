@@ -57,7 +57,7 @@ def test_what_the_runtime_imports_is_there_and_what_that_requires() -> None:
             else []
         )
     }
-    others = imported - set(sys.stdlib_module_names) - OPTIONAL - {"paddle", ""}
+    others = imported - set(sys.stdlib_module_names) - OPTIONAL - {"paddle", "paddle_node", ""}
     assert {IMPORTED_AS.get(name, name) for name in others} <= {*NODE_PACKAGES, "cryptography"}
     for package in NODE_PACKAGES:
         for text in importlib.metadata.requires(package) or ():

@@ -11,7 +11,7 @@ import pytest
 
 from paddle_cluster.config.arguments import parse
 from paddle_cluster.config.options import Wire
-from paddle_cluster.config.settings import resolve
+from paddle_cluster.config.resolve import resolve
 from paddle_cluster.errors import ConfError
 from paddle_cluster.system.installation import CONF_FILE
 from tests.launcher.configuring import HOSTS, Resolve

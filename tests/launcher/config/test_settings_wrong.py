@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from paddle_cluster.config.conf_file import CONF_NAMES
+from paddle_cluster.config.options import CONF_NAMES
 from paddle_cluster.errors import ConfError
 from tests.launcher.configuring import HOSTS, Resolve
 

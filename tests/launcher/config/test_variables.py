@@ -16,7 +16,8 @@ import pytest
 
 from paddle_cluster.cli.commands.run import spans
 from paddle_cluster.config.arguments import parse
-from paddle_cluster.config.settings import Settings, resolve
+from paddle_cluster.config.resolve import resolve
+from paddle_cluster.config.settings import Settings
 from paddle_cluster.config.variables import refusal
 from paddle_cluster.errors import ConfError, ExitCode
 from paddle_cluster.files.payload import Payload

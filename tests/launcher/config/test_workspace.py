@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paddle_cluster.config.arguments import parse
-from paddle_cluster.config.settings import resolve
+from paddle_cluster.config.resolve import resolve
 from paddle_cluster.config.workspace import check_workspace
 from paddle_cluster.errors import ExitCode, LauncherError
 

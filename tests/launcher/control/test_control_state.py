@@ -322,8 +322,8 @@ def test_what_a_process_said_cannot_act_on_the_terminal(where: StatePlaces) -> N
 
 
 def test_no_argument_and_no_variable_of_the_user_gets_into_job_json(tmp_path: Path) -> None:
-    from paddle_cluster.config import settings
     from paddle_cluster.config.arguments import parse
+    from paddle_cluster.config.resolve import resolve
     from paddle_cluster.plan import plan
 
     (tmp_path / "conf.py").write_text("HOSTS = ['local']\n")
@@ -336,7 +336,7 @@ def test_no_argument_and_no_variable_of_the_user_gets_into_job_json(tmp_path: Pa
         "--",
         "sesame",
     ]
-    resolved = settings.resolve(parse(argv), {"HOME": "/h"})
+    resolved = resolve(parse(argv), {"HOME": "/h"})
     built = plan.build(resolved, "JOB1")
     assert "sesame" not in json.dumps(job_record.of_plan(built, tmp_path).as_json())
 

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from paddle_cluster.config import arguments, settings
+from paddle_cluster.config import arguments
+from paddle_cluster.config.resolve import resolve
 from paddle_cluster.engines.engine import Engine, engine_of
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.plan import plan
@@ -74,7 +75,7 @@ class Bench:
                 *options,
             ]
         )
-        resolved = settings.resolve(given, {"HOME": str(self.folder)})
+        resolved = resolve(given, {"HOME": str(self.folder)})
         made = engine_of(plan.build(resolved, plan.new_job_id(datetime.now(), os.urandom(3))))
         self.engines.append(made)
         return made

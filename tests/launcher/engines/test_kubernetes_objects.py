@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from paddle_cluster.config import arguments, settings
+from paddle_cluster.config import arguments
+from paddle_cluster.config.resolve import resolve
 from paddle_cluster.config.settings import Settings
 from paddle_cluster.engines import kubernetes_objects
 from paddle_cluster.engines.porters import CODE, GIVEN, Porter
@@ -37,7 +38,7 @@ def resolved(folder: Path, *args: str, **conf: Any) -> Settings:
     text = "".join(f"{name} = {value!r}\n" for name, value in names.items() if value is not None)
     (folder / "conf.py").write_text(text)
     given = arguments.parse(["-p", f"{folder}/ws", f"--conf={folder}/conf.py", "--engine=kubernetes", *args])
-    return settings.resolve(given, {"HOME": str(folder)})
+    return resolve(given, {"HOME": str(folder)})
 
 
 def objects(folder: Path, *args: str, **conf: Any) -> kubernetes_objects.Objects:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from paddle_cluster.config import arguments, settings
+from paddle_cluster.config import arguments
+from paddle_cluster.config.resolve import resolve
 from paddle_cluster.config.settings import Settings
 from paddle_cluster.engines import slurm_allocation, slurm_batch
 from paddle_cluster.errors import ConfError, UsageError
@@ -22,7 +23,7 @@ def resolved(folder: Path, *args: str, environ: dict[str, str] | None = None, **
     """Settings of a job under Slurm."""
     (folder / "conf.py").write_text("".join(f"{name} = {value!r}\n" for name, value in conf.items()))
     given = arguments.parse(["-p", f"{folder}/ws", f"--conf={folder}/conf.py", "--engine=slurm", *args])
-    return settings.resolve(given, {"HOME": str(folder), **(environ or {})})
+    return resolve(given, {"HOME": str(folder), **(environ or {})})
 
 
 def test_nodes_have_numbers_until_slurm_names_them_and_options_of_conf_come_last(tmp_path: Path) -> None:

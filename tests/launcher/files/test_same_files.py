@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from paddle_cluster.config.arguments import parse
-from paddle_cluster.config.settings import resolve
+from paddle_cluster.config.resolve import resolve
 from paddle_cluster.files.collect import CollectLimits, Collector
 from tests.launcher.control_jobs import Bench
 from tests.launcher.files.test_verification import digest, listed, row

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from paddle_cluster.config import arguments, settings
+from paddle_cluster.config import arguments
 from paddle_cluster.config.hosts import parse_host
+from paddle_cluster.config.resolve import resolve
 from paddle_cluster.nodes import reachability
 from paddle_cluster.plan import addresses, plan
 from paddle_cluster.plan.answers import Answer, Placed, Way, read_probed, read_reached
@@ -164,8 +165,8 @@ def test_pings_end_and_a_pong_of_a_lease_is_none_of_ours() -> None:
 def wide_plan(tmp_path: Path, count: int) -> plan.Plan:
     conf = tmp_path / "conf.py"
     conf.write_text("HOSTS = ['root@10.0.0.1']\n")
-    given = replace(arguments.parse(["--job_workspace=.", f"--conf={conf}"]), workspace=None)
-    resolved = settings.resolve(given, {})
+    given = arguments.Arguments({"conf": conf})
+    resolved = resolve(given, {})
     hosts = tuple(parse_host(f"n{n}") for n in range(count))
     ids = tuple(range(count))
     cluster = replace(resolved.cluster, hosts=hosts, pservers=ids, trainers=ids, ports_num=2)
