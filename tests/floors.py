@@ -17,7 +17,8 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "config",
         "plan",
         "connection",
-        "ssh engines",
+        "ssh",
+        "engines",
         "files",
         "nodes",
         "screen",
@@ -155,6 +156,7 @@ FRAGMENTS: Mapping[str, str] = {
 """Module, dotted -> why it stands alone although only one other imports it and it has fewer than 70 lines."""
 
 ENTRIES: Mapping[str, str] = {
+    "paddle_cluster/engines": "an engine a module: the table of engines names all of them",
     "runtime/paddle/optim/rules": "an update rule a module: its table names all of them",
     "runtime/paddle/fluid": "what the original has under that name",
     "runtime/paddle/v2": "what the original has under that name",

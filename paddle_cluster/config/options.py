@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from paddle_cluster.config import entry, host_settings, kubernetes, values
+from paddle_cluster.config.engines import ENGINES
 from paddle_cluster.config.hosts import listed
 from paddle_cluster.config.values import boolean, integer, list_of, one_of, own_address, seconds, text, whole
 from paddle_cluster.system.installation import IS_CHECKOUT
@@ -39,15 +40,6 @@ class SshClient(StrEnum):
 
     FABRIC = "fabric"
     OPENSSH = "openssh"
-
-
-class EngineKind(StrEnum):
-    """What starts agents on the nodes."""
-
-    SSH = "ssh"
-    OPENMPI = "openmpi"
-    SLURM = "slurm"
-    KUBERNETES = "kubernetes"
 
 
 REQUIRED = object()
@@ -107,10 +99,12 @@ class Option(NamedTuple):
 _CONF = "conf.py beside paddle.py" if IS_CHECKOUT else "DIR/../conf.py, else ./conf.py"
 _ONE_SOURCE = "each say which hosts there are; give one of them"
 _PODS = {
-    "--engine=kubernetes": "exclude each other: there are as many pods as --nnodes says; leave out the first"
+    f"--engine={row.name}": "exclude each other: there are as many pods as --nnodes says; leave out the first"
+    for row in ENGINES.values()
+    if not row.can_choose
 }
 _SILENT = "exclude each other: no event of a job is shown then; leave one of them out"
-_ALLOCATION = {"--engine=slurm": _ONE_SOURCE, "--engine=kubernetes": _ONE_SOURCE}
+_ALLOCATION = {f"--engine={row.name}": _ONE_SOURCE for row in ENGINES.values() if row.hosts}
 
 COMMON = (
     Option(
@@ -144,10 +138,10 @@ COMMON = (
         "engine",
         "cluster.engine",
         "ENGINE",
-        EngineKind,
-        EngineKind.SSH,
+        str,
+        "ssh",
         "ssh (default), openmpi; slurm, kubernetes: --nnodes=N",
-        choices=tuple(EngineKind),
+        choices=tuple(ENGINES),
     ),
     Option(
         "entry", "job.entry", "FILE", entry.read, entry.DEFAULT, "train.py (default), ./run.sh, -mpkg.module"

@@ -14,9 +14,10 @@ from typing import Any
 from paddle_cluster.config import host_settings, values
 from paddle_cluster.config.arguments import Arguments
 from paddle_cluster.config.conf_file import ConfFile, conf_path, read_conf
-from paddle_cluster.config.host_sources import hosts_elsewhere, pods, waits_for_nodes
+from paddle_cluster.config.engines import ENGINES, NodeRequest
+from paddle_cluster.config.hostfile import read_hostfile
 from paddle_cluster.config.layers import Layers
-from paddle_cluster.config.options import BY_KEY, EngineKind, Mode
+from paddle_cluster.config.options import BY_KEY, Mode
 from paddle_cluster.config.roles import check_cluster, choose, named, roles_of, wrong_resume
 from paddle_cluster.config.selection import HostList
 from paddle_cluster.config.settings import GROUPS, THREAD_VARIABLES, Settings, Sources
@@ -34,11 +35,16 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
     path = conf_path(arguments, environ)
     conf = read_conf(path) if path else ConfFile()
     layers = Layers(conf, arguments, environ)
-    elsewhere = hosts_elsewhere(arguments, environ)
-    is_named_here = elsewhere is None and arguments["engine"] is not EngineKind.KUBERNETES
+    engine, hostfile = ENGINES[arguments["engine"]], arguments["hostfile"]
+    is_named_here = hostfile is None and engine.hosts is None
     read = layers.read(key for key in BY_KEY if key != "HOSTS" or is_named_here)
-    if elsewhere is None:
-        elsewhere = _pods(arguments, conf, read) if not is_named_here else named(layers, read["HOSTS"])
+    if hostfile is not None:
+        elsewhere = read_hostfile(hostfile)
+    elif engine.hosts is not None:
+        given = conf.where("HOSTS") if "HOSTS" in conf.values else ""
+        elsewhere = engine.hosts(NodeRequest(arguments["nnodes"], environ, read, conf.where, given))
+    else:
+        elsewhere = named(layers, read["HOSTS"])
     others_are_known = not is_named_here or arguments["hosts"] is not None
     roles = roles_of(layers, arguments, elsewhere, read)
     try:
@@ -84,7 +90,8 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
         "job.env_files": variable_files(arguments),
         "job.nproc_per_node": one or 1,
         "engines.slurm_job": environ.get("SLURM_JOB_ID", ""),
-        "engines.waits_for_nodes": waits_for_nodes(arguments, environ),
+        "engines.waits_for_nodes": listed.is_requested,
+        "engines.start_timeout_s": read[engine.start_timeout],
         "conf": path and path.absolute(),
         "sources": Sources(
             hosts=listed.source,
@@ -109,13 +116,6 @@ def _settings(found: Mapping[str, Any]) -> Settings:
         group, _, field = name.rpartition(".")
         parts[group][field] = group_type(**parts[name])
     return Settings(**parts[""])
-
-
-def _pods(arguments: Arguments, conf: ConfFile, read: Mapping[str, Any]) -> HostList:
-    place = "--nnodes" if arguments["nnodes"] else conf.where("K8S_NODES")
-    given = conf.where("HOSTS") if "HOSTS" in conf.values else ""
-    found = pods(arguments["nnodes"] or read["K8S_NODES"], given, read["K8S_IMAGE"], conf.shown)
-    return HostList(found, (place,) * len(found), "--engine=kubernetes")
 
 
 def _remarks(arguments: Arguments, listed: HostList) -> Iterator[str]:

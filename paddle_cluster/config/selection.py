@@ -26,6 +26,7 @@ class HostList:
         all_hosts: number of hosts including excluded ones; 0: none was excluded.
         ignored: settings of the source that have no effect.
         is_conf: the source is HOSTS of conf.py.
+        is_requested: the nodes must be requested from the engine; until then these are placeholders.
     """
 
     hosts: tuple[Host, ...]
@@ -35,6 +36,7 @@ class HostList:
     all_hosts: int = 0
     ignored: tuple[str, ...] = ()
     is_conf: bool = False
+    is_requested: bool = False
 
     @property
     def called(self) -> str:

@@ -16,7 +16,7 @@ from paddle_cluster.config.arguments import Flag
 from paddle_cluster.config.entry import Entry
 from paddle_cluster.config.host_settings import HostSettings
 from paddle_cluster.config.hosts import Host
-from paddle_cluster.config.options import EngineKind, Mode, SshClient, Wire
+from paddle_cluster.config.options import Mode, SshClient, Wire
 from paddle_cluster.config.variables import Variables
 from paddle_cluster.system.state_dir import StatePlaces
 
@@ -47,7 +47,7 @@ class ClusterSettings:
         slots: node id -> trainers, of hosts that have not `nproc_per_node` of them.
     """
 
-    engine: EngineKind
+    engine: str
     hosts: tuple[Host, ...]
     pservers: tuple[int, ...]
     trainers: tuple[int, ...]
@@ -215,8 +215,9 @@ class EngineSettings:
         address: address of this machine for connections from nodes; empty: all of its addresses.
         slurm_options: of salloc and sbatch.
         slurm_queue_timeout_s: timeout for an allocation.
+        start_timeout_s: how long nodes may take until they have been connected to.
         slurm_job: the job id of the allocation that this process runs in, or empty.
-        waits_for_nodes: the nodes must be requested from Slurm; until then they are called slurm-0, slurm-1, ...
+        waits_for_nodes: the nodes must be requested from the engine; until then they are called slurm-0, slurm-1, ...
     """
 
     resident_s: float
@@ -224,6 +225,7 @@ class EngineSettings:
     address: str
     slurm_options: tuple[str, ...]
     slurm_queue_timeout_s: float
+    start_timeout_s: float
     slurm_job: str
     waits_for_nodes: bool
 
@@ -297,13 +299,6 @@ class Settings:
     def variables_of(self, node_id: int) -> Variables:
         """What the user adds to the environment of the processes of a node."""
         return self.job.host_variables.get(node_id, self.job.variables)
-
-    @property
-    def connect_limit_s(self) -> float:
-        """How long nodes may take until they have been connected to."""
-        if self.cluster.engine is EngineKind.KUBERNETES:
-            return self.kubernetes.start_timeout_s
-        return self.ssh.connect_timeout_s
 
 
 GROUPS: Mapping[str, type] = {

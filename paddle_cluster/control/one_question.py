@@ -18,6 +18,8 @@ from paddle_cluster.config.hosts import parse_host
 from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.connection.link import Link, LinkLost, MessageEvent
 from paddle_cluster.control.job_record import NodeEntry
+from paddle_cluster.engines.local import LocalEngine
+from paddle_cluster.engines.ssh import SshEngine
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.nodes.connector import MAX_AT_ONCE, Connected, ConnectFailed, Connector
 from paddle_cluster.system.descriptors import make_room
@@ -84,7 +86,8 @@ class _Round:
         self._answer = answer
         self._limit_s = login.connect_timeout_s + MARGIN_S + patience_s
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._connector = Connector(login, self._events)
+        is_local = bool(nodes) and parse_host(nodes[0].host).is_local
+        self._connector = Connector(self._events, LocalEngine() if is_local else SshEngine(login))
         self._links: dict[int, Link] = {}
         self._answers: dict[int, NodeAnswer] = {}
         self._hostnames: dict[int, str] = {}

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How agents get started where it is not over SSH: by mpirun, srun or Kubernetes, whose porters call; beside `ssh`"""
+"""The table of engines: what starts agents by logins, as children, or by mpirun, srun and Kubernetes; above `ssh`"""

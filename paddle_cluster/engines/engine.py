@@ -1,270 +1,141 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cluster's own launcher (mpirun, srun) as a way to nodes: it starts one porter on each, and these call us.
+"""The protocol of an engine, which starts agents on the nodes of a job; each entry is a module here, with its ENGINE.
 
-What is started on a node over a porter is what a login over SSH starts, so that nothing above knows the difference.
+`paddle_cluster.config.engines` has the row of each value of --engine, by whose name the module is found.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import json
-import threading
-import time
-import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import importlib
+import queue
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from paddle_cluster.config.options import EngineKind
-from paddle_cluster.config.values import shown_ports
-from paddle_cluster.connection.bootstrap import FLAGS, Bootstrap, agent_bootstrap, reconnect_bootstrap
-from paddle_cluster.connection.shell import agent_command
-from paddle_cluster.connection.tls_stream import TlsStream
-from paddle_cluster.engines.kubernetes_api import INSTALL, is_installed
-from paddle_cluster.engines.kubernetes_job import KubernetesJob
-from paddle_cluster.engines.porters import CODE, GIVEN, Porter, Porters
-from paddle_cluster.engines.rendezvous import Rendezvous
-from paddle_cluster.engines.tool_process import ToolProcess
-from paddle_cluster.engines.tools import tool_of
-from paddle_cluster.errors import ConnectError, UsageError
+from paddle_cluster.config.hosts import Host
+from paddle_cluster.config.settings import Settings
+from paddle_cluster.connection.carrier import Stream
 from paddle_cluster.plan.plan import Plan
-from paddle_cluster.system.installation import NODE_DIR
-from paddle_cluster.text.wrapping import visible
-
-PORTER = NODE_DIR / "agent" / "porter.py"
-
-_LOAD = f"import os,zlib,base64;exec(zlib.decompress(base64.b64decode(os.environ.pop('{CODE}'))))"
-# Nodes may have their interpreters at different places, and any will do.
-_SCRIPT = (
-    'for p in python3 "$@"; do command -v "$p" >/dev/null 2>&1 && break; done; exec "$p" {flags} -c "$0"'
-)
 
 
-def engine_of(plan: Plan) -> Engine:
-    """The engine of a job that is not started over SSH.
+class Target(NamedTuple):
+    """Where to start an agent.
 
-    Raises:
-        UsageError: a host has a form that the engine does not know, or a library is missing.
-    """
-    settings = plan.settings
-    names = tuple(host.name for host in settings.cluster.hosts)
-    porters: Porters
-    address = settings.engines.address
-    if settings.cluster.engine is EngineKind.KUBERNETES:
-        if not is_installed():
-            raise UsageError(
-                f"--engine=kubernetes needs Kubernetes' client for Python, which is not here: {INSTALL}"
-            )
-        porters = KubernetesJob(plan)
-        address = settings.kubernetes.address or address
-    elif settings.engines.waits_for_nodes:
-        raise UsageError(
-            "this needs an allocation of Slurm, and here is none (SLURM_JOB_NODELIST is not set); begin with "
-            f"`salloc --nodes={len(names)}`"
-        )
-    else:
-        porters = ToolProcess(tool_of(settings.cluster, address), names)
-    return Engine(
-        porters,
-        names,
-        patience_s=settings.limits.lease_s,
-        again_s=settings.ssh.connect_timeout_s,
-        pythons=tuple(dict.fromkeys(node.python for node in plan.nodes)),
-        ports=settings.engines.ports,
-        address=address,
-    )
-
-
-class Engine:
-    """Starts the porters with the first connection that is asked for, and ends them with `close`.
-
-    Args:
-        names: of the nodes in the order of their ids, as messages call them.
-        patience_s: how long a porter tries to reconnect.
-        again_s: timeout for reconnecting to a node.
-        pythons: the job's interpreters, for nodes without python3.
-        ports: ports for the porters' connections; empty: any.
-        address: address of this machine for the porters; empty: all of its addresses.
+    Attributes:
+        label: the node in messages.
+        python: the job's interpreter there.
     """
 
-    def __init__(
-        self,
-        porters: Porters,
-        names: Sequence[str],
-        patience_s: float,
-        again_s: float,
-        pythons: Sequence[str],
-        ports: range = range(0),
-        address: str = "",
-    ) -> None:
-        self._porters = porters
-        self._names = tuple(names)
-        self._patience_s = patience_s
-        self._again_s = again_s
-        self._pythons = tuple(pythons)
-        self._ports = ports
-        self._address = address
-        self._lock = threading.RLock()
-        self._waiting: dict[int, threading.Condition] = {}  # by node: who waits for its porter
-        self._idle: dict[int, TlsStream] = {}
-        self._given: list[tuple[int, TlsStream]] = []
-        self._lost: dict[int, str] = {}  # why a node cannot be reached any more
-        self._seen: set[int] = set()
-        self._fault = ""  # why no node can be reached any more
-        self._rendezvous: Rendezvous | None = None
-        self._start_by = 0.0
-        self._closed = False
+    node_id: int
+    label: str
+    host: Host
+    python: str
 
-    def connect(self, node_id: int, python: str) -> TlsStream:
-        """Start an agent on a node; blocks until its porter has called.
+
+class Engine(ABC):
+    """Starts agents. `connect` and `reconnect` block for bounded time, on any thread.
+
+    Attributes:
+        connects_early: connections may begin while the launcher still imports; else they wait for the first one.
+    """
+
+    connects_early: bool = False
+
+    # For a job that has no nodes yet
+
+    @classmethod
+    def allocation(
+        cls, settings: Settings, report: Callable[[str], None]
+    ) -> contextlib.AbstractContextManager[Mapping[str, str]]:
+        """Request the nodes of a job and release them at the end; yields variables that name them, or none."""
+        return contextlib.nullcontext({})
+
+    @classmethod
+    def submitted(cls, own: Sequence[str], argv: Sequence[str], settings: Settings) -> str:
+        """Hand a job of --detach over to the cluster's queue, and say where it is; "": the launcher detaches itself.
+
+        Args:
+            own: how this program is called.
+            argv: the job's command line.
+        """
+        return ""
+
+    @classmethod
+    def described(cls, text: str, plan: Plan) -> str:
+        """The text of --dry_run with what this engine would do beside it."""
+        return text
+
+    @classmethod
+    def time_limit(
+        cls, settings: Settings, events: queue.SimpleQueue[Any]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Have the job stop before the cluster ends it."""
+        return contextlib.nullcontext()
+
+    # For the nodes of a plan
+
+    @classmethod
+    @abstractmethod
+    def of(cls, plan: Plan, is_job: bool) -> Engine:
+        """The engine of a plan; nothing is checked or begun.
+
+        Args:
+            is_job: agents of earlier jobs may serve this one, and its agents may stay for the next.
+        """
+
+    def check(self) -> None:  # noqa: B027 - most engines do nothing here
+        """Refuse what can be refused without a connection.
 
         Raises:
-            ConnectError: it has not, in time; says what the tool says.
+            UsageError: a host has a form that the engine does not know, or a program or library is missing.
         """
-        return self._open(node_id, agent_bootstrap(), python)
 
-    def reconnect(self, node_id: int, python: str) -> TlsStream:
-        """Start what brings a new connection to the agent that lives on.
+    def prepare(self) -> None:  # noqa: B027 - most engines do nothing here
+        """Import what the first connection needs, on any thread."""
 
-        Raises:
-            ConnectError: there is no way to the node now.
-        """
-        return self._open(node_id, reconnect_bootstrap(), python)
+    def route(self, host: Host) -> tuple[str, ...]:
+        """The jump hosts on the route to a node and its own user@address:port, or nothing; raises ConnectError."""
+        return ()
 
-    def _open(self, node_id: int, bootstrap: Bootstrap, python: str) -> TlsStream:
-        request = {"argv": ["/bin/sh", "-c", agent_command(bootstrap, python)]}
-        stream = self._take(node_id)
-        stream.begin(bootstrap, lambda: self._lost.get(node_id, self._fault))
-        try:
-            _say(stream, request)
-        except OSError as error:
-            stream.end()
-            raise ConnectError(self._names[node_id], f"its connection ended: {error}.") from error
-        return stream
+    @abstractmethod
+    def connect(self, node: Target) -> Stream:
+        """Start an agent on a node; raises ConnectError."""
 
-    def _take(self, node_id: int) -> TlsStream:
-        """The connection that waits for a request to a node."""
-        with self._lock:
-            self._begin()
-            again_by = time.monotonic() + self._again_s
-            deadline = again_by if node_id in self._seen else max(again_by, self._start_by)
-            while True:
-                left_s = deadline - time.monotonic()
-                # the connection of a porter that was killed may still be there
-                if self._fault or self._closed or node_id in self._lost:
-                    raise self._missing(node_id)
-                if node_id in self._idle:
-                    break
-                if left_s <= 0:
-                    raise self._missing(node_id)
-                self._waiting.setdefault(node_id, threading.Condition(self._lock)).wait(left_s)
-            stream = self._idle.pop(node_id)
-            self._given.append((node_id, stream))
-            return stream
+    def remark(self, node_id: int) -> str:
+        """What to log about the connection to a node, or nothing."""
+        return ""
 
-    def _wake(self, node_ids: Iterable[int]) -> None:
-        """Something changed for those who wait for these nodes; with the lock."""
-        for node_id in node_ids:
-            if node_id in self._waiting:
-                self._waiting[node_id].notify_all()
+    @abstractmethod
+    def reconnect(self, node: Target) -> Stream:
+        """Start what brings a new connection to the agent that is still alive; raises ConnectError."""
 
-    def _missing(self, node_id: int) -> ConnectError:
-        name = self._names[node_id]
-        if node_id in self._lost:
-            return ConnectError(name, f"{self._lost[node_id]}.")
-        if self._fault or self._closed:
-            return ConnectError(name, f"{self._fault or f'{self._porters.name} was stopped'}.")
-        within = f" within {self._porters.start_s:.0f} s"
-        what = "has not called" + (" again" if node_id in self._seen else within)
-        says = self._porters.words()
-        return ConnectError(
-            name,
-            f"the process that {self._porters.name} should start on this node {what}"
-            + (f"; {self._porters.name} reports: {says}" if says else "."),
-            "The node must reach this machine by TCP, on "
-            + (
-                f"port {shown_ports(self._ports)}"
-                if self._ports
-                else "any port (ENGINE_PORT in conf.py sets one)"
-            )
-            + (f" of {self._address}." if self._address else "; ENGINE_ADDRESS in conf.py sets the address."),
-        )
+    def wish(self, node_id: int) -> Mapping[str, Any] | None:
+        """What `hello` tells the agent of a node about the next job, which it is to wait for; None: nothing."""
+        return None
 
-    def _begin(self) -> None:
-        """Start the porters, once."""
-        if self._start_by:
-            return
-        self._start_by = time.monotonic() + self._porters.start_s
-        try:
-            self._rendezvous = Rendezvous(self._came, self._ports, self._address)
-            self._porters.start(self._invite, self._ended)
-        except OSError as error:
-            among = f" among {shown_ports(self._ports)} (ENGINE_PORT)" if self._ports else ""
-            self._fault = f"there is no port for nodes to call{among}: {error.strerror}"
+    def offered(self, node_id: int, address: str, port: int) -> None:  # noqa: B027 - most engines do nothing here
+        """An agent will wait there for the next job; raises ValueError if that is not an address."""
 
-    def _invite(self, names: Sequence[str], ranks: Sequence[str]) -> Porter:
-        assert self._rendezvous is not None
-        given = self._rendezvous.invitation(names, ranks, self._patience_s)
-        word = base64.b64encode(json.dumps(given).encode()).decode()
-        code = base64.b64encode(zlib.compress(PORTER.read_bytes())).decode()
-        script = _SCRIPT.format(flags=" ".join(FLAGS))
-        return Porter(("/bin/sh", "-c", script, _LOAD, *self._pythons), {GIVEN: word, CODE: code})
-
-    def _ended(self, why: str, rank: int | None = None) -> None:
-        """No porter is there any more, and none will come: of one node, or of any."""
-        with self._lock:
-            if rank is None:
-                self._fault = self._fault or why
-            else:
-                self._lost[rank] = why
-            given = [stream for node_id, stream in self._given if rank in (None, node_id)]
-            self._wake([*self._waiting] if rank is None else [rank])
-        for stream in given:  # its processes on the nodes are not ours to keep
-            stream.close()
-
-    def _came(self, rank: int, host: str, stream: TlsStream) -> None:
-        """A porter has called."""
-        with self._lock:
-            if self._closed or not 0 <= rank < len(self._names):
-                stream.end()
-                return
-            known = self._porters.hosts
-            where = next((at for at, name in enumerate(known) if _same(name, host)), rank)
-            if where != rank and not _same(known[rank], host):
-                self._fault = (
-                    f"{self._porters.name} started rank {rank} on {visible(host)}, not on {known[rank]}"
-                )
-            before = self._idle.pop(rank, None)  # a cut has ended it for the porter, and nobody told us
-            self._idle[rank] = stream
-            self._seen.add(rank)
-            self._wake([rank] if not self._fault else [*self._waiting])
-        if before is not None:
-            before.end()
+    def interrupt(self) -> None:  # noqa: B027 - most engines do nothing here
+        """End the attempts under way; connections stay."""
 
     def close(self) -> str:
-        """Send the porters home and see all that was started end; takes seconds.
+        """End everything that was started, once all connections have ended; takes seconds.
 
         Returns:
             What may be left, or nothing.
         """
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, {}
-            self._wake([*self._waiting])
-        for stream in idle.values():
-            with contextlib.suppress(OSError):
-                _say(stream, {"argv": None})
-            stream.end()
-        if self._rendezvous is not None:
-            self._rendezvous.close()
-        return self._porters.close()
+        return ""
 
 
-def _say(stream: TlsStream, request: Mapping[str, Any]) -> None:
-    if not stream.write(json.dumps(request).encode() + b"\n"):
-        raise ConnectionError("it takes nothing")
+def entry(name: str) -> type[Engine]:
+    """The engine of this name, imported now: it brings what other engines do without."""
+    found: type[Engine] = importlib.import_module(f"{__package__}.{name}").ENGINE
+    return found
 
 
-def _same(name: str, host: str) -> bool:
-    """Whether two names are those of one host, with or without a domain."""
-    return name.lower().partition(".")[0] == host.lower().partition(".")[0]
+def engine_of(plan: Plan, is_job: bool = False) -> Engine:
+    """The engine of a plan, see `Engine.of`; embedded nodes need none of the cluster's."""
+    cluster = plan.settings.cluster
+    return entry("local" if cluster.hosts[0].is_local else cluster.engine).of(plan, is_job)

@@ -10,12 +10,16 @@ import signal
 import subprocess
 import tempfile
 import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from paddle_cluster.config.hosts import Host
 from paddle_cluster.engines.porters import Invite, PortersEnded
-from paddle_cluster.engines.tools import HOSTS, Tool
+from paddle_cluster.errors import UsageError
 from paddle_cluster.text.wrapping import visible
 
+HOSTS = "@hosts"
 START_S = 60.0
 ENDS_S = 3.0  # for the tool to end by itself when the porters have gone
 TERM_S = 3.0  # then, after SIGTERM
@@ -24,6 +28,35 @@ SHOWN = 400
 READ_SIZE = 1 << 16
 # A porter's last line on its standard error.
 UNREACHED = re.compile(r"paddle: rank ([0-9]{1,7}) could not reach the launcher at (.{1,1000})\r?\n")
+
+
+@dataclass(frozen=True)
+class Tool:
+    """How one kind of cluster starts a program on each node.
+
+    Attributes:
+        name: its name in messages.
+        argv: everything before the program's own argv; the variables `GIVEN` and `CODE` must reach the program.
+        ranks: variables with the rank of a process, which is the index of its node.
+        hosts: content of the file that the word HOSTS in argv stands for.
+        routes: addresses of nodes in the cluster, if it does not use their names.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    ranks: tuple[str, ...]
+    hosts: str = ""
+    routes: tuple[str, ...] = ()
+
+
+def check_hosts(engine: str, hosts: Sequence[Host]) -> None:
+    """Raise UsageError for a host that a tool of this engine cannot start anything on."""
+    for host in hosts:
+        if host.port not in (None, 22):
+            raise UsageError(
+                f"{host.text!r} is a host with a port, which --engine={engine} cannot start anything on; "
+                "expected host names (a port belongs into ~/.ssh/config)"
+            )
 
 
 class ToolProcess:

@@ -14,13 +14,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from paddle_cluster.config.options import EngineKind
 from paddle_cluster.config.settings import Settings
 from paddle_cluster.connection.event_queue import EventQueue
-from paddle_cluster.engines.slurm_allocation import stopped_in_time
+from paddle_cluster.engines.engine import engine_of
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.files.payload import Payload
-from paddle_cluster.nodes.connector import Connected, Connector, engine_of, prepare, residents_of
+from paddle_cluster.nodes.connector import Connected, Connector, prepare
 from paddle_cluster.nodes.phases import PhaseClock
 from paddle_cluster.plan import plan as planning
 from paddle_cluster.plan.plan import Plan
@@ -46,19 +45,19 @@ def run(settings: Settings, console: Console, first: socket.socket | None = None
     clock.enter("config")
     plan = planning.build(settings, planning.new_job_id(datetime.now(), os.urandom(planning.ENTROPY_BYTES)))
     make_room(len(plan.nodes))
-    residents = residents_of(plan)
-    prepared = prepare(plan, residents)
+    engine = engine_of(plan, is_job=True)
+    prepared = prepare(plan, engine)
     payload = Payload(plan)
     events = EventQueue()
     collected = _collected_in(plan)
-    uses_slurm = settings.cluster.engine is EngineKind.SLURM
     with (
         locked(collected, plan.job_id),
         signals.posted_to(events),
         failed_threads.posted_to(events),
-        stopped_in_time(settings.engines.slurm_job if uses_slurm else "", events),
+        engine.time_limit(settings, events),
     ):
-        connector = Connector(plan.settings.ssh, events, engine_of(plan), residents)
+        engine.check()
+        connector = Connector(events, engine)
         connector.begin(plan.nodes)
         prepared.join(PREPARED_S)  # whatever else is imported beside it would make the first login later
         try:

@@ -74,7 +74,7 @@ class Examination:
             self._connect(record)
         self._loop.until(
             lambda: all(record.contact.error or record.contact.login_s for record in self._roster.all()),
-            settings.connect_limit_s + self._patience_s(),
+            settings.engines.start_timeout_s + self._patience_s(),
         )
         self._enter("preflight")
         self._loop.until(

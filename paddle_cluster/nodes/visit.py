@@ -12,9 +12,10 @@ from pathlib import Path
 
 from paddle_cluster.connection.event_queue import EventQueue
 from paddle_cluster.connection.link import Link, LinkLost, MessageEvent
+from paddle_cluster.engines.engine import engine_of
 from paddle_cluster.errors import ConnectError, ProtocolError
 from paddle_cluster.nodes import handshake
-from paddle_cluster.nodes.connector import Connected, ConnectFailed, Connector, engine_of
+from paddle_cluster.nodes.connector import Connected, ConnectFailed, Connector
 from paddle_cluster.nodes.examination import Examination, Examined
 from paddle_cluster.nodes.loop import Handlers, Loop
 from paddle_cluster.nodes.node_record import NodeRecord
@@ -51,7 +52,9 @@ class _Visit:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._events = EventQueue()
-        self._connector = Connector(plan.settings.ssh, self._events, engine_of(plan))
+        engine = engine_of(plan)
+        engine.check()
+        self._connector = Connector(self._events, engine)
         self.roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, Path())
         self.loop = Loop(self._events, self.roster, plan.settings.limits.lease_s, self._handlers())
 

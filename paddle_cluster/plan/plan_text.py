@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from paddle_cluster.config import requirements
 from paddle_cluster.config.conf_file import shown_path
-from paddle_cluster.config.options import EngineKind
+from paddle_cluster.config.engines import ENGINES
 from paddle_cluster.plan import long_values
 from paddle_cluster.plan.environment import ADDED_ON_NODE
 from paddle_cluster.plan.plan import (
@@ -74,10 +74,8 @@ def told_hosts(plan: Plan) -> str:
 
 
 def _unused_resident(plan: Plan) -> Iterator[str]:
-    over_ssh = plan.settings.cluster.engine is EngineKind.SSH
-    if plan.settings.engines.resident_s and not (
-        over_ssh and any(not node.host.is_local for node in plan.nodes)
-    ):
+    has_residents = ENGINES[plan.settings.cluster.engine].has_residents and not plan.nodes[0].host.is_local
+    if plan.settings.engines.resident_s and not has_residents:
         yield "RESIDENT_S has no effect here: agents stay only on nodes reached over SSH"
 
 

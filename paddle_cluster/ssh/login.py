@@ -23,67 +23,37 @@ from paramiko.ssh_exception import SSHException
 
 from paddle_cluster.config.hosts import Host
 from paddle_cluster.config.settings import SshSettings
-from paddle_cluster.connection.bootstrap import Bootstrap, agent_bootstrap, reconnect_bootstrap
+from paddle_cluster.connection.bootstrap import Bootstrap
 from paddle_cluster.connection.shell import agent_command
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.ssh.host_config import HostConfig
 from paddle_cluster.ssh.jump_hosts import Jumps
 from paddle_cluster.ssh.known_hosts import HostKeyError, KnownHosts, known_name
 from paddle_cluster.ssh.login_errors import BROKEN, Attempt, explain, is_worth_another_try
+from paddle_cluster.ssh.logins import STEPS_OF_A_LOGIN, Logins, TurnedAwayError
 from paddle_cluster.ssh.private_keys import KeyRing
-from paddle_cluster.ssh.reasons import check_keys
 from paddle_cluster.ssh.resolver import open_tcp
-from paddle_cluster.ssh.retry import TurnedAwayError, patiently
 from paddle_cluster.ssh.route import Routes
 from paddle_cluster.ssh.stream import SshStream
 from paddle_cluster.ssh.transport import GREETING, QuietTransport
 
-STEPS_OF_A_LOGIN = 4  # name, TCP, handshake, authentication
 WINDOW = 1 << 20  # bytes of a node that may wait here unread; as much a round trip is the most that comes
 REAP_S = 1.0  # for a ProxyCommand to end
 _NOTHING_OF_ITS_OWN = fabric.Config(ssh_config=paramiko.SSHConfig(), lazy=True)  # all values are given
 
 
-class FabricLogins:
+class FabricLogins(Logins):
     """All logins of a job: what they have in common is read, decrypted and opened once; any thread may log in."""
 
-    def __init__(self, options: SshSettings) -> None:
-        self._options = options
-        self._routes = Routes(options)
+    def __init__(self, settings: SshSettings) -> None:
+        super().__init__(settings)
+        self._routes = Routes(settings)
         self._keys = KeyRing()
-        self._known = KnownHosts(options.accept_new_host_keys)
-        self._jumps = Jumps(STEPS_OF_A_LOGIN * options.connect_timeout_s)
+        self._known = KnownHosts(settings.accept_new_host_keys)
+        self._jumps = Jumps(STEPS_OF_A_LOGIN * settings.connect_timeout_s)
 
-    def connect(self, host: Host, python: str) -> SshStream:
-        """Log in to a node and start an agent there; blocks for some `connect_timeout_s` at most.
-
-        Args:
-            python: the job's interpreter; runs the agent where the node's python3 is missing or too old.
-
-        Raises:
-            ConnectError: there is no way to it; says why and what to do.
-        """
-        hops = self.hops(host)
-        log_in = partial(self._log_in, host, hops, python)
-        return patiently(lambda: log_in(agent_bootstrap()), self._options.connect_timeout_s)
-
-    def reconnect(self, host: Host, python: str) -> SshStream:
-        """Log in once to a node where an agent lives on, and start what brings the connection to it.
-
-        Raises:
-            ConnectError: there is no way to the node now.
-        """
-        return patiently(lambda: self._log_in(host, self.hops(host), python, reconnect_bootstrap()), 0.0)
-
-    def close(self) -> None:
-        """Nothing: logins under way are threads, and end by their own timeouts."""
-
-    def way(self, host: Host) -> tuple[str, ...]:
-        """What leads to a node: jump hosts or a ProxyCommand, then its user@address:port; connects to nothing.
-
-        Raises:
-            ConnectError: a key is not there, or the ssh config cannot be read.
-        """
+    def route(self, host: Host) -> tuple[str, ...]:
+        """As the ssh config has it."""
         *jumps, last = self.hops(host)
         return (*(hop.text for hop in jumps), *[last.proxy_command] * bool(last.proxy_command), last.text)
 
@@ -93,17 +63,15 @@ class FabricLogins:
         Raises:
             ConnectError: a key is not there, or the ssh config cannot be read.
         """
-        check_keys(self._options, host)
+        self.check_keys(host)
         try:
             return self._routes.to(host)
         except (OSError, ValueError) as error:
             raise ConnectError(host.text, f"cannot use the ssh config: {error}.") from error
 
-    def _log_in(
-        self, host: Host, hops: tuple[HostConfig, ...], python: str, bootstrap: Bootstrap
-    ) -> SshStream:
+    def _log_in(self, host: Host, python: str, bootstrap: Bootstrap, is_fresh: bool) -> SshStream:
         with contextlib.ExitStack() as opened:
-            transport = self._open(host, hops, opened, is_jump=False)
+            transport = self._open(host, self.hops(host), opened, is_jump=False)
             opened.callback(transport.close)
             return self._start(host, transport, python, bootstrap, opened.pop_all().close)
 
@@ -152,7 +120,7 @@ class FabricLogins:
 
     def _timeout_s(self, hop: HostConfig) -> float:
         """Of each step of a login: CONNECT_TIMEOUT_S of conf.py precedes ConnectTimeout of the ssh config."""
-        ours = self._options.connect_timeout_s
+        ours = self._settings.connect_timeout_s
         is_default = ours == SshSettings.connect_timeout_s
         return hop.connect_timeout_s if hop.connect_timeout_s and is_default else ours
 
@@ -200,7 +168,7 @@ class FabricLogins:
         let_go: Callable[[], None],
     ) -> SshStream:
         try:
-            channel = transport.open_session(WINDOW, timeout=self._options.connect_timeout_s)
+            channel = transport.open_session(WINDOW, timeout=self._settings.connect_timeout_s)
             channel.exec_command(agent_command(bootstrap, python))
             return SshStream(channel, bootstrap, let_go)
         except BaseException as error:

@@ -8,54 +8,29 @@ the words of `paddle_cluster.ssh.reasons`, as those of the library are.
 from __future__ import annotations
 
 import threading
-from functools import partial
 
 from paddle_cluster.config.hosts import Host, parse_host
 from paddle_cluster.config.settings import SshSettings
-from paddle_cluster.connection.bootstrap import Bootstrap, agent_bootstrap, reconnect_bootstrap
+from paddle_cluster.connection.bootstrap import Bootstrap
 from paddle_cluster.connection.shell import agent_command
 from paddle_cluster.ssh import openssh_options as options
 from paddle_cluster.ssh.config_reader import Options
+from paddle_cluster.ssh.logins import STEPS_OF_A_LOGIN, Logins, TurnedAwayError
 from paddle_cluster.ssh.openssh_query import ask, not_started, readable
 from paddle_cluster.ssh.openssh_stream import OpenSshStream
 from paddle_cluster.ssh.openssh_words import FailedLogin, explain
-from paddle_cluster.ssh.reasons import check_keys
-from paddle_cluster.ssh.retry import TurnedAwayError, patiently
-
-STEPS_OF_A_LOGIN = 4  # name, TCP, handshake, authentication
 
 
-class OpenSshLogins:
+class OpenSshLogins(Logins):
     """All logins of a job; any thread may log in."""
 
     def __init__(self, settings: SshSettings) -> None:
-        self._settings = settings
+        super().__init__(settings)
         self._config = options.config_text(settings, is_fresh=False)
         self._fresh_config = options.config_text(settings, is_fresh=True)
         self._under_way: set[OpenSshStream] = set()
         self._lock = threading.Lock()
         self._is_closed = False
-
-    def connect(self, host: Host, python: str) -> OpenSshStream:
-        """Log in to a node and start an agent there; blocks for some `connect_timeout_s` at most.
-
-        Args:
-            python: the job's interpreter; runs the agent where the node's python3 is missing or too old.
-
-        Raises:
-            ConnectError: there is no way to it; says why and what to do.
-        """
-        log_in = partial(self._log_in, host, python, self._config)
-        return patiently(lambda: log_in(agent_bootstrap()), self._settings.connect_timeout_s)
-
-    def reconnect(self, host: Host, python: str) -> OpenSshStream:
-        """Log in once to a node where an agent lives on, over no connection that is there already.
-
-        Raises:
-            ConnectError: there is no way to the node now.
-        """
-        log_in = partial(self._log_in, host, python, self._fresh_config)
-        return patiently(lambda: log_in(reconnect_bootstrap()), 0.0)
 
     def close(self) -> None:
         """End the logins under way; those that succeeded stay."""
@@ -64,13 +39,9 @@ class OpenSshLogins:
             for stream in self._under_way:
                 stream.interrupt()
 
-    def way(self, host: Host) -> tuple[str, ...]:
-        """What leads to a node: jump hosts or a ProxyCommand, then its user@address:port; connects to nothing.
-
-        Raises:
-            ConnectError: a key is not there, or the ssh config cannot be read.
-        """
-        check_keys(self._settings, host)
+    def route(self, host: Host) -> tuple[str, ...]:
+        """As `ssh -G` resolves it."""
+        self.check_keys(host)
         found = self._options_of(host)
         (command,), (jumps,) = found.get("proxycommand", ["none"]), found.get("proxyjump", ["none"])
         via = [] if command == "none" else [command]
@@ -85,11 +56,10 @@ class OpenSshLogins:
             words = options.argv(settings, config, host, jump=settings.jump if node is None else "")
             return ask(words[1:], (node or host).text)
 
-    def _log_in(self, host: Host, python: str, config_text: str, bootstrap: Bootstrap) -> OpenSshStream:
-        check_keys(self._settings, host)
+    def _log_in(self, host: Host, python: str, bootstrap: Bootstrap, is_fresh: bool) -> OpenSshStream:
         limit_s = STEPS_OF_A_LOGIN * self._settings.connect_timeout_s
         attempt = FailedLogin(host.text, self._settings.connect_timeout_s)
-        with readable(config_text) as config:
+        with readable(self._fresh_config if is_fresh else self._config) as config:
             argv = options.argv(
                 self._settings, config, host, agent_command(bootstrap, python), jump=self._settings.jump
             )

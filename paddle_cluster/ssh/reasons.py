@@ -6,10 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from paddle_cluster.config.hosts import Host
-from paddle_cluster.config.settings import SshSettings
-from paddle_cluster.errors import ConnectError
-
 ADD_TO_AGENT = "Add it to your ssh agent: ssh-add KEY."
 OPENSSH = 'Set SSH_CLIENT = "openssh" in conf.py to use your own `ssh`'
 
@@ -146,16 +142,3 @@ def hung_up(target: str) -> Reason:
 def no_route(target: str, why: str) -> Reason:
     """The kernel knows no way."""
     return Reason(f"{target}: {why}.", "Check the node's address and your routes.")
-
-
-def check_keys(settings: SshSettings, host: Host) -> None:
-    """See that the private keys that conf.py names for a node are there.
-
-    Raises:
-        ConnectError: one is not.
-    """
-    own = settings.key_of(host)
-    for path in filter(None, (own, *settings.identity_files)):
-        if not path.is_file():
-            setting = "HOST_SETTINGS" if path == own else "SSH_IDENTITY_FILES"
-            raise ConnectError(host.text, f"the private key {path} does not exist.", f"See {setting}.")

@@ -15,8 +15,9 @@ from paddle_cluster.config.options import SshClient
 from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.connection.carrier import Stream
 from paddle_cluster.connection.link import Link, MessageEvent
+from paddle_cluster.engines.ssh import logins
 from paddle_cluster.errors import ConnectError
-from paddle_cluster.ssh.client import Logins, logins
+from paddle_cluster.ssh.logins import Logins
 from tests.launcher.login_server import LoginServer
 
 TIMEOUT_S = 6.0

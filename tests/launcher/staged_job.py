@@ -13,6 +13,7 @@ from paddle_cluster.config.resolve import resolve
 from paddle_cluster.connection.event_queue import EventQueue
 from paddle_cluster.connection.link import Link, LinkLost, MessageEvent
 from paddle_cluster.connection.reactor import Reactor
+from paddle_cluster.engines.local import LocalEngine
 from paddle_cluster.files.collector_thread import CollectorThread
 from paddle_cluster.files.dispatch import RUNTIME, WORKSPACE, Dispatch, DispatchState
 from paddle_cluster.files.payload import Delivery
@@ -80,7 +81,7 @@ class Engine:
     def __init__(self) -> None:
         self.asked: list[int] = []
         self.reactor = Reactor()
-        self.residents = None
+        self.engine = LocalEngine()
 
     def connect(self, node_id: int, *where: object) -> float:
         self.asked.append(node_id)

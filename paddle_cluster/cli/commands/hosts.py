@@ -9,15 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from paddle_cluster.cli import cluster_of
-from paddle_cluster.config.options import EngineKind
 from paddle_cluster.config.resolve import resolve
-from paddle_cluster.config.settings import Settings
+from paddle_cluster.engines.engine import engine_of
 from paddle_cluster.errors import ConnectError, ExitCode
 from paddle_cluster.plan import plan, plan_text
 from paddle_cluster.plan.plan import Plan
 from paddle_cluster.screen import console
 from paddle_cluster.screen.console import answer
-from paddle_cluster.ssh import client
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.text.sizes import counted, spans
 from paddle_cluster.text.wrapping import fitted_table, wrapped
@@ -86,7 +84,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     given = cluster_of.job_arguments("hosts", [one for one in argv if one != "--json"])
     resolved = resolve(given, os.environ)
     planned = plan.build(resolved, "JOB")
-    facts = _with_logins(resolved, list(_facts(planned)))
+    facts = _with_logins(planned, list(_facts(planned)))
     names = resolved.sources.names
     if "--json" in argv:
         found = {
@@ -127,15 +125,12 @@ def _facts(planned: Plan) -> Iterator[NodeFacts]:
         )
 
 
-def _with_logins(resolved: Settings, facts: list[NodeFacts]) -> list[NodeFacts]:
-    """With the way to each node as the SSH configuration has it, where SSH is the way."""
-    cluster = resolved.cluster
-    if cluster.engine is not EngineKind.SSH or cluster.hosts[0].is_local:
-        return facts
-    logins, found = client.logins(resolved.ssh), []
+def _with_logins(planned: Plan, facts: list[NodeFacts]) -> list[NodeFacts]:
+    """With the route to each node as the SSH configuration has it, where SSH is the engine."""
+    engine, found = engine_of(planned), []
     for one in facts:
         try:
-            *via, login = logins.way(cluster.hosts[one.node_id])
+            *via, login = engine.route(planned.settings.cluster.hosts[one.node_id]) or (one.login,)
         except ConnectError as error:
             found.append(replace(one, error=f"{error.reason} {error.hint}".strip()))
             continue

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
-import shlex
 import textwrap
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,10 +12,10 @@ from pathlib import Path
 
 from paddle_cluster.cli.commands import COMMANDS
 from paddle_cluster.config import arguments, workspace
-from paddle_cluster.config.options import COMMON, OPTIONS, EngineKind, Option
+from paddle_cluster.config.options import COMMON, OPTIONS, Option
 from paddle_cluster.config.resolve import resolve
 from paddle_cluster.config.settings import Settings
-from paddle_cluster.engines import kubernetes_objects, slurm_allocation, slurm_batch
+from paddle_cluster.engines import engine
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.plan import plan, plan_text
 from paddle_cluster.screen.console import Console, answer
@@ -69,18 +67,14 @@ def run(argv: Sequence[str]) -> ExitCode:
         return ExitCode.DONE
     resolved = resolve(given, os.environ)
     workspace.check_workspace(resolved)
+    chosen = engine.entry(resolved.cluster.engine)
     if resolved.dry_run:
         job_id = plan.new_job_id(datetime.now(), os.urandom(plan.ENTROPY_BYTES))
         planned = plan.build(resolved, job_id)
-        text = plan_text.describe(planned, _files(planned))
-        if resolved.cluster.engine is EngineKind.KUBERNETES:  # all of it is YAML then
-            text = textwrap.indent(text, "# ", lambda line: True) + kubernetes_objects.shown(planned)
-        if resolved.engines.waits_for_nodes:
-            text += f"\nSlurm is asked for the nodes: {shlex.join(slurm_allocation.salloc(resolved))}\n"
-        answer(text)
+        answer(chosen.described(plan_text.describe(planned, _files(planned)), planned))
         return ExitCode.DONE
-    if resolved.detach and resolved.engines.waits_for_nodes:
-        answer(slurm_batch.submit(slurm_batch.batch(own_argv(), argv, resolved)))
+    if resolved.detach and (where := chosen.submitted(own_argv(), argv, resolved)):
+        answer(where)
         return ExitCode.DONE
     return _run_job(given, resolved)
 
@@ -104,11 +98,8 @@ def _run_job(given: arguments.Arguments, resolved: Settings) -> ExitCode:
         return detach.run(lambda console, first: beginning.run(resolved, console, first), resolved.state)
     console = Console(as_json=resolved.json)
     try:
-        with contextlib.ExitStack() as nodes:
-            if resolved.engines.waits_for_nodes:
-                asked = slurm_allocation.salloc(resolved)
-                timeout_s = resolved.engines.slurm_queue_timeout_s
-                found = nodes.enter_context(slurm_allocation.allocated(asked, timeout_s, console.note))
+        with engine.entry(resolved.cluster.engine).allocation(resolved, console.note) as found:
+            if found:
                 os.environ.update(found)  # srun looks there
                 resolved = resolve(given, os.environ)
             return beginning.run(resolved, console)

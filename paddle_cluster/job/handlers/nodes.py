@@ -93,21 +93,16 @@ class NodeHandlers:
 
     def _resident(self, record: NodeRecord) -> dict[str, Any]:
         """The field of `hello` for an agent that is to wait here for the next job, if there is to be one."""
-        residents = self._context.connector.residents
-        if residents is None or self._context.stopping:
+        if self._context.stopping:
             return {}
-        wish = residents.wish(record.node.node_id)
+        wish = self._context.connector.engine.wish(record.node.node_id)
         return {} if wish is None else {"resident": wish}
 
     def resident(self, record: NodeRecord, event: MessageEvent) -> None:
         """An agent will wait there for the next job."""
-        residents = self._context.connector.residents
-        if residents is not None:
-            address, port = (
-                line(event.fields.get("address"), "address"),
-                whole(event.fields.get("port"), "port"),
-            )
-            residents.offered(record.node.node_id, address, port)
+        address = line(event.fields.get("address"), "address")
+        port = whole(event.fields.get("port"), "port")
+        self._context.connector.engine.offered(record.node.node_id, address, port)
 
     def connect_failed(self, event: ConnectFailed) -> None:
         """There is no way to the node."""

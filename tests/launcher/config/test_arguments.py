@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from paddle_cluster.config.arguments import Flag, parse
 from paddle_cluster.config.entry import Entry
 from paddle_cluster.config.flags import INIT_FLAGS, PSERVER_FLAGS
-from paddle_cluster.config.options import OPTIONS, EngineKind, Mode, Wire
+from paddle_cluster.config.options import OPTIONS, Mode, Wire
 from paddle_cluster.errors import UsageError
 
 PACKAGE = "--job_dispatch_package=ws"
@@ -51,7 +51,7 @@ def test_every_option_of_ours_is_read() -> None:
     assert (given["min_trainers"], given["max_restarts"], given["engine"], given["detach"]) == (
         None,
         0,
-        EngineKind.SSH,
+        "ssh",
         False,
     )
 

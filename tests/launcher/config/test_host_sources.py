@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paddle_cluster.config import arguments
-from paddle_cluster.config.host_sources import allocated
+from paddle_cluster.config.engines import allocated
 from paddle_cluster.config.hostfile import read_hostfile
 from paddle_cluster.config.resolve import resolve
 from paddle_cluster.errors import ConfError, UsageError

@@ -23,7 +23,14 @@ DERIVED = {
         "job.mode_is_explicit",
         "job.passthrough",
     ),
-    *("job.flags", "job.threads", "job.host_variables", "engines.slurm_job", "engines.waits_for_nodes"),
+    *(
+        "job.flags",
+        "job.threads",
+        "job.host_variables",
+        "engines.start_timeout_s",
+        "engines.slurm_job",
+        "engines.waits_for_nodes",
+    ),
     *("sources", "state"),
 }
 """Fields of Settings that follow from several rows, or from none."""

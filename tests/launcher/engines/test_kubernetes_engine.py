@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from paddle_cluster.config import arguments
+from paddle_cluster.config.hosts import parse_host
 from paddle_cluster.config.resolve import resolve
-from paddle_cluster.engines.engine import Engine, engine_of
+from paddle_cluster.engines.engine import Engine, Target, engine_of
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.plan import plan
 from tests.cluster.api_server import INDEX, ApiServer
@@ -40,6 +41,10 @@ def granted() -> set[tuple[str, str]]:
     return {
         (verb, resource) for rule in role["rules"] for resource in rule["resources"] for verb in rule["verbs"]
     }
+
+
+def target(node_id: int) -> Target:
+    return Target(node_id, f"pod-{node_id}", parse_host(f"pod-{node_id}"), "python3")
 
 
 class Bench:
@@ -77,13 +82,14 @@ class Bench:
         )
         resolved = resolve(given, {"HOME": str(self.folder)})
         made = engine_of(plan.build(resolved, plan.new_job_id(datetime.now(), os.urandom(3))))
+        made.check()
         self.engines.append(made)
         return made
 
     def why(self, engine: Engine, node_id: int = 0) -> str:
         """Why a node cannot be connected to."""
         with pytest.raises(ConnectError) as caught:
-            engine.connect(node_id, "python3")
+            engine.connect(target(node_id))
         return str(caught.value)
 
     def close(self) -> None:
@@ -102,7 +108,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def connect_all(engine: Engine, nodes: int = 2) -> list[Any]:
     """A stream to each node."""
     with ThreadPoolExecutor(nodes) as pool:
-        return list(pool.map(lambda node_id: engine.connect(node_id, "python3"), range(nodes)))
+        return list(pool.map(lambda node_id: engine.connect(target(node_id)), range(nodes)))
 
 
 def end_all(streams: list[Any]) -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from paddle_cluster.engines.tools import tool_of
+from paddle_cluster.engines.engine import engine_of
+from paddle_cluster.engines.openmpi import tool_of
 from paddle_cluster.errors import UsageError
 from tests.launcher.configuring import Resolve
+from tests.launcher.planning import Planned
 
 
 def test_mpirun_gets_hosts_of_an_inventory_by_address(configured: Resolve, tmp_path: Path) -> None:
@@ -17,10 +19,10 @@ def test_mpirun_gets_hosts_of_an_inventory_by_address(configured: Resolve, tmp_p
         "[web]\nw1 ansible_host=10.0.0.9 ansible_user=ada ansible_port=22\nw2\n"
     )
     cluster = configured("", "-p", "ws", "--hostfile=hosts.ini", "--engine=openmpi").cluster
-    assert tool_of(cluster).hosts == "ada@10.0.0.9 slots=1\nw2 slots=1\n"
+    assert tool_of(cluster.hosts).hosts == "ada@10.0.0.9 slots=1\nw2 slots=1\n"
 
 
-def test_a_port_of_sshd_is_refused_with_the_place_where_it_belongs(configured: Resolve) -> None:
-    cluster = configured("HOSTS = ['a', 'b:2222']\n", "-p", "ws", "--engine=openmpi").cluster
+def test_a_port_of_sshd_is_refused_with_the_place_where_it_belongs(planned: Planned) -> None:
+    plan = planned("HOSTS = ['a', 'b:2222']\n", "--engine=openmpi")
     with pytest.raises(UsageError, match=r"'b:2222' is a host with a port, .* belongs into ~/.ssh/config"):
-        tool_of(cluster)
+        engine_of(plan).check()

@@ -242,17 +242,19 @@ def test_where_nothing_is_configured_no_ssh_is_started(
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     logins = FabricLogins(SshSettings(config=client.config, known_hosts=client.known_hosts))
     client.config.write_text("Host *\n  SendEnv LANG LC_*\n  HashKnownHosts yes\n")
-    assert logins.way(parse_host("ada@node-a:2222")) == ("ada@node-a:2222",)
+    assert logins.route(parse_host("ada@node-a:2222")) == ("ada@node-a:2222",)
     assert not (tmp_path / "asked").exists()
     client.config.write_text("Host *\n  Port 22\n")
-    FabricLogins(SshSettings(config=client.config, known_hosts=client.known_hosts)).way(parse_host("node-a"))
+    FabricLogins(SshSettings(config=client.config, known_hosts=client.known_hosts)).route(
+        parse_host("node-a")
+    )
     assert "-G" in (tmp_path / "asked").read_text()
 
 
 def test_an_include_with_a_variable_is_left_to_ssh(client: Client) -> None:
     """Newer versions replace it; older ones search a file of that name."""
     client.config.write_text("Include ${LAB}/nodes %d/nodes\nHost node\n  Port 2222\n")
-    assert client.logins().way(parse_host("ada@node")) == ("ada@node:2222",)
+    assert client.logins().route(parse_host("ada@node")) == ("ada@node:2222",)
 
 
 def test_a_configuration_that_was_refused_is_read_again(client: Client, tmp_path: Path) -> None:
@@ -260,6 +262,6 @@ def test_a_configuration_that_was_refused_is_read_again(client: Client, tmp_path
     client.config.write_text(f'Match exec "test -e {tmp_path}/right || kill -9 $PPID"\n  Port 2222\n')
     logins = client.logins()
     with pytest.raises(ConnectError):
-        logins.way(parse_host("ada@node"))
+        logins.route(parse_host("ada@node"))
     (tmp_path / "right").touch()
-    assert logins.way(parse_host("ada@node")) == ("ada@node:2222",)
+    assert logins.route(parse_host("ada@node")) == ("ada@node:2222",)

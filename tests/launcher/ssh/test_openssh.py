@@ -164,7 +164,7 @@ def test_a_mistake_in_the_ssh_config_is_told_with_its_line(client: Client, line:
     client.config.write_text(f"Host *\n  {line}\n")
     host = parse_host("ada@node-a")
     with pytest.raises(ConnectError) as looked_up:
-        client.logins().way(host)
+        client.logins().route(host)
     for error in (client.error(host.text), looked_up.value):
         assert re.search(f"cannot read the ssh config: {client.config}:? line 2: ", error.reason)
         assert "terminating" not in error.reason
@@ -209,7 +209,7 @@ def test_an_ssh_that_tells_nothing_about_a_node_is_not_believed(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     with pytest.raises(ConnectError, match="ssh ended before"):
-        client.logins().way(parse_host("ada@node-a"))
+        client.logins().route(parse_host("ada@node-a"))
 
 
 def test_a_command_that_ended_at_once_was_asked_for_all_the_same(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from paddle_cluster.config.hosts import parse_host
 from paddle_cluster.connection.link import LinkBroken
 from paddle_cluster.connection.reconnect import ReconnectError, ReconnectKey, hand_over, new_key
 from paddle_cluster.connection.send_queue import Frame
-from paddle_cluster.ssh.client import Logins
+from paddle_cluster.ssh.logins import Logins
 from tests.launcher.login_server import LoginServer
 from tests.launcher.logins import BOTH, Client, url
 from tests.runtime.paddle_node.agent.driven_node import Node, eventually, lives

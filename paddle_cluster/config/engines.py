@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of engines (--engine): all of them that the configuration depends on, and the nodes that some have.
+
+What an engine does is in the module of its name in `paddle_cluster.engines`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from paddle_cluster.config.hosts import Host, HostError, parse_host
+from paddle_cluster.config.selection import HostList
+from paddle_cluster.errors import ConfError, UsageError
+from paddle_cluster.system.installation import COMMAND
+
+ANSWER_S = 30.0
+ALLOCATED = "SLURM_JOB_NODELIST"
+
+
+class NodeRequest(NamedTuple):
+    """What the nodes of an engine depend on.
+
+    Attributes:
+        nnodes: --nnodes, or None.
+        read: the values of conf.py's names, without HOSTS.
+        where: gives the place in conf.py that assigns a name, or the file's name.
+        given_hosts: the place in conf.py that assigns HOSTS, or empty.
+    """
+
+    nnodes: int | None
+    environ: Mapping[str, str]
+    read: Mapping[str, Any]
+    where: Callable[[str], str]
+    given_hosts: str
+
+
+class EngineRow(NamedTuple):
+    """One value of --engine.
+
+    Attributes:
+        start_timeout: the name of conf.py that limits the start of agents.
+        hosts: finds the nodes that the engine has itself; None: HOSTS, --hosts or --hostfile names them.
+        can_choose: whether --include and --exclude can choose among the nodes.
+        has_residents: whether agents may stay on the nodes (RESIDENT_S).
+    """
+
+    name: str
+    start_timeout: str = "CONNECT_TIMEOUT_S"
+    hosts: Callable[[NodeRequest], HostList] | None = None
+    can_choose: bool = True
+    has_residents: bool = False
+
+
+def slurm_nodes(asked: NodeRequest) -> HostList:
+    """The nodes of the allocation that this process runs in, or those to request: slurm-0, slurm-1, ...
+
+    Raises:
+        UsageError: there is no allocation and no --nnodes, or Slurm does not answer.
+    """
+    is_requested = not asked.environ.get(ALLOCATED) and asked.nnodes is not None
+    if is_requested:
+        hosts, source = tuple(parse_host(f"slurm-{index}") for index in range(asked.nnodes or 0)), "Slurm"
+    else:
+        hosts, source = allocated(asked.environ), "Slurm's allocation"
+    return HostList(hosts, (source,) * len(hosts), source, is_requested=is_requested)
+
+
+def allocated(environ: Mapping[str, str]) -> tuple[Host, ...]:
+    """The hosts of the Slurm allocation that this process runs in, in Slurm's order.
+
+    Raises:
+        UsageError: there is none, or `scontrol` does not tell.
+    """
+    nodes = environ.get(ALLOCATED)
+    if not nodes:
+        raise UsageError(
+            f"how many nodes? Here is no allocation of Slurm ({ALLOCATED} is not set); --nnodes=N asks for one, "
+            f"and so does `salloc --nodes=N {COMMAND} ...`"
+        )
+    try:
+        answer = subprocess.run(
+            ["scontrol", "show", "hostnames", nodes],
+            capture_output=True,
+            text=True,
+            timeout=ANSWER_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UsageError(f"scontrol does not tell the hosts of {nodes!r:.200}: {error}") from error
+    try:
+        return tuple(parse_host(name) for name in answer.stdout.split())
+    except HostError as error:
+        raise UsageError(f"scontrol show hostnames {nodes!r:.200}: {error}") from error
+
+
+def pods(asked: NodeRequest) -> HostList:
+    """The nodes: pod-0, pod-1, ...; as many as --nnodes or K8S_NODES says.
+
+    Raises:
+        ConfError: it is not said how many, or it is said twice, or there is no image.
+    """
+    count = asked.nnodes or asked.read["K8S_NODES"]
+    if asked.given_hosts:
+        raise ConfError(
+            asked.given_hosts,
+            "HOSTS names machines, and --engine=kubernetes has pods, as many as --nnodes=N or K8S_NODES says; "
+            "take HOSTS out, or give another file with --conf=FILE",
+        )
+    if not count:
+        raise ConfError(asked.where(""), "number of pods unknown: give --nnodes=N, or K8S_NODES in conf.py")
+    if not asked.read["K8S_IMAGE"]:
+        raise ConfError(
+            asked.where(""),
+            "K8S_IMAGE is missing; expected an image with python3, numpy and pyzmq in it, for example "
+            "K8S_IMAGE = 'registry.example.org/paddle:1'",
+        )
+    place = "--nnodes" if asked.nnodes else asked.where("K8S_NODES")
+    hosts = tuple(parse_host(f"pod-{index}") for index in range(count))
+    return HostList(hosts, (place,) * count, "--engine=kubernetes")
+
+
+_ROWS = (
+    EngineRow("ssh", has_residents=True),
+    EngineRow("openmpi"),
+    EngineRow("slurm", hosts=slurm_nodes),
+    EngineRow("kubernetes", "K8S_START_TIMEOUT_S", hosts=pods, can_choose=False),
+)
+ENGINES: Mapping[str, EngineRow] = MappingProxyType({row.name: row for row in _ROWS})

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine of MPI: mpirun starts one process per host, in the order of the hosts, not pinned. A table entry."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+
+from paddle_cluster.config.hosts import Host
+from paddle_cluster.engines.addresses import own_addresses
+from paddle_cluster.engines.porter_engine import PorterEngine
+from paddle_cluster.engines.porters import CODE, GIVEN, Porters
+from paddle_cluster.engines.tool_process import HOSTS, Tool, ToolProcess, check_hosts
+
+ANSWER_S = 10.0
+_HYDRA = re.compile("HYDRA|Intel")
+
+
+class MpiEngine(PorterEngine):
+    """Starts Open MPI's mpirun, or that of MPICH and its descendants."""
+
+    def porters(self) -> Porters:
+        """The mpirun in PATH."""
+        hosts = self._plan.settings.cluster.hosts
+        check_hosts("openmpi", hosts)
+        return ToolProcess(tool_of(hosts, self._address), self._names)
+
+
+ENGINE = MpiEngine
+
+
+def tool_of(hosts: Sequence[Host], address: str = "") -> Tool:
+    """How the mpirun in PATH starts a program on hosts.
+
+    Args:
+        address: address of this machine for the nodes; empty: chosen by the routes to them.
+    """
+    if _HYDRA.search(_version_of_mpirun()):
+        return hydra(hosts, own_addresses([host.name for host in hosts], address)[0])
+    return mpirun([replace(host, port=None).describe() for host in hosts])
+
+
+def _version_of_mpirun() -> str:
+    try:
+        done = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, timeout=ANSWER_S)
+    except (OSError, subprocess.SubprocessError):  # what is wrong with it is told when it is started
+        return ""
+    return done.stdout
+
+
+def mpirun(hosts: Sequence[str]) -> Tool:
+    """Open MPI, 4 and 5, however many slots a host has.
+
+    Args:
+        hosts: `[user@]name`, as mpirun's ssh takes them.
+    """
+    as_root = ("--allow-run-as-root",) if os.geteuid() == 0 else ()
+    argv = (
+        *("mpirun", *as_root, "--hostfile", HOSTS, "-n", str(len(hosts)), "--map-by", "ppr:1:node"),
+        *("--bind-to", "none", "-x", GIVEN, "-x", CODE),
+    )
+    file = "".join(f"{host} slots=1\n" for host in hosts)
+    return Tool("mpirun", argv, ("OMPI_COMM_WORLD_RANK", "PMIX_RANK"), file)
+
+
+def hydra(hosts: Sequence[Host], here: str) -> Tool:
+    """MPICH's mpirun, and what is made of it: Intel MPI, MVAPICH.
+
+    Args:
+        here: an address of this machine, which the hosts call.
+    """
+    argv = (
+        *("mpirun", "-rmk", "user", "-launcher", "ssh", "-f", HOSTS, "-n", str(len(hosts)), "-ppn", "1"),
+        # hosts have no directory of ours
+        *("-localhost", here, "-wdir", "/", "-genvlist", f"{GIVEN},{CODE}"),
+    )
+    file = "".join(f"{host.name}:1" + (f" user={host.user}" if host.user else "") + "\n" for host in hosts)
+    return Tool("mpirun", argv, ("PMI_RANK",), file)

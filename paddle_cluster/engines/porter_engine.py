@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster's own launcher (mpirun, srun, Kubernetes) as an engine: it starts one porter on each node, which calls.
+
+What is started on a node over a porter is what a login over SSH starts, so that nothing above knows the difference.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import threading
+import time
+import zlib
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from paddle_cluster.config.settings import Settings
+from paddle_cluster.config.values import shown_ports
+from paddle_cluster.connection.bootstrap import FLAGS, Bootstrap, agent_bootstrap, reconnect_bootstrap
+from paddle_cluster.connection.shell import agent_command
+from paddle_cluster.connection.tls_stream import TlsStream
+from paddle_cluster.engines.engine import Engine, Target
+from paddle_cluster.engines.porters import CODE, GIVEN, Porter, Porters
+from paddle_cluster.engines.rendezvous import Rendezvous
+from paddle_cluster.errors import ConnectError
+from paddle_cluster.plan.plan import Plan
+from paddle_cluster.system.installation import NODE_DIR
+from paddle_cluster.text.wrapping import visible
+
+PORTER = NODE_DIR / "agent" / "porter.py"
+
+_LOAD = f"import os,zlib,base64;exec(zlib.decompress(base64.b64decode(os.environ.pop('{CODE}'))))"
+# Nodes may have their interpreters at different places, and any will do.
+_SCRIPT = (
+    'for p in python3 "$@"; do command -v "$p" >/dev/null 2>&1 && break; done; exec "$p" {flags} -c "$0"'
+)
+
+
+class PorterEngine(Engine):
+    """Starts the porters with the first connection that is requested, and ends them with `close`."""
+
+    def __init__(self, plan: Plan) -> None:
+        settings = plan.settings
+        self._plan = plan
+        self._names = tuple(host.name for host in settings.cluster.hosts)
+        self._patience_s = settings.limits.lease_s  # how long a porter tries to reconnect
+        self._again_s = settings.ssh.connect_timeout_s
+        self._pythons = tuple(dict.fromkeys(node.python for node in plan.nodes))  # for nodes without python3
+        self._ports = settings.engines.ports
+        self._address = self.address(settings)
+        self._porters: Porters
+        self._lock = threading.RLock()
+        self._waiting: dict[int, threading.Condition] = {}  # by node: who waits for its porter
+        self._idle: dict[int, TlsStream] = {}
+        self._given: list[tuple[int, TlsStream]] = []
+        self._lost: dict[int, str] = {}  # why a node cannot be reached any more
+        self._seen: set[int] = set()
+        self._fault = ""  # why no node can be reached any more
+        self._rendezvous: Rendezvous | None = None
+        self._start_by = 0.0
+        self._closed = False
+
+    @classmethod
+    def of(cls, plan: Plan, is_job: bool) -> PorterEngine:
+        """For any plan."""
+        return cls(plan)
+
+    @abstractmethod
+    def porters(self) -> Porters:
+        """What starts them; raises UsageError."""
+
+    def address(self, settings: Settings) -> str:
+        """The address of this machine for the porters; empty: all of its addresses."""
+        return settings.engines.address
+
+    def check(self) -> None:
+        """Find what starts porters."""
+        self._porters = self.porters()
+
+    def connect(self, node: Target) -> TlsStream:
+        """Start an agent on a node; blocks until its porter has called.
+
+        Raises:
+            ConnectError: it has not, in time; says what the tool says.
+        """
+        return self._open(node.node_id, agent_bootstrap(), node.python)
+
+    def reconnect(self, node: Target) -> TlsStream:
+        """Start what brings a new connection to the agent that lives on.
+
+        Raises:
+            ConnectError: there is no way to the node now.
+        """
+        return self._open(node.node_id, reconnect_bootstrap(), node.python)
+
+    def _open(self, node_id: int, bootstrap: Bootstrap, python: str) -> TlsStream:
+        request = {"argv": ["/bin/sh", "-c", agent_command(bootstrap, python)]}
+        stream = self._take(node_id)
+        stream.begin(bootstrap, lambda: self._lost.get(node_id, self._fault))
+        try:
+            _say(stream, request)
+        except OSError as error:
+            stream.end()
+            raise ConnectError(self._names[node_id], f"its connection ended: {error}.") from error
+        return stream
+
+    def _take(self, node_id: int) -> TlsStream:
+        """The connection that waits for a request to a node."""
+        with self._lock:
+            self._begin()
+            again_by = time.monotonic() + self._again_s
+            deadline = again_by if node_id in self._seen else max(again_by, self._start_by)
+            while True:
+                left_s = deadline - time.monotonic()
+                # the connection of a porter that was killed may still be there
+                if self._fault or self._closed or node_id in self._lost:
+                    raise self._missing(node_id)
+                if node_id in self._idle:
+                    break
+                if left_s <= 0:
+                    raise self._missing(node_id)
+                self._waiting.setdefault(node_id, threading.Condition(self._lock)).wait(left_s)
+            stream = self._idle.pop(node_id)
+            self._given.append((node_id, stream))
+            return stream
+
+    def _wake(self, node_ids: Iterable[int]) -> None:
+        """Something changed for those who wait for these nodes; with the lock."""
+        for node_id in node_ids:
+            if node_id in self._waiting:
+                self._waiting[node_id].notify_all()
+
+    def _missing(self, node_id: int) -> ConnectError:
+        name = self._names[node_id]
+        if node_id in self._lost:
+            return ConnectError(name, f"{self._lost[node_id]}.")
+        if self._fault or self._closed:
+            return ConnectError(name, f"{self._fault or f'{self._porters.name} was stopped'}.")
+        within = f" within {self._porters.start_s:.0f} s"
+        what = "has not called" + (" again" if node_id in self._seen else within)
+        says = self._porters.words()
+        return ConnectError(
+            name,
+            f"the process that {self._porters.name} should start on this node {what}"
+            + (f"; {self._porters.name} reports: {says}" if says else "."),
+            "The node must reach this machine by TCP, on "
+            + (
+                f"port {shown_ports(self._ports)}"
+                if self._ports
+                else "any port (ENGINE_PORT in conf.py sets one)"
+            )
+            + (f" of {self._address}." if self._address else "; ENGINE_ADDRESS in conf.py sets the address."),
+        )
+
+    def _begin(self) -> None:
+        """Start the porters, once."""
+        if self._start_by:
+            return
+        self._start_by = time.monotonic() + self._porters.start_s
+        try:
+            self._rendezvous = Rendezvous(self._came, self._ports, self._address)
+            self._porters.start(self._invite, self._ended)
+        except OSError as error:
+            among = f" among {shown_ports(self._ports)} (ENGINE_PORT)" if self._ports else ""
+            self._fault = f"there is no port for nodes to call{among}: {error.strerror}"
+
+    def _invite(self, names: Sequence[str], ranks: Sequence[str]) -> Porter:
+        assert self._rendezvous is not None
+        given = self._rendezvous.invitation(names, ranks, self._patience_s)
+        word = base64.b64encode(json.dumps(given).encode()).decode()
+        code = base64.b64encode(zlib.compress(PORTER.read_bytes())).decode()
+        script = _SCRIPT.format(flags=" ".join(FLAGS))
+        return Porter(("/bin/sh", "-c", script, _LOAD, *self._pythons), {GIVEN: word, CODE: code})
+
+    def _ended(self, why: str, rank: int | None = None) -> None:
+        """No porter is there any more, and none will come: of one node, or of any."""
+        with self._lock:
+            if rank is None:
+                self._fault = self._fault or why
+            else:
+                self._lost[rank] = why
+            given = [stream for node_id, stream in self._given if rank in (None, node_id)]
+            self._wake([*self._waiting] if rank is None else [rank])
+        for stream in given:  # its processes on the nodes are not ours to keep
+            stream.close()
+
+    def _came(self, rank: int, host: str, stream: TlsStream) -> None:
+        """A porter has called."""
+        with self._lock:
+            if self._closed or not 0 <= rank < len(self._names):
+                stream.end()
+                return
+            known = self._porters.hosts
+            where = next((at for at, name in enumerate(known) if _same(name, host)), rank)
+            if where != rank and not _same(known[rank], host):
+                self._fault = (
+                    f"{self._porters.name} started rank {rank} on {visible(host)}, not on {known[rank]}"
+                )
+            before = self._idle.pop(rank, None)  # a cut has ended it for the porter, and nobody told us
+            self._idle[rank] = stream
+            self._seen.add(rank)
+            self._wake([rank] if not self._fault else [*self._waiting])
+        if before is not None:
+            before.end()
+
+    def close(self) -> str:
+        """Send the porters home and see all that was started end; takes seconds.
+
+        Returns:
+            What may be left, or nothing.
+        """
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, {}
+            self._wake([*self._waiting])
+        for stream in idle.values():
+            with contextlib.suppress(OSError):
+                _say(stream, {"argv": None})
+            stream.end()
+        if self._rendezvous is not None:
+            self._rendezvous.close()
+        return self._porters.close()
+
+
+def _say(stream: TlsStream, request: Mapping[str, Any]) -> None:
+    if not stream.write(json.dumps(request).encode() + b"\n"):
+        raise ConnectionError("it takes nothing")
+
+
+def _same(name: str, host: str) -> bool:
+    """Whether two names are those of one host, with or without a domain."""
+    return name.lower().partition(".")[0] == host.lower().partition(".")[0]
