@@ -53,7 +53,7 @@ def record(cast: Path, command: list[str], columns: int, rows: int) -> int:
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ.update(TERM="xterm-256color", COLUMNS=str(columns), LINES=str(rows))
-        os.execvp(command[0], command)  # noqa: S606
+        os.execvp(command[0], command)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     begun = time.monotonic()
     text = codecs.getincrementaldecoder("utf-8")("replace")
