@@ -146,7 +146,7 @@ FRAGMENTS: Mapping[str, str] = {
     "paddle.optim.clip": "user scripts clip gradients by norms before they push them",
     "paddle.optim.row_step": "parameter servers step the rows of their tables by it too",
     "paddle.pserver.metrics": "what an optional library asks for: nothing else knows of it",
-    "paddle.pserver.reader.viewing": "one side of a protocol, whose other side is server.reader_snapshots",
+    "paddle.pserver.reader.viewing": "one side of a protocol, whose other side is server.readers",
     "paddle.pserver.sparse.warming": "Fluid's growing tables and the tests compile with it too",
     "paddle.pserver.wire.reused_memory": "a pool for anybody's arrays: nothing in it knows of streams",
     "paddle.v2.training.average": "averages values wherever they lie: nothing in it knows of a trainer",

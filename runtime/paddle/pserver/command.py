@@ -25,10 +25,9 @@ from paddle.pserver.client.links import Links
 from paddle.pserver.durable.process_state import Identity, Revival
 from paddle.pserver.metrics import ServerMetrics
 from paddle.pserver.recovery import Safety, guarded
-from paddle.pserver.server import queue_facts
-from paddle.pserver.server.options import EngineOptions
+from paddle.pserver.server.barrier import QueueFacts, of_all
 from paddle.pserver.server.port import Port
-from paddle.pserver.server.queue_facts import QueueFacts
+from paddle.pserver.server.service import EngineOptions
 from paddle.pserver.server.staleness import PushCount
 from paddle.pserver.transports.local_door import open_door
 from paddle.pserver.transports.stream_door import open_stream_door
@@ -198,7 +197,7 @@ class Server:
     @property
     def queue(self) -> QueueFacts:
         """Who waits, and who lags behind, over all ports."""
-        return queue_facts.of_all(port.queue for port in self._ports)
+        return of_all(port.queue for port in self._ports)
 
     @property
     def unsaved(self) -> str:

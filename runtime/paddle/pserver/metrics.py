@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from paddle.pserver.server.queue_facts import QueueFacts
+from paddle.pserver.server.barrier import QueueFacts
 
 _log = logging.getLogger(__name__)
 _JOIN_S = 3.0

@@ -26,7 +26,7 @@ from paddle.pserver.durable.checkpoint.restore import load
 from paddle.pserver.durable.memory_copy import Kept
 from paddle.pserver.durable.process_state import Revival
 from paddle.pserver.server.engine import Engine
-from paddle.pserver.server.options import EngineOptions
+from paddle.pserver.server.service import EngineOptions
 from paddle.pserver.store.observer import Elements
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
@@ -85,7 +85,7 @@ class Safety:
 
 
 class Safekeeper:
-    """The keeper of one engine: see `keeping.Keeper`. Belongs to the engine's thread."""
+    """The keeper of one engine: see `service.Keeper`. Belongs to the engine's thread."""
 
     def __init__(self, safety: Safety, clock: Callable[[], float] = time.monotonic) -> None:
         self._safety, self._clock = safety, clock

@@ -13,7 +13,7 @@ from paddle.optim.spec import OptimizerSpec, ParameterSpec
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.inproc import InprocServers
 from paddle.pserver.server.engine import Engine
-from paddle.pserver.server.options import EngineOptions
+from paddle.pserver.server.service import EngineOptions
 from paddle.pserver.wire.chunks import CHUNK
 
 DEADLINE_S = 30.0

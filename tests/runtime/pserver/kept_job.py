@@ -15,7 +15,7 @@ from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.inproc import InprocServers
 from paddle.pserver.recovery import Safekeeper, Safety
 from paddle.pserver.server.engine import Engine
-from paddle.pserver.server.options import EngineOptions
+from paddle.pserver.server.service import EngineOptions
 from tests.runtime.pserver.in_process_job import Model
 
 BACKGROUND_S = 10.0

@@ -47,7 +47,7 @@ def serve(program: Program, operator: Operator, scope: Scope, device: Device) ->
     """
     from paddle.fluid.remote.served_program import ServedProgram
     from paddle.pserver.program_server import ProgramServer  # heavy: ZeroMQ
-    from paddle.pserver.server.options import EngineOptions
+    from paddle.pserver.server.service import EngineOptions
 
     trainers, endpoint = int(str(operator.attrs["Fanin"])), str(operator.attrs["endpoint"])
     is_sync = bool(operator.attrs["sync_mode"])

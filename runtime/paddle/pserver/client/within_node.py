@@ -10,7 +10,7 @@ import numpy as np
 
 from paddle.errors import ConfigError
 from paddle.pserver.client.layout import Array, Layout
-from paddle.pserver.store.dense_threads import DenseThreads
+from paddle.pserver.store.dense_step import DenseThreads
 from paddle.pserver.wire.arithmetic import is_looked_at_once
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.placement import DenseShare

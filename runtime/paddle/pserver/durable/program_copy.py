@@ -3,7 +3,7 @@
 
     <folder>/copy-<number of the last request in it>
 
-It is a sequence of records as in `journal_record`: a value each, then what trainers sent of steps that are not over,
+It is a sequence of records as in `journal`: a value each, then what trainers sent of steps that are not over,
 the last one what trainers did. The stamp of a record is the CRC-32 of its arrays.
 """
 
@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from paddle.errors import CheckpointError
-from paddle.pserver.durable.journal_record import HEAD, decode, encode, read_head
+from paddle.pserver.durable.journal import HEAD, decode, encode, read_head
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.named_values import Rows, Value, from_sections, to_sections
 from paddle.pserver.wire.verbs import Configure, SetValues, Step

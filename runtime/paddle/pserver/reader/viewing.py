@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A reader's side of `reader_snapshots`: fills arrays with dense values, those of one server all of one moment."""
+"""A reader's side of `server.readers`: fills arrays with dense values, those of one server all of one moment."""
 
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Barriers over trainer ids: when a server goes on.
+"""Which trainers wait on a server, and for whom: barriers over trainer ids, and the report of them for monitoring.
 
-Pure: no clock, no sockets. A barrier counts ids, never messages, so that a message sent twice changes
-nothing.
+Pure: no clock, no sockets. A barrier counts ids, never messages, so that a message sent twice changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -73,3 +72,43 @@ class Waiting(NamedTuple):
     def dismiss(self) -> list[int]:
         """End the waiting; return who waited."""
         return [trainer for trainer, _ in (self.take or self.barrier.take)()]
+
+
+class QueueFacts(NamedTuple):
+    """One server, or all ports of a process.
+
+    Attributes:
+        version: batches applied so far, in asynchronous training gradients.
+        requests: that came since the process began.
+        waiting: trainers whose gradient, or whose word that a pass begins or ends, waits for others'.
+        missing: the trainers that those wait for.
+        waited_s: for how long nothing was applied meanwhile.
+        lags: in asynchronous training of each trainer how many pushes came since its own last one.
+    """
+
+    version: int = 0
+    requests: int = 0
+    waiting: int = 0
+    missing: tuple[int, ...] = ()
+    waited_s: float = 0.0
+    lags: tuple[tuple[int, int], ...] = ()
+
+
+def of_all(facts: Iterable[QueueFacts]) -> QueueFacts:
+    """Several servers as one: the furthest behind of each kind, and the sum of their requests."""
+    known = [each for each in facts if each.requests]
+    if not known:
+        return QueueFacts()
+    longest = max(known, key=lambda each: (each.waited_s, each.waiting))
+    lags: dict[int, int] = {}
+    for each in known:
+        for trainer, lag in each.lags:
+            lags[trainer] = max(lag, lags.get(trainer, 0))
+    return QueueFacts(
+        min(each.version for each in known),
+        sum(each.requests for each in known),
+        longest.waiting,
+        longest.missing,
+        longest.waited_s,
+        tuple(sorted(lags.items())),
+    )

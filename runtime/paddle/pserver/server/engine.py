@@ -13,14 +13,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from paddle.errors import PaddleError
-from paddle.pserver.server.barrier import Waiting
-from paddle.pserver.server.options import EngineOptions
-from paddle.pserver.server.queue_facts import QueueFacts
+from paddle.pserver.server.barrier import QueueFacts, Waiting
 from paddle.pserver.server.readers import Readers
-from paddle.pserver.server.service import Desk, Service
+from paddle.pserver.server.service import NOBODY, Desk, EngineOptions, Keeper, Service
 from paddle.pserver.server.session import Session, Sessions, sessions_from_json, sessions_to_json
 from paddle.pserver.server.staleness import PushCount
-from paddle.pserver.server.state_keeper import NOBODY, Keeper
 from paddle.pserver.server.training import Training
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration

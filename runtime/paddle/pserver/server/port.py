@@ -12,8 +12,8 @@ import time
 from collections.abc import Sequence
 
 from paddle.errors import WireError
+from paddle.pserver.server.barrier import QueueFacts
 from paddle.pserver.server.engine import Engine, Reply
-from paddle.pserver.server.queue_facts import QueueFacts
 from paddle.pserver.server.staleness import PushCount
 from paddle.pserver.transports.local_door import LocalDoor
 from paddle.pserver.transports.stream_door import StreamDoor

@@ -1,25 +1,72 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an engine serves, and what it lends to that: `training` of the v2 face, or `program_service` of Fluid's.
 
-The engine knows trainers and carries out each request once; its service knows what requests mean.
+The engine knows trainers and carries out each request once; its service knows what requests mean, and a keeper what
+must not be forgotten.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from paddle.pserver.server.barrier import Waiting
-from paddle.pserver.server.options import EngineOptions
 from paddle.pserver.server.readers import Shown
 from paddle.pserver.server.staleness import PushCount
-from paddle.pserver.server.state_keeper import NOBODY, Keeper
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.shared_memory import SharedArray
 from paddle.pserver.wire.verbs import Verb
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What `paddle pserver` was told, as far as an engine needs it.
+
+    Attributes:
+        ports: dense and sparse ports of the process, which trainers compare with theirs; None: there is no such range.
+    """
+
+    num_trainers: int
+    barrier_timeout_s: float = 60.0
+    lag_ratio_min: float = 1.0
+    lag_ratio_default: float = 1.5
+    log_period: int = 500
+    ports: tuple[int, int] | None = None
+
+
+class Keeper(Protocol):
+    """Hears of everything that must not be forgotten. Called by the engine's thread alone."""
+
+    def adopt(self, store: Store, configuration: Configuration) -> bool:
+        """Take a store that was just made into care; return whether it got the values of a checkpoint.
+
+        Raises:
+            PaddleError: it should get them, and they cannot be had.
+        """
+
+    def record(self, message: Message) -> None:
+        """Note a request that was carried out and changed something; its answer is not sent yet."""
+
+    def background(self) -> float:
+        """Do a little of what can wait; return in how many seconds there is more to do."""
+
+
+class _Nobody:
+    def adopt(self, store: Store, configuration: Configuration) -> bool:
+        return False
+
+    def record(self, message: Message) -> None: ...
+
+    def background(self) -> float:
+        return math.inf
+
+
+NOBODY: Keeper = _Nobody()
+"""Keeps nothing."""
 
 
 @dataclass(frozen=True, slots=True)

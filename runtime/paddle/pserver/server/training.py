@@ -13,10 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from paddle.errors import PaddleError, PserverError, WireError
-from paddle.pserver.server.async_pushes import AsyncPush, AsyncPushes
 from paddle.pserver.server.barrier import Barrier, Waiting
 from paddle.pserver.server.model import Model
-from paddle.pserver.server.pushes import Pushes, RefusedPush
+from paddle.pserver.server.pushes import AsyncPush, AsyncPushes, Pushes, RefusedPush
 from paddle.pserver.server.readers import Shown
 from paddle.pserver.server.service import Desk
 from paddle.pserver.server.staleness import LagGate, PushCount

@@ -4,6 +4,9 @@
 An id's row is made by its first gradient (or by the entry-th, see `TableSpec`). Lookups never change the table: an id
 without a row has the values that it would begin with. Beside its floats a row takes 4 bytes and its share of
 the index, about 19 bytes in all.
+
+A sighting is a batch that has a gradient for the id, however many. Those of ids without a row take about 15 bytes
+each. With a period they are forgotten between one and two periods later, so that ids seen once do not pile up.
 """
 
 from __future__ import annotations
@@ -18,8 +21,7 @@ import numpy.typing as npt
 from paddle.errors import PserverError
 from paddle.optim.spec import OptimizerSpec, RowGradient
 from paddle.pserver.sparse import index_kernels
-from paddle.pserver.sparse.blocks import Block, Header
-from paddle.pserver.sparse.gradients import joined, plain
+from paddle.pserver.sparse.blocks import Block, Header, Sightings, joined, plain
 from paddle.pserver.sparse.index import ABSENT, Index
 from paddle.pserver.sparse.mixing import SEGMENTS
 from paddle.pserver.sparse.slabs import Memory, Numbers, Slabs, map_memory
@@ -27,7 +29,6 @@ from paddle.pserver.sparse.snapshot import TableSnapshot
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.sparse.steps import DistinctRows, Moment, Steps, Sums
 from paddle.pserver.sparse.ticks import MAX_AGE, ages, new_tick, rejuvenated
-from paddle.pserver.sparse.waiting import WaitingRoom
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -36,6 +37,72 @@ Unknown = Literal["initial", "zero"]
 
 # Blocks to come whose memory is touched while one is filled in: 32 MB or so, from a checkpoint.
 _FILL_AHEAD = 16
+
+
+class WaitingRoom:
+    """Sightings of ids without a row. Not thread-safe."""
+
+    def __init__(self, entry: int, period: int) -> None:
+        """Prepare.
+
+        Args:
+            entry: k.
+            period: batches; 0: nothing is forgotten.
+        """
+        self._entry, self._period = entry, period
+        self._seen, self._before = Index(), Index()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory taken."""
+        return self._seen.nbytes + self._before.nbytes
+
+    def tick(self, clock: int) -> None:
+        """Begin batch number `clock`."""
+        if self._period and clock % self._period == 0:
+            self._seen, self._before = Index(), self._seen
+
+    def would_admit(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        """Return who of ids (n,), none twice, `admit` would let in."""
+        if self._entry == 1:
+            return np.ones(len(ids), np.bool_)
+        counts = _counts(self._seen.find(ids)) + _counts(self._before.find(ids))
+        let_in: npt.NDArray[np.bool_] = counts + 1 >= self._entry
+        return let_in
+
+    def admit(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        """Note a sighting of each id (n,), none twice; return who is let in, and forget those."""
+        let_in = self.would_admit(ids)
+        if self._entry == 1:
+            return let_in
+        seen = self._seen.find(ids)
+        known = seen != ABSENT
+        self._seen.remove(ids[let_in & known])
+        self._before.remove(ids[let_in & (self._before.find(ids) != ABSENT)])
+        stays = ~let_in
+        self._seen.put(ids[stays & known], seen[stays & known] + np.uint32(1))
+        fresh = ids[stays & ~known]
+        self._seen.insert(fresh, np.ones(len(fresh), np.uint32))
+        return let_in
+
+    def content(self) -> tuple[Sightings, Sightings]:
+        """Return copies of the sightings of this period and of the one before."""
+        return _copy(self._seen), _copy(self._before)
+
+    def fill(self, content: tuple[Sightings, Sightings]) -> None:
+        """Take over what `content` of another one returned."""
+        self._seen, self._before = Index(), Index()
+        for index, (ids, counts) in zip((self._seen, self._before), content, strict=True):
+            index.insert(ids, counts)
+
+
+def _counts(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+    return np.where(numbers != ABSENT, numbers, 0).astype(np.int64)
+
+
+def _copy(index: Index) -> Sightings:
+    parts = list(index.segments())
+    return Sightings(np.concatenate([ids for ids, _ in parts]), np.concatenate([n for _, n in parts]))
 
 
 class HashTable:

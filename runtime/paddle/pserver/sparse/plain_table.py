@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from paddle.optim.row_step import RowStep
 from paddle.optim.spec import OptimizerSpec, RowGradient
-from paddle.pserver.sparse.blocks import Block, Header, Sightings
-from paddle.pserver.sparse.gradients import joined
+from paddle.pserver.sparse.blocks import Block, Header, Sightings, joined
 from paddle.pserver.sparse.mixing import SEGMENTS, segments_of
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.sparse.ticks import MAX_AGE, ages, changed, new_tick, since_of, tick, undecayed

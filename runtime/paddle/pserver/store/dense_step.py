@@ -1,25 +1,117 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A step on dense blocks: sums of all trainers' gradients, or the values after it, beside those that still hold."""
+"""A step on dense blocks: sums of all trainers' gradients, or the values after it, beside those that still hold.
+
+Large gradients are added up on several cores, piece by piece; pieces are independent, so no number depends on it.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, rate_of, rule_of
-from paddle.pserver.store.dense_threads import DenseThreads
-from paddle.pserver.store.double_buffer import DoubleBuffer
 from paddle.pserver.store.gradient import Slab
 from paddle.pserver.wire import arrival
 from paddle.pserver.wire.arithmetic import Descent, descend, prepare
 from paddle.pserver.wire.message import Section
 from paddle.pserver.wire.placement import DenseShare
+from paddle.pserver.wire.shared_memory import SharedArray
 
+T = TypeVar("T")
+
+_MOST = 4  # beyond it memory is the limit
 _PIECE = 1 << 19
 """Elements that one thread takes at a time: few for threads to end together, many against their overhead."""
+
+
+class DoubleBuffer:
+    """Two arrays (size,) float32, zero at first, that change places.
+
+    Attributes:
+        now: what holds.
+        later: sums of gradients, or values after the step that was begun.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.now: Slab = np.zeros(size, np.float32)
+        self.later: Slab = np.zeros(size, np.float32)
+        self.number = 0
+        self._shared: list[SharedArray] = []
+
+    def swap(self) -> None:
+        """Let what was to come hold."""
+        self.now, self.later = self.later, self.now
+        self.number = 1 - self.number
+
+    def share(self) -> list[SharedArray]:
+        """Return the memory, which others may map; `number` tells which part of it has `now`.
+
+        The arrays move there: whoever holds the old ones has what they were.
+
+        Raises:
+            MemoryError: there is not so much.
+        """
+        if not self._shared:
+            first, second = SharedArray(self.now.size), SharedArray(self.now.size)
+            # One after the other: the old memory of one is free before that of the next one is touched.
+            first.array[...] = self.now
+            self.now = first.array
+            second.array[...] = self.later
+            self.later = second.array
+            self._shared, self.number = [first, second], 0
+        return self._shared
+
+
+class DenseThreads:
+    """Threads that begin with the first work of several pieces, and end with this object. For one caller at a time.
+
+    Attributes:
+        count: how many work at once, whoever asks among them.
+    """
+
+    def __init__(self, count: int | None = None) -> None:
+        """Begin nothing yet.
+
+        Args:
+            count: None for as many as this process has cores, within reason.
+        """
+        self.count = count or min(len(os.sched_getaffinity(0)), _MOST)
+        self._pool: ThreadPoolExecutor | None = None
+
+    def run(self, work: Callable[[int, int], T], pieces: int) -> list[T]:
+        """Call `work(worker, piece)` for every piece, in any order; return what it gave.
+
+        No two calls at a time have the same `worker`, 0 to `count` - 1.
+        """
+        found: dict[int, T] = {}
+        rest = iter(range(pieces))
+
+        def take_turns(worker: int) -> None:
+            for piece in rest:
+                found[piece] = work(worker, piece)
+
+        helpers = self._helpers(take_turns, min(self.count, pieces) - 1)
+        try:
+            take_turns(0)
+        finally:
+            working = [helper for helper in helpers if not helper.cancel()]
+            failures = [helper.exception() for helper in working]
+        for failure in failures:
+            if failure is not None:
+                raise failure
+        return [found[piece] for piece in range(pieces)]
+
+    def _helpers(self, work: Callable[[int], None], count: int) -> list[Future[None]]:
+        if count < 1:
+            return []
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.count - 1, thread_name_prefix="pserver-dense")
+        return [self._pool.submit(work, worker) for worker in range(1, count + 1)]
 
 
 class DenseStep:

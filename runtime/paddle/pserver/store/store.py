@@ -21,8 +21,7 @@ from paddle.optim.dense import DenseUpdater
 from paddle.optim.learning_rate import LearningRate
 from paddle.optim.spec import OptimizerSpec, RowGradient
 from paddle.pserver.sparse.serving import ServedTable
-from paddle.pserver.store.dense_step import DenseStep
-from paddle.pserver.store.double_buffer import DoubleBuffer
+from paddle.pserver.store.dense_step import DenseStep, DoubleBuffer
 from paddle.pserver.store.gradient import Gradient, Slab, StrangeGradient
 from paddle.pserver.store.observer import UNWATCHED, Elements, Watch
 from paddle.pserver.store.table import Table

@@ -7,7 +7,7 @@
 
 There is no lock on shared memory: messages say whose turn it is. A trainer writes its own only between the answer to
 a request and its next request, and a server reads it only before it answers. A server of a model writes the slab that
-does not hold (`store.double_buffer`); the two change places with a batch, which needs a push of every trainer: so a
+does not hold (`store.dense_step`); the two change places with a batch, which needs a push of every trainer: so a
 slab that an answer names stays as it is until its reader pushes once more. Everybody maps what is not its own to read
 alone.
 """

@@ -13,8 +13,8 @@ from paddle.backend import Device
 from paddle.fluid.remote.served_program import ServedProgram
 from paddle.fluid.remote.serving import serving_operator
 from paddle.pserver.server.engine import Engine
-from paddle.pserver.server.options import EngineOptions
 from paddle.pserver.server.program_service import ProgramService
+from paddle.pserver.server.service import EngineOptions
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.value_parts import Gathering, wish
 from paddle.pserver.wire.verbs import Fetch, Hello, Record, Step, Verb

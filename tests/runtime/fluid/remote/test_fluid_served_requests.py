@@ -17,8 +17,8 @@ from paddle.fluid.remote.served_program import ServedProgram
 from paddle.fluid.remote.serving import serving_operator
 from paddle.pserver.program_server import ProgramServer
 from paddle.pserver.server.engine import Engine
-from paddle.pserver.server.options import EngineOptions
 from paddle.pserver.server.program_service import ProgramService
+from paddle.pserver.server.service import EngineOptions
 from paddle.pserver.wire.message import Message, Section, decode, encode
 from paddle.pserver.wire.verbs import Fetch, Hello, Lookup, Save, Step, Verb
 

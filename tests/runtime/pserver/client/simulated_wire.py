@@ -27,8 +27,7 @@ from paddle.optim.spec import OptimizerSpec, ParameterSpec
 from paddle.pserver.client.conversation import Conversation, Incoming, Outgoing, Patience
 from paddle.pserver.client.transfer import Transfer
 from paddle.pserver.server.engine import Engine
-from paddle.pserver.server.options import EngineOptions
-from paddle.pserver.server.state_keeper import Keeper
+from paddle.pserver.server.service import EngineOptions, Keeper
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire import chunks
 from paddle.pserver.wire.configuration import Configuration, configure_message

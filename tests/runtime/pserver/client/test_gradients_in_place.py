@@ -16,8 +16,8 @@ from paddle.pserver.client.layout import Layout
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.client.within_node import WithinNode
 from paddle.pserver.server.engine import Engine
-from paddle.pserver.server.options import EngineOptions
-from paddle.pserver.store.dense_threads import DenseThreads
+from paddle.pserver.server.service import EngineOptions
+from paddle.pserver.store.dense_step import DenseThreads
 from paddle.pserver.store.gradient import StrangeGradient
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire import arithmetic

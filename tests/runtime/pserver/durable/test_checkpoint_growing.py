@@ -17,7 +17,7 @@ from paddle.pserver.durable.checkpoint.series import Origin, Series
 from paddle.pserver.inproc import InprocServers
 from paddle.pserver.recovery import Safekeeper, Safety
 from paddle.pserver.server.engine import Engine
-from paddle.pserver.server.options import EngineOptions
+from paddle.pserver.server.service import EngineOptions
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.store.store import Store

@@ -15,7 +15,7 @@ from paddle.pserver.durable import memory_copy
 from paddle.pserver.durable.journal import Journal
 from paddle.pserver.recovery import Safekeeper, Safety
 from paddle.pserver.server.engine import Engine
-from paddle.pserver.server.options import EngineOptions
+from paddle.pserver.server.service import EngineOptions
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.verbs import (

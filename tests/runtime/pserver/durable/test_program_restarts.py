@@ -14,11 +14,10 @@ import pytest
 
 from paddle.errors import CheckpointError, PserverError
 from paddle.pserver.durable.program_copy import newest_copy
-from paddle.pserver.program_keeper import ProgramKeeper
+from paddle.pserver.program_server import ProgramKeeper
 from paddle.pserver.server.engine import Engine
-from paddle.pserver.server.options import EngineOptions
 from paddle.pserver.server.program_service import ProgramService
-from paddle.pserver.server.service import Desk
+from paddle.pserver.server.service import Desk, EngineOptions
 from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.named_values import Rows, Value, fingerprint, from_sections, names_of, to_sections
 from paddle.pserver.wire.value_parts import parcels, wish

@@ -11,8 +11,8 @@ from paddle.optim.spec import OptimizerSpec
 from paddle.pserver import Reader
 from paddle.pserver.client.exchange import Exchange
 from paddle.pserver.server.engine import Engine
-from paddle.pserver.server.options import EngineOptions
 from paddle.pserver.server.program_service import ProgramService
+from paddle.pserver.server.service import EngineOptions
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.message import Message, Section

@@ -9,8 +9,7 @@ import random
 
 import pytest
 
-from paddle.pserver.server.barrier import Barrier
-from paddle.pserver.server.queue_facts import QueueFacts, of_all
+from paddle.pserver.server.barrier import Barrier, QueueFacts, of_all
 from paddle.pserver.server.staleness import LagGate, lag_ratio
 
 

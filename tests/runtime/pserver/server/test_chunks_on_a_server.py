@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from paddle.pserver.server.engine import Engine
-from paddle.pserver.server.options import EngineOptions
+from paddle.pserver.server.service import EngineOptions
 from paddle.pserver.wire.chunks import CHUNK, WINDOW
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.message import Message, Section

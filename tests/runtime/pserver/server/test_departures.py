@@ -11,7 +11,7 @@ from paddle.errors import PserverError
 from paddle.optim.spec import OptimizerSpec
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.server.engine import Engine
-from paddle.pserver.server.options import EngineOptions
+from paddle.pserver.server.service import EngineOptions
 from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.verbs import Hello, Leave, Pull, Verb
 from tests.cluster.deadline import wait_for

@@ -14,8 +14,8 @@ from paddle.errors import PserverError
 from paddle.pserver.client.program_client import ProgramClient
 from paddle.pserver.inproc import InprocLinks, InprocServers
 from paddle.pserver.server.engine import Engine
-from paddle.pserver.server.options import EngineOptions
 from paddle.pserver.server.program_service import ProgramService
+from paddle.pserver.server.service import EngineOptions
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.named_values import Rows
 from paddle.pserver.wire.verbs import Hello, Step, Verb

@@ -18,7 +18,7 @@ from paddle.pserver.client.transfer import Lane, Transfer
 from paddle.pserver.durable.journal import Journal
 from paddle.pserver.recovery import Safekeeper, Safety
 from paddle.pserver.server.engine import Engine
-from paddle.pserver.server.options import EngineOptions
+from paddle.pserver.server.service import EngineOptions
 from paddle.pserver.transports.stream_link import StreamLink
 from paddle.pserver.wire.chunks import CHUNK
 from paddle.pserver.wire.configuration import Configuration
