@@ -37,8 +37,8 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
     ),
     "runtime/paddle/optim": (
         "rules schedule",
-        "spec weight_decay",
-        "clip row_step learning_rate model_average sparse_momentum",
+        "spec",
+        "clip row_step learning_rate model_average",
         "dense sparse",
     ),
     "runtime/paddle/pserver": (
@@ -124,7 +124,6 @@ SIZES: Mapping[str, str] = {
     "runtime/paddle/fluid/incubate": "of what the original has under that name, generators of data alone are here",
     "runtime/paddle/pserver/reader": "who looks from outside is looked for under that name, and is no trainer's side",
     "runtime/paddle/ops/metric": "there are no more metrics; they are looked for under that name",
-    "runtime/paddle/optim/schedule": "v2's formulas and Fluid's, which are looked for under that name",
 }
 """Folder -> why it holds fewer than 5 modules, or more than 25."""
 

@@ -12,9 +12,8 @@ import numpy as np
 
 from paddle.errors import ConfigError
 from paddle.optim.clip import clip_by_value
-from paddle.optim.rules.rule import Array, Step
+from paddle.optim.rules.rule import Array, Step, decay, penalised
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, rate_of, rule_of
-from paddle.optim.weight_decay import decay, penalised
 
 # So many elements at a time, that a rule's intermediate results stay in the processor's cache.
 _SLICE = 1 << 14

@@ -11,8 +11,14 @@ import math
 from bisect import bisect_left
 
 from paddle.errors import ConfigError
-from paddle.optim.schedule.by_samples import FORMULAS, Formula, check_arguments, read_segments
-from paddle.optim.schedule.by_updates import STEP_SCHEDULES, read_step_schedule
+from paddle.optim.schedule import (
+    FORMULAS,
+    STEP_SCHEDULES,
+    Formula,
+    check_arguments,
+    read_segments,
+    read_step_schedule,
+)
 from paddle.optim.spec import OptimizerSpec
 
 _log = logging.getLogger(__name__)

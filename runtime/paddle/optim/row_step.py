@@ -11,9 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from paddle.optim.rules.rule import Array, State, Step
+from paddle.optim.rules.rule import Array, State, Step, decay
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, rate_of, rule_of
-from paddle.optim.weight_decay import decay
 
 
 class Since(NamedTuple):

@@ -19,8 +19,7 @@ import numpy.typing as npt
 from paddle.errors import ConfigError
 from paddle.optim.rules.rule import Rule
 from paddle.optim.rules.table import HYPER_RANGES, RULES
-from paddle.optim.schedule.by_samples import SAMPLE_SCHEDULES
-from paddle.optim.schedule.by_updates import STEP_SCHEDULES
+from paddle.optim.schedule import SAMPLE_SCHEDULES, STEP_SCHEDULES
 
 _MAX_DISCARD_RATIO = 1e6
 # Offsets in bytes must fit into 64 bits, whatever an element takes.
@@ -64,7 +63,7 @@ class OptimizerSpec:
 
     def __post_init__(self) -> None:
         _require(self.rule in RULES, "optimizer rule", f"one of {', '.join(RULES)}", self.rule)
-        defaults: Mapping[str, float] = RULES[self.rule].defaults
+        defaults: Mapping[str, float] = RULES[self.rule].defaults()
         for name, value in self.hyper.items():
             _require(name in defaults, f"hyperparameter of {self.rule}", f"one of {sorted(defaults)}", name)
             _require(_is_finite(value), f"{self.rule} {name}", "a finite number", value)

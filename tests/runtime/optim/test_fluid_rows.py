@@ -26,7 +26,7 @@ def batches() -> list[RowGradient]:
 
 def by_hand(rule: str, table: np.ndarray, l2: float) -> np.ndarray:
     """Row after row in double precision; t counts all batches, whoever is touched."""
-    h = RULES[rule].defaults
+    h = RULES[rule].defaults()
     w = table.astype(np.float64)
     for row in range(HEIGHT):
         m = v = np.zeros(WIDTH)

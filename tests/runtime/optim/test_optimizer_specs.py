@@ -15,7 +15,7 @@ import pytest
 from paddle.errors import ConfigError
 from paddle.optim.learning_rate import LearningRate
 from paddle.optim.rules.table import RULES
-from paddle.optim.schedule.by_updates import STEP_SCHEDULES
+from paddle.optim.schedule import STEP_SCHEDULES
 from paddle.optim.spec import SCHEDULES, OptimizerSpec, ParameterSpec
 
 OPTIMIZER = OptimizerSpec("adam", {"beta1": 0.8}, 0.1, "poly", 1e-3, 0.5, is_async=True, discard_ratio=2.0)
@@ -182,7 +182,7 @@ def test_every_schedule_gives_a_rate_at_the_start(schedule: str) -> None:
 
 def test_the_manual_names_every_rule_hyperparameter_and_schedule() -> None:
     text = (Path(__file__).parents[3] / "docs" / "update-rules.md").read_text(encoding="utf-8")
-    names = {*RULES, *SCHEDULES, *(name for hyper in RULES.values() for name in hyper.defaults)}
+    names = {*RULES, *SCHEDULES, *(name for hyper in RULES.values() for name in hyper.defaults())}
     assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", text)] == []
 
 

@@ -6,63 +6,46 @@ Zeiler, 2012. E averages squared gradients, D squared steps. With momentum: m = 
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import dataclass
 
 import numpy as np
 
-from paddle.optim.rules.rule import Array, Hyper, Rule, State, Step, descend, hyper, with_momentum
+from paddle.optim.rules.rule import Array, Rule, State, Step, average, descend
 
 
+@dataclass(frozen=True)
 class Adadelta(Rule):
     """Keeps decayed averages of squared gradients and of squared steps."""
 
-    defaults: ClassVar[Hyper] = hyper(rho=0.95, epsilon=1e-6)
-    follows_schedule: ClassVar[bool] = True
-    handles_rows: ClassVar[bool] = True
+    rho: float = 0.95
+    epsilon: float = 1e-6
 
-    def __init__(self, rho: float, epsilon: float) -> None:
-        self.rho, self.epsilon = rho, epsilon
+    keeps = ("E", "D")
+    has_momentum = True
+    handles_rows = True
 
-    def states(self, mu: float) -> tuple[str, ...]:
-        """See `Rule.states`."""
-        return with_momentum("E", "D", mu=mu)
-
-    def update(self, w: Array, g: Array, state: State, step: Step) -> Array:
+    def update(self, w: Array, g: Array, state: State, step: Step) -> Array | None:
         """See `Rule.update`."""
-        E, D = state["E"], state["D"]
-        E *= self.rho
-        E += (1.0 - self.rho) * (g * g)
-        r: Array = np.sqrt((D + self.epsilon) / (E + self.epsilon))
-        D *= self.rho
-        D += (1.0 - self.rho) * np.square(g * r)
+        r = self._factor(g, state)
         descend(w, g, r, state, step)
         return r
 
+    def _factor(self, g: Array, state: State) -> Array:
+        E, D = state["E"], state["D"]
+        average(E, g * g, self.rho)
+        r: Array = np.sqrt((D + self.epsilon) / (E + self.epsilon))
+        average(D, np.square(g * r), self.rho)
+        return r
 
-class FluidAdadelta(Rule):
-    """Fluid's AdaDelta: E = ρE + (1 − ρ)g²;  u = √((D + ε)/(E + ε)) g;  D = ρD + (1 − ρ)u²;  w −= u.
 
-    The learning rate does not enter at all; in v2 it does.
-    """
+class FluidAdadelta(Adadelta):
+    """Fluid's AdaDelta: w −= r g. The learning rate does not enter at all; in v2 it does."""
 
-    defaults: ClassVar[Hyper] = hyper(rho=0.95, epsilon=1e-6)
-    follows_schedule: ClassVar[bool] = False
-    handles_rows: ClassVar[bool] = False
-    penalises_gradient: ClassVar[bool] = True
-
-    def __init__(self, rho: float, epsilon: float) -> None:
-        self.rho, self.epsilon = rho, epsilon
-
-    def states(self, mu: float) -> tuple[str, ...]:
-        """See `Rule.states`."""
-        return ("E", "D")
+    has_momentum = False
+    handles_rows = False
+    follows_schedule = False
+    penalises_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
         """See `Rule.update`."""
-        E, D = state["E"], state["D"]
-        E *= self.rho
-        E += (1.0 - self.rho) * (g * g)
-        u = np.sqrt((D + self.epsilon) / (E + self.epsilon)) * g
-        D *= self.rho
-        D += (1.0 - self.rho) * (u * u)
-        w -= u
+        w -= self._factor(g, state) * g

@@ -6,26 +6,23 @@ Duchi, Hazan and Singer, 2011. The learning rate schedule is ignored: s already 
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import dataclass
 
 import numpy as np
 
-from paddle.optim.rules.rule import Array, Hyper, Rule, State, Step, descend, hyper, with_momentum
+from paddle.optim.rules.rule import Array, Rule, State, Step, descend
 
 
+@dataclass(frozen=True)
 class Adagrad(Rule):
     """Keeps the sum of squared gradients."""
 
-    defaults: ClassVar[Hyper] = hyper(epsilon=1e-6)
-    follows_schedule: ClassVar[bool] = False
-    handles_rows: ClassVar[bool] = True
+    epsilon: float = 1e-6
 
-    def __init__(self, epsilon: float) -> None:
-        self.epsilon = epsilon
-
-    def states(self, mu: float) -> tuple[str, ...]:
-        """See `Rule.states`."""
-        return with_momentum("s", mu=mu)
+    keeps = ("s",)
+    has_momentum = True
+    follows_schedule = False
+    handles_rows = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> Array:
         """See `Rule.update`."""
@@ -36,26 +33,22 @@ class Adagrad(Rule):
         return r
 
 
+@dataclass(frozen=True)
 class FluidAdagrad(Rule):
     """Fluid's AdaGrad: s += g²;  w −= η g/(√s + ε).
 
     v2's has ε inside the root and ignores the schedule. s may start above 0.
     """
 
-    defaults: ClassVar[Hyper] = hyper(epsilon=1e-6, initial_accumulator_value=0.0)
-    follows_schedule: ClassVar[bool] = True
-    handles_rows: ClassVar[bool] = True
-    penalises_gradient: ClassVar[bool] = True
+    epsilon: float = 1e-6
+    initial_accumulator_value: float = 0.0
 
-    def __init__(self, epsilon: float, initial_accumulator_value: float) -> None:
-        self.epsilon, self.start = epsilon, initial_accumulator_value
-
-    def states(self, mu: float) -> tuple[str, ...]:
-        """See `Rule.states`."""
-        return ("s",)
+    keeps = ("s",)
+    handles_rows = True
+    penalises_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
         """See `Rule.update`."""
         s = state["s"]
         s += g * g
-        w -= step.eta * g / (np.sqrt(s + self.start) + self.epsilon)
+        w -= step.eta * g / (np.sqrt(s + self.initial_accumulator_value) + self.epsilon)

@@ -8,35 +8,29 @@ untouched rows would have to move as well.
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from dataclasses import dataclass
 
 import numpy as np
 
-from paddle.optim.rules.rule import Array, Hyper, Rule, State, Step, hyper
+from paddle.optim.rules.rule import Array, Rule, State, Step, average
 
 
+@dataclass(frozen=True)
 class Adam(Rule):
     """Keeps decayed averages of gradients and of their squares."""
 
-    defaults: ClassVar[Hyper] = hyper(beta1=0.9, beta2=0.999, epsilon=1e-8)
-    follows_schedule: ClassVar[bool] = True
-    handles_rows: ClassVar[bool] = False
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
 
-    def __init__(self, beta1: float, beta2: float, epsilon: float) -> None:
-        self.beta1, self.beta2, self.epsilon = beta1, beta2, epsilon
-
-    def states(self, mu: float) -> tuple[str, ...]:
-        """See `Rule.states`."""
-        return ("m", "v")
+    keeps = ("m", "v")
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
         """See `Rule.update`."""
         m, v = state["m"], state["v"]
         alpha = step.eta * math.sqrt(1.0 - self.beta2**step.t) / (1.0 - self.beta1**step.t)
-        m *= self.beta1
-        m += (1.0 - self.beta1) * g
-        v *= self.beta2
-        v += (1.0 - self.beta2) * (g * g)
+        average(m, g, self.beta1)
+        average(v, g * g, self.beta2)
         w -= alpha * m / (np.sqrt(v) + self.epsilon)
 
 
@@ -47,10 +41,10 @@ class FluidAdam(Adam):
     touched rows alone, is `LazyAdam`. The correction by t counts all batches in either.
     """
 
-    penalises_gradient: ClassVar[bool] = True
+    penalises_gradient = True
 
 
 class LazyAdam(FluidAdam):
     """Leaves m and v of rows without a gradient as they are; the same as Adam on dense parameters."""
 
-    handles_rows: ClassVar[bool] = True
+    handles_rows = True

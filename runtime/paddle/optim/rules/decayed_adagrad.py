@@ -6,36 +6,23 @@ The first gradient enters G with weight 1. A row untouched for k batches has its
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import dataclass
 
 import numpy as np
 
-from paddle.optim.rules.rule import (
-    Array,
-    Hyper,
-    Rule,
-    State,
-    Step,
-    decayed_average,
-    descend,
-    hyper,
-    with_momentum,
-)
+from paddle.optim.rules.rule import Array, Rule, State, Step, average, decayed_average, descend
 
 
+@dataclass(frozen=True)
 class DecayedAdagrad(Rule):
     """Keeps a decayed average of squared gradients."""
 
-    defaults: ClassVar[Hyper] = hyper(rho=0.95, epsilon=1e-6)
-    follows_schedule: ClassVar[bool] = True
-    handles_rows: ClassVar[bool] = True
+    rho: float = 0.95
+    epsilon: float = 1e-6
 
-    def __init__(self, rho: float, epsilon: float) -> None:
-        self.rho, self.epsilon = rho, epsilon
-
-    def states(self, mu: float) -> tuple[str, ...]:
-        """See `Rule.states`."""
-        return with_momentum("G", mu=mu)
+    keeps = ("G",)
+    has_momentum = True
+    handles_rows = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> Array:
         """See `Rule.update`."""
@@ -46,27 +33,21 @@ class DecayedAdagrad(Rule):
         return r
 
 
+@dataclass(frozen=True)
 class FluidDecayedAdagrad(Rule):
     """Fluid's AdaGrad that forgets: G = ρG + (1 − ρ)g²;  w −= η g/(√G + ε); ρ is its `decay`.
 
     v2's gives the first g² weight 1 and has ε inside the root.
     """
 
-    defaults: ClassVar[Hyper] = hyper(decay=0.95, epsilon=1e-6)
-    follows_schedule: ClassVar[bool] = True
-    handles_rows: ClassVar[bool] = False
-    penalises_gradient: ClassVar[bool] = True
+    decay: float = 0.95
+    epsilon: float = 1e-6
 
-    def __init__(self, decay: float, epsilon: float) -> None:
-        self.rho, self.epsilon = decay, epsilon
-
-    def states(self, mu: float) -> tuple[str, ...]:
-        """See `Rule.states`."""
-        return ("G",)
+    keeps = ("G",)
+    penalises_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
         """See `Rule.update`."""
         G = state["G"]
-        G *= self.rho
-        G += (1.0 - self.rho) * (g * g)
+        average(G, g * g, self.decay)
         w -= step.eta * g / (np.sqrt(G) + self.epsilon)

@@ -8,36 +8,33 @@ parameter's. w follows from z and n alone: what is nowhere above λ₁ is exactl
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import dataclass
 
 import numpy as np
 
-from paddle.optim.rules.rule import Array, Hyper, Rule, State, Step, hyper
+from paddle.optim.rules.rule import Array, Rule, State, Step
 
 
+@dataclass(frozen=True)
 class Ftrl(Rule):
     """Keeps the sum of squared gradients and the sum of gradients less what w has moved."""
 
-    defaults: ClassVar[Hyper] = hyper(l1=0.0, l2=0.0, lr_power=-0.5)
-    follows_schedule: ClassVar[bool] = True
-    handles_rows: ClassVar[bool] = False
-    penalises_gradient: ClassVar[bool] = True
+    l1: float = 0.0
+    l2: float = 0.0
+    lr_power: float = -0.5
 
-    def __init__(self, l1: float, l2: float, lr_power: float) -> None:
-        self.l1, self.l2, self.power = l1, l2, -lr_power
-
-    def states(self, mu: float) -> tuple[str, ...]:
-        """See `Rule.states`."""
-        return ("n", "z")
+    keeps = ("n", "z")
+    penalises_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
         """See `Rule.update`."""
         if not step.eta:  # the formula divides by it; its limit is to stand still
             return
         n, z = state["n"], state["z"]
-        before = np.power(n, self.power)
+        power = -self.lr_power
+        before = np.power(n, power)
         n += g * g
-        after = np.power(n, self.power)
+        after = np.power(n, power)
         z += g - (after - before) / step.eta * w
         scale = after / step.eta + 2.0 * self.l2
         # The square of a tiny gradient may be 0 where the gradient is not.

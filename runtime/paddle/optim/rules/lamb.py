@@ -7,37 +7,32 @@ You and others, 2019, as Fluid has it: m and v are not corrected for their start
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import dataclass
 
 import numpy as np
 
-from paddle.optim.rules.rule import Array, Hyper, Rule, State, Step, hyper, l2_norm
+from paddle.optim.rules.rule import Array, Rule, State, Step, average, l2_norm
 
 
+@dataclass(frozen=True)
 class Lamb(Rule):
     """Keeps decayed averages of gradients and of their squares."""
 
-    defaults: ClassVar[Hyper] = hyper(beta1=0.9, beta2=0.999, epsilon=1e-6, weight_decay=0.01)
-    follows_schedule: ClassVar[bool] = True
-    handles_rows: ClassVar[bool] = False
-    penalises_gradient: ClassVar[bool] = True
-    needs_whole: ClassVar[bool] = True
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-6
+    weight_decay: float = 0.01
 
-    def __init__(self, beta1: float, beta2: float, epsilon: float, weight_decay: float) -> None:
-        self.beta1, self.beta2, self.epsilon, self.decay = beta1, beta2, epsilon, weight_decay
-
-    def states(self, mu: float) -> tuple[str, ...]:
-        """See `Rule.states`."""
-        return ("m", "v")
+    keeps = ("m", "v")
+    penalises_gradient = True
+    needs_whole = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
         """See `Rule.update`."""
         m, v = state["m"], state["v"]
-        m *= self.beta1
-        m += (1.0 - self.beta1) * g
-        v *= self.beta2
-        v += (1.0 - self.beta2) * (g * g)
-        r = m / (np.sqrt(v) + self.epsilon) + self.decay * w
+        average(m, g, self.beta1)
+        average(v, g * g, self.beta2)
+        r = m / (np.sqrt(v) + self.epsilon) + self.weight_decay * w
         length = l2_norm(r)
         if length > 0.0:
             w -= step.eta * l2_norm(w) / length * r

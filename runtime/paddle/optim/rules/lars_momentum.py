@@ -7,26 +7,22 @@ which therefore lies on one server; the original took those of each server's par
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import dataclass
 
-from paddle.optim.rules.rule import Array, Hyper, Rule, State, Step, hyper, l2_norm
+from paddle.optim.rules.rule import Array, Rule, State, Step, l2_norm
 
 
+@dataclass(frozen=True)
 class LarsMomentum(Rule):
     """Keeps the velocity."""
 
-    defaults: ClassVar[Hyper] = hyper(momentum=0.9, lars_coeff=1e-3, lars_weight_decay=5e-4)
-    follows_schedule: ClassVar[bool] = True
-    handles_rows: ClassVar[bool] = False
-    penalises_gradient: ClassVar[bool] = True
-    needs_whole: ClassVar[bool] = True
+    momentum: float = 0.9
+    lars_coeff: float = 1e-3
+    lars_weight_decay: float = 5e-4
 
-    def __init__(self, momentum: float, lars_coeff: float, lars_weight_decay: float) -> None:
-        self.mu, self.kappa, self.decay = momentum, lars_coeff, lars_weight_decay
-
-    def states(self, mu: float) -> tuple[str, ...]:
-        """See `Rule.states`."""
-        return ("v",)
+    keeps = ("v",)
+    penalises_gradient = True
+    needs_whole = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
         """See `Rule.update`."""
@@ -34,7 +30,7 @@ class LarsMomentum(Rule):
         size, slope = l2_norm(w), l2_norm(g)
         eta = step.eta
         if size > 0.0 and slope > 0.0:
-            eta *= self.kappa * size / (slope + self.decay * size)
-        v *= self.mu
-        v += eta * (g + self.decay * w)
+            eta *= self.lars_coeff * size / (slope + self.lars_weight_decay * size)
+        v *= self.momentum
+        v += eta * (g + self.lars_weight_decay * w)
         w -= v

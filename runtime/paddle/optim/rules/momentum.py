@@ -3,26 +3,23 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import dataclass
 
-from paddle.optim.rules.rule import Array, Hyper, Rule, State, Step, descend, hyper, with_momentum
+from paddle.optim.rules.rule import Array, Rule, State, Step, descend
 
 
 class Momentum(Rule):
     """Plain gradient descent when μ = 0."""
 
-    follows_schedule: ClassVar[bool] = True
-    handles_rows: ClassVar[bool] = True
-
-    def states(self, mu: float) -> tuple[str, ...]:
-        """See `Rule.states`."""
-        return with_momentum(mu=mu)
+    has_momentum = True
+    handles_rows = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
         """See `Rule.update`."""
         descend(w, g, None, state, step)
 
 
+@dataclass(frozen=True)
 class FluidMomentum(Rule):
     """Fluid's momentum: v = μv + g;  w −= ηv, or with Nesterov's look ahead w −= η(g + μv).
 
@@ -30,21 +27,15 @@ class FluidMomentum(Rule):
     there is no gradient.
     """
 
-    defaults: ClassVar[Hyper] = hyper(momentum=0.9, nesterov=0.0)
-    follows_schedule: ClassVar[bool] = True
-    handles_rows: ClassVar[bool] = False
-    penalises_gradient: ClassVar[bool] = True
+    momentum: float = 0.9
+    nesterov: float = 0.0
 
-    def __init__(self, momentum: float, nesterov: float) -> None:
-        self.mu, self.nesterov = momentum, bool(nesterov)
-
-    def states(self, mu: float) -> tuple[str, ...]:
-        """See `Rule.states`."""
-        return ("v",)
+    keeps = ("v",)
+    penalises_gradient = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
         """See `Rule.update`."""
         v = state["v"]
-        v *= self.mu
+        v *= self.momentum
         v += g
-        w -= step.eta * (g + self.mu * v if self.nesterov else v)
+        w -= step.eta * (g + self.momentum * v if self.nesterov else v)

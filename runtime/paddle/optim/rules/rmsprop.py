@@ -7,36 +7,23 @@ untouched for k batches has G and F decayed by ρ^k at once.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import dataclass
 
 import numpy as np
 
-from paddle.optim.rules.rule import (
-    Array,
-    Hyper,
-    Rule,
-    State,
-    Step,
-    decayed_average,
-    descend,
-    hyper,
-    with_momentum,
-)
+from paddle.optim.rules.rule import Array, Rule, State, Step, average, decayed_average, descend
 
 
+@dataclass(frozen=True)
 class RMSProp(Rule):
     """Keeps decayed averages of gradients and of their squares."""
 
-    defaults: ClassVar[Hyper] = hyper(rho=0.95, epsilon=1e-6)
-    follows_schedule: ClassVar[bool] = True
-    handles_rows: ClassVar[bool] = True
+    rho: float = 0.95
+    epsilon: float = 1e-6
 
-    def __init__(self, rho: float, epsilon: float) -> None:
-        self.rho, self.epsilon = rho, epsilon
-
-    def states(self, mu: float) -> tuple[str, ...]:
-        """See `Rule.states`."""
-        return with_momentum("G", "F", mu=mu)
+    keeps = ("G", "F")
+    has_momentum = True
+    handles_rows = True
 
     def update(self, w: Array, g: Array, state: State, step: Step) -> Array:
         """See `Rule.update`."""
@@ -50,19 +37,19 @@ class RMSProp(Rule):
         return r
 
 
+@dataclass(frozen=True)
 class FluidRMSProp(Rule):
     """Fluid's RMSProp: G = ρG + (1 − ρ)g²;  m = μm + η g/√(G + ε);  w −= m.
 
     Centred: F = ρF + (1 − ρ)g, and G − F² in place of G. v2's is always centred and gives the first g² weight 1.
     """
 
-    defaults: ClassVar[Hyper] = hyper(rho=0.95, epsilon=1e-6, momentum=0.0, centered=0.0)
-    follows_schedule: ClassVar[bool] = True
-    handles_rows: ClassVar[bool] = False
-    penalises_gradient: ClassVar[bool] = True
+    rho: float = 0.95
+    epsilon: float = 1e-6
+    momentum: float = 0.0
+    centered: float = 0.0
 
-    def __init__(self, rho: float, epsilon: float, momentum: float, centered: float) -> None:
-        self.rho, self.epsilon, self.mu, self.centered = rho, epsilon, momentum, bool(centered)
+    penalises_gradient = True
 
     def states(self, mu: float) -> tuple[str, ...]:
         """See `Rule.states`."""
@@ -71,15 +58,13 @@ class FluidRMSProp(Rule):
     def update(self, w: Array, g: Array, state: State, step: Step) -> None:
         """See `Rule.update`."""
         G, m = state["G"], state["m"]
-        G *= self.rho
-        G += (1.0 - self.rho) * (g * g)
+        average(G, g * g, self.rho)
         variance = G
         if self.centered:
             F = state["F"]
-            F *= self.rho
-            F += (1.0 - self.rho) * g
+            average(F, g, self.rho)
             # Rounding makes a variance near 0 negative once gradients are large.
             variance = np.maximum(G - F * F, np.float32(0.0))
-        m *= self.mu
+        m *= self.momentum
         m += step.eta * g / np.sqrt(variance + self.epsilon)
         w -= m

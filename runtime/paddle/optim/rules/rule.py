@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every update rule offers, and the two moves that several of them share.
+"""What every update rule offers, and the moves that several of them share; decay by L1 and L2.
 
 A rule works in place on float32 arrays of any one shape: a flat slice of a dense parameter, or rows of a sparse
 one; elementwise, unless it says that it needs the whole. It holds hyperparameters only; the arrays it keeps
@@ -12,22 +12,16 @@ factor, ρ and β decay of averages, ε, t the batch counted from 1.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 Array: TypeAlias = npt.NDArray[np.float32]
 State: TypeAlias = Mapping[str, Array]
-Hyper: TypeAlias = Mapping[str, float]
-"""A rule's own numbers by name."""
-
-
-def hyper(**numbers: float) -> Hyper:
-    """Return them as a mapping that nobody can change."""
-    return MappingProxyType(numbers)
 
 
 class Step(NamedTuple):
@@ -50,23 +44,33 @@ class Step(NamedTuple):
     first: Any = False
 
 
-class Rule(Protocol):
-    """An update rule."""
+@dataclass(frozen=True)
+class Rule(ABC):
+    """An update rule; its fields are its hyperparameters, with their defaults."""
 
-    defaults: ClassVar[Hyper] = hyper()
-    """Its hyperparameters with their defaults: the keywords of its constructor."""
-    follows_schedule: ClassVar[bool]
+    keeps: ClassVar[tuple[str, ...]] = ()
+    """Names of the arrays that it keeps, all starting at 0."""
+    has_momentum: ClassVar[bool] = False
+    """True: beside those it keeps "m" of parameters with a momentum: see `descend`."""
+    follows_schedule: ClassVar[bool] = True
     """False: the rule always uses the optimizer's base rate."""
-    handles_rows: ClassVar[bool]
+    handles_rows: ClassVar[bool] = False
     """False: sparse parameters cannot use it."""
     penalises_gradient: ClassVar[bool] = False
     """True: L1 and L2 are terms of the gradient, as in Fluid; False: they are decay, as in v2."""
     needs_whole: ClassVar[bool] = False
     """True: it takes norms, so that a parameter must not be updated piece by piece."""
 
-    def states(self, mu: float) -> tuple[str, ...]:
-        """Return the names of the arrays that it keeps, all starting at 0."""
+    @classmethod
+    def defaults(cls) -> dict[str, float]:
+        """Return the default of each hyperparameter."""
+        return {each.name: getattr(cls, each.name) for each in fields(cls)}
 
+    def states(self, mu: float) -> tuple[str, ...]:
+        """Return the names of the arrays that it keeps of a parameter with this momentum."""
+        return (*self.keeps, "m") if self.has_momentum and mu else self.keeps
+
+    @abstractmethod
     def update(self, w: Array, g: Array, state: State, step: Step) -> Array | None:
         """Change `w` and `state` in place; return r, its factor on each element's rate, if any."""
 
@@ -84,9 +88,10 @@ def descend(w: Array, g: Array, r: Array | None, state: State, step: Step) -> No
     w += m
 
 
-def with_momentum(*names: str, mu: float) -> tuple[str, ...]:
-    """Return the names of a rule's arrays: m is kept only if there is momentum."""
-    return (*names, "m") if mu else names
+def average(a: Array, sample: Array, rho: float) -> None:
+    """a = ρa + (1 − ρ) sample."""
+    a *= rho
+    a += (1.0 - rho) * sample
 
 
 def decayed_average(average: Array, sample: Array, rho: float, step: Step) -> None:
@@ -102,3 +107,26 @@ def decayed_average(average: Array, sample: Array, rho: float, step: Step) -> No
 def l2_norm(x: Array) -> float:
     """Return √Σx², summed in float64: squares of float32 overflow from 2·10¹⁹ on."""
     return math.sqrt(float(np.sum(np.square(x, dtype=np.float64))))
+
+
+def decay(w: Array, l1: Any, l2: Any) -> None:
+    """w = sign(w) max(|w| − l1, 0), then w *= 1/(1 + l2).
+
+    Args:
+        w: float32, changed in place.
+        l1: η λ₁, times batches and element factors where they apply; a number, or broadcastable to w, or None
+            to skip it.
+        l2: the same with λ₂.
+    """
+    if l1 is not None:
+        np.copysign(np.maximum(np.abs(w) - l1, 0.0), w, out=w)
+    if l2 is not None:
+        w *= 1.0 / (1.0 + l2)
+
+
+def penalised(g: Array, w: Array, l1: float, l2: float) -> Array:
+    """Return g + λ₁ sign(w) + λ₂w; g itself if both are 0. There is no factor ½."""
+    if l1:
+        signs: Any = np.sign(w)
+        g = g + l1 * signs
+    return g + l2 * w if l2 else g

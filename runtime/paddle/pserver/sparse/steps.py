@@ -90,7 +90,7 @@ def _adagrad(rule: Adagrad, eta: float, mu: float, batch: int) -> _Factors:
 
 
 def _fluid_adagrad(rule: FluidAdagrad, eta: float, mu: float, batch: int) -> _Factors:
-    return kernels.FLUID_ADAGRAD, (eta, rule.start, rule.epsilon)
+    return kernels.FLUID_ADAGRAD, (eta, rule.initial_accumulator_value, rule.epsilon)
 
 
 def _adam(rule: LazyAdam, eta: float, mu: float, batch: int) -> _Factors:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fluid's learning rate schedules: functions of t, the updates made so far, 0 for the first.
+"""Learning rate schedules: v2's, functions of samples processed (n), or segments of samples or passes; and Fluid's,
+functions of t, the updates made so far, 0 for the first.
 
-Their arguments are text, `name:number,...`; a piecewise schedule has `boundary:rate,...` and ends with `inf:rate`.
-Every schedule may be preceded by a linear warm-up: `lr_warmup_steps:n,start_lr:a,end_lr:b`. `noam_decay` and
-`piecewise_decay` give the rate itself; the others start from the optimizer's.
+Arguments of Fluid's are text, `name:number,...`; a piecewise schedule has `boundary:rate,...` and ends with
+`inf:rate`. Every schedule may be preceded by a linear warm-up: `lr_warmup_steps:n,start_lr:a,end_lr:b`. `noam_decay`
+and `piecewise_decay` give the rate itself; the others start from the optimizer's.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import NamedTuple, TypeAlias
 
 from paddle.errors import ConfigError
 
+Formula: TypeAlias = Callable[[float, float, float, int], float]
+"""(base rate, decay_a, decay_b, n) -> rate."""
 StepRate: TypeAlias = Callable[[int], float]
 _Arguments: TypeAlias = Mapping[str, float]
 _Pairs: TypeAlias = Sequence[tuple[str, float]]
@@ -27,21 +30,65 @@ _MORE_THAN_0 = frozenset(
 _PIECEWISE = "piecewise_decay"
 
 
+def check_arguments(schedule: str, a: float, b: float) -> None:
+    """Refuse arguments for which a formula divides by zero or leaves the real numbers.
+
+    Raises:
+        ConfigError: they are such.
+    """
+    if schedule in ("exp", "discexp") and b == 0:
+        raise ConfigError(f"learning_rate_decay_b: schedule {schedule} divides by it, got 0")
+    if schedule in ("caffe_poly", "exp", "discexp") and a <= 0:
+        raise ConfigError(f"learning_rate_decay_a: schedule {schedule} expects more than 0, got {a:g}")
+    if schedule == "poly" and a < 0:
+        raise ConfigError(f"learning_rate_decay_a: schedule poly expects 0 or more, got {a:g}")
+    if schedule == "caffe_poly" and b < 0:
+        raise ConfigError(f"learning_rate_decay_b: schedule caffe_poly expects 0 or more, got {b:g}")
+    if schedule == "linear" and b < 0:
+        raise ConfigError(f"learning_rate_decay_b: schedule linear ends at it, expected 0 or more, got {b:g}")
+
+
+FORMULAS: Mapping[str, Formula] = MappingProxyType(
+    {
+        "constant": lambda lr, a, b, n: lr,
+        "poly": lambda lr, a, b, n: lr * (1.0 + a * n) ** -b,
+        "caffe_poly": lambda lr, a, b, n: lr * (1.0 - n / a) ** b if n <= a else 0.0,
+        "exp": lambda lr, a, b, n: lr * a ** (n / b),
+        "discexp": lambda lr, a, b, n: lr * a ** math.floor(n / b),
+        "linear": lambda lr, a, b, n: max(lr - a * n, b),
+    }
+)
+SAMPLE_SCHEDULES = (*FORMULAS, "manual", "pass_manual")
+"""Their names; the last two are read by `read_segments`."""
+
+
+def read_segments(text: str) -> tuple[list[int], list[float]]:
+    """Read `s0:r0,s1:r1,...`: factor r_i holds up to and including position s_i, the last one ever after.
+
+    Raises:
+        ConfigError: the text has another form, or the positions do not ascend.
+    """
+    bounds: list[int] = []
+    factors: list[float] = []
+    for part in text.split(","):
+        bound, _, factor = part.partition(":")
+        try:
+            bounds.append(int(bound))
+            factors.append(float(factor))
+        except ValueError:
+            raise ConfigError(
+                f"learning_rate_args: expected '<position>:<factor>,...', got {part!r} in {text!r}"
+            ) from None
+    if not all(0 <= factor < math.inf for factor in factors):
+        raise ConfigError(f"learning_rate_args: expected finite factors of 0 or more, got {text!r}")
+    if bounds != sorted(bounds):
+        raise ConfigError(f"learning_rate_args: expected ascending positions, got {text!r}")
+    return bounds, factors
+
+
 def _noam(lr: float, t: int, a: _Arguments) -> float:
     n = t + 1  # Vaswani and others, 2017, count from 1
     return float(a["d_model"] ** -0.5 * min(n**-0.5, n * a["warmup_steps"] ** -1.5))
-
-
-def _exponential(lr: float, t: int, a: _Arguments) -> float:
-    return float(lr * a["decay_rate"] ** _periods(t, a))
-
-
-def _natural_exponential(lr: float, t: int, a: _Arguments) -> float:
-    return lr * math.exp(-a["decay_rate"] * _periods(t, a))
-
-
-def _inverse_time(lr: float, t: int, a: _Arguments) -> float:
-    return lr / (1.0 + a["decay_rate"] * _periods(t, a))
 
 
 def _polynomial(lr: float, t: int, a: _Arguments) -> float:
@@ -56,15 +103,6 @@ def _cosine(lr: float, t: int, a: _Arguments) -> float:
     return lr / 2.0 * (math.cos(epoch * math.pi / a["epochs"]) + 1.0)
 
 
-def _constant(lr: float, t: int, a: _Arguments) -> float:
-    return lr
-
-
-def _periods(t: int, a: _Arguments) -> float:
-    periods = t / a["decay_steps"]
-    return math.floor(periods) if a["staircase"] else periods
-
-
 class _Schedule(NamedTuple):
     """A formula, the arguments it must be given and those that have a default."""
 
@@ -73,20 +111,29 @@ class _Schedule(NamedTuple):
     defaults: Mapping[str, float] = MappingProxyType({})
 
 
-_STAIRCASE = MappingProxyType({"staircase": 0.0})
+def _decaying(formula: Callable[[float, float, float], float]) -> _Schedule:
+    """Return the schedule (base rate, decay_rate, n) -> rate, n being the periods so far, whole ones of a staircase."""
+
+    def at(lr: float, t: int, a: _Arguments) -> float:
+        periods = t / a["decay_steps"]
+        return float(formula(lr, a["decay_rate"], math.floor(periods) if a["staircase"] else periods))
+
+    return _Schedule(at, ("decay_steps", "decay_rate"), MappingProxyType({"staircase": 0.0}))
+
+
 _SCHEDULES: Mapping[str, _Schedule] = MappingProxyType(
     {
         "noam_decay": _Schedule(_noam, ("d_model", "warmup_steps")),
-        "exponential_decay": _Schedule(_exponential, ("decay_steps", "decay_rate"), _STAIRCASE),
-        "natural_exp_decay": _Schedule(_natural_exponential, ("decay_steps", "decay_rate"), _STAIRCASE),
-        "inverse_time_decay": _Schedule(_inverse_time, ("decay_steps", "decay_rate"), _STAIRCASE),
+        "exponential_decay": _decaying(lambda lr, rate, n: lr * rate**n),
+        "natural_exp_decay": _decaying(lambda lr, rate, n: lr * math.exp(-rate * n)),
+        "inverse_time_decay": _decaying(lambda lr, rate, n: lr / (1.0 + rate * n)),
         "polynomial_decay": _Schedule(
             _polynomial,
             ("decay_steps",),
             MappingProxyType({"end_learning_rate": 1e-4, "power": 1.0, "cycle": 0.0}),
         ),
         "cosine_decay": _Schedule(_cosine, ("step_each_epoch", "epochs")),
-        "linear_lr_warmup": _Schedule(_constant, _WARM_UP),
+        "linear_lr_warmup": _Schedule(lambda lr, t, a: lr, _WARM_UP),
     }
 )
 STEP_SCHEDULES = (*_SCHEDULES, _PIECEWISE)
