@@ -15,16 +15,15 @@ from __future__ import annotations
 import logging
 import math
 import secrets
-import shutil
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError, PaddleError, PortBusy, PserverError
-from paddle.pserver.durable.journal import Journal
-from paddle.pserver.durable.memory_copy import clear
+from paddle.pserver.durable.kept_folder import MIN_JOURNAL_BYTES, KeptFolder
 from paddle.pserver.durable.process_state import Identity, Revival
 from paddle.pserver.durable.program_copy import Copy, Sent, newest_copy, read_copy, write_copy
 from paddle.pserver.server.barrier import QueueFacts
@@ -43,10 +42,6 @@ from paddle.pserver.wire.message import Message
 
 _log = logging.getLogger(__name__)
 
-_MIN_JOURNAL_BYTES = 64 << 20
-_MAX_REQUESTS = 10_000  # or the next process would need long to carry them out again
-_RETRY_S = 60.0
-_GONE = "gone"
 _JOIN_S = 30.0
 _LOOK_S = 1.0
 
@@ -59,7 +54,7 @@ class ProgramKeeper:
         folder: Path,
         program: Served,
         *,
-        journal_bytes: int = _MIN_JOURNAL_BYTES,
+        journal_bytes: int = MIN_JOURNAL_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare.
@@ -70,14 +65,12 @@ class ProgramKeeper:
             journal_bytes: how long a journal may grow at least.
             clock: monotonic seconds.
         """
-        self._folder, self._program, self._clock = folder, program, clock
-        self._journal: Journal | None = Journal(folder)
+        self._folder, self._program = KeptFolder(folder, clock), program
         self._least = self._limit = journal_bytes
         self._engine: Engine | None = None
         self._service: ProgramService | None = None
         self._copied: Copy | None = None
         self._replaying = False
-        self._retry_at = 0.0
 
     def recover(self, engine: Engine, service: ProgramService) -> None:
         """Bring an engine that was just made where an earlier process was; the first one begins to keep its state.
@@ -85,11 +78,9 @@ class ProgramKeeper:
         Raises:
             PaddleError: an earlier process did not leave what is needed.
         """
-        gone = self._folder / _GONE
-        if gone.exists():
-            raise PserverError(gone.read_text(encoding="utf-8"))
+        self._folder.check()
         self._engine, self._service = engine, service
-        copy = newest_copy(self._folder)
+        copy = newest_copy(self._folder.path)
         if copy is None:
             self._try(self._copy)
             return
@@ -114,15 +105,12 @@ class ProgramKeeper:
         """See `Keeper`."""
         if self._replaying or self._engine is None:
             return
-        if self._journal is None:
+        if self._folder.journal is None:
             self._try_again()
             return
-        journal, copied = self._journal, self._copied
-        self._try(lambda: journal.append(message))
-        if not self._is_kept:
-            return
-        since = journal.sequence - (0 if copied is None else copied.sequence)
-        if self._engine.is_quiet and (journal.nbytes > self._limit or since > _MAX_REQUESTS):
+        self._try(partial(self._folder.journal.append, message))
+        copied = 0 if self._copied is None else self._copied.sequence
+        if self._engine.is_quiet and self._folder.is_long(self._limit, copied):
             self._try(self._copy)
 
     def background(self) -> float:
@@ -131,17 +119,12 @@ class ProgramKeeper:
 
     def close(self) -> None:
         """Close files; what is there stays."""
-        if self._journal is not None:
-            self._journal.close()
-
-    @property
-    def _is_kept(self) -> bool:
-        return self._journal is not None
+        self._folder.close()
 
     def _replay(self, engine: Engine, sequence: int) -> None:
-        assert self._journal is not None
+        assert self._folder.journal is not None
         self._replaying = True
-        for request in self._journal.read(sequence):
+        for request in self._folder.journal.read(sequence):
             engine.handle(b"", request)
         engine.miss_everyone()
         self._replaying = False
@@ -152,14 +135,14 @@ class ProgramKeeper:
         Raises:
             OSError: there is no room.
         """
-        assert self._journal is not None
+        assert self._folder.journal is not None
         assert self._engine is not None
         assert self._service is not None
-        sequence = self._journal.sequence
-        self._journal.rotate()
+        sequence = self._folder.journal.sequence
+        self._folder.journal.rotate()
         sent = (Sent(trainer, tuple(sections)) for trainer, sections in self._service.sent())
-        self._note(write_copy(self._folder, sequence, self._program.kept(), sent, self._engine.facts()))
-        self._journal.drop(sequence)
+        self._note(write_copy(self._folder.path, sequence, self._program.kept(), sent, self._engine.facts()))
+        self._folder.copied(sequence)
 
     def _note(self, copy: Copy) -> None:
         self._copied, self._limit = copy, max(self._least, copy.nbytes)
@@ -168,36 +151,13 @@ class ProgramKeeper:
         try:
             work()
         except OSError as error:
-            self._give_up(error)
-
-    def _give_up(self, error: OSError) -> None:
-        """Go on without; whoever is started after us must know that nothing is here."""
-        text = (
-            f"the state of this server could not be kept in {self._folder} ({error.strerror}): killed now, it would be "
-            "lost"
-        )
-        _log.warning("%s; training goes on, the next try is in %.0f s", text, _RETRY_S)
-        self.close()
-        self._journal = self._copied = None
-        self._retry_at = self._clock() + _RETRY_S
-        try:
-            clear(self._folder)
-            (self._folder / _GONE).write_text(text, encoding="utf-8")
-        except OSError as again:
-            # the next process then knows no trainer, and refuses whoever comes with a session of before
-            _log.warning("%s: %s", self._folder, again)
+            self._folder.give_up(error)
+            self._copied = None
 
     def _try_again(self) -> None:
         assert self._engine is not None
-        if self._clock() < self._retry_at or not self._engine.is_quiet:
-            return
-        self._retry_at = self._clock() + _RETRY_S
-        if shutil.disk_usage(self._folder).free < 2 * self._limit:
-            return
-        self._journal = Journal(self._folder)
-        self._try(self._copy)
-        if self._is_kept:
-            (self._folder / _GONE).unlink(missing_ok=True)
+        if self._engine.is_quiet and self._folder.try_again(2 * self._limit):
+            self._try(self._copy)
 
 
 class ProgramServer:

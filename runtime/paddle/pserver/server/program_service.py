@@ -18,8 +18,7 @@ import numpy as np
 from paddle.errors import PaddleError, PserverError, WireError
 from paddle.pserver.server.barrier import Barrier, Waiting
 from paddle.pserver.server.served import Served
-from paddle.pserver.server.service import Desk
-from paddle.pserver.server.staleness import PushCount
+from paddle.pserver.server.service import Desk, Service
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.message import MAX_FRAME_BYTES, Message, Section, error_message
@@ -43,10 +42,8 @@ _Wish = tuple[str, int]
 _GIVER = 0  # the trainer whose first values count
 
 
-class ProgramService:
+class ProgramService(Service):
     """See `service.Service`. Not thread-safe."""
-
-    chunked = None
 
     def __init__(
         self,
@@ -83,7 +80,12 @@ class ProgramService:
         }
         fetches = frozenset[Verb]() if program.is_changed_by_answers else frozenset({Verb.FETCH})
         self.reads = frozenset({Verb.LOOKUP, Verb.SAVE}) | fetches
-        self.version = 0
+        self._steps = 0
+
+    @property
+    def version(self) -> int:
+        """Steps taken so far."""
+        return self._steps
 
     @property
     def is_quiet(self) -> bool:
@@ -103,29 +105,9 @@ class ProgramService:
             raise WireError(f"{message.verb.name} is no request to a server of programs")
         self._handlers[message.verb](trainer, message)
 
-    def take_chunk(self, trainer: int, message: Message) -> Sequence[Message]:
-        """See `Service.take_chunk`; there are none."""
-        raise WireError("CHUNK is no request to a server of programs")
-
     def shown(self) -> None:
         """See `Service.shown`."""
         raise PserverError("this server holds the variables of a program; readers look at tensors alone")
-
-    def give_up(self, trainer: int) -> bool:
-        """See `Service.give_up`: requests are whole here."""
-        return False
-
-    def is_partial(self, trainer: int) -> bool:
-        """See `Service.is_partial`: requests are whole here."""
-        return False
-
-    def lacks(self, trainer: int, index: int) -> bool:
-        """See `Service.lacks`; nothing comes in parts."""
-        return False
-
-    def is_cut(self, trainer: int) -> bool:
-        """See `Service.is_cut`; nothing comes in parts."""
-        return False
 
     def forget(self, trainer: int) -> None:
         """See `Service.forget`."""
@@ -154,21 +136,13 @@ class ProgramService:
             waiting.append(Waiting("for the first values of trainer 0", self._begins, [_GIVER]))
         return waiting
 
-    def push_counts(self) -> tuple[PushCount, ...]:
-        """See `Service.push_counts`: every gradient is applied."""
-        return ()
-
-    def lags(self) -> tuple[tuple[int, int], ...]:
-        """See `Service.lags`: nobody counts here."""
-        return ()
-
     def facts(self) -> dict[str, Any]:
         """See `Service.facts`."""
         return {"version": self.version, "wishes": sorted(self._wishes.items()), "given": self._given}
 
     def go_on(self, facts: Mapping[str, Any]) -> None:
         """Go on where another process was, whose values the program has taken up."""
-        self.version, self._given = facts["version"], facts.get("given")
+        self._steps, self._given = facts["version"], facts.get("given")
         self._wishes = {
             trainer: [(name, start) for name, start in wanted] for trainer, wanted in facts["wishes"]
         }
@@ -223,7 +197,7 @@ class ProgramService:
             # answered here: what it did is done again by whoever repeats this server's requests
             self._desk.answer(trainer, error_message(str(error)))
             return
-        self.version += 1
+        self._steps += 1
         self._answer_values(trainer, wanted, {} if self._is_sync else None)
 
     def _on_begin(self, trainer: int, message: Message) -> None:
@@ -272,7 +246,7 @@ class ProgramService:
             for trainer, _ in members:
                 self._desk.answer(trainer, error_message(str(error)))
             return
-        self.version += 1
+        self._steps += 1
         shared: dict[tuple[_Wish, ...], tuple[Section, ...]] = {}  # equal answers need one checksum
         for trainer, wanted in members:
             self._answer_values(trainer, wanted, shared)

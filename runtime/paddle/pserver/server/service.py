@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from paddle.errors import WireError
 from paddle.pserver.server.barrier import Waiting
 from paddle.pserver.server.readers import Shown
 from paddle.pserver.server.staleness import PushCount
@@ -89,7 +90,17 @@ class Desk:
 
 
 class Service(Protocol):
-    """What trainers' requests do. Called by the engine's thread alone."""
+    """What trainers' requests do. Called by the engine's thread alone.
+
+    A service that subclasses it has requests that come whole, and no gradient that is ever too old.
+
+    Attributes:
+        reads: what a trainer may ask again at any time: the state is the same afterwards.
+        chunked: the request that chunks belong to, if any.
+    """
+
+    reads: frozenset[Verb]
+    chunked: Verb | None = None
 
     @property
     def version(self) -> int:
@@ -98,14 +109,6 @@ class Service(Protocol):
     @property
     def is_quiet(self) -> bool:
         """Whether `facts` and the stored values together are the whole state."""
-
-    @property
-    def reads(self) -> frozenset[Verb]:
-        """What a trainer may ask again at any time: the state is the same afterwards."""
-
-    @property
-    def chunked(self) -> Verb | None:
-        """The request that chunks belong to, if any."""
 
     @property
     def shared_slabs(self) -> list[SharedArray]:
@@ -127,18 +130,23 @@ class Service(Protocol):
         Raises:
             PaddleError: the whole request is refused; nothing was changed.
         """
+        raise WireError("requests to this server come in no chunks")
 
     def give_up(self, trainer: int) -> bool:
         """Forget what a trainer began to send and does not end: it asks for something else. Tell if there was any."""
+        return False
 
     def is_partial(self, trainer: int) -> bool:
         """Whether a trainer's newest request has begun, and is no part of the state before it is whole."""
+        return False
 
     def lacks(self, trainer: int, index: int) -> bool:
         """Whether part `index` of a trainer's newest request did not come; if its answer is due it is given again."""
+        return False
 
     def is_cut(self, trainer: int) -> bool:
         """Whether a trainer must repeat its request from the beginning, and seems not to have heard of it."""
+        return False
 
     def forget(self, trainer: int) -> None:
         """Drop what a trainer's previous process was waiting with: a new one has taken its place."""
@@ -151,9 +159,11 @@ class Service(Protocol):
 
     def push_counts(self) -> tuple[PushCount, ...]:
         """Return what became of every trainer's gradients; empty where none is ever too old."""
+        return ()
 
     def lags(self) -> tuple[tuple[int, int], ...]:
         """Return (trainer, pushes since its own last one) where trainers do not wait for each other."""
+        return ()
 
     def facts(self) -> dict[str, Any]:
         """Return where trainers are, as JSON."""

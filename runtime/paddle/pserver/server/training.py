@@ -17,7 +17,7 @@ from paddle.pserver.server.barrier import Barrier, Waiting
 from paddle.pserver.server.model import Model
 from paddle.pserver.server.pushes import AsyncPush, AsyncPushes, Pushes, RefusedPush
 from paddle.pserver.server.readers import Shown
-from paddle.pserver.server.service import Desk
+from paddle.pserver.server.service import Desk, Service
 from paddle.pserver.server.staleness import LagGate, PushCount
 from paddle.pserver.server.values import (
     PushAnswers,
@@ -37,7 +37,7 @@ from paddle.pserver.wire.verbs import PushPull, Verb
 _log = logging.getLogger(__name__)
 
 
-class Training:
+class Training(Service):
     """The state of one job on one server: see `service.Service`. Not thread-safe."""
 
     reads = frozenset({Verb.PULL, Verb.PULL_TABLE, Verb.PULL_ROWS})

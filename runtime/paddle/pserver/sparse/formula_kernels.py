@@ -188,7 +188,7 @@ def change(
         drawing: (key, kind, mean, spread), see `row_kernels.draw`.
         sums: (address, width, order, starts): gradients (m, width) float32 at an address; row i's are those
             at order[starts[i] : starts[i + 1]], added in that order.
-        formula: `steps.Formula`.
+        formula: `formulas.Formula`.
         time: (tick of this batch, batches since all rows were decayed).
     """
     slabs, bits, floats = where

@@ -18,9 +18,9 @@ import numpy.typing as npt
 from paddle.errors import PserverError
 from paddle.pserver.sparse import row_kernels as kernels
 from paddle.pserver.sparse.formula_kernels import change
+from paddle.pserver.sparse.formulas import Formula
 from paddle.pserver.sparse.index_kernels import ABSENT
 from paddle.pserver.sparse.initial import KINDS, Initial
-from paddle.pserver.sparse.steps import Formula
 from paddle.pserver.sparse.touching import Toucher
 
 Numbers = npt.NDArray[np.uint32]

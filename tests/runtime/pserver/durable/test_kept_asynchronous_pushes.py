@@ -46,7 +46,7 @@ class Killed(BaseException):
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Small chunks, and another copy as soon as the journal is longer than the state."""
-    monkeypatch.setattr(memory_copy, "_MIN_JOURNAL_BYTES", 0)
+    monkeypatch.setattr(memory_copy, "MIN_JOURNAL_BYTES", 0)
     with small_chunks():
         yield
 

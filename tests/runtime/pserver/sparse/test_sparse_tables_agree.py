@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from paddle.errors import PserverError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver.sparse.blocks import Block
+from paddle.pserver.sparse.formulas import Formulas
 from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.plain_table import PlainTable
 from paddle.pserver.sparse.spec import TableSpec
-from paddle.pserver.sparse.steps import Formulas
 
 WIDTH = 5
 EXTREMES = (0, 1, -1, 2**63 - 1, -(2**63))
