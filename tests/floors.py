@@ -53,8 +53,8 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
     ),
     "runtime/paddle/collective": ("errors membership", "connection", "exchange", "."),
     "runtime/paddle/distributed": (
-        "alarm kernel worker devices nodes ports",
-        "endings environments",
+        "alarm kernel worker nodes",
+        "endings",
         "keeper",
         "front",
         "script",
@@ -141,7 +141,6 @@ FRAGMENTS: Mapping[str, str] = {
     "paddle_cluster.nodes.reachability": "pure, beside an examination that connects and waits",
     "paddle_cluster.system.rate_limit": "a limit for anybody: nothing in it knows of nodes or lines",
     "paddle.ops.math.sum": "an operator, which the registry finds",
-    "paddle.distributed.devices": "what GPUs a machine has: looked for under that name",
     "paddle.optim.clip": "user scripts clip gradients by norms before they push them",
     "paddle.optim.row_step": "parameter servers step the rows of their tables by it too",
     "paddle.pserver.metrics": "what an optional library asks for: nothing else knows of it",

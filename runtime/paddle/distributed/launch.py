@@ -8,15 +8,20 @@ It takes the flags of both families that the original had: --gpus (1.3), and --c
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 
-from paddle.distributed import devices, environments, front, nodes, ports, script
+from paddle.distributed import front, nodes, script
 from paddle.distributed.nodes import Nodes
 from paddle.distributed.worker import Worker
+from paddle.endpoints import endpoint_of
+from paddle.errors import ConfigError
 
 PORT = 6170
 _MODULE = "paddle.distributed.launch"
+_GPU = re.compile(r"nvidia\d+")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,8 +37,8 @@ def plan(given: argparse.Namespace, environ: Mapping[str, str]) -> list[Worker]:
     """
     argv = script.argv(given)
     where = nodes.resolve(given.cluster_node_ips, given.node_ip, environ)
-    own = devices.choose(given.selected_gpus, given.gpus, environ)
-    first = ports.choose(
+    own = _devices(given.selected_gpus, given.gpus, environ)
+    first = nodes.choose_ports(
         where.own,
         PORT if given.started_port is None else given.started_port,
         len(own),
@@ -41,7 +46,7 @@ def plan(given: argparse.Namespace, environ: Mapping[str, str]) -> list[Worker]:
         movable=given.started_port is None and len(where.addresses) == 1,
     )
     folder = script.log_folder(given.log_dir)
-    shared = environments.shared(environ, where, len(own))
+    shared = script.environment(environ, where, len(own))
     workers = [
         Worker(
             name=f"trainer {env['PADDLE_TRAINER_ID']}",
@@ -49,11 +54,76 @@ def plan(given: argparse.Namespace, environ: Mapping[str, str]) -> list[Worker]:
             env=shared | env,
             log=folder and folder / f"workerlog.{at}",
         )
-        for at, env in enumerate(environments.of_trainers(where, own, first))
+        for at, env in enumerate(_environments(where, own, first))
     ]
     if given.print_config:
         _describe(workers, where, own, environ)
     return workers
+
+
+def visible_gpus(environ: Mapping[str, str], folder: str = "/dev") -> int:
+    """How many GPUs this machine has and CUDA_VISIBLE_DEVICES shows."""
+    here = sum(_GPU.fullmatch(name) is not None for name in os.listdir(folder))
+    shown = environ.get("CUDA_VISIBLE_DEVICES")
+    if shown is None or not here:
+        return here
+    count = 0
+    for word in shown.split(","):
+        if not word.strip() or word.strip() == "-1":  # CUDA reads no further
+            break
+        count += 1
+    return count
+
+
+def _devices(selected: str | None, count: int | None, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The numbers of the devices of this node's processes, one each, as FLAGS_selected_gpus has them.
+
+    Args:
+        selected: value of --selected_gpus, or None.
+        count: value of --gpus, or None: all GPUs that CUDA_VISIBLE_DEVICES shows; CPU_NUM, or 1, without any.
+
+    Raises:
+        ConfigError: they are no numbers, or say different things.
+    """
+    if selected is not None:
+        numbers = tuple(word.strip() for word in selected.split(","))
+        if not all(number.isdecimal() for number in numbers) or len(set(numbers)) < len(numbers):
+            raise ConfigError(f"--selected_gpus: expected different numbers such as 0,1, got {selected!r}")
+        if count is not None and count != len(numbers):
+            raise ConfigError(f"--gpus={count} and --selected_gpus={selected} differ; give one of them")
+        return numbers
+    if count is None:
+        count = visible_gpus(environ) or _number_of_cpus(environ)
+    if count < 1:
+        raise ConfigError(f"--gpus: expected at least 1, got {count}")
+    return tuple(str(index) for index in range(count))
+
+
+def _number_of_cpus(environ: Mapping[str, str]) -> int:
+    text = environ.get("CPU_NUM", "1")
+    if not text.isdecimal() or int(text) < 1:
+        raise ConfigError(f"environment variable CPU_NUM: expected a positive number, got {text!r}")
+    return int(text)
+
+
+def _environments(nodes: Nodes, devices: Sequence[str], first_port: int) -> list[dict[str, str]]:
+    """What tells each process of `launch` on this node who it is; ranks are node-major."""
+    count = len(devices)
+    endpoints = [endpoint_of(ip, first_port + at) for ip in nodes.addresses for at in range(count)]
+    first = nodes.index * count
+    return [
+        {
+            "TRAINING_ROLE": "TRAINER",
+            "PADDLE_TRAINING_ROLE": "TRAINER",
+            "FLAGS_selected_gpus": device,
+            "PADDLE_TRAINER_ID": str(first + at),
+            "PADDLE_CURRENT_ENDPOINT": endpoints[first + at],
+            "PADDLE_TRAINERS_NUM": str(len(endpoints)),
+            "PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints),
+            "PADDLE_NUM_TRAINERS": str(len(nodes.addresses)),
+        }
+        for at, device in enumerate(devices)
+    ]
 
 
 def _describe(
@@ -65,7 +135,7 @@ def _describe(
         f"{len(workers)} of {total} processes, on node {where.index} of {len(where.addresses)} ({where.own})"
     )
     front.say(f"endpoints {first.env['PADDLE_TRAINER_ENDPOINTS']}")
-    here = devices.visible_gpus(environ)
+    here = visible_gpus(environ)
     if here and any(int(number) >= here for number in own):
         shown = environ.get("CUDA_VISIBLE_DEVICES", "unset")
         front.say(

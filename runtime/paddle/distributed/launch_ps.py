@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 
-from paddle.distributed import environments, front, nodes, ports, script
+from paddle.distributed import front, nodes, script
 from paddle.distributed.nodes import Nodes
 from paddle.distributed.worker import Worker
 from paddle.endpoints import address_of, endpoint_of
@@ -41,14 +41,14 @@ def plan(given: argparse.Namespace, environ: Mapping[str, str]) -> list[Worker]:
     servers = _endpoints(given, where)
     folder = script.log_folder(given.log_dir)
     own = [(rank, one) for rank, one in enumerate(servers) if one[0] == where.own]
-    job = environments.of_pserver_job(servers, given.worker_num * len(where.addresses))
-    shared = environments.shared(environ, where, len(own) + given.worker_num) | job
+    job = _of_job(servers, given.worker_num * len(where.addresses))
+    shared = script.environment(environ, where, len(own) + given.worker_num) | job
     first = where.index * given.worker_num
     workers = [
         Worker(
             f"pserver {rank}",
             argv,
-            shared | environments.of_pserver(rank, one),
+            shared | _of_pserver(rank, one),
             folder and folder / f"serverlog.{at}",
             is_server=True,
         )
@@ -57,7 +57,7 @@ def plan(given: argparse.Namespace, environ: Mapping[str, str]) -> list[Worker]:
         Worker(
             f"trainer {first + at}",
             argv,
-            shared | environments.of_worker(first + at),
+            shared | _of_worker(first + at),
             folder and folder / f"workerlog.{at}",
         )
         for at in range(given.worker_num)
@@ -74,6 +74,43 @@ def plan(given: argparse.Namespace, environ: Mapping[str, str]) -> list[Worker]:
     return workers
 
 
+def _of_job(endpoints: Sequence[tuple[str, int]], trainers: int) -> dict[str, str]:
+    """What all processes of `launch_ps` know, under the names of every version.
+
+    Args:
+        endpoints: address and port of each pserver.
+        trainers: how many there are on all nodes.
+    """
+    ports = [str(port) for _, port in endpoints]
+    addresses = ",".join(address for address, _ in endpoints)
+    env = {
+        "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(endpoint_of(*one) for one in endpoints),
+        "PADDLE_PSERVERS": addresses,
+        "PADDLE_PSERVER_IPS": addresses,
+        "PADDLE_PORT": ",".join(ports),
+        "PADDLE_TRAINERS_NUM": str(trainers),
+        "PADDLE_TRAINERS": str(trainers),
+    }
+    return env | ({"PADDLE_PSERVER_PORT": ports[0]} if len(set(ports)) == 1 else {})
+
+
+def _of_pserver(rank: int, own: tuple[str, int]) -> dict[str, str]:
+    """What tells a pserver who it is."""
+    text = endpoint_of(*own)
+    return {
+        "TRAINING_ROLE": "PSERVER",
+        "PADDLE_TRAINING_ROLE": "PSERVER",
+        "PADDLE_TRAINER_ID": str(rank),
+        "PADDLE_CURRENT_ENDPOINT": text,
+        "CURRENT_ENDPOINT": text,
+    }
+
+
+def _of_worker(rank: int) -> dict[str, str]:
+    """What tells a trainer of `launch_ps` who it is."""
+    return {"TRAINING_ROLE": "TRAINER", "PADDLE_TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": str(rank)}
+
+
 def _endpoints(given: argparse.Namespace, where: Nodes) -> list[tuple[str, int]]:
     """Address and port of every pserver, node-major."""
     if given.endpoints:
@@ -84,11 +121,11 @@ def _endpoints(given: argparse.Namespace, where: Nodes) -> list[tuple[str, int]]
         if len(set(found)) < len(found):
             raise ConfigError(f"--endpoints: one is there twice: {given.endpoints}")
         for address, port in found:
-            if address == where.own and ports.is_taken(address, port):
+            if address == where.own and nodes.is_taken(address, port):
                 raise ConfigError(f"--endpoints: {endpoint_of(address, port)} is in use")
         return found
     count = given.server_num or COUNT
-    first = ports.choose(
+    first = nodes.choose_ports(
         where.own,
         PORT if given.start_port is None else given.start_port,
         count,

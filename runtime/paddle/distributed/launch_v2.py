@@ -13,8 +13,9 @@ import ipaddress
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from paddle.distributed import environments, front, script
+from paddle.distributed import front, script
 from paddle.distributed.nodes import Nodes
 from paddle.distributed.worker import Worker
 from paddle.endpoints import host_of
@@ -46,7 +47,7 @@ def plan(given: argparse.Namespace, environ: Mapping[str, str]) -> list[Worker]:
     rank, size = str(flags["trainer_id"]), for_pserver.get("num_gradient_servers", "1")
     folder = script.log_folder(given.log_dir)
     pserver = (sys.executable, "-P", "-m", "paddle", "pserver")
-    shared = environments.shared(environ, where, 2) | environments.of_v2(rank, size, folder)
+    shared = script.environment(environ, where, 2) | _environment(rank, size, folder)
     if len(where.addresses) > 1 and _is_loopback(where.own):
         del shared["POD_IP"]  # this machine's name for itself; others know it by another address
     own_flags = {f"PADDLE_INIT_{name.upper()}" for name in for_pserver.keys() - INIT_FLAGS.keys()}
@@ -72,6 +73,18 @@ def plan(given: argparse.Namespace, environ: Mapping[str, str]) -> list[Worker]:
             folder and folder / "train.log",
         ),
     ]
+
+
+def _environment(rank: str, size: str, log_dir: Path | None) -> dict[str, str]:
+    """What pserver and trainer of `launch_v2` know beside PADDLE_INIT_*.
+
+    Args:
+        rank: of the trainer.
+        size: how many trainers there are on all nodes.
+        log_dir: where glog's files go; None: to stderr.
+    """
+    env = {"PADDLE_CLUSTER_TRAIN": "True", "PADDLE_TRAINER_ID": rank, "PADDLE_TRAINERS_NUM": size}
+    return env | ({} if log_dir is None else {"GLOG_logtostderr": "0", "GLOG_log_dir": str(log_dir)})
 
 
 def _nodes(pservers: str, rank: int) -> Nodes:

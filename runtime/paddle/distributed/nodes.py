@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which machines take part, and which of them this one is: from flags, or else from the environment."""
+"""Which machines take part, and which of them this one is, from flags or the environment; the ports of processes."""
 
 from __future__ import annotations
 
+import errno
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,6 +13,8 @@ from paddle.errors import ConfigError
 
 ALONE = "127.0.0.1"
 _DIGITS = 9  # of a number of nodes
+_HIGHEST = 65535
+_TRIES = 256
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,45 @@ def resolve(cluster_node_ips: str | None, node_ip: str | None, environ: Mapping[
         raise ConfigError(f"{where}: expected different addresses such as 10.0.0.1,10.0.0.2, got {text!r}")
     _check_count(addresses, environ)
     return Nodes(addresses, _index(addresses, where, node_ip, environ))
+
+
+def choose_ports(address: str, first: int, count: int, *, flag: str, movable: bool) -> int:
+    """The first of `count` adjacent ports of a node that are free now.
+
+    Args:
+        first: where they are to begin.
+        flag: what the user would give to have others.
+        movable: the next free ones do as well; nobody else was told of these.
+
+    Raises:
+        ConfigError: a port is taken, or there are not so many.
+    """
+    if not 1 <= first <= _HIGHEST - count + 1:
+        raise ConfigError(f"{flag}: expected {count} ports between 1 and {_HIGHEST}, got {first}")
+    last = min(first + _TRIES, _HIGHEST - count + 1) if movable else first
+    start = first
+    while start <= last:
+        taken = next((port for port in range(start, start + count) if is_taken(address, port)), None)
+        if taken is None:
+            return start
+        start = taken + 1
+    raise ConfigError(
+        f"port {taken} of {address} is in use"
+        + (f", and so is one of every {count} up to {last + count - 1}" if movable else "")
+        + f"; give other ones with {flag}"
+    )
+
+
+def is_taken(address: str, port: int) -> bool:
+    """Whether somebody listens there; no for an address that is not this machine's, of which nothing is known."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError as error:
+            return error.errno in (errno.EADDRINUSE, errno.EACCES)
+    return False
 
 
 def _check_count(addresses: tuple[str, ...], environ: Mapping[str, str]) -> None:

@@ -1,22 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all launchers share: their way from words to processes, the script's arguments, the folder of logs, flags."""
+"""What all launchers share: their way from words to processes, arguments, environment, logs, flags."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import secrets
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from paddle.distributed import front, kernel
+from paddle.distributed.nodes import Nodes
 from paddle.distributed.worker import Worker
 from paddle.errors import ConfigError
 from paddle.flags import parse_bool
 
 Plan = Callable[[argparse.Namespace, Mapping[str, str]], list[Worker]]
 _USAGE = 2
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_NOT_HANDED_ON = ("PADDLE_REPORT_FD", "PADDLE_STACKS_SIGNAL")  # between an agent and this process alone
+_KEY_BYTES = 32
 _NO_FLAGS = ("training_script", "training_script_args")
 
 
@@ -107,6 +112,21 @@ def argv(given: argparse.Namespace) -> tuple[str, ...]:
         )
     arguments: Sequence[str] = given.training_script_args
     return (sys.executable, "-u", script, *arguments)
+
+
+def environment(environ: Mapping[str, str], nodes: Nodes, processes: int) -> dict[str, str]:
+    """What all processes on this node have: the whole environment of the user, unlike the original's, and more.
+
+    Args:
+        processes: how many of them there are; they share the cores.
+    """
+    env = {name: text for name, text in environ.items() if name not in _NOT_HANDED_ON}
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for name in _THREADS:
+        env.setdefault(name, str(max(1, cores // processes)))
+    if len(nodes.addresses) == 1:  # several launches do not know each other's
+        env.setdefault("PADDLE_JOB_KEY", secrets.token_hex(_KEY_BYTES))
+    return env | {"POD_IP": nodes.own, "PADDLE_CURRENT_IP": nodes.own}
 
 
 def log_folder(text: str) -> Path | None:
