@@ -12,9 +12,9 @@ A record is a NamedTuple (on the launcher a frozen dataclass works too) in a mod
     started = read(Started, checked_json.as_object(data), "started", "the agent of node-a")
 
 `read` returns the record, or raises RecordError: "the agent of node-a: started.pid must be a process id, got true".
-A member that is missing or null takes the field's default. Members that the record does not declare are ignored, so that
-a newer peer may send more. An annotation is a name of LIMITS, another record, or one of Optional[X], X | None,
-Tuple[X, ...], Tuple[X, Y], List[X], Dict[str, X] and Literal["a", "b"]. Every name is a plain alias for a type checker.
+A member that is missing or null takes the field's default. Members that the record does not declare are ignored, so
+that a newer peer may send more. An annotation is a name of LIMITS, another record, or one of Optional[X], X | None,
+Tuple[X, ...], Tuple[X, Y], List[X], Dict[str, X] and Literal["a", "b"]. To a type checker the names are aliases.
 """
 
 from __future__ import annotations
