@@ -12,7 +12,7 @@ from paddle_cluster.config.command_arguments import Given
 from paddle_cluster.config.flags import INIT_FLAGS, PSERVER_FLAGS
 from paddle_cluster.config.resolve import resolve
 from paddle_cluster.config.settings import SshSettings
-from paddle_cluster.control import job_record, known_jobs, node_jobs
+from paddle_cluster.control import job_record, node_jobs, store
 from paddle_cluster.control.job_record import NodeEntry
 from paddle_cluster.errors import UsageError
 from paddle_cluster.system.installation import PROGRAM
@@ -54,9 +54,9 @@ def nodes_to_ask(
     """
     if given.job is not None and not _NODES & set(given.values):
         try:
-            job = known_jobs.find(where, given.job)
+            job = store.find(where, given.job)
         except UsageError:
-            if any(given.job in one.job_id for one in known_jobs.all_jobs(where)):
+            if any(given.job in one.job_id for one in store.all_jobs(where)):
                 raise
         else:
             return job.record.nodes, job.record.login, job.record.conf, job.job_id

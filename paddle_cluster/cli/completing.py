@@ -16,7 +16,7 @@ from paddle_cluster.cli import manual
 from paddle_cluster.cli.commands import COMMANDS, JOB
 from paddle_cluster.config.flags import INIT_FLAGS, LAUNCHER_FLAGS
 from paddle_cluster.config.options import OPTIONS, Mode, Option
-from paddle_cluster.control import known_jobs
+from paddle_cluster.control import store
 from paddle_cluster.errors import LauncherError
 from paddle_cluster.system import state_dir
 
@@ -162,7 +162,7 @@ def _matching(offer: Offer, prefix: str, last: str) -> Offer:
 
 def _jobs(line: Line, running: bool = False) -> list[str]:
     try:
-        found = known_jobs.all_jobs(state_dir.places(line.environ))
+        found = store.all_jobs(state_dir.places(line.environ))
     except (OSError, LauncherError):
         return []
     return [job.job_id for job in found if not (running and job.ended)]

@@ -7,29 +7,52 @@ a request to stop is posted as the event that a signal posts.
 
 from __future__ import annotations
 
+import contextlib
 import queue
+import shutil
 import socket
-from collections.abc import Iterable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from paddle_cluster.control import job_record, job_status, known_jobs
+from paddle_cluster.connection.link import MessageEvent
+from paddle_cluster.control import job_record, state, store
 from paddle_cluster.control.control_server import ControlServer
-from paddle_cluster.control.job_metrics import JobMetrics
-from paddle_cluster.control.job_status import Ask, Observer, Outcome
-from paddle_cluster.control.stack_requests import StackRequests
-from paddle_cluster.control.state_writer import StateWriter
-from paddle_cluster.control.tensorboard_log import TensorBoardLog
+from paddle_cluster.control.exports import JobMetrics, TensorBoardLog
+from paddle_cluster.control.state import Ask, CostHistory, Outcome
 from paddle_cluster.errors import ExitCode, LauncherError
 from paddle_cluster.nodes.loop import Handlers
+from paddle_cluster.nodes.node_record import NodeRecord
+from paddle_cluster.nodes.process_record import ProcessState
 from paddle_cluster.nodes.roster import Roster
 from paddle_cluster.plan.plan import Plan
 from paddle_cluster.screen.console import Console
 from paddle_cluster.screen.screen_file import ScreenFile
 from paddle_cluster.screen.scrollback import Scrollback
 from paddle_cluster.system.signals import SignalEvent
-from paddle_cluster.system.state_dir import SCREEN_FILE, make_job_dir, socket_paths
+from paddle_cluster.system.state_dir import (
+    FAILURE_FILE,
+    JOB_FILE,
+    SCREEN_FILE,
+    STATUS_FILE,
+    make_job_dir,
+    own_directory,
+    socket_paths,
+    write_json,
+)
+from paddle_cluster.text.fields import lines
 from paddle_cluster.text.output_events import Event, PhaseEntered
+
+SETTLE_S = 0.05
+EVERY_S = 1.0
+SPARING = 30  # at most one part in so many of the time goes into writing, however many processes there are
+CLOSE_S = 3.0
+FAILURE_LIMIT = 4 << 20
+ANSWER_S = 10.0  # an agent takes two seconds at most; what comes later is the job's again
+LINES = 2000
 
 
 class Control:
@@ -52,7 +75,7 @@ class Control:
         self._events = events
         self._console = console
         self._scrollback = Scrollback()
-        self._observer = Observer()
+        self._costs = CostHistory()
         self._roster: Roster | None = None
         self._stacks: StackRequests | None = None
         self._asked = False
@@ -62,7 +85,8 @@ class Control:
         self._outcome = Outcome(int(ExitCode.PROCESS_FAILED), (), ())
         self._writer: StateWriter | None = None
         self._screen_log: Console | None = None
-        console.watch(self._scrollback.take)
+        for tap in (self._scrollback.take, self._costs.take):
+            console.watch(tap)
         where = plan.settings.state
         paths = [where.short / f"{plan.job_id}.sock"]
         try:
@@ -82,7 +106,7 @@ class Control:
                 status=lambda: self._status,
                 refresh=self._refresh,
                 failure=collected / "log" / "failure.json",
-                prune=lambda: known_jobs.prune(where),
+                prune=lambda: store.prune(where),
                 tell=console.note,
             )
             console.watch(self._poke_writer)
@@ -118,9 +142,9 @@ class Control:
         if self._curves is not None:
             self._console.unwatch(self._curves.take)
             self._curves.close()
-        for tap in (self._scrollback.take, self._poke_writer):
+        for tap in (self._scrollback.take, self._costs.take, self._poke_writer):
             self._console.unwatch(tap)
-        self._status = job_status.ended(self._status, outcome)
+        self._status = state.ended(self._status, outcome)
         if self._screen_log is not None:
             self._console.unwatch(self._screen_log.show)
             self._screen_log.close()
@@ -129,10 +153,11 @@ class Control:
         self._server.close(outcome.exit_code, outcome.left, outcome.why if error is not None else ())
 
     def observe(self, handlers: Handlers, roster: Roster) -> Handlers:
-        """The job's handlers, with an eye on what they handle."""
+        """The job's handlers, which answer an `Ask` too."""
         self._roster = roster
         self._stacks = StackRequests(roster, self._server.tell_stacks)
-        return self._observer.beside(self._stacks.before(handlers))
+        handlers = self._stacks.before(handlers)
+        return replace(handlers, events={**handlers.events, Ask: lambda ask: ask.answer()})
 
     def end(self, code: ExitCode, left: Iterable[str], why: Iterable[str]) -> None:
         """Note how the job ended; called on the loop's thread.
@@ -175,12 +200,155 @@ class Control:
     def _picture(self) -> None:
         self._asked = False
         if self._roster is not None:
-            self._status = job_status.take(
-                self._record.job_id, self._scrollback, self._roster, self._observer
-            )
+            self._status = state.take(self._record.job_id, self._scrollback, self._roster, self._costs)
 
 
 def _failed(error: BaseException) -> Outcome:
     if isinstance(error, LauncherError):
         return Outcome(int(error.exit_code), (), tuple(str(error).splitlines()))
     return Outcome(int(ExitCode.PROCESS_FAILED), (), (f"the launcher failed: {error!r}",))
+
+
+class StackRequests:
+    """Requests for stacks from other terminals, and the answers; the loop's thread alone uses it.
+
+    The job asks for stacks, too, when something hangs, and judges by them: an answer that was asked for here does not
+    reach it, as it would be taken for one of a later moment.
+
+    Args:
+        tell: takes the name of a process and its stacks, or why there are none.
+    """
+
+    def __init__(self, roster: Roster, tell: Callable[[str, str], None]) -> None:
+        self._roster = roster
+        self._tell = tell
+        self._asked: dict[str, float] = {}
+
+    def ask(self, names: Sequence[str]) -> None:
+        """Ask processes where they are; each is answered once, if its node answers."""
+        for name in names:
+            record = self._roster.processes.get(name)
+            if record is None or record.state is not ProcessState.RUNNING:
+                self._tell(name, f"(it is {record.state.value})" if record else "(there is no such process)")
+                continue
+            self._asked[name] = time.monotonic()
+            self._roster.nodes[record.process.node_id].send("stacks", procs=[name])
+
+    def before(self, handlers: Handlers) -> Handlers:
+        """The same handlers; answers that were asked for here do not reach them."""
+        handle = handlers.messages["stacks"]
+
+        def take(record: NodeRecord, event: MessageEvent) -> None:
+            name = self._roster.known(record, event.fields["proc"])
+            if time.monotonic() - self._asked.pop(name, float("-inf")) > ANSWER_S:
+                handle(record, event)
+            else:
+                self._tell(name, "\n".join(lines(event.fields.get("stacks"), "stacks", LINES)))
+
+        return replace(handlers, messages={**handlers.messages, "stacks": take})
+
+
+class StateWriter:
+    """Keeps the state directory of one job up to date, from a thread of its own.
+
+    A slow, full or lost disk holds up nothing else. The first thing that cannot be written is told once; what was
+    removed under the job is written again.
+
+    Args:
+        directory: the job's; it is there.
+        record: gives the content of job.json.
+        status: gives the latest state; called from the writer's thread.
+        refresh: asks for a newer state, before each round.
+        failure: where a launcher writes why a job failed; copied when the job ends.
+        prune: removes what earlier jobs left, when it is old.
+        tell: for the one remark that something cannot be written.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        record: Callable[[], Mapping[str, Any]],
+        status: Callable[[], Mapping[str, Any]],
+        refresh: Callable[[], None],
+        failure: Path,
+        prune: Callable[[], None],
+        tell: Callable[[str], None],
+    ) -> None:
+        self._directory = directory
+        self._record = record
+        self._status = status
+        self._refresh = refresh
+        self._failure = failure
+        self._prune = prune
+        self._tell = tell
+        self._told = False
+        self._written: Mapping[str, Any] = {}
+        self._identity: tuple[int, int] = (-1, -1)  # of the job.json that was written here
+        self._closing = False
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="state", daemon=True)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def poke(self) -> None:
+        """Something changed that should be seen soon; never blocks."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """Write the last state; waits for the disk for CLOSE_S at most."""
+        self._closing = True
+        self._wake.set()
+        self._thread.join(CLOSE_S)
+
+    def _work(self) -> None:
+        self._attempt(self._write)
+        self._attempt(self._prune)
+        while not self._closing:
+            self._wake.clear()
+            self._refresh()
+            time.sleep(SETTLE_S)  # for the loop's answer; what pokes meanwhile is seen in the next round
+            begun = time.monotonic()
+            self._attempt(self._write)
+            self._wake.wait(max(EVERY_S, SPARING * (time.monotonic() - begun)))
+        self._attempt(self._write)
+        self._attempt(self._keep_failure)
+
+    def _attempt(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except OSError as error:
+            if not self._told:
+                self._told = True
+                self._tell(
+                    f"the job's state cannot be kept in {self._directory} ({error.strerror}): other terminals "
+                    "may see less of it; the job continues"
+                )
+
+    def _write(self) -> None:
+        job = self._directory / JOB_FILE
+        if self._identity != _identity(job):  # not there, or somebody rebuilt it
+            own_directory(self._directory)
+            write_json(job, self._record())
+            self._identity = _identity(job)
+            self._written = {}
+        status = self._status()
+        if status is not self._written and status:
+            write_json(self._directory / STATUS_FILE, status)
+            self._written = status
+
+    def _keep_failure(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            if self._failure.stat().st_size <= FAILURE_LIMIT:
+                kept = self._directory / FAILURE_FILE
+                shutil.copyfile(self._failure, kept)
+                kept.chmod(0o600)
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return (0, 0)
+    return (status.st_ino, status.st_mtime_ns)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from paddle_cluster.control.known_jobs import KnownJob
+from paddle_cluster.control.store import KnownJob
 from paddle_cluster.control.tail import Followed
 
 DISORDER = timedelta(minutes=1)  # what came late is where it came

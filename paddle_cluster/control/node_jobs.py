@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from paddle_cluster.config.settings import Settings, SshSettings
-from paddle_cluster.control import job_record, known_jobs
+from paddle_cluster.control import job_record, store
 from paddle_cluster.control.job_record import JobRecord, NodeEntry
 from paddle_cluster.control.one_question import NodeAnswer, visit
 from paddle_cluster.system import process_id
@@ -180,7 +180,7 @@ def rebuild(where: StatePlaces, jobs: Sequence[NodeJob], login: SshSettings, con
         records.append(record)
         try:
             directory = make_job_dir(where, job_id)
-            if known_jobs.make_way(directory):
+            if store.make_way(directory):
                 write_json(directory / JOB_FILE, record.as_json())
         except OSError:
             continue

@@ -7,25 +7,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paddle_cluster.control.known_jobs import KnownJob
+from paddle_cluster.control import views
 from paddle_cluster.control.node_jobs import Known
+from paddle_cluster.control.store import KnownJob
+from paddle_cluster.control.views import ago, state_text
 from paddle_cluster.nodes.findings import names
 from paddle_cluster.system.installation import PROGRAM
-from paddle_cluster.text.sizes import counted, size_text
+from paddle_cluster.text.sizes import counted
 from paddle_cluster.text.wrapping import table, visible
 
 STALE_S = 15.0
 LISTED = 16  # nodes, up to which each has a line; twice as many processes
 ODD = 8  # of more, so many are listed that are not well
 _SHOWN_LINE = 100
-_NODE_COLUMNS = ("node", "name", "state", "heard", "cpu", "memory", "in", "out", "gpus", "job directory")
-_PROCESS_COLUMNS = (
-    *("process", "node", "pid", "state", "pass", "batch", "cost", "samples/s"),
-    *("cpu", "memory", "updates", "waiting", "lag", "discarded"),
-)
-_OPTIONAL = frozenset(  # shown where they are told
-    ("cpu", "memory", "in", "out", "gpus", "updates", "waiting", "lag", "discarded")
-)
 
 
 def job_table(jobs: Sequence[KnownJob], now: float) -> list[str]:
@@ -92,10 +86,9 @@ def _listed(
     """A line for each node, then for each process, then what each process said last."""
     lines = []
     if nodes:
-        rows = [_node(one, now) for one in nodes]
-        lines += _told_table(_NODE_COLUMNS, rows)
+        lines += views.status_table(views.NODES, nodes, now)
     if processes:
-        lines += _told_table(_PROCESS_COLUMNS, [_process(one) for one in processes])
+        lines += views.status_table(views.PROCESSES, processes, now)
         said = [(str(one.get("name")), str(one.get("last_line") or "")) for one in processes]
         lines += [f"  {name} last said: {visible(line)[:_SHOWN_LINE]}" for name, line in said if line]
     return lines
@@ -123,7 +116,7 @@ def _summed_up(processes: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _count(what: str, found: Sequence[Mapping[str, Any]]) -> str:
     """ "  256 trainers: 255 running, 1 exited, code 1"."""
-    states = Counter(_state(one) for one in found)
+    states = Counter(state_text(one) for one in found)
     return visible(
         f"  {len(found)} {what}: " + "; ".join(f"{count} {state}" for state, count in states.most_common())
     )
@@ -172,14 +165,6 @@ def on_nodes(known: Known, now: float) -> list[str]:
     return lines + [f"! {answer.node.name}: {visible(answer.error)}" for answer in known.failed]
 
 
-def ago(seconds: float) -> str:
-    """ "12 s", "3 min", "2 h", "5 d"."""
-    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
-        if seconds >= 2 * size or (unit != "min" and seconds >= size):
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(0.0, seconds):.0f} s"
-
-
 def health(job: KnownJob, now: float) -> list[str]:
     """What is to be said when the launcher is not there, or says nothing new."""
     if job.ended:
@@ -209,97 +194,6 @@ def progress_of(status: Mapping[str, Any]) -> str:
     return _step_text(min(steps, key=_step))
 
 
-def _node(fields: Mapping[str, Any], now: float) -> tuple[str, ...]:
-    heard = fields.get("heard_at")
-    return (
-        str(fields.get("node_id")),
-        str(fields.get("name")),
-        str(fields.get("state") or ""),
-        f"{ago(now - heard)} ago" if isinstance(heard, (int, float)) else "",
-        _percent(fields.get("cpu_percent")),
-        _of_all(fields.get("memory_bytes"), fields.get("memory_total_bytes")),
-        _rate(fields.get("received_bytes_per_s")),
-        _rate(fields.get("sent_bytes_per_s")),
-        _gpus(fields),
-        str(fields.get("error") or fields.get("job_dir") or ""),
-    )
-
-
-def _told_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table without those optional columns of which nothing is told."""
-    shown = [at for at, title in enumerate(head) if title not in _OPTIONAL or any(row[at] for row in rows)]
-    return table([head[at] for at in shown], [[row[at] for at in shown] for row in rows], set())
-
-
-def _process(fields: Mapping[str, Any]) -> tuple[str, ...]:
-    return (
-        str(fields.get("name")),
-        str(fields.get("node")),
-        _word(fields.get("pid")),
-        _state(fields),
-        _word(fields.get("pass_id")),
-        _word(fields.get("batch_id")),
-        _number(fields.get("cost"), ".5g"),
-        _number(fields.get("samples_per_s"), ",.0f"),
-        _percent(fields.get("cpu_percent")),
-        _size(fields.get("memory_bytes")),
-        _word(fields.get("version")),
-        _waiting(fields),
-        _word(fields.get("lag")),
-        _discarded(fields),
-    )
-
-
-def _state(fields: Mapping[str, Any]) -> str:
-    """ "running", "exited, code 1"."""
-    state = str(fields.get("state") or "unknown")
-    if fields.get("signal"):
-        return f"{state}, signal {fields['signal']}"
-    return state if fields.get("code") is None else f"{state}, code {fields['code']}"
-
-
-def _waiting(fields: Mapping[str, Any]) -> str:
-    """ "3 for 1, 5-7, 12 s": how many trainers wait at a pserver for whom, and for how long."""
-    if not fields.get("waiting"):
-        return ""
-    waited_s = fields.get("waited_s") or 0.0
-    return (
-        str(fields["waiting"])
-        + (f" for {fields['missing']}" if fields.get("missing") else "")
-        + (f", {ago(waited_s)}" if waited_s >= 1.0 else "")
-    )
-
-
-def _discarded(fields: Mapping[str, Any]) -> str:
-    """How many of a trainer's gradients came too late, where that is counted."""
-    pushed, discarded = fields.get("pushed"), fields.get("discarded")
-    return "" if pushed is None or discarded is None else f"{discarded} of {pushed}"
-
-
-def _gpus(fields: Mapping[str, Any]) -> str:
-    """ "8: 93%, 412.0 GB of 640.0 GB", where there are some."""
-    if not fields.get("gpus"):
-        return ""
-    used = _of_all(fields.get("gpu_memory_bytes"), fields.get("gpu_memory_total_bytes"))
-    return f"{fields['gpus']}: " + ", ".join(filter(None, (_percent(fields.get("gpu_percent")), used)))
-
-
-def _of_all(used: object, there: object) -> str:
-    return f"{_size(used)} of {_size(there)}" if used is not None and there else _size(used)
-
-
-def _percent(value: object) -> str:
-    return f"{value:.0f}%" if isinstance(value, int | float) else ""
-
-
-def _rate(value: object) -> str:
-    return f"{size_text(value)}/s" if isinstance(value, int | float) else ""
-
-
-def _size(value: object) -> str:
-    return size_text(value) if isinstance(value, int | float) else ""
-
-
 def _list(status: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     found = status.get(name)
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
@@ -307,11 +201,3 @@ def _list(status: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
 
 def _words(label: str, text: str) -> list[str]:
     return [label + visible(text)] if text else []
-
-
-def _word(value: object) -> str:
-    return "" if value is None else str(value)
-
-
-def _number(value: object, form: str) -> str:
-    return format(value, form) if isinstance(value, (int, float)) else ""

@@ -12,8 +12,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from paddle_cluster.control import known_jobs
-from paddle_cluster.control.known_jobs import KnownJob
+from paddle_cluster.control import store
+from paddle_cluster.control.store import KnownJob
 from paddle_cluster.system.state_dir import JOB_FILE, STATUS_FILE, StatePlaces
 
 FRESH_S = 0.5  # so long an answer is given again
@@ -35,7 +35,7 @@ class JobBoard:
         """Every job, the newest first."""
         with self._lock:
             if time.monotonic() - self._at >= FRESH_S:
-                self._jobs = known_jobs.all_jobs(self._where, self._look)
+                self._jobs = store.all_jobs(self._where, self._look)
                 kept = {job.directory for job in self._jobs}
                 self._read = {place: pair for place, pair in self._read.items() if place in kept}
                 self._at = time.monotonic()
@@ -54,7 +54,7 @@ class JobBoard:
         stamp = (_stamp(directory / JOB_FILE), _stamp(directory / STATUS_FILE))
         before = self._read.get(directory)
         if before is None or before[0] != stamp:
-            job = known_jobs.read(directory)
+            job = store.read(directory)
             if job is not None:
                 self._read[directory] = (stamp, job)
             return job

@@ -9,8 +9,8 @@ import time
 from typing import Any
 
 from paddle_cluster.control import log_lines
-from paddle_cluster.control.known_jobs import KnownJob
 from paddle_cluster.control.log_lines import Wanted
+from paddle_cluster.control.store import KnownJob
 from paddle_cluster.control.tail import Followed
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.text.wrapping import visible

@@ -2,5 +2,5 @@
 """The run of a job, phase by phase; above `control`.
 
 `beginning` connects, and imports the rest only then; `job` has the phases, `handlers/` what happens on an event,
-`policy` and `recovery` what happens after a failure.
+`recovery` what happens after a failure.
 """

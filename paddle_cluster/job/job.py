@@ -272,7 +272,7 @@ def _stopped_by_hand(roster: Roster, settings: Settings) -> list[str]:
 
 def discards(roster: Roster) -> list[str]:
     """A line for a job whose parameter servers discarded gradients: of whom how many, the most first."""
-    found = [(count.discarded, count.pushed, trainer) for trainer, count in roster.pushes().items()]
+    found = [(one.discarded, one.pushed, trainer) for trainer, one in roster.gradients().items()]
     found = sorted((one for one in found if one[0]), key=lambda one: (-one[0], one[2]))
     if not found:
         return []

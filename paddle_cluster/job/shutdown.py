@@ -89,9 +89,9 @@ class Shutdown:
                 *(line for record in records for line in self._missing(record)),
                 *map(visible, missing),
                 *(
-                    f"NOT SAVED by {name}: {one.unsaved}"
+                    f"NOT SAVED by {name}: {unsaved.what}"
                     for name, one in self._roster.processes.items()
-                    if one.unsaved
+                    if (unsaved := one.facts.unsaved) is not None and unsaved.what
                 ),
             ),
             (

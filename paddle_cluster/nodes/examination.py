@@ -7,12 +7,12 @@ in the same breath in which it is greeted, and all nodes try their ways together
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from paddle_cluster.config.options import Mode
-from paddle_cluster.nodes import preflight, reachability
+from paddle_cluster.nodes import preflight
 from paddle_cluster.nodes.checks.machines import shared_folders
 from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.loop import Loop
@@ -105,7 +105,7 @@ class Examination:
     def _try_ways(self) -> None:
         answers = self._answers()
         places = addresses.places(answers)
-        tries = reachability.to_try(list(answers), self._plan.pserver_nodes, self._plan.trainer_nodes)
+        tries = to_try(list(answers), self._plan.pserver_nodes, self._plan.trainer_nodes)
         asked = [self._roster.nodes[node_id] for node_id in answers]
         for record in asked:
             peers: list[list[Any]] = []
@@ -175,3 +175,43 @@ def _error(record: NodeRecord, within_s: float) -> str:
     if record.contact.error is not None:
         return str(record.contact.error).removeprefix(f"{record.name}: ")
     return f"no answer from this node within {within_s:.0f} s" if record.said.answer is None else ""
+
+
+ALL_PAIRS = 16  # nodes, up to which everyone tries everyone
+FIRST = 8  # of the pservers and trainers, whose ways to each other are tried in any case
+
+
+def to_try(
+    node_ids: Sequence[int], pservers: Sequence[int], trainers: Sequence[int]
+) -> dict[int, tuple[int, ...]]:
+    """By node, the other nodes that it tries: all of few nodes, O(log n) of n.
+
+    With many nodes, node i probes nodes i+1, i+2, i+4, ... of the ring. Any partition into two halves breaks many of
+    these probes, and an isolated node fails all of its own.
+
+    Args:
+        node_ids: the nodes that can be asked; others are left out.
+        pservers, trainers: node ids by rank.
+    """
+    ids = list(dict.fromkeys(node_ids))
+    if len(ids) <= ALL_PAIRS:
+        return {one: tuple(other for other in ids if other != one) for one in ids}
+    tries = {one: dict.fromkeys(_ring(ids, place)) for place, one in enumerate(ids)}
+    known = set(ids)
+    first_servers = [one for one in pservers[:FIRST] if one in known]
+    first_trainers = [one for one in trainers[:FIRST] if one in known]
+    for server in first_servers:
+        for trainer in first_trainers:
+            if server != trainer:
+                tries[server][trainer] = None
+                tries[trainer][server] = None
+    return {one: tuple(others) for one, others in tries.items()}
+
+
+def _ring(ids: Sequence[int], place: int) -> list[int]:
+    steps = []
+    step = 1
+    while step < len(ids):
+        steps.append(ids[(place + step) % len(ids)])
+        step *= 2
+    return steps

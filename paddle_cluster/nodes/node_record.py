@@ -17,8 +17,8 @@ from paddle_cluster.errors import LauncherError
 from paddle_cluster.files.payload import Delivery
 from paddle_cluster.nodes.connector import Connector
 from paddle_cluster.nodes.handshake import Introduction
-from paddle_cluster.nodes.reports import NodeUsage
 from paddle_cluster.plan.plan import Node, Plan
+from paddle_node.contract.facts import NodeUsage
 
 
 @dataclass
@@ -170,7 +170,7 @@ class NodeRecord:
         self.node = replace(self.node, job_dir=job_dir)
 
     def use(self, usage: NodeUsage) -> None:
-        """It was seen to use that."""
+        """Record the resources in use on it."""
         self.usage = usage
 
     def send(self, kind: str, body: bytes = b"", **fields: Any) -> None:

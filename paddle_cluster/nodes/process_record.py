@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the job's loop knows of one process, and how that changes: only by these methods, only on the loop's thread."""
+"""What the job's loop knows of one process: its stage, which moves by a table, and its facts. Only the loop's thread
+changes a record."""
 
 from __future__ import annotations
 
@@ -7,23 +8,56 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
-from paddle_cluster.nodes.reports import ProcessUsage, Pushes, Queue
 from paddle_cluster.plan.environment import Endpoints
 from paddle_cluster.plan.plan import Process
+from paddle_node.contract.facts import ProcessFacts, Progress
 
 
 class ProcessState(Enum):
-    """Where a process is in its life."""
+    """The state of a process as status.json has it."""
 
     STARTING = "starting"
     RUNNING = "running"
     EXITED = "exited"
 
 
+class Stage(Enum):
+    """A stage in the life of a process.
+
+    FROZEN: it is alive but makes no progress. ENDING: the launcher ends it, to restart it or to continue without it.
+    DONE: it succeeded and will not be restarted.
+    """
+
+    STARTING = "starting"
+    RUNNING = "running"
+    FROZEN = "frozen"
+    ENDING = "ending"
+    EXITED = "exited"
+    DONE = "done"
+
+
+MOVES: Mapping[Stage, tuple[Stage, ...]] = {
+    Stage.STARTING: (Stage.RUNNING, Stage.ENDING, Stage.EXITED),
+    Stage.RUNNING: (Stage.FROZEN, Stage.ENDING, Stage.EXITED),
+    Stage.FROZEN: (Stage.FROZEN, Stage.RUNNING, Stage.ENDING, Stage.EXITED),
+    Stage.ENDING: (Stage.EXITED,),
+    Stage.EXITED: (Stage.DONE,),
+    Stage.DONE: (),
+}
+"""Stage -> the stages that may follow it. A restarted process has a new record."""
+
+_STATES = {
+    Stage.STARTING: ProcessState.STARTING,
+    Stage.EXITED: ProcessState.EXITED,
+    Stage.DONE: ProcessState.EXITED,
+}
+
+
 @dataclass(frozen=True)
 class Stall:
-    """A process that lives and does not get on.
+    """A process that is alive but makes no progress.
 
     Attributes:
         what: for people: "stopped by a signal (state T) for 3 s".
@@ -37,22 +71,15 @@ class Stall:
 
 @dataclass
 class ProcessRecord:
-    """One requested process: STARTING -> RUNNING -> EXITED. A restart has a new record.
+    """One requested process.
 
     Attributes:
-        endpoints: what a pserver reported when it answered on all its ports.
         restarts: how often it was restarted.
-        ending: the launcher ends it, to restart it or to continue without it.
-        done: it succeeded and will not be restarted.
-        stall: why it makes no progress now, or empty.
+        endpoints: what a pserver reported when it answered on all its ports.
+        stall: why it makes no progress; only while FROZEN.
         stacks: its stacks when last requested.
-        unsaved: checkpoints that a pserver could not write, or empty.
-        pushes: push and discard counts of a pserver in asynchronous training, by trainer.
-        spoke: it has written a line.
-        has_samples: False for a trainer whose passes had no samples so far.
+        facts: what it has reported, and what its agent has measured.
         stepped_at: monotonic time of its last step; 0 before it.
-        queue: the trainers that a pserver waits for, as last reported.
-        usage: its resource usage as last reported.
         left_at: when it exited with code 0, in seconds since 1970; 0 before that.
         last_lines: the end of its log at that time.
     """
@@ -60,77 +87,63 @@ class ProcessRecord:
     process: Process
     restarts: int = 0
     endpoints: Endpoints | None = None
-    state: ProcessState = ProcessState.STARTING
-    ending: bool = False
-    done: bool = False
+    stage: Stage = Stage.STARTING
     stall: Stall | None = None
     stacks: str = ""
-    unsaved: str = ""
-    pushes: Mapping[int, Pushes] = field(default_factory=dict)
-    spoke: bool = False
-    has_samples: bool = True
+    facts: ProcessFacts = field(default_factory=ProcessFacts)
     stepped_at: float = 0.0
-    queue: Queue | None = None
-    usage: ProcessUsage | None = None
     left_at: float = 0.0
     last_lines: tuple[str, ...] = ()
 
-    def start(self) -> None:
-        """It is there."""
-        self.state, self.unsaved = ProcessState.RUNNING, ""
+    @property
+    def state(self) -> ProcessState:
+        """Its state for people: one that is frozen or being ended runs."""
+        return _STATES.get(self.stage, ProcessState.RUNNING)
+
+    @property
+    def spoke(self) -> bool:
+        """Whether it has written a line."""
+        return self.facts.life.last_line is not None
+
+    @property
+    def has_samples(self) -> bool:
+        """False for a trainer whose passes have had no samples."""
+        return self.facts.progress is None or self.facts.progress.samples_per_s != 0
+
+    def move(self, stage: Stage, stall: Stall | None = None) -> bool:
+        """Enter a stage; False, and nothing changes, where the table does not allow it, as for late news."""
+        if stage not in MOVES[self.stage]:
+            return False
+        self.stage, self.stall = stage, stall
+        if stage is Stage.EXITED:
+            self.learn(usage=None, queue=None)
+        return True
+
+    def freeze(self, what: str) -> bool:
+        """Record that it makes no progress from now on."""
+        return self.move(Stage.FROZEN, Stall(what, self.stacks, time.monotonic()))
+
+    def learn(self, **parts: Any) -> None:
+        """Replace parts of its facts, by the names of ProcessFacts."""
+        self.facts = self.facts._replace(**parts)
+
+    def live(self, **known: Any) -> None:
+        """Replace fields of its life, by the names of Life."""
+        self.learn(life=self.facts.life._replace(**known))
 
     def answer_at(self, endpoints: Endpoints) -> None:
-        """It answers on all its ports."""
+        """Record that it answers on all its ports."""
         self.endpoints = endpoints
 
-    def speak(self) -> None:
-        """It wrote a line."""
-        self.spoke = True
-
-    def step(self, *, has_samples: bool) -> None:
+    def step(self, progress: Progress) -> None:
         """Record a step, or a pass without steps."""
-        self.stepped_at, self.has_samples = time.monotonic(), has_samples
-
-    def count_pushes(self, pushes: Mapping[int, Pushes]) -> None:
-        """It told what became of gradients."""
-        self.pushes = pushes
-
-    def note_queue(self, queue: Queue) -> None:
-        """Who waits on it for whom."""
-        self.queue = queue
-
-    def use(self, usage: ProcessUsage) -> None:
-        """It was seen to use that."""
-        self.usage = usage
-
-    def note_unsaved(self, what: str) -> None:
-        """It could not save what `what` says; empty: it has saved all now."""
-        self.unsaved = what
+        self.stepped_at = time.monotonic()
+        self.learn(progress=progress)
 
     def note_stacks(self, stacks: str) -> None:
-        """It stands there."""
+        """Record its newest stacks."""
         self.stacks = stacks
-
-    def freeze(self, what: str) -> None:
-        """It does not get on from now on."""
-        self.stall = Stall(what, self.stacks, time.monotonic())
-
-    def thaw(self) -> None:
-        """It goes on; or that it does not is told otherwise."""
-        self.stall = None
-
-    def part(self) -> None:
-        """We end it: its end is no failure."""
-        self.ending, self.stall = True, None
-
-    def exit(self) -> None:
-        """It is gone, or will never be there."""
-        self.state, self.stall, self.usage, self.queue = ProcessState.EXITED, None, None, None
 
     def leave(self, last_lines: tuple[str, ...]) -> None:
         """Record that it exited with code 0."""
         self.left_at, self.last_lines = time.time(), last_lines
-
-    def finish(self) -> None:
-        """It ended well, and will not be started again."""
-        self.done = True

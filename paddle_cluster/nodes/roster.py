@@ -11,10 +11,10 @@ from typing import Any
 from paddle_cluster.files.payload import OUTPUT_NODE
 from paddle_cluster.nodes.failure import Failure, FailureKind, Incident
 from paddle_cluster.nodes.node_record import NodeRecord
-from paddle_cluster.nodes.process_record import ProcessRecord
-from paddle_cluster.nodes.reports import Pushes
+from paddle_cluster.nodes.process_record import ProcessRecord, Stage
 from paddle_cluster.plan.plan import Role
 from paddle_cluster.text.fields import FieldError
+from paddle_node.contract.facts import Gradients
 
 
 @dataclass
@@ -74,22 +74,18 @@ class Roster:
         """Pservers by rank."""
         return [record for record in self.processes.values() if record.process.role is Role.PSERVER]
 
-    def pushes(self) -> dict[int, Pushes]:
-        """What became of trainers' gradients, summed over pservers; empty but in asynchronous training."""
-        found: dict[int, Pushes] = {}
+    def gradients(self) -> dict[int, Gradients]:
+        """Trainer -> its gradients, summed over pservers, and its largest lag; empty but in asynchronous training."""
+        found: dict[int, Gradients] = {}
+        lags: dict[int, int] = {}
         for record in self.pservers():
-            for trainer, (pushed, discarded) in record.pushes.items():
-                before = found.get(trainer, Pushes(0, 0))
-                found[trainer] = Pushes(before.pushed + pushed, before.discarded + discarded)
-        return found
-
-    def lags(self) -> dict[int, int]:
-        """How many pushes came since each trainer's own last one, on the server where it lags most."""
-        found: dict[int, int] = {}
-        for record in self.pservers():
-            for trainer, lag in ({} if record.queue is None else record.queue.lags).items():
-                found[trainer] = max(lag, found.get(trainer, 0))
-        return found
+            pushes, queue = record.facts.pushes, record.facts.queue
+            for trainer, pushed, discarded in () if pushes is None else pushes.trainers:
+                before = found.get(trainer, Gradients(0, 0))
+                found[trainer] = Gradients(before.pushed + pushed, before.discarded + discarded)
+            for trainer, lag in () if queue is None else queue.lags:
+                lags[trainer] = max(lag, lags.get(trainer, 0))
+        return {trainer: one._replace(lag=lags.get(trainer, 0)) for trainer, one in found.items()}
 
     def fail_process(self, record: ProcessRecord, what: str, kind: FailureKind, **known: Any) -> None:
         """Note that a process failed; `known` are further fields of the Failure."""
@@ -121,7 +117,7 @@ class Roster:
         """Whether a node has done all that the job needs of it, but for the rest of its logs."""
         node_id = record.node.node_id
         here = [one for one in self.processes.values() if one.process.node_id == node_id]
-        return node_id != OUTPUT_NODE and bool(here) and all(one.done for one in here)
+        return node_id != OUTPUT_NODE and bool(here) and all(one.stage is Stage.DONE for one in here)
 
     def fail_node(self, record: NodeRecord, what: str, kind: FailureKind = FailureKind.NODE_LOST) -> None:
         """Note that a node was lost, or failed otherwise; no news of one that was left out or is done."""

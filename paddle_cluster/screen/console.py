@@ -238,19 +238,6 @@ class Console:
         """What a node is doing."""
         self.show(NodeState(node_id, state))
 
-    def progress(
-        self,
-        node_id: int,
-        pass_id: int,
-        batch_id: int,
-        cost: float | None,
-        samples_per_s: float | None,
-        *,
-        process: str = "",
-    ) -> None:
-        """How far a trainer is."""
-        self.show(Progressed(node_id, str(process), pass_id, batch_id, cost, samples_per_s))
-
     def table(self, headers: Sequence[str], rows: Sequence[Sequence[str]], red: AbstractSet[int]) -> None:
         """A table whose rows at the indices in `red` are wrong."""
         shown = tuple(tuple(str(cell) for cell in row) for row in rows)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, get_args
 
 from paddle_cluster.errors import ExitCode
+from paddle_node.contract.facts import NodeUsage, Progress
+from paddle_node.contract.records import read
 
 
 @dataclass(frozen=True)
@@ -95,21 +97,28 @@ class Transferred:
     bytes_per_s: float
 
 
+class _OfFacts:
+    """An event whose facts are attributes and JSON members of its own: `event.cost`."""
+
+    facts: Any
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "facts":
+            raise AttributeError(name)
+        return getattr(self.facts, name)
+
+
 @dataclass(frozen=True)
-class Progressed:
-    """How far a trainer is.
+class Progressed(_OfFacts):
+    """The progress of a trainer.
 
     Attributes:
         process: its name, such as "trainer-0".
-        cost, samples_per_s: None where there is no finite number.
     """
 
     node_id: int
     process: str
-    pass_id: int
-    batch_id: int
-    cost: float | None
-    samples_per_s: float | None
+    facts: Progress
 
 
 @dataclass(frozen=True)
@@ -124,24 +133,15 @@ class Plotted:
 
 
 @dataclass(frozen=True)
-class Used:
-    """What a node and the job's processes on it use, every few seconds.
+class Used(_OfFacts):
+    """The resources that a node and the job's processes on it use, every few seconds.
 
     Attributes:
-        cpu_percent: of all processors of the node; None where it is not known, like what follows.
-        memory_bytes: of the node, for whomever.
-        gpus: of each its use in percent (-1: it does not tell), its bytes in use and its bytes.
-        processes: of each its name, percent of one processor, and resident bytes, with all that it started.
+        facts: a GPU that does not report its use has NO_PERCENT.
     """
 
     node_id: int
-    cpu_percent: float | None
-    memory_bytes: int
-    memory_total_bytes: int
-    received_bytes_per_s: float | None
-    sent_bytes_per_s: float | None
-    gpus: tuple[tuple[float, int, int], ...]
-    processes: tuple[tuple[str, float, int], ...]
+    facts: NodeUsage
 
 
 @dataclass(frozen=True)
@@ -203,34 +203,23 @@ Event = (
     | Timed
     | Ended
 )
-KINDS: Mapping[str, type[Event]] = {
-    kind.__name__: kind
-    for kind in (
-        NodesNamed,
-        PhaseEntered,
-        Noted,
-        Printed,
-        Unsent,
-        NodeState,
-        Transferred,
-        Progressed,
-        Plotted,
-        Used,
-        Tabled,
-        Failed,
-        Timed,
-        Ended,
-    )
-}
+KINDS: Mapping[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
+
+
+FACTS: Mapping[type[Event], type[Any]] = {Progressed: Progress, Used: NodeUsage}
+NO_PERCENT = -1.0
 
 
 def to_fields(event: Event) -> dict[str, Any]:
     """An event as a JSON object; bytes that are no UTF-8 become lone surrogates."""
-    found = {
-        name: value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
-        for name, value in asdict(event).items()
-    }
-    return {"event": type(event).__name__, **found}
+    found: dict[str, Any] = {"event": type(event).__name__}
+    for one in fields(event):
+        value = getattr(event, one.name)
+        if one.name == "facts":
+            found.update(value._asdict())
+        else:
+            found[one.name] = value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+    return found
 
 
 def from_fields(given: Mapping[str, Any]) -> Event:
@@ -243,14 +232,15 @@ def from_fields(given: Mapping[str, Any]) -> Event:
     if kind is None:
         raise ValueError(f"no event is called {given.get('event')!r}")
     try:
-        values = {field.name: _value(field.type, given[field.name]) for field in fields(kind)}
+        values = {
+            field.name: read(FACTS[kind], dict(given), kind.__name__, "the event")
+            if field.name == "facts"
+            else _READERS[str(field.type)](given[field.name])
+            for field in fields(kind)
+        }
         return kind(**values)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"a {kind.__name__} without its fields: {error!r}") from error
-
-
-def _value(declared: object, value: Any) -> Any:
-    return _READERS[str(declared)](value)
 
 
 def _bytes(value: Any) -> bytes:
@@ -292,14 +282,11 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "str": _text,
     "int": _whole,
     "float": _number,
-    "float | None": lambda value: None if value is None else _number(value),
     "ExitCode": lambda value: ExitCode(_whole(value)),
     "tuple[str, ...]": _texts,
     "tuple[int, ...]": _tuple_of(_whole, repeated=True),
     "tuple[tuple[str, ...], ...]": _tuple_of(_texts, repeated=True),
     "tuple[tuple[int, str], ...]": _tuple_of(_tuple_of(_whole, _text), repeated=True),
     "tuple[tuple[str, float], ...]": _tuple_of(_tuple_of(_text, _number), repeated=True),
-    "tuple[tuple[str, float, int], ...]": _tuple_of(_tuple_of(_text, _number, _whole), repeated=True),
-    "tuple[tuple[float, int, int], ...]": _tuple_of(_tuple_of(_number, _whole, _whole), repeated=True),
 }
 """What a field is declared as -> what turns its JSON into it, or raises a TypeError or ValueError."""

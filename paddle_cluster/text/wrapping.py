@@ -101,14 +101,14 @@ def duration_clock(seconds: float) -> str:
 
 def progress(event: Progressed) -> dict[str, str]:
     """The facts of a node that a step changes."""
-    speed = event.samples_per_s or 0.0
+    facts, speed = event.facts, event.facts.samples_per_s or 0.0
     return {
-        "progress": f"pass {event.pass_id} batch {event.batch_id}",
-        "cost": "" if event.cost is None else f"{event.cost:.5g}",
+        "progress": f"pass {facts.pass_id} batch {facts.batch_id}",
+        "cost": "" if facts.cost is None else f"{facts.cost:.5g}",
         "speed": f"{speed:,.0f} samples/s",
         "process": event.process,
-        "pass_id": str(event.pass_id),
-        "batch_id": str(event.batch_id),
+        "pass_id": str(facts.pass_id),
+        "batch_id": str(facts.batch_id),
         "rate": f"{speed:g}",
     }
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells the agent of this node how far the process is, as JSON lines on the pipe it gave us.
+"""Reports the facts of this process, records of `contract.facts`, to its agent: JSON lines on the pipe that it gave us.
 
-Without that pipe everything here does nothing. A report never blocks training and never ends it: when the
+Without that pipe nothing is reported. A report never blocks training and never ends it: when the
 pipe is full progress is dropped (newer progress follows), when it is closed reporting stops.
 """
 
@@ -13,16 +13,26 @@ import select
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from paddle.env import JobEnvironment
+from paddle_node.contract.facts import (
+    MAX_CURVES,
+    MAX_TEXT,
+    MAX_TITLE,
+    Points,
+    Progress,
+    Pushes,
+    Queue,
+    Ready,
+    Unsaved,
+)
+from paddle_node.contract.records import fields_of
 
 _MIN_INTERVAL_S = 0.25
 _READY_TIMEOUT_S = 5.0
 _ALIVE_S = 1.0
 _MAX_TRAINERS = 1000  # in one line, which no reader need take if it is longer than 64 KiB
-_MAX_TEXT = 1000
-_MAX_TITLE = 100
-_MAX_CURVES = 100
 _CURVES_A_LINE = 5  # at most 6 bytes a character of JSON: below 4096
 _ALIVE = b'{"event": "alive"}\n'
 
@@ -57,32 +67,16 @@ class Reporter:
         return reporter
 
     def ready(self, endpoints: Sequence[str], sparse_endpoints: Sequence[str]) -> None:
-        """Say that a parameter server answers on all its ports; waits up to 5 s for room in the pipe."""
-        event: dict[str, object] = {
-            "event": "ready",
-            "endpoints": list(endpoints),
-            "sparse_endpoints": list(sparse_endpoints),
-        }
+        """Report that a parameter server answers on all its ports; waits up to 5 s for room in the pipe."""
         with self._lock:
-            self._write(_line(event), _READY_TIMEOUT_S)
+            self._write(_line("ready", Ready(tuple(endpoints), tuple(sparse_endpoints))), _READY_TIMEOUT_S)
 
-    def progress(
-        self, *, pass_id: int, batch_id: int, step: int, cost: float, samples: int, samples_per_s: float
-    ) -> None:
-        """Say how far training is; at most four lines a second are written, the newest wins."""
-        event = {
-            "event": "progress",
-            "pass_id": int(pass_id),
-            "batch_id": int(batch_id),
-            "step": int(step),
-            "cost": float(cost),
-            "samples": int(samples),
-            "samples_per_s": float(samples_per_s),
-        }
+    def progress(self, progress: Progress) -> None:
+        """Report the progress of training; at most four lines a second are written, the newest wins."""
         with self._lock:
             if self._descriptor is None:
                 return
-            self._pending = _line(event)
+            self._pending = _line("progress", progress)
             if time.monotonic() >= self._next_at:
                 self._write_pending(0.0)
 
@@ -91,8 +85,8 @@ class Reporter:
         with self._lock:
             if self._descriptor is None or not _finite(float(step)) or not _finite(float(value)):
                 return
-            title = curve[:_MAX_TITLE]
-            if title not in self._points and len(self._points) >= _MAX_CURVES:
+            title = curve[:MAX_TITLE]
+            if title not in self._points and len(self._points) >= MAX_CURVES:
                 return
             self._points[title] = (float(step), float(value))
             if time.monotonic() >= self._points_at:
@@ -109,43 +103,24 @@ class Reporter:
             news = [each for each in counts if self._told_pushes.get(each[0]) != each]
             for start in range(0, len(news), _MAX_TRAINERS):
                 part = news[start : start + _MAX_TRAINERS]
-                line = _line({"event": "pushes", "trainers": part})
-                if not self._write(line, _READY_TIMEOUT_S if is_last else 0.0):
+                if not self._write(
+                    _line("pushes", Pushes(tuple(part))), _READY_TIMEOUT_S if is_last else 0.0
+                ):
                     return
                 self._told_pushes.update({each[0]: each for each in part})
 
-    def queue(
-        self,
-        *,
-        version: int,
-        requests: int,
-        waiting: int,
-        missing: Sequence[int],
-        waited_s: float,
-        lags: Iterable[tuple[int, int]],
-    ) -> None:
-        """Say who waits on a parameter server for whom, and which trainers lag behind; the newest word counts.
-
-        Args:
-            version: batches applied so far.
-            requests: that came so far.
-            waiting: trainers that wait.
-            missing: those that they wait for.
-            waited_s: for how long.
-            lags: (trainer, pushes since its own last one) in asynchronous training; the furthest behind are told.
-        """
-        furthest = sorted(lags, key=lambda each: -each[1])[:_MAX_TRAINERS]
-        event: dict[str, object] = {
-            "event": "queue",
-            "version": version,
-            "requests": requests,
-            "waiting": waiting,
-            "missing": list(missing[:_MAX_TRAINERS]),
-            "waited_s": round(waited_s, 1),
-            "lags": sorted(furthest),
-        }
+    def queue(self, queue: Queue) -> None:
+        """Report the trainers that wait at a server, where that has changed; of many lags the largest are written."""
+        furthest = sorted(queue.lags, key=lambda each: -each[1])[:_MAX_TRAINERS]
+        line = _line(
+            "queue",
+            queue._replace(
+                missing=queue.missing[:_MAX_TRAINERS],
+                waited_s=round(queue.waited_s, 1),
+                lags=tuple(sorted(furthest)),
+            ),
+        )
         with self._lock:
-            line = _line(event)
             if line != self._told_queue and self._write(line, 0.0):
                 self._told_queue = line
 
@@ -157,7 +132,7 @@ class Reporter:
             is_last: wait up to 5 s for room in the pipe; else what does not go in is said with a later call.
         """
         with self._lock:
-            line = _line({"event": "unsaved", "what": what[:_MAX_TEXT]})
+            line = _line("unsaved", Unsaved(what[:MAX_TEXT]))
             if what != self._told_unsaved and self._write(line, _READY_TIMEOUT_S if is_last else 0.0):
                 self._told_unsaved = what
 
@@ -190,8 +165,8 @@ class Reporter:
         """Write what waits in lines so short that a pipe takes each as a whole: a process may have two reporters."""
         while self._points:
             titles = list(self._points)[:_CURVES_A_LINE]
-            points = [[title, *self._points[title]] for title in titles]
-            if not self._write(_line({"event": "points", "points": points}), timeout_s):
+            points = Points(tuple((title, *self._points[title]) for title in titles))
+            if not self._write(_line("points", points), timeout_s):
                 return
             for title in titles:
                 del self._points[title]
@@ -219,13 +194,13 @@ class Reporter:
         return True
 
 
-def _line(event: dict[str, object]) -> bytes:
-    # JSON has no NaN: a cost that is not finite goes out as null.
+def _line(kind: str, report: Any) -> bytes:
+    # JSON has no NaN: a cost that is not finite is written as null.
     clean = {
-        key: None if isinstance(value, float) and not _finite(value) else value
-        for key, value in event.items()
+        name: None if isinstance(value, float) and not _finite(value) else value
+        for name, value in fields_of(report).items()
     }
-    return json.dumps(clean, allow_nan=False).encode() + b"\n"
+    return json.dumps({"event": kind, **clean}, allow_nan=False).encode() + b"\n"
 
 
 def _finite(value: float) -> bool:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from paddle_cluster.connection.link import LinkLost, MessageEvent
 from paddle_cluster.connection.protocol import AGENT_KINDS, LAUNCHER_KINDS
-from paddle_cluster.control import job_status, status_file
-from paddle_cluster.control.job_status import Observer
+from paddle_cluster.control import state, store
+from paddle_cluster.control.state import CostHistory
 from paddle_cluster.errors import LauncherError
 from paddle_cluster.job import failure_report
 from paddle_cluster.job.causes import judge
@@ -126,13 +126,13 @@ def handle_messages(found: list[tuple[int, tuple[str, dict[str, Any], bytes]]]) 
     """A running job of three nodes hears them, one after the other; then all that it would show is shown."""
     with tempfile.TemporaryDirectory() as folder:
         job = StagedJob(Path(folder), "HOSTS = ['a', 'b', 'c']\nPSERVERS = ['a']\n", collecting=True)
-        log, scrollback, observer = JobLog(1 << 20), Scrollback(), Observer()
+        log, scrollback, observer = JobLog(1 << 20), Scrollback(), CostHistory()
         for tap in (log.take, scrollback.take):
             job.console.watch(tap)
         log.begin(Path(folder, "job.log"))
         with failed_threads.posted_to(job.events):
             _run(job, found)
-            json.dumps(status_file.read(job_status.take(JOB, scrollback, job.roster, observer)))
+            json.dumps(store.read_status(state.take(JOB, scrollback, job.roster, observer)))
             failures = [*job.roster.failures, *job.roster.late]
             if failures:
                 verdict = judge(failures)

@@ -27,7 +27,6 @@ from paddle_cluster.nodes import doctor_data, doctor_text
 from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.examination import Examined
 from paddle_cluster.nodes.preflight import judge
-from paddle_cluster.nodes.reports import read_points, read_pushes, read_queue, read_ready, read_step
 from paddle_cluster.plan.addresses import Choice
 from paddle_cluster.plan.answers import read_probed, read_reached
 from paddle_cluster.screen.console import Console
@@ -46,6 +45,7 @@ from paddle_cluster.text.output_events import (
 )
 from paddle_node.agent.link.loop import Loop
 from paddle_node.agent.processes.report import Report
+from paddle_node.contract.facts import Progress, read_report
 from tests.fuzz.shapes import JSON, NUMBERS, TEXTS, damaged, spoiled
 from tests.launcher.control.test_odd_files import JOB
 
@@ -165,17 +165,11 @@ def read_reports(data: bytes) -> None:
     """What an agent passes on of them, the launcher can read."""
     reading, writing = os.pipe()
     told: list[str] = []
-    readers: dict[str, Any] = {
-        "progress": read_step,
-        "pushes": lambda fields: read_pushes(fields, 9),
-        "queue": lambda fields: read_queue(fields, 9),
-        "points": read_points,
-    }
     report = Report(
         Loop(),
         reading,
-        read_ready_loosely,
-        lambda kind, fields: readers[kind](json.loads(json.dumps(fields))),
+        lambda fields: _read_again("ready", fields),
+        _read_again,
         cast("Any", _Detector()),
         told.append,
     )
@@ -188,10 +182,8 @@ def read_reports(data: bytes) -> None:
     assert len(told) <= 1
 
 
-def read_ready_loosely(fields: dict[str, Any]) -> None:
-    """Endpoints that are no addresses are an error of the node."""
-    with contextlib.suppress(ValueError):
-        read_ready(json.loads(json.dumps(fields)))
+def _read_again(kind: str, fields: dict[str, Any]) -> None:
+    read_report(kind, json.loads(json.dumps(fields)), "a")
 
 
 # -- the control socket
@@ -207,7 +199,7 @@ _EVENTS: list[Event] = [
     PhaseEntered("run", 1.0),
     Printed("trainer-0", "a", b"x\n", False, 1.0),
     Timed((("run", 1.0),)),
-    Progressed(0, "trainer-0", 1, 2, 0.5, 1.0),
+    Progressed(0, "trainer-0", Progress(2, 1, 0.5, 1.0)),
     Tabled(("a", "b"), (("1", "2"),), (0,)),
     Ended(JOB, ExitCode.DONE, "c", "l", "o", ("x",)),
 ]

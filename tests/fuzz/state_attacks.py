@@ -17,8 +17,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from paddle_cluster.cli.main import main
-from paddle_cluster.control import known_jobs
-from paddle_cluster.dashboard import changes, job_view
+from paddle_cluster.control import store
+from paddle_cluster.dashboard import changes
 from paddle_cluster.dashboard.job_board import JobBoard
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.system import file_cache
@@ -82,12 +82,12 @@ def _written_state(found: tuple[bytes, bytes, bytes]) -> Iterator[StatePlaces]:
 def show_state_files(found: tuple[bytes, bytes, bytes]) -> None:
     """What is in them is shown by the dashboard or left out; what is left out is told."""
     with _written_state(found) as where:
-        jobs = known_jobs.all_jobs(where)
-        assert len(jobs) + len(known_jobs.unreadable(where)) == 1
+        jobs = store.all_jobs(where)
+        assert len(jobs) + len(store.unreadable(where)) == 1
         changes.as_text(changes.everything(JobBoard(where), JOB))
         for job in jobs:
-            changes.as_text({"failure": job_view.failure(job)})
-        known_jobs.prune(where)
+            changes.as_text({"failure": changes.failure(job)})
+        store.prune(where)
 
 
 def run_commands(found: tuple[tuple[bytes, bytes, bytes], Sequence[str]]) -> None:

@@ -16,8 +16,8 @@ import sys
 import termios
 from pathlib import Path
 
-from paddle_cluster.control import known_jobs
-from paddle_cluster.control.known_jobs import KnownJob
+from paddle_cluster.control import store
+from paddle_cluster.control.store import KnownJob
 from paddle_cluster.system import process_id
 from paddle_cluster.system.state_dir import StatePlaces
 from tests.cluster.deadline import wait_for
@@ -190,11 +190,11 @@ class Bench:
 
     def jobs(self) -> list[KnownJob]:
         """What the state directory knows."""
-        return known_jobs.all_jobs(self.where)
+        return store.all_jobs(self.where)
 
     def look(self, job: KnownJob) -> KnownJob:
         """The same job now."""
-        return known_jobs.find(self.where, job.job_id)
+        return store.find(self.where, job.job_id)
 
     def wait_until_ended(self, job: KnownJob) -> KnownJob:
         """The job once its launcher wrote how it ended."""

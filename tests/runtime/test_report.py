@@ -15,6 +15,7 @@ import pytest
 
 from paddle.env import JobEnvironment
 from paddle.report import Reporter
+from paddle_node.contract.facts import Progress
 
 
 class Pipe:
@@ -50,9 +51,7 @@ def pipe() -> Iterator[Pipe]:
 
 
 def tell(reporter: Reporter, step: int, cost: float = 1.5) -> None:
-    reporter.progress(
-        pass_id=0, batch_id=step - 1, step=step, cost=cost, samples=32 * step, samples_per_s=900.0
-    )
+    reporter.progress(Progress(step - 1, 0, cost, 900.0, step, 32 * step))
 
 
 def test_ready_names_the_endpoints(pipe: Pipe) -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from paddle_cluster.config import command_arguments
-from paddle_cluster.control import attached, known_jobs, status_text
+from paddle_cluster.control import attached, status_text, store
 from paddle_cluster.control.attached import Farewell, Parting
 from paddle_cluster.control.control_client import ControlLost, connect
-from paddle_cluster.control.known_jobs import KnownJob
+from paddle_cluster.control.store import KnownJob
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.screen import screen_file
 from paddle_cluster.screen.console import Console, show
@@ -45,14 +45,14 @@ def run(argv: Sequence[str]) -> ExitCode:
     as_json = "--json" in given.switches
     lines = command_arguments.whole_number("attach", given, "--lines", LINES)
     where = places(os.environ)
-    job = known_jobs.find(where, given.job) if given.job is not None else known_jobs.newest(where)
+    job = store.find(where, given.job) if given.job is not None else store.newest(where)
     if job.ended or job.running is False:
         return _show_past(job, lines, as_json)
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
     try:
         client, _ = connect(Path(job.record.socket), events)
     except ControlLost as lost:
-        again = known_jobs.read(job.directory)
+        again = store.read(job.directory)
         if again is not None and (again.ended or again.running is False):
             return _show_past(again, lines, as_json)  # it ended while we looked for it
         raise ControlLost(f"{job.job_id}: {lost}; {job.record.launcher.describe()} leads it") from lost
@@ -72,7 +72,7 @@ def _part(job: KnownJob, farewell: Farewell, stream: TextIO | None) -> ExitCode:
     if farewell.parting is Parting.ENDED:
         return as_exit_code(farewell.exit_code)
     if farewell.parting is Parting.LOST:
-        again = known_jobs.read(job.directory) or job
+        again = store.read(job.directory) or job
         if again.ended:  # it closed the connection before we had read the end
             return as_exit_code(again.exit_code or 0)
         show(

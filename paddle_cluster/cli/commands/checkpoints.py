@@ -13,7 +13,7 @@ from paddle_cluster.cli import cluster_of
 from paddle_cluster.config import command_arguments
 from paddle_cluster.config.command_arguments import Given
 from paddle_cluster.config.settings import SshSettings
-from paddle_cluster.control import known_jobs, node_checkpoints
+from paddle_cluster.control import node_checkpoints, store
 from paddle_cluster.control.job_record import NodeEntry
 from paddle_cluster.control.log_lines import LATEST_S
 from paddle_cluster.control.node_checkpoints import Filled, Found
@@ -77,12 +77,10 @@ def _where(given: Given) -> tuple[tuple[NodeEntry, ...], SshSettings, str, str]:
         nodes, login, _, _ = cluster_of.nodes_to_ask(where, given, os.environ)
         return nodes, login, folder, ""
     if given.job is not None:
-        job = known_jobs.find(where, given.job)
+        job = store.find(where, given.job)
     elif package is not None:
         collected = str(Path(package).absolute())
-        mine = [
-            one for one in known_jobs.all_jobs(where) if os.path.normpath(one.record.collected) == collected
-        ]
+        mine = [one for one in store.all_jobs(where) if os.path.normpath(one.record.collected) == collected]
         if not mine:
             raise UsageError(
                 f"checkpoints: no job of {package} is known here; name the directory on the nodes with "
@@ -90,7 +88,7 @@ def _where(given: Given) -> tuple[tuple[NodeEntry, ...], SshSettings, str, str]:
             )
         job = mine[0]
     else:
-        job = known_jobs.newest(where)
+        job = store.newest(where)
     return job.record.nodes, job.record.login, folder or job.record.checkpoint_dir, job.job_id
 
 

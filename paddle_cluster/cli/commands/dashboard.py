@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from urllib.parse import urlencode
 
 from paddle_cluster.config import command_arguments
-from paddle_cluster.control import known_jobs
+from paddle_cluster.control import store
 from paddle_cluster.dashboard.job_board import JobBoard
 from paddle_cluster.dashboard.server import DashboardServer
 from paddle_cluster.errors import ExitCode, UsageError
@@ -39,7 +39,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     if port > MOST:
         raise UsageError(f"dashboard: --port: expected a port up to {MOST}, got {port}")
     where = places(os.environ)
-    job = known_jobs.find(where, given.job) if given.job is not None else None
+    job = store.find(where, given.job) if given.job is not None else None
     try:
         server = DashboardServer(JobBoard(where), port)
     except OSError as error:

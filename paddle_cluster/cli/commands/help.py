@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import html
+import re
 import shutil
+import textwrap
 from collections.abc import Sequence
 
 from paddle_cluster.cli.commands import COMMANDS, usage
-from paddle_cluster.cli.manual import Page, pages, row_names, rows
-from paddle_cluster.cli.plain_markdown import inline, plain, row_lines
+from paddle_cluster.cli.manual import Page, Row, pages, row_names, rows
 from paddle_cluster.config.spelling import nearest
 from paddle_cluster.errors import ExitCode, UsageError
 from paddle_cluster.screen.console import answer
@@ -22,6 +24,7 @@ command, an option, a name of conf.py or a variable: help configuration,
 help --env, help HOSTS.
 """
 WIDEST = 100  # longer lines are hard to read
+_MARKS = re.compile(r"\[([^\]]+)\]\([^)\s]+\)|(?<![\w*])\*\*([^*]+)\*\*(?![\w*])")  # a link, bold text
 
 
 def run(argv: Sequence[str]) -> ExitCode:
@@ -44,7 +47,7 @@ def run(argv: Sequence[str]) -> ExitCode:
 def _contents(found: Sequence[Page]) -> str:
     wide = max(len(page.topic) for page in found)
     lines = [f"Pages, with {PROGRAM} help TOPIC:", ""]
-    lines += [f"  {page.topic:{wide}}  {inline(page.title)}" for page in found]
+    lines += [f"  {page.topic:{wide}}  {_inline(page.title)}" for page in found]
     lines += ["", f"Commands, with {PROGRAM} COMMAND:", ""]
     lines += [f"  {name:{wide}}  {what}" for name, what in COMMANDS.items()]
     lines += [
@@ -57,7 +60,7 @@ def _contents(found: Sequence[Page]) -> str:
 def _about(word: str, found: Sequence[Page], width: int) -> str:
     for page in found:
         if page.topic == word:
-            return plain(page.text, width)
+            return page.text
     if word in COMMANDS:
         return usage(word)
     name = word.lstrip("-").partition("=")[0]
@@ -69,6 +72,25 @@ def _about(word: str, found: Sequence[Page], width: int) -> str:
         raise UsageError(f"no page tells of {word!r}; {hint}")
     lines = []
     for row in told:
-        header, cells = [inline(cell) for cell in row.header], [inline(cell) for cell in row.cells]
-        lines += [*row_lines(header, cells, width), f"    (more: {PROGRAM} help {row.topic})", ""]
+        lines += [*_entry(row, width), f"    (more: {PROGRAM} help {row.topic})", ""]
     return "\n".join(lines)
+
+
+def _entry(row: Row, width: int) -> list[str]:
+    """A row of a table as an entry of a list: its first cell, then the others below, with their names."""
+    (_, first), *others = zip(map(_inline, row.header), map(_inline, row.cells), strict=True)
+    cells = [(f"    {name}: " if others[1:] else "    ") + cell for name, cell in others if cell]
+    return [
+        line
+        for text, indent in ((first, "  "), *((cell, "    ") for cell in cells))
+        for line in textwrap.wrap(
+            text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+    ]
+
+
+def _inline(text: str) -> str:
+    """One run of text without the marks for code, links and bold."""
+    parts = re.split(r"`([^`]+)`", text)
+    parts[::2] = [html.unescape(_MARKS.sub(lambda found: found[1] or found[2], part)) for part in parts[::2]]
+    return "".join(parts)

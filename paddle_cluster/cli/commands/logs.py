@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 
 from paddle_cluster.config import command_arguments
 from paddle_cluster.config.command_arguments import Given
-from paddle_cluster.control import known_jobs, log_lines
-from paddle_cluster.control.known_jobs import KnownJob
+from paddle_cluster.control import log_lines, store
 from paddle_cluster.control.log_lines import Wanted
+from paddle_cluster.control.store import KnownJob
 from paddle_cluster.control.tail import Followed
 from paddle_cluster.errors import ExitCode, UsageError
 from paddle_cluster.nodes.findings import names
@@ -60,7 +60,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     )
     lines = command_arguments.whole_number("logs", given, "--lines", LINES)
     where = places(os.environ)
-    job = known_jobs.find(where, given.job) if given.job is not None else known_jobs.newest(where)
+    job = store.find(where, given.job) if given.job is not None else store.newest(where)
     if not job.record.collected:
         raise UsageError(f"{job.job_id}: it is not known here where its logs are collected")
     wanted = _wanted(job, given)
@@ -87,7 +87,7 @@ def _show(job: KnownJob, wanted: Wanted, lines: int | None, follow: bool) -> Exi
             continue
         if time.monotonic() - looked_at >= LOOK_S:
             looked_at = time.monotonic()
-            job = known_jobs.read(job.directory) or job
+            job = store.read(job.directory) or job
             over = job.ended or job.running is False
         else:
             time.sleep(POLL_S)  # files tell nobody that they grew

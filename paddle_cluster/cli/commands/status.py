@@ -14,8 +14,8 @@ from typing import Any
 from paddle_cluster.cli import cluster_of
 from paddle_cluster.config import command_arguments
 from paddle_cluster.config.command_arguments import Given
-from paddle_cluster.control import known_jobs, node_jobs, status_text
-from paddle_cluster.control.known_jobs import KnownJob
+from paddle_cluster.control import node_jobs, status_text, store
+from paddle_cluster.control.store import KnownJob
 from paddle_cluster.errors import ExitCode, UsageError
 from paddle_cluster.screen.console import answer, show
 from paddle_cluster.system.installation import PROGRAM
@@ -49,13 +49,13 @@ def run(argv: Sequence[str]) -> ExitCode:
     if "--nodes" in given.switches:
         return _ask_nodes(where, given)
     if given.job is not None:
-        job = known_jobs.find(where, given.job)
+        job = store.find(where, given.job)
         if "--json" in given.switches:
             answer(json.dumps(status_text.as_json(job), indent=1))
         else:
             answer("\n".join(status_text.detail(job, time.time(), everything="--all" in given.switches)))
         return ExitCode.DONE
-    jobs = known_jobs.all_jobs(where)
+    jobs = store.all_jobs(where)
     if "--json" in given.switches:
         answer(json.dumps([status_text.as_json(job) for job in jobs], indent=1))
     else:
@@ -77,7 +77,7 @@ def _show_all(jobs: list[KnownJob], where: StatePlaces) -> None:
 
 def _tell_unreadable(where: StatePlaces) -> None:
     """Report skipped jobs on standard error, so that programs can read the answer."""
-    for problem in known_jobs.unreadable(where)[:SHOWN]:
+    for problem in store.unreadable(where)[:SHOWN]:
         show(f"{PROGRAM}: {problem}", sys.stderr)
 
 

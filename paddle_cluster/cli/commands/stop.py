@@ -15,11 +15,11 @@ from paddle_cluster.cli import cluster_of
 from paddle_cluster.config import command_arguments
 from paddle_cluster.config.command_arguments import Given
 from paddle_cluster.config.settings import SshSettings
-from paddle_cluster.control import attached, known_jobs, node_jobs, status_text
+from paddle_cluster.control import attached, node_jobs, status_text, store
 from paddle_cluster.control.control_client import ControlClient, ControlLost, Gone, connect, end_of
 from paddle_cluster.control.control_protocol import Frame
 from paddle_cluster.control.job_record import NodeEntry
-from paddle_cluster.control.known_jobs import KnownJob
+from paddle_cluster.control.store import KnownJob
 from paddle_cluster.errors import ExitCode, UsageError
 from paddle_cluster.screen.console import show
 from paddle_cluster.system.installation import PROGRAM
@@ -54,7 +54,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     if "--nodes" in given.switches:
         return _stop_on_nodes(where, given)
     try:
-        job = known_jobs.find(where, given.job) if given.job is not None else _only_running(where)
+        job = store.find(where, given.job) if given.job is not None else _only_running(where)
     except UsageError as error:
         if given.job is None or "--conf" not in given.values:
             raise
@@ -65,7 +65,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     try:
         return _stop_by_launcher(job, "--force" in given.switches)
     except ControlLost as lost:
-        job = known_jobs.read(job.directory) or job  # it may have ended while we looked for it
+        job = store.read(job.directory) or job  # it may have ended while we looked for it
         if job.ended:
             return _tell_over(job)
         if job.running is not False:
@@ -83,7 +83,7 @@ def _tell_over(job: KnownJob) -> ExitCode:
 
 def _only_running(where: StatePlaces) -> KnownJob:
     """The one job that runs: which of several is meant is not guessed."""
-    running = [job for job in known_jobs.all_jobs(where) if job.running and not job.ended]
+    running = [job for job in store.all_jobs(where) if job.running and not job.ended]
     if not running:
         raise UsageError(
             f"no job of yours runs on this machine; `{PROGRAM} status` lists those that are known"
@@ -118,7 +118,7 @@ def _wait(job: KnownJob, client: ControlClient, events: queue.SimpleQueue[Any]) 
             continue
         heard_at = time.monotonic()
         if isinstance(event, Gone):
-            again = known_jobs.read(job.directory)
+            again = store.read(job.directory)
             if again is not None and again.ended:
                 left = tuple(map(str, again.status.get("left") or ()))
                 return _tell_end(job.job_id, again.exit_code or 0, left)

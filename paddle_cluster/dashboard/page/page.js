@@ -11,10 +11,7 @@ const shown = { jobs: [], job: null, failure: null, failed: new Set(), id: "" };
 const log = new Log(() => shown.id);
 const curves = new Curves();
 const ROLES = ["pserver", "trainer"];
-const KNOWN = new Set(
-  ("name role rank node_id node pid state pass_id batch_id cost samples_per_s pushed discarded started_at log " +
-    "last_line code signal cpu_percent memory_bytes version requests waiting missing waited_s lag").split(" "),
-);
+const KNOWN = new Set();
 
 // Of a job that has ended those are not well that failed; the launcher ended the others.
 const isBad = (row) =>
@@ -24,23 +21,7 @@ const oddFirst = (row) => (isBad(row) ? 0 : 1);
 const processes = new Table(
   byId("processes"),
   "Processes",
-  [
-    { title: "process", text: (row) => row.name ?? "", value: (row) => row.rank, act: (row) => log.ask(row.name), always: true },
-    { title: "node", text: (row) => row.node ?? "", wide: true },
-    { title: "pid", text: (row) => (isNumber(row.pid) ? String(row.pid) : ""), value: (row) => row.pid, kind: "number", wider: true },
-    { title: "state", text: stateOf, tone: toneOf },
-    { title: "pass", text: (row) => number(row.pass_id), value: (row) => row.pass_id, kind: "number" },
-    { title: "batch", text: (row) => number(row.batch_id), value: (row) => row.batch_id, kind: "number" },
-    { title: "cost", text: (row) => number(row.cost), value: (row) => row.cost, kind: "number" },
-    { title: "samples/s", text: (row) => whole(row.samples_per_s), value: (row) => row.samples_per_s, kind: "number" },
-    { title: "cpu", text: (row) => percent(row.cpu_percent), value: (row) => row.cpu_percent, kind: "number" },
-    { title: "memory", text: (row) => bytes(row.memory_bytes), value: (row) => row.memory_bytes, kind: "number" },
-    { title: "updates", text: (row) => number(row.version), value: (row) => row.version, kind: "number" },
-    { title: "waiting", text: waiting, value: (row) => row.waited_s, kind: "number" },
-    { title: "lag", text: (row) => number(row.lag), value: (row) => row.lag, kind: "number" },
-    { title: "discarded", text: discarded, value: (row) => row.discarded, kind: "number" },
-    { title: "last line", text: (row) => row.last_line ?? "", kind: "said", wide: true },
-  ],
+  [],
   (row) => [oddFirst(row), ROLES.indexOf(row.role), row.rank, row.name],
   byId("processes-filter"),
 );
@@ -48,19 +29,7 @@ const processes = new Table(
 const nodes = new Table(
   byId("nodes"),
   "Nodes",
-  [
-    { title: "node", text: (row) => number(row.node_id), value: (row) => row.node_id, kind: "number" },
-    { title: "name", text: (row) => row.name ?? "", always: true },
-    { title: "state", text: (row) => row.state ?? "", tone: (row) => (row.error ? "bad" : "") },
-    { title: "heard", text: (row) => (shown.job?.ended_at ? "" : ago(row.heard_at)), value: (row) => row.heard_at },
-    { title: "cpu", text: (row) => percent(row.cpu_percent), value: (row) => row.cpu_percent, kind: "number" },
-    { title: "memory", text: (row) => ofAll(row.memory_bytes, row.memory_total_bytes), value: (row) => row.memory_bytes, kind: "number" },
-    { title: "in", text: (row) => perSecond(row.received_bytes_per_s), value: (row) => row.received_bytes_per_s, kind: "number" },
-    { title: "out", text: (row) => perSecond(row.sent_bytes_per_s), value: (row) => row.sent_bytes_per_s, kind: "number" },
-    { title: "gpus", text: gpus, value: (row) => row.gpu_percent, kind: "number" },
-    { title: "host", text: (row) => row.hostname ?? "", wide: true },
-    { title: "directory", text: (row) => row.error || row.job_dir || "", kind: "said", wide: true },
-  ],
+  [],
   (row) => [oddFirst(row), row.node_id],
   byId("nodes-filter"),
 );
@@ -71,21 +40,61 @@ function toneOf(row) {
   return row.state === "running" ? "busy" : "unknown";
 }
 
-function gpus(row) {
-  if (!row.gpus) return "";
+// Form of a fact, as control/views.py names it -> its text, and what a column of it is sorted by where not by the fact.
+const FORMS = {
+  word: { text: (value) => (value == null ? "" : String(value)) },
+  count: { text: (value) => number(value) },
+  number: { text: (value) => number(value) },
+  whole: { text: whole },
+  percent: { text: percent },
+  bytes: { text: bytes },
+  rate: { text: perSecond },
+  of_total: { text: (value, row) => ofAll(value, row.memory_total_bytes) },
+  ago: { text: (value) => (shown.job?.ended_at ? "" : ago(value)) },
+  state: { text: (_, row) => stateOf(row), value: stateOf },
+  waiting: { text: waiting, value: (row) => row.waited_s },
+  discarded: { text: (value, row) => (isNumber(row.pushed) && isNumber(value) ? `${value} of ${row.pushed}` : "") },
+  gpus: { text: gpus, value: (row) => row.gpu_percent },
+  directory: { text: (value, row) => row.error || value || "", value: (row) => row.error || row.job_dir },
+};
+const NUMBERS = new Set(["count", "number", "whole", "percent", "bytes", "rate", "of_total", "waiting", "discarded", "gpus"]);
+
+// How a column looks beside its text.
+const LOOKS = {
+  processes: {
+    name: { value: (row) => row.rank, act: (row) => log.ask(row.name), always: true },
+    node: { wide: true },
+    pid: { kind: "number", wider: true },
+    state: { tone: toneOf },
+    last_line: { kind: "said", wide: true },
+  },
+  nodes: {
+    name: { always: true },
+    state: { tone: (row) => (row.error ? "bad" : "") },
+    hostname: { wide: true },
+    job_dir: { kind: "said", wide: true },
+  },
+};
+
+function columnsOf(facts, looks) {
+  return facts.filter(({ title }) => title).map(({ field, title, form }) => {
+    const { text, value } = FORMS[form];
+    const kind = NUMBERS.has(form) ? { kind: "number" } : {};
+    return { title, text: (row) => text(row[field], row), value: value ?? ((row) => row[field]), ...kind, ...looks[field] };
+  });
+}
+
+function gpus(count, row) {
+  if (!count) return "";
   const told = [percent(row.gpu_percent), ofAll(row.gpu_memory_bytes, row.gpu_memory_total_bytes)];
-  return `${row.gpus}: ${told.filter(Boolean).join(", ")}`;
+  return `${count}: ${told.filter(Boolean).join(", ")}`;
 }
 
 // At a pserver: how many trainers wait, for whom, and for how long nothing was applied.
-function waiting(row) {
-  if (!row.waiting) return "";
+function waiting(count, row) {
+  if (!count) return "";
   const since = row.waited_s >= 1 ? `, ${span(row.waited_s)}` : "";
-  return `${row.waiting}${row.missing ? ` for ${row.missing}` : ""}${since}`;
-}
-
-function discarded(row) {
-  return isNumber(row.pushed) && isNumber(row.discarded) ? `${row.discarded} of ${row.pushed}` : "";
+  return `${count}${row.missing ? ` for ${row.missing}` : ""}${since}`;
 }
 
 // What a newer launcher tells of a process gets a column under its own name.
@@ -102,6 +111,11 @@ function addColumns(rows) {
 }
 
 const take = {
+  columns(facts) {
+    for (const { field } of facts.processes) KNOWN.add(field);
+    processes.columns = columnsOf(facts.processes, LOOKS.processes);
+    nodes.columns = columnsOf(facts.nodes, LOOKS.nodes);
+  },
   jobs(jobs) {
     shown.jobs = jobs;
     drawJobs();

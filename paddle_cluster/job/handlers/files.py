@@ -16,6 +16,8 @@ from paddle_cluster.text.sizes import counted
 from paddle_cluster.text.wrapping import visible
 
 COLLECTED = frozenset(("file", "moved", "link", "removed", "listed"))
+_LINE_SHOWN = 300  # characters of the last line
+_LINE_READ = 2048  # bytes
 MOST_LINES = 1 << 20  # bytes that an agent shows at once: a read, and the line that was open before it
 
 
@@ -41,7 +43,7 @@ class FileHandlers:
             raise FieldError(f"lines of {len(event.body)} bytes at once")
         process = self._roster.process(record, fields["proc"])
         if process is not None:
-            process.speak()
+            process.live(last_line=_last_line(event.body))
         partial = flag(fields.get("partial"), "partial")
         self._console.process_line(name, record.name, event.body, partial=partial, at=_moment(record, event))
 
@@ -119,3 +121,8 @@ def _moment(record: NodeRecord, event: MessageEvent) -> float:
         return now
     written = clock_of(event.fields["t"]) - record.said.clock.offset_s
     return max(0.0, min(now, written))
+
+
+def _last_line(body: bytes) -> str:
+    line = body[-_LINE_READ:].rstrip().rpartition(b"\n")[2]
+    return visible(line.decode("utf-8", "backslashreplace").rpartition("\r")[2])[:_LINE_SHOWN]

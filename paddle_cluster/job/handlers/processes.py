@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import re
+import time
+from typing import Any
+
 from paddle_cluster.config.options import Mode
 from paddle_cluster.connection.link import MessageEvent
 from paddle_cluster.errors import ConnectError, DispatchError
@@ -10,19 +14,28 @@ from paddle_cluster.job.context import JobContext
 from paddle_cluster.job.handlers.dispatch import DispatchHandlers
 from paddle_cluster.nodes.failure import FailureKind, describe_exit
 from paddle_cluster.nodes.node_record import NodeRecord
-from paddle_cluster.nodes.process_record import ProcessRecord, ProcessState
-from paddle_cluster.nodes.reports import (
-    read_points,
-    read_pushes,
-    read_queue,
-    read_ready,
-    read_step,
-    read_usage,
-)
+from paddle_cluster.nodes.process_record import ProcessRecord, ProcessState, Stage
+from paddle_cluster.plan.environment import Endpoints
 from paddle_cluster.plan.plan import Role
-from paddle_cluster.text.fields import line, lines, whole_or_none
-from paddle_cluster.text.output_events import Plotted, Used
+from paddle_cluster.text.fields import FieldError, line, lines, whole, whole_or_none
+from paddle_cluster.text.output_events import NO_PERCENT, Plotted, Progressed, Used
+from paddle_cluster.text.wrapping import visible
+from paddle_node.contract.facts import (
+    MAX_TITLE,
+    Life,
+    NodeUsage,
+    Points,
+    ProcessUsage,
+    Progress,
+    Pushes,
+    Queue,
+    Ready,
+    Unsaved,
+    read_report,
+)
+from paddle_node.contract.records import read
 
+_ENDPOINT = re.compile(r"[A-Za-z0-9_.:%\[\]-]{1,300}:[0-9]{1,5}")
 _LAST_CODE = 255
 _TAIL_LINES = 41  # as an agent sends: 40 whole ones and one that is open
 _TOO_EARLY = (
@@ -49,7 +62,7 @@ class ProcessHandlers:
         if fields.get("proc") is not None:
             process = self._roster.process(record, fields["proc"])
             if process is not None:
-                process.exit()
+                process.move(Stage.EXITED)
                 self._roster.fail_process(process, f"could not be started: {what}", FailureKind.NOT_STARTED)
                 return
         in_dispatch = self._context.clock.current == "dispatch"
@@ -67,60 +80,58 @@ class ProcessHandlers:
     def started(self, record: NodeRecord, event: MessageEvent) -> None:
         """The process is there."""
         process = self._roster.process(record, event.fields["proc"])
+        pid = whole(event.fields.get("pid"), "pid")
         if process is not None:  # else a messenger, or one that the job continues without
-            process.start()
+            process.move(Stage.RUNNING)
+            process.learn(life=Life(pid, time.time()), unsaved=None)
             self._context.node_state(record, "running")
 
-    def ready(self, record: NodeRecord, event: MessageEvent) -> None:
-        """A pserver answered on all its ports."""
-        process = self._roster.process(record, event.fields["proc"])
-        endpoints = read_ready(event.fields)
-        if process is not None:  # else the job continues without it
-            process.answer_at(endpoints)
-
-    def progress(self, record: NodeRecord, event: MessageEvent) -> None:
-        """A trainer made a step."""
+    def reported(self, record: NodeRecord, event: MessageEvent) -> None:
+        """A process reported a fact; a pserver's mean nothing from others."""
+        context = self._context
         name = self._roster.known(record, event.fields["proc"])
         process = self._roster.process(record, name)
-        step = read_step(event.fields)
-        if process is not None:
-            process.step(has_samples=step.samples_per_s != 0)
-        self._context.clock.note_first_step()
-        self._context.console.progress(record.node.node_id, *step, process=name)
+        report = self._known_trainers(read_report(event.kind, event.fields, record.name))
+        if isinstance(report, Points):
+            for title, step, value in report.points:
+                context.console.show(
+                    Plotted(record.node.node_id, name, visible(title)[:MAX_TITLE], step, value)
+                )
+            return
+        if isinstance(report, Progress):
+            context.clock.note_first_step()
+            context.console.show(Progressed(record.node.node_id, name, report))
+            if process is not None:
+                process.step(report)
+        elif isinstance(report, Ready):
+            endpoints = Endpoints(*(tuple(map(_endpoint, some)) for some in report))
+            if process is not None:  # else the job continues without it
+                process.answer_at(endpoints)
+        elif process is not None and process.process.role is Role.PSERVER:
+            process.learn(**{event.kind: report})
 
-    def points(self, record: NodeRecord, event: MessageEvent) -> None:
-        """A script drew points of its curves."""
-        name = self._roster.known(record, event.fields["proc"])
-        for point in read_points(event.fields):
-            self._context.console.show(Plotted(record.node.node_id, name, *point))
-
-    def pushes(self, record: NodeRecord, event: MessageEvent) -> None:
-        """A pserver in asynchronous training told what became of gradients; from others it means nothing."""
-        process = self._roster.process(record, event.fields["proc"])
-        pushes = read_pushes(event.fields, len(self._context.plan.trainer_nodes))
-        if process is not None and process.process.role is Role.PSERVER:
-            process.count_pushes(pushes)
-
-    def queue(self, record: NodeRecord, event: MessageEvent) -> None:
-        """A pserver told who waits for whom; from others it means nothing."""
-        process = self._roster.process(record, event.fields["proc"])
-        queue = read_queue(event.fields, len(self._context.plan.trainer_nodes))
-        if process is not None and process.process.role is Role.PSERVER:
-            process.note_queue(queue)
+    def _known_trainers(self, report: Any) -> Any:
+        """A report without the trainers that the job does not have."""
+        limit = len(self._context.plan.trainer_nodes)
+        if isinstance(report, Pushes):
+            return Pushes(tuple(count for count in report.trainers if count[0] < limit))
+        if isinstance(report, Queue):
+            missing = tuple(trainer for trainer in report.missing if trainer < limit)
+            return report._replace(missing=missing, lags=tuple(lag for lag in report.lags if lag[0] < limit))
+        return Unsaved(line(report.what, "what")) if isinstance(report, Unsaved) else report
 
     def usage(self, record: NodeRecord, event: MessageEvent) -> None:
-        """A node and its processes were seen to use something; what is not of this job is left out."""
-        node, seen = read_usage(event.fields)
-        record.use(node)
-        here = {name: usage for name, usage in seen.items() if self._runs_there(record, name)}
-        for name, usage in here.items():
-            self._roster.processes[name].use(usage)
-        processes = tuple((name, *usage) for name, usage in here.items())
-        gpus = tuple(
-            (-1.0 if gpu.percent is None else gpu.percent, gpu.memory_bytes, gpu.memory_total_bytes)
-            for gpu in node.gpus
+        """A node and its processes were measured; processes of other jobs are left out."""
+        node = read(NodeUsage, event.fields, "usage", record.name)
+        here = tuple(one for one in node.processes if self._runs_there(record, one[0]))
+        usage = node._replace(
+            gpus=tuple((NO_PERCENT if one[0] is None else one[0], *one[1:]) for one in node.gpus),
+            processes=here,
         )
-        self._context.console.show(Used(record.node.node_id, *node[:-1], gpus, processes))
+        record.use(usage)
+        for name, percent, size in here:
+            self._roster.processes[name].learn(usage=ProcessUsage(percent, size))
+        self._context.console.show(Used(record.node.node_id, usage))
 
     def _runs_there(self, record: NodeRecord, name: str) -> bool:
         process = self._roster.processes.get(name)
@@ -129,13 +140,6 @@ class ProcessHandlers:
             and process.process.node_id == record.node.node_id
             and process.state is ProcessState.RUNNING
         )
-
-    def unsaved(self, record: NodeRecord, event: MessageEvent) -> None:
-        """A pserver could not write its newest checkpoint, or has written it now; from others it means nothing."""
-        process = self._roster.process(record, event.fields["proc"])
-        what = line(event.fields.get("what"), "what")
-        if process is not None and process.process.role is Role.PSERVER:
-            process.note_unsaved(what)
 
     def exited(self, record: NodeRecord, event: MessageEvent) -> None:
         """The process is gone; only with 0 it may end by itself, a trainer or a Fluid script that served."""
@@ -151,20 +155,21 @@ class ProcessHandlers:
             return
         if process is None:  # the job continues without it
             return
-        process.exit()
-        is_trainer = process.process.role is Role.TRAINER
-        if process.ending:
+        is_wanted = process.stage is Stage.ENDING
+        process.live(code=code, signal=signal)
+        if not process.move(Stage.EXITED) or is_wanted:
             return
+        is_trainer = process.process.role is Role.TRAINER
         tail = lines(fields.get("tail"), "tail", _TAIL_LINES)
         if is_trainer and code == 0:
             process.leave(tail)
             # in collective mode all are started again together, if one is
             if self._context.settings.job.mode is not Mode.COLLECTIVE:
-                process.finish()
+                process.move(Stage.DONE)
             return
         if self._is_fluid_pserver(process) and code == 0:
             if process.endpoints is not None:  # it ends when all trainers have left it
-                process.finish()
+                process.move(Stage.DONE)
                 return
             how = _TOO_EARLY
         self._roster.fail_process(
@@ -179,3 +184,9 @@ class ProcessHandlers:
 
     def _is_fluid_pserver(self, record: ProcessRecord) -> bool:
         return self._context.settings.job.mode is Mode.FLUID and record.process.role is Role.PSERVER
+
+
+def _endpoint(text: str) -> str:
+    if _ENDPOINT.fullmatch(text) is None:
+        raise FieldError(f"ready.endpoints: expected address:port, got {text!r:.80}")
+    return text

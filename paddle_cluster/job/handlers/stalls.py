@@ -8,6 +8,7 @@ from paddle_cluster.job.context import JobContext
 from paddle_cluster.job.remarks import Remarks
 from paddle_cluster.nodes.failure import FailureKind
 from paddle_cluster.nodes.node_record import NodeRecord
+from paddle_cluster.nodes.process_record import Stage
 from paddle_cluster.text.fields import line, lines
 
 _STACK_LINES = 5000
@@ -27,7 +28,7 @@ class StallHandlers:
         fields = event.fields
         process = self._roster.process(record, fields["proc"])
         what, stacks = line(fields.get("what"), "what"), _stacks(event)
-        if process is None or process.ending or self._context.stopping:
+        if process is None or process.stage is Stage.ENDING or self._context.stopping:
             return
         process.note_stacks(stacks)
         name = self._roster.failure_of(process, what, FailureKind.STALLED).name()
@@ -44,7 +45,7 @@ class StallHandlers:
         process = self._roster.process(record, event.fields["proc"])
         if process is None or process.stall is None:
             return
-        process.thaw()
+        process.move(Stage.RUNNING)
         name = self._roster.failure_of(process, "", FailureKind.STALLED).name()
         self._remarks.show(record, f"{name} goes on")
         self._context.node_state(record, "running")

@@ -21,6 +21,7 @@ from paddle_cluster.nodes.connector import Connected, ConnectFailed, Reconnected
 from paddle_cluster.nodes.loop import Handlers
 from paddle_cluster.system.failed_threads import ThreadFailed
 from paddle_cluster.system.signals import SignalEvent
+from paddle_node.contract.facts import REPORTS
 
 
 def handlers(
@@ -58,12 +59,7 @@ def handlers(
             "relaying": dispatch.relaying,
             "failed": processes.failed,
             "started": processes.started,
-            "ready": processes.ready,
-            "progress": processes.progress,
-            "pushes": processes.pushes,
-            "unsaved": processes.unsaved,
-            "queue": processes.queue,
-            "points": processes.points,
+            **dict.fromkeys(REPORTS, processes.reported),
             "usage": processes.usage,
             "exited": processes.exited,
             "stalled": stalls.stalled,

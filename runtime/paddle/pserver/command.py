@@ -25,7 +25,7 @@ from paddle.pserver.client.links import Links
 from paddle.pserver.durable.process_state import Identity, Revival
 from paddle.pserver.metrics import ServerMetrics
 from paddle.pserver.recovery import Safety, guarded
-from paddle.pserver.server.barrier import QueueFacts, of_all
+from paddle.pserver.server.barrier import of_all
 from paddle.pserver.server.port import Port
 from paddle.pserver.server.service import EngineOptions
 from paddle.pserver.server.staleness import PushCount
@@ -38,6 +38,7 @@ from paddle.pserver.wire.keys import Context, WireKeys
 from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.verbs import Ping
 from paddle.report import Reporter
+from paddle_node.contract.facts import Queue
 
 _log = logging.getLogger(__name__)
 
@@ -195,7 +196,7 @@ class Server:
         return [PushCount(trainer, n, discarded[trainer]) for trainer, n in sorted(pushed.items())]
 
     @property
-    def queue(self) -> QueueFacts:
+    def queue(self) -> Queue:
         """Who waits, and who lags behind, over all ports."""
         return of_all(port.queue for port in self._ports)
 
@@ -345,7 +346,7 @@ def run(arguments: Sequence[str], environment: JobEnvironment) -> int:
             _REPORT_EVERY_S if server.drains_since is None else _LOOK_EVERY_S
         ):
             reporter.pushes(server.push_counts)
-            reporter.queue(**server.queue._asdict())
+            reporter.queue(server.queue)
             reporter.unsaved(server.unsaved)
         if server.is_drained:
             _log.info("no trainer needs this server any more%s", server.absent)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from paddle.pserver.server.barrier import QueueFacts
+from paddle_node.contract.facts import Queue
 
 _log = logging.getLogger(__name__)
 _JOIN_S = 3.0
@@ -20,7 +20,7 @@ _JOIN_S = 3.0
 class ServerMetrics:
     """Answers from the moment it is made until `close`, unless there is no port. `queue` is for any thread."""
 
-    def __init__(self, port: int | None, queue: Callable[[], QueueFacts]) -> None:
+    def __init__(self, port: int | None, queue: Callable[[], Queue]) -> None:
         self._queue = queue
         self._server: Any = None
         if not port:

@@ -26,7 +26,6 @@ from paddle.errors import ConfigError, PaddleError, PortBusy, PserverError
 from paddle.pserver.durable.kept_folder import MIN_JOURNAL_BYTES, KeptFolder
 from paddle.pserver.durable.process_state import Identity, Revival
 from paddle.pserver.durable.program_copy import Copy, Sent, newest_copy, read_copy, write_copy
-from paddle.pserver.server.barrier import QueueFacts
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.port import Port
 from paddle.pserver.server.program_service import ProgramService
@@ -39,6 +38,7 @@ from paddle.pserver.wire.address import host_and_port, owner_of, published
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.keys import Context, WireKeys
 from paddle.pserver.wire.message import Message
+from paddle_node.contract.facts import Queue
 
 _log = logging.getLogger(__name__)
 
@@ -219,7 +219,7 @@ class ProgramServer:
         self._thread = threading.Thread(target=self._serve, name=f"pserver-{endpoint}", daemon=True)
         self._thread.start()
 
-    def wait(self, look: Callable[[QueueFacts], None] = lambda _: None) -> None:
+    def wait(self, look: Callable[[Queue], None] = lambda _: None) -> None:
         """Wait until every trainer came and left, or `stop`.
 
         Args:

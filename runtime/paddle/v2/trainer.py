@@ -36,6 +36,7 @@ from paddle.v2.training.metric import Metrics
 from paddle.v2.training.training_log import TrainingLog, trainer_logger
 from paddle.v2.training.update_local import LocalUpdater
 from paddle.v2.training.updater import Updater
+from paddle_node.contract.facts import Progress
 
 Reader = Callable[[], Iterable[Any]]
 EventHandler = Callable[[Any], object]
@@ -230,19 +231,11 @@ class SGD:
             self._log.batch(step.cost, len(batch), parts)
             samples += len(batch)
             cost = step.cost / len(batch)
-            self._reporter.progress(
-                pass_id=pass_id,
-                batch_id=batch_id,
-                step=self._step,
-                cost=cost,
-                samples=samples,
-                samples_per_s=samples / max(time.monotonic() - started, 1e-9),
-            )
+            speed = samples / max(time.monotonic() - started, 1e-9)
+            self._reporter.progress(Progress(batch_id, pass_id, cost, speed, self._step, samples))
             handler(events.EndIteration(pass_id, batch_id, cost, metrics.report, outputs))
         if not batches.count and not pass_id:
-            self._reporter.progress(
-                pass_id=0, batch_id=0, step=self._step, cost=math.nan, samples=0, samples_per_s=0.0
-            )
+            self._reporter.progress(Progress(0, samples_per_s=0.0, step=self._step))
         self._log.finish_pass(batches.count)
         updater.finish_pass()
         if self._averager is not None:

@@ -19,6 +19,7 @@ Tuple[X, ...], Tuple[X, Y], List[X], Dict[str, X] and Literal["a", "b"]. To a ty
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 from typing import Any, Callable, Dict, List, NamedTuple, Type, TypeVar
@@ -32,9 +33,12 @@ LONGEST_S = 10 * 366 * 24 * 3600.0  # ten years: the operating system waits no l
 _MOST = (1 << 62) - 1
 _JOB_ID = re.compile("[A-Za-z0-9._-]{1,128}")
 
+Finite = float
 Number = float
 Seconds = float
 Whole = int
+Count = int
+Trainer = int
 Pid = int
 Port = int
 Rank = int
@@ -121,6 +125,7 @@ LIMITS: Dict[str, _Limit] = {
     ),
     "RelativePath": _Limit("a relative path without empty, `.` and `..` parts", is_relative_path),
     "float": _Limit("a number", _is_number),
+    "Finite": _Limit("a finite number", lambda value: _is_number(value) and abs(value) <= sys.float_info.max),
     "Number": _Limit("a number from 0 to 2**62", lambda value: _is_number(value) and 0 <= value <= _MOST),
     "Seconds": _Limit(
         "a number of seconds, at least 0 and at most ten years",
@@ -128,6 +133,8 @@ LIMITS: Dict[str, _Limit] = {
     ),
     "int": _Limit("a whole number of 64 bits", _whole(-(1 << 63), (1 << 63) - 1)),
     "Whole": _Limit("a whole number from 0 to 2**62", _whole(0, _MOST)),
+    "Count": _Limit("a whole number from 0 to 2**53", _whole(0, 1 << 53)),
+    "Trainer": _Limit("a trainer from 0 to 65534", _whole(0, 65534)),
     "Bytes": _Limit("a number of bytes from 0 to 2**62", _whole(0, _MOST)),
     "Rank": _Limit("a rank from 0 to 2**31", _whole(0, (1 << 31) - 1)),
     "Pid": _Limit("a process id", _whole(1, (1 << 31) - 1)),
@@ -153,6 +160,16 @@ def read(record: Type[R], value: Any, name: str, sender: str) -> R:
     except _Misfit as misfit:
         raise RecordError("%s: %s" % (sender, misfit.within(name))) from None
     return result
+
+
+def fitting(record: Type[Any], value: Fields) -> Fields:
+    """The members of a JSON object that fit the record; the others are left out."""
+    found = {}
+    for name, _, check, _ in plan(record).columns:
+        if value.get(name) is not None:
+            with contextlib.suppress(_Misfit):
+                found[name] = check(value[name])
+    return found
 
 
 def fields_of(record: Any) -> Fields:
@@ -186,7 +203,7 @@ class Plan:
     """How one record is read; calling it checks a value."""
 
     def __init__(self, record: Type[Any]) -> None:
-        names = _Names(vars(sys.modules[record.__module__]))
+        module = vars(sys.modules[record.__module__])
         fields = getattr(record, "__dataclass_fields__", None)
         types = {name: field.type for name, field in fields.items()} if fields else record.__annotations__
         texts = {name: getattr(kind, "__forward_arg__", kind) for name, kind in types.items()}
@@ -195,7 +212,8 @@ class Plan:
         defaults = _defaults(record)
         self._record = record
         self.columns = [
-            Column(name, text, names.check(text), defaults.get(name, ...)) for name, text in texts.items()
+            Column(name, text, _Annotation(text, module).check(), defaults.get(name, ...))
+            for name, text in texts.items()
         ]
         self.names = list(texts)
 
@@ -237,41 +255,38 @@ def _defaults(record: Type[Any]) -> Fields:
     }
 
 
-class _Names(Dict[str, Any]):
-    """What the names in annotations stand for: limits, forms, and records of the module."""
+class _Annotation:
+    """Reads one annotation: NAME, NAME[X, Y], X | None, "text", `...` and None."""
 
-    def __init__(self, module: Fields) -> None:
-        super().__init__(_FORMS)
+    def __init__(self, text: str, module: Fields) -> None:
+        self._words = _WORD.findall(text)[::-1]  # the next one is the last
         self._module = module
 
-    def __missing__(self, name: str) -> _Expression:
-        return _Expression(LIMITS[name] if name in LIMITS else plan(self._module[name]))
+    def check(self) -> Any:
+        """The check that it asks for; a literal text or `...` stands for itself."""
+        word = self._words.pop()
+        if word in _SELF:
+            found = _SELF[word]
+        elif word[0] == '"' or word[0] == "'":
+            found = word[1:-1]
+        elif word in _FORMS:
+            found = _FORMS[word](*self._parts())
+        else:
+            found = LIMITS[word] if word in LIMITS else plan(self._module[word])
+        if self._words and self._words[-1] == "|":
+            del self._words[-2:]
+            return _optional(found)
+        return found
 
-    def check(self, text: str) -> Check:
-        """The check that an annotation asks for."""
-        expression: _Expression = eval(text, {"__builtins__": {}}, self)  # noqa: S307 - our own source
-        return expression.check
+    def _parts(self) -> List[Any]:
+        parts = []
+        while self._words.pop() != "]":  # the bracket or comma before each part, and the last bracket
+            parts.append(self.check())
+        return parts
 
 
-class _Expression:
-    """An annotation; `X | None` is one too."""
-
-    def __init__(self, check: Check) -> None:
-        self.check = check
-
-    def __or__(self, other: None) -> _Expression:
-        return _Expression(_optional(self.check))
-
-
-class _Form:
-    """`Name[X]` and `Name[X, Y]`: makes one check of the checks of its parts."""
-
-    def __init__(self, make: Callable[..., Check]) -> None:
-        self._make = make
-
-    def __getitem__(self, parts: Any) -> _Expression:
-        parts = parts if isinstance(parts, tuple) else (parts,)
-        return _Expression(self._make(*(getattr(part, "check", part) for part in parts)))
+_WORD = re.compile(r"""\w+|"[^"]*"|'[^']*'|\.\.\.|[][,|]""")
+_SELF: Fields = {"...": ..., "None": None}
 
 
 def _optional(check: Check) -> Check:
@@ -322,10 +337,10 @@ def _literal(*allowed: Any) -> Check:
     return _Limit("one of %s" % ", ".join(map(repr, allowed)), lambda value: value in allowed)
 
 
-_FORMS: Dict[str, Any] = {
-    "Optional": _Form(_optional),
-    "Literal": _Form(_literal),
-    **dict.fromkeys(("List", "list", "Sequence"), _Form(_list)),
-    **dict.fromkeys(("Tuple", "tuple"), _Form(_tuple)),
-    **dict.fromkeys(("Dict", "dict", "Mapping"), _Form(_dict)),
+_FORMS: Dict[str, Callable[..., Check]] = {
+    "Optional": _optional,
+    "Literal": _literal,
+    **dict.fromkeys(("List", "list", "Sequence"), _list),
+    **dict.fromkeys(("Tuple", "tuple"), _tuple),
+    **dict.fromkeys(("Dict", "dict", "Mapping"), _dict),
 }

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from paddle_cluster.control import known_jobs
-from paddle_cluster.control.known_jobs import KnownJob
+from paddle_cluster.control import store
+from paddle_cluster.control.store import KnownJob
 from paddle_cluster.system.state_dir import StatePlaces
 from tests.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
@@ -70,11 +70,11 @@ class Desk:
         assert done.returncode == 0, done.stdout + done.stderr
         found = re.search(r"(JOB\S+) goes on", done.stdout)
         assert found is not None
-        return known_jobs.find(self.where, found[1])
+        return store.find(self.where, found[1])
 
     def close(self) -> None:
         """Ends what is left of the detached jobs."""
-        for job in known_jobs.all_jobs(self.where):
+        for job in store.all_jobs(self.where):
             if job.running:
                 os.kill(job.record.launcher.pid, signal.SIGKILL)
 
@@ -126,7 +126,7 @@ def with_the_launcher_killed_and_its_state_lost_a_job_is_found_and_ended_on_its_
         line = next(line for line in listed.stdout.splitlines() if job.job_id in line and host.name in line)
         assert "running" in line
         assert f"pid {job.record.launcher.pid} on" in line
-    rebuilt = known_jobs.find(desk.where, job.job_id)
+    rebuilt = store.find(desk.where, job.job_id)
     assert rebuilt.record.rebuilt
     assert rebuilt.record.collected == job.record.collected
     assert {node.host for node in rebuilt.record.nodes} == {node.host for node in job.record.nodes}
@@ -206,7 +206,7 @@ def a_nodes_record_is_for_its_user_alone_and_marked_when_the_job_ended(
     assert path.stat().st_mode & 0o777 == 0o600
     record = json.loads(path.read_text())
     assert record["processes"] == [{"name": "trainer-0", "role": "trainer", "rank": 0}]
-    assert record["submitter"]["pid"] == known_jobs.newest(desk.where).record.launcher.pid
+    assert record["submitter"]["pid"] == store.newest(desk.where).record.launcher.pid
     assert record["ended"] is None
     launch.send(signal.SIGTERM)
     oracle.check(launch, 143)
@@ -219,7 +219,7 @@ def the_key_of_a_job_is_in_none_of_its_files(cluster: Cluster, oracle: Oracle, d
     launch = desk.jobs.start("--act=hold")
     trainers = desk.jobs.wait_for_role("TRAINER")
     key = next(iter(trainers.values())).environ["PADDLE_JOB_KEY"]
-    wait_for("the status", lambda: known_jobs.newest(desk.where).status.get("processes"), LIMIT_S)
+    wait_for("the status", lambda: store.newest(desk.where).status.get("processes"), LIMIT_S)
     launch.send(signal.SIGTERM)
     oracle.check(launch, 143)
     oracle.check_secret(key, desk.where.jobs, *(host.path("/root/.paddle/jobs") for host in cluster.hosts))

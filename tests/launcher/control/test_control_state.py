@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from paddle_cluster.config.settings import SshSettings
-from paddle_cluster.control import job_record, known_jobs
+from paddle_cluster.control import job_record, store
 from paddle_cluster.control.job_record import JobRecord, NodeEntry
-from paddle_cluster.control.status_text import ago, detail, job_table
+from paddle_cluster.control.status_text import detail, job_table
+from paddle_cluster.control.views import ago
 from paddle_cluster.errors import UsageError
 from paddle_cluster.system import process_id
 from paddle_cluster.system.process_id import ProcessId
@@ -98,7 +99,7 @@ def dead_process() -> ProcessId:
 
 def test_a_record_comes_back_as_it_was_written(where: StatePlaces) -> None:
     given = record("JOB20260101000000-aaaaaa")
-    job = known_jobs.read(put(where, given))
+    job = store.read(put(where, given))
     assert job is not None
     assert job.record == given
     assert job.running is True
@@ -130,7 +131,7 @@ def test_a_record_comes_back_as_it_was_written(where: StatePlaces) -> None:
 def test_a_record_that_is_something_else_is_no_job(where: StatePlaces, spoil: dict[str, object]) -> None:
     directory = put(where, record("JOB1"))
     write_json(directory / JOB_FILE, {**record("JOB1").as_json(), **spoil})
-    assert known_jobs.all_jobs(where) == []
+    assert store.all_jobs(where) == []
 
 
 def test_the_directory_and_its_files_are_for_their_user_alone(where: StatePlaces) -> None:
@@ -151,7 +152,7 @@ def test_a_place_that_cannot_be_written_is_replaced_by_the_short_one(tmp_path: P
     where = StatePlaces(tmp_path / "file" / "jobs", tmp_path / "short")
     assert make_job_dir(where, "JOB1") == tmp_path / "short" / "JOB1"
     put(where, record("JOB1"))
-    assert [job.job_id for job in known_jobs.all_jobs(where)] == ["JOB1"]
+    assert [job.job_id for job in store.all_jobs(where)] == ["JOB1"]
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_no_other(
@@ -187,26 +188,26 @@ def test_places_follow_the_environment(tmp_path: Path) -> None:
 def test_a_job_is_found_by_its_id_or_a_beginning_or_end_that_no_other_has(where: StatePlaces) -> None:
     for name in ("JOB20260101000000-aaaaaa", "JOB20260101000000-bbbbbb", "JOB20260202000000-cccccc"):
         put(where, record(name))
-    assert known_jobs.find(where, "bbbbbb").job_id == "JOB20260101000000-bbbbbb"
-    assert known_jobs.find(where, "JOB202602").job_id == "JOB20260202000000-cccccc"
+    assert store.find(where, "bbbbbb").job_id == "JOB20260101000000-bbbbbb"
+    assert store.find(where, "JOB202602").job_id == "JOB20260202000000-cccccc"
     with pytest.raises(UsageError, match=r"several jobs: .*aaaaaa"):
-        known_jobs.find(where, "JOB202601")
+        store.find(where, "JOB202601")
     with pytest.raises(UsageError, match="no job 'dddd'"):
-        known_jobs.find(where, "dddd")
+        store.find(where, "dddd")
 
 
 def test_an_id_that_begins_another_is_still_found(where: StatePlaces) -> None:
     put(where, record("JOB1"))
     put(where, record("JOB11"))
-    assert known_jobs.find(where, "JOB1").job_id == "JOB1"
+    assert store.find(where, "JOB1").job_id == "JOB1"
 
 
 def test_the_newest_running_job_is_meant_when_none_is_named(where: StatePlaces) -> None:
     put(where, record("JOB1", age_s=20))
     put(where, record("JOB2", age_s=10), exit_code=0)
     put(where, record("JOB3", launcher=dead_process()))
-    assert known_jobs.newest(where).job_id == "JOB1"
-    assert [job.describe() for job in known_jobs.all_jobs(where)] == ["launcher gone", "done (0)", "starting"]
+    assert store.newest(where).job_id == "JOB1"
+    assert [job.describe() for job in store.all_jobs(where)] == ["launcher gone", "done (0)", "starting"]
 
 
 def test_a_pid_that_was_given_to_another_process_is_not_the_launcher() -> None:
@@ -236,11 +237,11 @@ def test_jobs_that_ended_long_ago_or_before_many_others_are_removed_and_running_
     month_s = 31 * 86400.0
     put(where, record("JOBold-running", age_s=2 * month_s))
     put(where, record("JOBold-ended", age_s=month_s), exit_code=0)
-    for number in range(known_jobs.KEPT_JOBS + 5):
+    for number in range(store.KEPT_JOBS + 5):
         put(where, record(f"JOB{number:03}", age_s=1000.0 - number), exit_code=0)
-    known_jobs.prune(where)
-    left = {job.job_id for job in known_jobs.all_jobs(where)}
-    assert left == {"JOBold-running"} | {f"JOB{number:03}" for number in range(5, known_jobs.KEPT_JOBS + 5)}
+    store.prune(where)
+    left = {job.job_id for job in store.all_jobs(where)}
+    assert left == {"JOBold-running"} | {f"JOB{number:03}" for number in range(5, store.KEPT_JOBS + 5)}
 
 
 def test_an_unreadable_job_is_removed_when_nobody_wrote_there_for_long(where: StatePlaces) -> None:
@@ -248,15 +249,15 @@ def test_an_unreadable_job_is_removed_when_nobody_wrote_there_for_long(where: St
     for directory in (old, new):
         (directory / JOB_FILE).write_text("{")
     for file in old.iterdir():
-        os.utime(file, (time.time() - known_jobs.KEPT_S - 60,) * 2)
-    known_jobs.prune(where)
+        os.utime(file, (time.time() - store.KEPT_S - 60,) * 2)
+    store.prune(where)
     assert not old.exists()
     assert new.exists()
 
 
 def test_a_gone_launcher_is_told_with_what_to_do(where: StatePlaces) -> None:
     directory = put(where, record("JOB1", launcher=dead_process()), phase="run", updated_at=time.time() - 60)
-    job = known_jobs.read(directory)
+    job = store.read(directory)
     assert job is not None
     text = "\n".join(detail(job, time.time()))
     assert "its launcher exited without a message" in text
@@ -291,7 +292,7 @@ def test_a_large_job_is_summed_up_with_what_is_wrong_and_told_whole_on_request(w
         failures=failures,
         left=["NOT X"] * 40,
     )
-    job = known_jobs.read(directory)
+    job = store.read(directory)
     assert job is not None
     lines = detail(job, time.time())
     assert len(lines) < 50
@@ -316,7 +317,7 @@ def test_a_large_job_is_summed_up_with_what_is_wrong_and_told_whole_on_request(w
 def test_what_a_process_said_cannot_act_on_the_terminal(where: StatePlaces) -> None:
     process = {"name": "trainer-0", "node": "a", "state": "running", "last_line": "\x1b[2Jgone"}
     directory = put(where, record("JOB1"), phase="run", nodes=[], processes=[process])
-    job = known_jobs.read(directory)
+    job = store.read(directory)
     assert job is not None
     assert "\x1b" not in "\n".join(detail(job, time.time()) + job_table([job], time.time()))
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paddle_cluster.config.conf_file import read_conf
-from paddle_cluster.control import known_jobs, status_text
+from paddle_cluster.control import status_text, store
 from paddle_cluster.dashboard import changes
 from paddle_cluster.dashboard.job_board import JobBoard
 from paddle_cluster.errors import ConfError
@@ -121,7 +121,7 @@ def test_whatever_stands_in_a_state_file_is_shown_or_left_out(
     for name, value in ((JOB_FILE, RECORD), (STATUS_FILE, STATUS)):
         path = data.draw(st.sampled_from(paths(value)))
         (directory / name).write_text(json.dumps(spoiled(value, path, odd)))
-    for job in known_jobs.all_jobs(where):
+    for job in store.all_jobs(where):
         assert status_text.job_table([job], 2e9)
         assert status_text.detail(job, 2e9)
         json.dumps(status_text.as_json(job))
@@ -130,13 +130,13 @@ def test_whatever_stands_in_a_state_file_is_shown_or_left_out(
 
 def test_a_path_that_nothing_can_open_is_no_jobs(where: StatePlaces) -> None:
     write_json(where.jobs / JOB / JOB_FILE, {**RECORD, "collected": "a\0b"})
-    assert known_jobs.all_jobs(where) == []
-    assert len(known_jobs.unreadable(where)) == 1
+    assert store.all_jobs(where) == []
+    assert len(store.unreadable(where)) == 1
 
 
 def test_a_status_of_another_version_is_told_and_not_read(where: StatePlaces) -> None:
     write_json(where.jobs / JOB / STATUS_FILE, {**STATUS, "version": 99, "phase": 5})
-    (job,) = known_jobs.all_jobs(where)
+    (job,) = store.all_jobs(where)
     assert "another version" in job.describe()
 
 
@@ -219,15 +219,15 @@ def test_a_job_json_that_cannot_be_read_is_told_and_hurts_no_other_job(where: St
 
 def test_a_job_json_that_cannot_be_read_makes_way_for_one_from_the_nodes(where: StatePlaces) -> None:
     directory = where.jobs / JOB
-    assert not known_jobs.make_way(directory)
+    assert not store.make_way(directory)
     (directory / JOB_FILE).write_text("{")
-    assert known_jobs.make_way(directory)
+    assert store.make_way(directory)
     assert sorted(os.listdir(directory)) == ["job.unreadable", STATUS_FILE]
 
 
 def test_a_status_that_cannot_be_read_is_told(where: StatePlaces) -> None:
     (where.jobs / JOB / STATUS_FILE).write_text("{")
-    (job,) = known_jobs.all_jobs(where)
+    (job,) = store.all_jobs(where)
     assert job.describe().startswith("unknown (status.json cannot be read)")
 
 
@@ -238,7 +238,7 @@ def test_a_status_that_cannot_be_read_is_told(where: StatePlaces) -> None:
 def test_no_number_and_no_depth_in_a_status_stops_a_command(where: StatePlaces, name: str, odd: str) -> None:
     fields = json.dumps({**STATUS, name: "ODD"}).replace('"ODD"', odd)
     (where.jobs / JOB / STATUS_FILE).write_text(fields)
-    (job,) = known_jobs.all_jobs(where)
+    (job,) = store.all_jobs(where)
     assert status_text.job_table([job], 2e9)
     assert status_text.detail(job, 2e9)
     json.dumps(status_text.as_json(job), allow_nan=False)
@@ -264,12 +264,12 @@ def test_commands_go_on_over_a_status_with_a_number_of_400_digits(where: StatePl
 @pytest.mark.parametrize("odd", [["x"], "n" * 300, "a\0b", "\ud800", 7])
 def test_a_record_whose_paths_nothing_can_open_is_left_aside(where: StatePlaces, odd: object) -> None:
     write_json(where.jobs / JOB / JOB_FILE, {**RECORD, "collected": odd})
-    assert known_jobs.all_jobs(where) == []
-    assert len(known_jobs.unreadable(where)) == 1
+    assert store.all_jobs(where) == []
+    assert len(store.unreadable(where)) == 1
 
 
 @pytest.mark.parametrize("name", ["a b", "a\nb", "é", "a\udcff"])
 def test_a_record_of_a_workspace_with_any_name_is_read(where: StatePlaces, name: str) -> None:
     write_json(where.jobs / JOB / JOB_FILE, {**RECORD, "collected": f"/w/{name}"})
-    (job,) = known_jobs.all_jobs(where)
+    (job,) = store.all_jobs(where)
     assert job.record.collected == f"/w/{name}"

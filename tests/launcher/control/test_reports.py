@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from paddle_cluster.control import job_status, known_jobs, status_file
-from paddle_cluster.control.job_status import Observer
+from paddle_cluster.control import state, store
+from paddle_cluster.control.state import CostHistory
 from paddle_cluster.control.status_text import as_json, detail
 from paddle_cluster.errors import ProtocolError
 from paddle_cluster.job.job import discards, idle
@@ -65,8 +65,8 @@ def tell(job: StagedJob, node_id: int, *trainers: object, proc: str = "") -> Non
 
 def status(job: StagedJob) -> dict[str, Any]:
     """What status.json says after a way through the file."""
-    taken = job_status.take(JOB, Scrollback(), job.roster, Observer())
-    return status_file.read(json.loads(json.dumps(taken)))
+    taken = state.take(JOB, Scrollback(), job.roster, CostHistory())
+    return store.read_status(json.loads(json.dumps(taken)))
 
 
 def told(job: StagedJob) -> dict[str, tuple[object, object]]:
@@ -152,7 +152,7 @@ def test_a_step_that_is_something_else_is_left_out_and_told_once(
     for _ in range(2):
         job.agents[1].say("progress", proc="trainer-1", **{**step, name: value})
     job.settle()
-    assert screen(job).count(f"b: its 'progress' message cannot be read: {name}: ") == 1
+    assert screen(job).count(f"b: its 'progress' message cannot be read: progress.{name} ") == 1
     assert not job.roster.failures
 
 
@@ -231,8 +231,8 @@ def test_the_last_screen_names_the_few_who_lost_most(tmp_path: Path) -> None:
 def test_status_shows_what_was_discarded_and_json_has_both_numbers(job: StagedJob, tmp_path: Path) -> None:
     tell(job, 0, [0, 1200, 0], [2, 400, 120])
     where = StatePlaces(tmp_path / "jobs", tmp_path / "short")
-    directory = put(where, record(JOB), **job_status.take(JOB, Scrollback(), job.roster, Observer()))
-    found = known_jobs.read(directory)
+    directory = put(where, record(JOB), **state.take(JOB, Scrollback(), job.roster, CostHistory()))
+    found = store.read(directory)
     assert found is not None
     head, *lines = [
         line for line in detail(found, 0.0) if line.startswith(("  process", "  pserver", "  trainer"))
@@ -250,7 +250,7 @@ def test_status_shows_what_was_discarded_and_json_has_both_numbers(job: StagedJo
 
 def test_status_of_synchronous_training_has_no_such_column(job: StagedJob, tmp_path: Path) -> None:
     where = StatePlaces(tmp_path / "jobs", tmp_path / "short")
-    directory = put(where, record(JOB), **job_status.take(JOB, Scrollback(), job.roster, Observer()))
-    found = known_jobs.read(directory)
+    directory = put(where, record(JOB), **state.take(JOB, Scrollback(), job.roster, CostHistory()))
+    found = store.read(directory)
     assert found is not None
     assert "discarded" not in "\n".join(detail(found, 0.0))

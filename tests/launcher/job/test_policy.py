@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from paddle_cluster.job.policy import (
+from paddle_cluster.job.recovery import (
     NOBODY_LEFT_OUT,
     PSERVER,
     PSERVER_SPENT,

@@ -13,7 +13,7 @@ import pytest
 from paddle_cluster.config import arguments
 from paddle_cluster.config.hosts import parse_host
 from paddle_cluster.config.resolve import resolve
-from paddle_cluster.nodes import reachability
+from paddle_cluster.nodes.examination import to_try
 from paddle_cluster.plan import addresses, plan
 from paddle_cluster.plan.answers import Answer, Placed, Way, read_probed, read_reached
 from paddle_cluster.system.clock import PINGS, NodeClock
@@ -32,18 +32,18 @@ def node(*placed: tuple[str, str, int], login: str = "") -> Answer:
 
 
 def test_few_nodes_try_every_other_one() -> None:
-    tries = reachability.to_try(range(16), [], [])
+    tries = to_try(range(16), [], [])
     assert all(sorted([one, *others]) == list(range(16)) for one, others in tries.items())
 
 
 @pytest.mark.parametrize("count", [17, 50, 1000])
 def test_many_nodes_try_a_logarithm_of_their_number(count: int) -> None:
-    tries = reachability.to_try(range(count), [], [])
+    tries = to_try(range(count), [], [])
     assert max(len(others) for others in tries.values()) <= math.ceil(math.log2(count))
 
 
 def test_the_ring_leads_from_every_node_to_every_other() -> None:
-    tries = reachability.to_try(range(100), [], [])
+    tries = to_try(range(100), [], [])
     seen, waiting = {0}, deque([0])
     while waiting:
         for other in tries[waiting.popleft()]:
@@ -54,7 +54,7 @@ def test_the_ring_leads_from_every_node_to_every_other() -> None:
 
 
 def test_the_first_pservers_and_trainers_try_each_other_in_both_directions() -> None:
-    tries = reachability.to_try(range(100), [0, 50], [77, 99])
+    tries = to_try(range(100), [0, 50], [77, 99])
     for server in (0, 50):
         for trainer in (77, 99):
             assert trainer in tries[server]
@@ -62,7 +62,7 @@ def test_the_first_pservers_and_trainers_try_each_other_in_both_directions() -> 
 
 
 def test_a_node_that_did_not_answer_is_tried_by_nobody() -> None:
-    tries = reachability.to_try([n for n in range(40) if n != 7], [7], [7, 8])
+    tries = to_try([n for n in range(40) if n != 7], [7], [7, 8])
     assert 7 not in tries
     assert all(7 not in others for others in tries.values())
 

@@ -42,6 +42,7 @@ from paddle_cluster.text.output_events import (
     to_fields,
 )
 from paddle_cluster.text.sizes import counted, size_text
+from paddle_node.contract.facts import NodeUsage, Progress
 
 DEADLINE_S = 20.0
 
@@ -162,7 +163,7 @@ def test_a_job_is_told_in_order_from_phase_to_outcome() -> None:
         console.phase("preflight")
         console.table(["node", "state"], [["a", "ok"], ["bb", "no route"]], {1})
         console.node_state(0, "running")
-        console.progress(0, 1, 2, 3.5, 100.0)
+        console.show(Progressed(0, "", Progress(2, 1, 3.5, 100.0)))
         console.note("first\nsecond")
         console.times({"connect": 0.125, "total": 2.0})
         console.summary(
@@ -196,9 +197,20 @@ EVENTS: tuple[Event, ...] = (
     Transferred(1, 1 << 20, 1 << 21, 5e5),
     Printed("trainer-0", "a", b"\xff\x1b[31mone\ntwo\n", False, 12.5),
     Unsent("trainer-0", "a", 5, "log/train.log"),
-    Progressed(0, "trainer-0", 1, 2, 3.5, 100.0),
+    Progressed(0, "trainer-0", Progress(2, 1, 3.5, 100.0)),
     Plotted(0, "trainer-0", "Test cost", 3.0, 0.25),
-    Used(0, None, 1 << 30, 1 << 31, 12.5, 0.0, ((57.0, 1024, 2048),), (("trainer-0", 99.5, 4096),)),
+    Used(
+        0,
+        NodeUsage(
+            1 << 30,
+            1 << 31,
+            None,
+            12.5,
+            0.0,
+            ((57.0, 1024, 2048), (-1.0, 0, 2048)),
+            (("trainer-0", 99.5, 4096),),
+        ),
+    ),
     Noted("first\nsecond"),
     Tabled(("node", "state"), (("a", "ok"), ("b", "no route")), (1,)),
     Failed(("FIRST ERROR",)),

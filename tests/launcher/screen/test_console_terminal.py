@@ -20,6 +20,7 @@ from paddle_cluster.screen.console_live import FLUSH_S, LiveView
 from paddle_cluster.screen.writer import Sink
 from paddle_cluster.text.output_events import Progressed, Transferred
 from paddle_cluster.text.wrapping import cells, progress
+from paddle_node.contract.facts import Progress
 
 DEADLINE_S = 20.0
 
@@ -82,8 +83,8 @@ def test_few_nodes_have_a_line_each_below_the_lines_that_scroll(terminal: Termin
     for node_id in range(3):
         console.node_state(node_id, "running")
     console.phase("run")
-    console.progress(0, 3, 17, 5.125, 1234.0, process="trainer-0")
-    console.progress(2, 3, 16, 5.25, 1000.0, process="trainer-1")
+    console.show(Progressed(0, "trainer-0", Progress(17, 3, 5.125, 1234.0)))
+    console.show(Progressed(2, "trainer-1", Progress(16, 3, 5.25, 1000.0)))
     picture = drawn(terminal, "slowest", "run 0:", "1,000 samples/s")
     state, training, slowest, *nodes = picture[-6:]
     assert re.match(r"run \d+:\d\d  3 nodes: 3 running$", state)
@@ -100,7 +101,7 @@ def test_the_costs_of_trainer_0_are_drawn_as_a_curve_that_stays_when_the_job_end
     for node_id in range(2):
         for batch in range(200):
             cost = 8.0 - batch / 50 + node_id
-            fact = progress(Progressed(node_id, f"trainer-{node_id}", 0, batch, cost, 100.0))
+            fact = progress(Progressed(node_id, f"trainer-{node_id}", Progress(batch, 0, cost, 100.0)))
             view.node(node_id, **fact)
     view.tick()
     _, top, _, bottom = (line for line in drawn(terminal, "slowest") if "node" not in line)

@@ -67,7 +67,7 @@ def serve(program: Program, operator: Operator, scope: Scope, device: Device) ->
     try:
         with _told(server.endpoint, asked=endpoint) as reporter, _signals(server.stop) as came:
             _log.info("serving %d trainers at %s", trainers, server.endpoint)
-            server.wait(lambda queue: reporter.queue(**queue._asdict()))
+            server.wait(reporter.queue)
     finally:
         server.close()
     if came:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from paddle_node.contract.facts import Queue
+
 T = TypeVar("T")
 
 
@@ -74,37 +76,17 @@ class Waiting(NamedTuple):
         return [trainer for trainer, _ in (self.take or self.barrier.take)()]
 
 
-class QueueFacts(NamedTuple):
-    """One server, or all ports of a process.
-
-    Attributes:
-        version: batches applied so far, in asynchronous training gradients.
-        requests: that came since the process began.
-        waiting: trainers whose gradient, or whose word that a pass begins or ends, waits for others'.
-        missing: the trainers that those wait for.
-        waited_s: for how long nothing was applied meanwhile.
-        lags: in asynchronous training of each trainer how many pushes came since its own last one.
-    """
-
-    version: int = 0
-    requests: int = 0
-    waiting: int = 0
-    missing: tuple[int, ...] = ()
-    waited_s: float = 0.0
-    lags: tuple[tuple[int, int], ...] = ()
-
-
-def of_all(facts: Iterable[QueueFacts]) -> QueueFacts:
+def of_all(facts: Iterable[Queue]) -> Queue:
     """Several servers as one: the furthest behind of each kind, and the sum of their requests."""
     known = [each for each in facts if each.requests]
     if not known:
-        return QueueFacts()
+        return Queue()
     longest = max(known, key=lambda each: (each.waited_s, each.waiting))
     lags: dict[int, int] = {}
     for each in known:
         for trainer, lag in each.lags:
             lags[trainer] = max(lag, lags.get(trainer, 0))
-    return QueueFacts(
+    return Queue(
         min(each.version for each in known),
         sum(each.requests for each in known),
         longest.waiting,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from paddle.errors import PaddleError
-from paddle.pserver.server.barrier import QueueFacts, Waiting
+from paddle.pserver.server.barrier import Waiting
 from paddle.pserver.server.readers import Readers
 from paddle.pserver.server.service import NOBODY, Desk, EngineOptions, Keeper, Service
 from paddle.pserver.server.session import Session, Sessions, sessions_from_json, sessions_to_json
@@ -26,6 +26,7 @@ from paddle.pserver.wire.port_range import ports_section
 from paddle.pserver.wire.reader_protocol import READER
 from paddle.pserver.wire.shared_memory import SharedArray
 from paddle.pserver.wire.verbs import WHOLE, Hello, Ok, PullTable, Repeat, StateLost, Status, Verb, Waits
+from paddle_node.contract.facts import Queue
 
 _log = logging.getLogger(__name__)
 
@@ -132,11 +133,11 @@ class Engine:
         """Return what became of every trainer's gradients; empty where none is ever too old."""
         return self._service.push_counts()
 
-    def queue(self) -> QueueFacts:
+    def queue(self) -> Queue:
         """Return who waits for whom, and who lags behind."""
         longest = max(self._service.waiting(), key=lambda each: len(each.barrier.arrived), default=None)
         since = self._clock() if self._waiting_since is None else self._waiting_since
-        return QueueFacts(
+        return Queue(
             self._service.version,
             self.handled,
             0 if longest is None else len(longest.barrier.arrived),

@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 
 from paddle.errors import WireError
-from paddle.pserver.server.barrier import QueueFacts
 from paddle.pserver.server.engine import Engine, Reply
 from paddle.pserver.server.staleness import PushCount
 from paddle.pserver.transports.local_door import LocalDoor
@@ -25,6 +24,7 @@ from paddle.pserver.wire.message import DamagedError, Frame, Message, error_mess
 from paddle.pserver.wire.reader_protocol import READER, peer_name
 from paddle.pserver.wire.shared_memory import SharedArray
 from paddle.pserver.wire.verbs import WHOLE, Chunk, Error, OpenStream, Repeat
+from paddle_node.contract.facts import Queue
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Port:
         self._router, self._engine, self._streams = router, engine, streams
         self.bells = router.bells
         self.push_counts: tuple[PushCount, ...] = ()
-        self.queue = QueueFacts()
+        self.queue = Queue()
         self._listeners: list[Listener] = [each for each in (router, local, streams) if each is not None]
         for each in self._listeners:
             each.open(self)

@@ -64,7 +64,7 @@ class Usage:
             self._gpus.begin()
             since_s = max(1e-3, began - self._at)
             self._at = began
-            fields: Fields = {"procs": self._processes(pids, since_s), "gpus": self._gpus.newest}
+            fields: Fields = {"processes": self._processes(pids, since_s), "gpus": self._gpus.newest}
             fields.update(_memory())
             fields.update(self._rates(began))
             self._tell("usage", "", fields)

@@ -9,8 +9,9 @@ import random
 
 import pytest
 
-from paddle.pserver.server.barrier import Barrier, QueueFacts, of_all
+from paddle.pserver.server.barrier import Barrier, of_all
 from paddle.pserver.server.staleness import LagGate, lag_ratio
+from paddle_node.contract.facts import Queue
 
 
 def test_a_barrier_opens_when_the_last_trainer_comes() -> None:
@@ -108,10 +109,10 @@ def test_a_gate_tells_how_many_pushes_came_since_each_trainers_own_last_one() ->
 
 
 def test_of_several_servers_the_one_that_waits_longest_is_told_and_each_trainers_largest_lag() -> None:
-    begins = QueueFacts()
-    waits = QueueFacts(7, 40, 2, (1,), 12.5, ((0, 1), (1, 9)))
-    goes_on = QueueFacts(8, 2, 1, (0, 1), 0.1, ((0, 3), (1, 4)))
-    assert of_all([begins, goes_on, waits]) == QueueFacts(7, 42, 2, (1,), 12.5, ((0, 3), (1, 9)))
+    begins = Queue()
+    waits = Queue(7, 40, 2, (1,), 12.5, ((0, 1), (1, 9)))
+    goes_on = Queue(8, 2, 1, (0, 1), 0.1, ((0, 3), (1, 4)))
+    assert of_all([begins, goes_on, waits]) == Queue(7, 42, 2, (1,), 12.5, ((0, 3), (1, 9)))
     assert of_all([begins, begins]) == begins
 
 

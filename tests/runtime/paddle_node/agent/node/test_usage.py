@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from paddle_cluster.nodes.reports import GpuUsage, read_usage
+from paddle_node.contract.facts import NodeUsage, ProcessUsage
+from paddle_node.contract.records import read
 from tests.runtime.paddle_node.agent.driven_node import Node
 
 MIB = 1 << 20
@@ -36,7 +37,8 @@ def test_usage_is_of_a_process_with_its_children_of_the_node_and_of_its_gpus(
     node.python("import signal; signal.pause()", proc="pserver-0", log="log/pserver.log")
     node.python(FAMILY)
     for _ in range(2):  # rates are there from the second one
-        usage, processes = read_usage(node.expect("usage").fields)
+        usage = read(NodeUsage, node.expect("usage").fields, "usage", "the agent")
+    processes = {name: ProcessUsage(percent, size) for name, percent, size in usage.processes}
     assert processes.keys() == {"pserver-0", "trainer-0"}
     assert processes["trainer-0"].memory_bytes > processes["pserver-0"].memory_bytes + 60 * MIB
     assert processes["trainer-0"].cpu_percent > processes["pserver-0"].cpu_percent
@@ -44,6 +46,6 @@ def test_usage_is_of_a_process_with_its_children_of_the_node_and_of_its_gpus(
     assert usage.cpu_percent is not None
     assert 0 < usage.cpu_percent <= 100
     assert usage.received_bytes_per_s is not None
-    assert usage.gpus == (GpuUsage(57.0, 1024 * MIB, 81559 * MIB), GpuUsage(None, 0, 81559 * MIB))
+    assert usage.gpus == ((57.0, 1024 * MIB, 81559 * MIB), (None, 0, 81559 * MIB))
     node.link.send("stop", procs=None, grace_s=0.0)
     assert node.expect("stopped").fields["left"] == []

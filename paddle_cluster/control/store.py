@@ -7,22 +7,42 @@ Reads what launchers wrote, and what anything else may have left there: what can
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from paddle_cluster.control import job_record, status_file
+from paddle_cluster.control import job_record
 from paddle_cluster.control.job_record import JobRecord
+from paddle_cluster.control.state import PASSES, POINTS, ROWS, VERSION
 from paddle_cluster.errors import ExitCode, UsageError
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.state_dir import JOB_FILE, STATUS_FILE, StatePlaces, is_job_id, read_json
+from paddle_node.contract.facts import NodeFacts, ProcessFacts, fitting_row
+from paddle_node.contract.records import Number, Whole, fitting
 
 KEPT_JOBS = 50
 KEPT_S = 30 * 86400.0
+
+
+class _Status(NamedTuple):
+    version: Whole
+    job_id: str
+    phase: str
+    exit_code: Whole | None
+    updated_at: Number
+    ended_at: Number
+
+
+class _FailureRow(NamedTuple):
+    node: str
+    process: str
+    what: str
+    log: str
 
 
 @dataclass(frozen=True)
@@ -103,10 +123,73 @@ def read(directory: Path) -> KnownJob | None:
     if record.job_id != directory.name:
         return None
     fields = read_json(directory / STATUS_FILE)
-    status = status_file.read(fields)
+    status = read_status(fields)
     if fields is None and (directory / STATUS_FILE).exists():
         status = {"phase": f"unknown ({STATUS_FILE} cannot be read)"}
     return KnownJob(record, directory, status, record.launcher.is_alive())
+
+
+def read_status(fields: dict[str, Any] | None) -> dict[str, Any]:
+    """The members of a status.json that are within their limits; nothing where there is none."""
+    if fields is None:
+        return {}
+    if fields.get("version", VERSION) != VERSION:
+        return {"phase": f"unknown (another version of {PROGRAM} wrote its status)"}
+    found = fitting(_Status, fields)
+    for name, facts in (("nodes", NodeFacts), ("processes", ProcessFacts)):
+        if isinstance(fields.get(name), list):
+            found[name] = [fitting_row(facts, one) for one in fields[name] if isinstance(one, dict)]
+    if isinstance(fields.get("failures"), list):
+        found["failures"] = [fitting(_FailureRow, one) for one in fields["failures"] if isinstance(one, dict)]
+    for name in ("left", "why"):
+        if isinstance(fields.get(name), list):
+            found[name] = [line for line in fields[name] if isinstance(line, str)]
+    if isinstance(fields.get("preflight"), dict):
+        found["preflight"] = _table(fields["preflight"])
+    if "curve" in fields:
+        found["curve"] = read_curve(fields["curve"])
+    return found
+
+
+def _table(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """A table of texts, of which the first rows are wrong."""
+    headers, rows = _texts(fields.get("headers")), fields.get("rows")
+    told = [_texts(row) for row in rows[:ROWS]] if isinstance(rows, list) else []
+    wrong = fields.get("wrong")
+    return {
+        "headers": headers,
+        "rows": [row for row in told if len(row) == len(headers)],
+        "wrong": wrong if type(wrong) is int else 0,
+    }
+
+
+def _texts(value: object) -> list[str]:
+    return [str(one) for one in value] if isinstance(value, list) else []
+
+
+def read_curve(value: object) -> dict[str, Any]:
+    """A curve of costs, as far as it is one: anything may have written it."""
+    if not isinstance(value, Mapping):
+        return {}
+    return {
+        "process": str(value.get("process")) if isinstance(value.get("process"), str) else "",
+        "points": _pairs(value.get("points"), POINTS),
+        "passes": _pairs(value.get("passes"), PASSES),
+    }
+
+
+def _pairs(value: object, most: int) -> list[list[float]]:
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return []
+    return [
+        list(one)
+        for one in value[:most]
+        if isinstance(one, list) and len(one) == 2 and all(map(_is_number, one))
+    ]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
 
 
 def unreadable(where: StatePlaces) -> list[str]:

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a running job gives to other programs: metrics for Prometheus at /metrics, and TensorBoard's event files.
+
+Both are views of the facts, and both libraries are optional. Nothing here can fail the job: what is wrong is told once.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from paddle_cluster.config.settings import MonitoringSettings
+from paddle_cluster.control.state import BatchCount
+from paddle_cluster.control.views import NODES, PROCESSES, FactView
+from paddle_cluster.nodes.process_record import ProcessState
+from paddle_cluster.system.installation import PROGRAM
+from paddle_cluster.text.output_events import Event, Plotted, Progressed
+from paddle_cluster.text.sizes import counted
+
+CLOSE_S = 3.0
+EVERY_S = 2.0
+WAITING = 100_000  # events
+WRITE_S = 5.0
+
+
+class JobMetrics:
+    """Answers Prometheus from `start` to `close`, if the settings say so; each scrape shows the newest state.
+
+    Labels are names of the plan: as many time series as the job has nodes and processes, however long it runs.
+
+    Args:
+        status: gives the newest state of the job; called from threads of the library.
+        tell: for the one remark that it cannot be.
+    """
+
+    def __init__(
+        self,
+        settings: MonitoringSettings,
+        status: Callable[[], Mapping[str, Any]],
+        tell: Callable[[str], None],
+    ) -> None:
+        self._settings = settings
+        self._status = status
+        self._tell = tell
+        self._server: Any = None
+        self._thread: Any = None
+
+    def start(self) -> None:
+        """Listen."""
+        place = f"{self._settings.metrics_address}:{self._settings.metrics_port}"
+        if not self._settings.metrics_port:
+            return
+        try:
+            from prometheus_client import CollectorRegistry, start_http_server  # who asked for it has it
+
+            registry = CollectorRegistry()
+            registry.register(self)
+            self._server, self._thread = start_http_server(
+                self._settings.metrics_port, self._settings.metrics_address, registry
+            )
+        except ImportError:
+            self._tell(
+                "METRICS_PORT: no metrics, the Python of the launcher has no prometheus_client: "
+                "pip install prometheus_client; the job continues"
+            )
+        except OSError as error:
+            self._tell(
+                f"METRICS_PORT: no metrics, {place} cannot be listened on ({error.strerror}): another job may have it, "
+                f"`{PROGRAM} status` shows them; the job continues"
+            )
+
+    def close(self) -> None:
+        """Listen no more."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join(CLOSE_S)
+
+    def describe(self) -> list[Any]:
+        """Nothing to the library, which asks before the first scrape."""
+        return []
+
+    def collect(self) -> Iterator[Any]:
+        """All metrics now, for the library."""
+        return families(self._status())
+
+
+def families(status: Mapping[str, Any]) -> Iterator[Any]:
+    """The metrics of a job's state, as the library takes them."""
+    from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily
+
+    yield InfoMetricFamily(
+        "paddle_job",
+        "The job.",
+        {"job_id": str(status.get("job_id", "")), "phase": str(status.get("phase", ""))},
+    )
+    failures = GaugeMetricFamily("paddle_job_failures", "Failures that the job has not got over.")
+    failures.add_metric([], len(status.get("failures", ())))
+    yield failures
+    processes, nodes = status.get("processes", ()), status.get("nodes", ())
+    labels = [(one, [one["name"], one["role"], one["node"]]) for one in processes]
+    up = GaugeMetricFamily("paddle_process_up", "Whether a process runs.", labels=_PROCESS)
+    for one, values in labels:
+        up.add_metric(values, one["state"] == ProcessState.RUNNING.value)
+    yield up
+    yield from _each(PROCESSES, _PROCESS, labels)
+    yield from _each(NODES, ("node",), [(one, [one["name"]]) for one in nodes])
+
+
+_PROCESS = ("process", "role", "node")
+
+
+def _each(
+    facts: Sequence[FactView], names: Sequence[str], rows: Sequence[tuple[Mapping[str, Any], list[str]]]
+) -> Iterator[Any]:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    for fact in facts:
+        if not fact.metric:
+            continue
+        make = CounterMetricFamily if fact.is_counter else GaugeMetricFamily
+        family = make(f"paddle_{fact.metric}", fact.help, labels=names)
+        scale = 0.01 if fact.form == "percent" else 1.0
+        for row, labels in rows:
+            if row.get(fact.field) is not None:
+                family.add_metric(labels, row[fact.field] * scale)
+        if family.samples:
+            yield family
+
+
+class TensorBoardLog:
+    """Writes the curves of one job, log/tensorboard/<job>/<process>/, from a thread of its own.
+
+    A tap of the console takes steps and points; what the disk does not keep up with is left out and counted.
+
+    Args:
+        directory: of the job's event files; made with the first of them.
+        tell: for the one remark that something cannot be written.
+    """
+
+    def __init__(self, directory: Path, tell: Callable[[str], None]) -> None:
+        self._directory = directory
+        self._tell = tell
+        self._told = False
+        self._waiting: deque[tuple[float, Progressed | Plotted]] = deque()
+        self._left_out = 0
+        self._batches: dict[str, BatchCount] = {}
+        self._writers: dict[str, Any] = {}
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin to write what `take` gets, if that can be."""
+        try:
+            import tensorboardX.event_file_writer  # noqa: F401 - who asked for it has it
+        except ImportError:
+            self._tell(
+                "TENSORBOARD: no event files, the Python of the launcher has no tensorboardX: "
+                "pip install tensorboardX; the job continues"
+            )
+            return
+        self._thread = threading.Thread(target=self._work, name="tensorboard", daemon=True)
+        self._thread.start()
+
+    def take(self, event: Event) -> None:
+        """A tap for `Console.watch`; never waits."""
+        if self._thread is None or not isinstance(event, Progressed | Plotted):
+            return
+        if len(self._waiting) >= WAITING:
+            self._left_out += 1
+        else:
+            self._waiting.append((time.time(), event))
+
+    def close(self) -> None:
+        """Write what waits; waits for the disk for WRITE_S at most."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join(WRITE_S)
+        if self._left_out:
+            self._tell(
+                f"{self._directory}: {counted(self._left_out, 'point')} came too fast and are left out"
+            )
+
+    def _work(self) -> None:
+        is_over = False
+        while not is_over:
+            is_over = self._over.wait(EVERY_S)
+            try:
+                self._write()
+            except OSError as error:
+                if not self._told:
+                    self._told = True
+                    self._tell(
+                        f"{self._directory}: curves cannot be written ({error.strerror}); the job continues"
+                    )
+        for writer in self._writers.values():
+            writer.close()
+
+    def _write(self) -> None:
+        from tensorboardX.proto.event_pb2 import Event as Record
+        from tensorboardX.proto.summary_pb2 import Summary
+
+        written: Counter[str] = Counter()
+        while self._waiting:
+            at, event = self._waiting.popleft()
+            for title, step, value in self._points(event):
+                summary = Summary(value=[Summary.Value(tag=title, simple_value=value)])
+                self._writer(event.process).write_event(Record(wall_time=at, step=step, summary=summary))
+                written[event.process] += 1
+        for process in written:
+            self._writers[process].flush()
+
+    def _points(self, event: Progressed | Plotted) -> Iterator[tuple[str, int, float]]:
+        if isinstance(event, Plotted):
+            yield event.curve, int(event.step), event.value
+            return
+        facts = event.facts
+        batches = self._batches.setdefault(event.process, BatchCount()).add(facts.pass_id, facts.batch_id)
+        for row in PROCESSES:
+            value = getattr(facts, row.field, None) if row.curve else None
+            if value is not None:
+                yield row.curve, batches, value
+
+    def _writer(self, process: str) -> Any:
+        from tensorboardX.event_file_writer import EventsWriter
+
+        if process not in self._writers:
+            place = self._directory / process
+            place.mkdir(parents=True, exist_ok=True)
+            self._writers[process] = EventsWriter(os.path.join(place, "events"))
+        return self._writers[process]

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where and how each fact of a process or node is shown, one row a fact: `status`, dashboard, Prometheus, TensorBoard.
+
+A row's form is a name in FORMS, which makes its text for `status`; the page has forms of the same names. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any, NamedTuple
+
+from paddle_cluster.text.sizes import size_text
+from paddle_cluster.text.wrapping import table
+
+Fact = Mapping[str, Any]
+"""A row of status.json."""
+
+
+class On(Enum):
+    """Where a fact has a column: on the page and in `status`, there even if it is unknown, or on the page alone."""
+
+    BOTH = "both"
+    ALWAYS = "always"
+    PAGE = "page"
+
+
+class FactView(NamedTuple):
+    """One fact.
+
+    Attributes:
+        field: its name in status.json.
+        title: of its column; empty for a fact without a column of its own.
+        form: how it is written.
+        metric: its name in Prometheus after `paddle_`, where a percentage is a ratio; empty for none.
+        help: of the metric.
+        curve: its title in TensorBoard; empty for none.
+    """
+
+    field: str
+    title: str = ""
+    form: str = "word"
+    metric: str = ""
+    help: str = ""
+    curve: str = ""
+    on: On = On.BOTH
+    is_counter: bool = False
+
+
+PROCESSES: Sequence[FactView] = (
+    FactView("name", "process", on=On.ALWAYS),
+    FactView("node", "node", on=On.ALWAYS),
+    FactView("pid", "pid", on=On.ALWAYS),
+    FactView("state", "state", "state", on=On.ALWAYS),
+    FactView("pass_id", "pass", "count", "trainer_pass", "Pass of a trainer.", "pass", On.ALWAYS),
+    FactView("batch_id", "batch", "count", "trainer_batch", "Batch of a trainer in its pass.", on=On.ALWAYS),
+    FactView("cost", "cost", "number", "trainer_cost", "Cost of a trainer's last batch.", "cost", On.ALWAYS),
+    FactView(
+        "samples_per_s",
+        "samples/s",
+        "whole",
+        "trainer_samples_per_second",
+        "Speed of a trainer.",
+        "samples_per_s",
+        On.ALWAYS,
+    ),
+    FactView("cpu_percent", "cpu", "percent", "process_cpu_cores", "Processors in use, with all children."),
+    FactView(
+        "memory_bytes", "memory", "bytes", "process_resident_memory_bytes", "Memory, with all children."
+    ),
+    FactView(
+        "version", "updates", "count", "pserver_updates", "Batches or gradients applied.", is_counter=True
+    ),
+    FactView("waiting", "waiting", "waiting", "pserver_waiting_trainers", "Trainers that wait for others."),
+    FactView("lag", "lag", "count", "trainer_lag_pushes", "Pushes of all since a trainer's own last one."),
+    FactView(
+        "discarded",
+        "discarded",
+        "discarded",
+        "trainer_discarded_gradients",
+        "Gradients that came too late.",
+        is_counter=True,
+    ),
+    FactView("last_line", "last line", on=On.PAGE),
+    *map(FactView, ("role", "rank", "node_id", "log", "code", "signal", "missing", "step", "samples")),
+    FactView("started_at", metric="process_start_time_seconds", help="Start, in seconds since 1970."),
+    FactView(
+        "pushed", metric="trainer_gradients", help="Gradients in asynchronous training.", is_counter=True
+    ),
+    FactView("requests", metric="pserver_requests", help="Requests to a server.", is_counter=True),
+    FactView("waited_s", metric="pserver_wait_seconds", help="How long nothing has been applied."),
+)
+NODES: Sequence[FactView] = (
+    FactView("node_id", "node", "count", on=On.ALWAYS),
+    FactView("name", "name", on=On.ALWAYS),
+    FactView("state", "state", on=On.ALWAYS),
+    FactView(
+        "heard_at", "heard", "ago", "node_heard_time_seconds", "Last message, since 1970.", on=On.ALWAYS
+    ),
+    FactView("cpu_percent", "cpu", "percent", "node_cpu_ratio", "Processors in use, of all."),
+    FactView("memory_bytes", "memory", "of_total", "node_memory_used_bytes", "Memory that is not available."),
+    FactView(
+        "received_bytes_per_s", "in", "rate", "node_receive_bytes_per_second", "Network bytes received."
+    ),
+    FactView("sent_bytes_per_s", "out", "rate", "node_transmit_bytes_per_second", "Network bytes sent."),
+    FactView("gpus", "gpus", "gpus", "node_gpus", "GPUs of a node."),
+    FactView("hostname", "host", on=On.PAGE),
+    FactView("job_dir", "job directory", "directory", on=On.ALWAYS),
+    FactView("error"),
+    FactView("memory_total_bytes", metric="node_memory_bytes", help="Memory of a node."),
+    FactView("gpu_percent", "", "percent", "node_gpu_ratio", "Mean use of a node's GPUs."),
+    FactView("gpu_memory_bytes", metric="node_gpu_memory_used_bytes", help="GPU memory in use."),
+    FactView("gpu_memory_total_bytes", metric="node_gpu_memory_bytes", help="GPU memory of a node."),
+)
+"""The facts in the order of their columns, then those without one; a test compares them with `contract.facts`."""
+
+
+def columns(rows: Iterable[FactView]) -> list[dict[str, str]]:
+    """The columns of the dashboard's page."""
+    return [{"field": row.field, "title": row.title, "form": row.form} for row in rows]
+
+
+def status_table(rows: Sequence[FactView], found: Sequence[Fact], now: float) -> list[str]:
+    """The table of `status`, without the optional columns of which nothing is known."""
+    shown = [row for row in rows if row.title and row.on is not On.PAGE]
+    cells = [[FORMS[row.form](one, row.field, now) for row in shown] for one in found]
+    kept = [at for at, row in enumerate(shown) if row.on is On.ALWAYS or any(line[at] for line in cells)]
+    return table([shown[at].title for at in kept], [[line[at] for at in kept] for line in cells], set())
+
+
+def ago(seconds: float) -> str:
+    """ "12 s", "3 min", "2 h", "5 d"."""
+    for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size or (unit != "min" and seconds >= size):
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
+def state_text(one: Fact) -> str:
+    """ "running", "exited, code 1"."""
+    state = str(one.get("state") or "unknown")
+    if one.get("signal"):
+        return f"{state}, signal {one['signal']}"
+    return state if one.get("code") is None else f"{state}, code {one['code']}"
+
+
+def _heard(one: Fact, field: str, now: float) -> str:
+    return f"{ago(now - one[field])} ago" if one.get(field) is not None else ""
+
+
+def _waiting(one: Fact, field: str, now: float) -> str:
+    """ "3 for 1, 5-7, 12 s": how many trainers wait at a pserver for whom, and for how long."""
+    waited_s = one.get("waited_s") or 0.0
+    return (
+        str(one[field])
+        + (f" for {one['missing']}" if one.get("missing") else "")
+        + (f", {ago(waited_s)}" if waited_s >= 1.0 else "")
+        if one.get(field)
+        else ""
+    )
+
+
+def _discarded(one: Fact, field: str, now: float) -> str:
+    pushed, discarded = one.get("pushed"), one.get(field)
+    return "" if pushed is None or discarded is None else f"{discarded} of {pushed}"
+
+
+def _gpus(one: Fact, field: str, now: float) -> str:
+    """ "8: 93%, 412.0 GB of 640.0 GB", where there are some."""
+    if not one.get(field):
+        return ""
+    used = _of(one.get("gpu_memory_bytes"), one.get("gpu_memory_total_bytes"))
+    return f"{one[field]}: " + ", ".join(filter(None, (FORMS["percent"](one, "gpu_percent", now), used)))
+
+
+def _of(used: float | None, there: float | None) -> str:
+    text = "" if used is None else size_text(used)
+    return f"{text} of {size_text(there)}" if text and there else text
+
+
+def _formatted(write: Callable[[Any], str]) -> Callable[[Fact, str, float], str]:
+    return lambda one, field, now: "" if one.get(field) is None else write(one[field])
+
+
+FORMS: Mapping[str, Callable[[Fact, str, float], str]] = {
+    "word": _formatted(str),
+    "count": _formatted(str),
+    "number": _formatted(lambda value: f"{value:.5g}"),
+    "whole": _formatted(lambda value: f"{value:,.0f}"),
+    "percent": _formatted(lambda value: f"{value:.0f}%"),
+    "bytes": _formatted(size_text),
+    "rate": _formatted(lambda value: f"{size_text(value)}/s"),
+    "of_total": lambda one, field, now: _of(one.get(field), one.get("memory_total_bytes")),
+    "ago": _heard,
+    "state": lambda one, field, now: state_text(one),
+    "waiting": _waiting,
+    "discarded": _discarded,
+    "gpus": _gpus,
+    "directory": lambda one, field, now: str(one.get("error") or one.get(field) or ""),
+}
+"""Form -> the text of a fact, from its row of status.json, its field, and the time now in seconds since 1970."""
