@@ -183,7 +183,7 @@ def operator(
     signature: str,
     *,
     attrs: Mapping[str, object] | None = None,
-    infer: Callable[..., Any] | None = None,
+    infer: Callable[..., Any] | str | None = None,
     shares_lod: bool = True,
     in_place: Mapping[str, str] | None = None,
     has_effect: bool = False,
@@ -196,8 +196,9 @@ def operator(
         signature: slots as `X Bias? -> Out Mask~`.
         attrs: attribute -> default, or -> type where the attribute is required. Lists are tuples here.
         infer: `Spec`s of the inputs and attributes as keywords -> `Spec`s of the outputs, called like the
-            kernel.
-            None: whoever appends the operator declares its outputs.
+            kernel; or for each output the input slot that it is like, as "X Y".
+            None: outputs that all are `in_place` are like those inputs; otherwise whoever appends the operator
+            declares them.
         shares_lod: whether outputs with as many rows as the first input that has LoD have the same LoD.
         in_place: see `OpDef`.
         has_effect: see `OpDef`.
@@ -205,19 +206,22 @@ def operator(
     """
     inputs, outputs = _parse(signature)
     table_attrs = MappingProxyType(dict(attrs or {}))
+    if infer is None and in_place and all(slot.name in in_place for slot in outputs):
+        infer = " ".join(in_place[slot.name] for slot in outputs)
+    rule = _like(inputs, infer.split()) if isinstance(infer, str) else infer
 
     def add(kernel: Callable[..., Any]) -> Callable[..., Any]:
         if op_type in _TABLE:
             raise OpError(f"operator {op_type!r} is registered twice")
         keywords = _keywords(op_type, kernel, table_attrs)
-        infer_keywords = _keywords(op_type, infer, table_attrs) if infer else frozenset()
+        infer_keywords = _keywords(op_type, rule, table_attrs) if rule else frozenset()
         _TABLE[op_type] = OpDef(
             op_type,
             inputs,
             outputs,
             table_attrs,
             kernel,
-            infer,
+            rule,
             keywords,
             infer_keywords,
             shares_lod,
@@ -289,6 +293,17 @@ def attribute_of(keyword: str) -> str:
 def registered() -> tuple[str, ...]:
     """Return all operator types, sorted."""
     return tuple(sorted(_TABLE))
+
+
+def _like(inputs: Sequence[Slot], names: Sequence[str]) -> Callable[..., Any]:
+    """Return the shape rule of outputs that are like inputs."""
+    places = [[slot.name for slot in inputs].index(name) for name in names]
+
+    def infer(*specs: Spec) -> Any:
+        found = tuple(specs[place] for place in places)
+        return found[0] if len(found) == 1 else found
+
+    return infer
 
 
 def _parse(signature: str) -> tuple[tuple[Slot, ...], tuple[Slot, ...]]:

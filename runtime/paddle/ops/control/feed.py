@@ -14,7 +14,7 @@ import numpy as np
 
 from paddle.backend import Array, to_host
 from paddle.ops.base.lod import lod_of, plain
-from paddle.ops.base.registry import GRAD, GradOp, Spec, gradient_maker, operator
+from paddle.ops.base.registry import GRAD, GradOp, gradient_maker, operator
 
 _ATTRS = {
     "message": "",
@@ -55,11 +55,7 @@ def read(reader: BatchSource) -> list[Any]:
     return reader.read()
 
 
-def _infer(x: Spec) -> Spec:
-    return x
-
-
-@operator("print", "In+ -> Out+", attrs=_ATTRS, infer=_infer, has_effect=True)
+@operator("print", "In+ -> Out+", attrs=_ATTRS, infer="In", has_effect=True)
 def print_(
     x: Any,
     *,

@@ -60,11 +60,7 @@ def fill_constant_batch_size_like(
     return filled
 
 
-def _infer_zeros(x: Spec) -> Spec:
-    return x
-
-
-@operator("fill_zeros_like", "X -> Out", infer=_infer_zeros)
+@operator("fill_zeros_like", "X -> Out", infer="X")
 def fill_zeros_like(x: Array) -> Array:
     """Return zeros of the input's shape and dtype."""
     zeros: Array = array_module(x).zeros(x.shape, x.dtype)

@@ -90,11 +90,7 @@ def squared_l2_distance_grad(x: Array, y: Array, difference: Array, dout: Array)
     return dx, -dx if len(y) == len(x) else -dx.sum(axis=0, keepdims=True)
 
 
-def _infer_smooth(x: Spec, prior: Spec | None) -> Spec:
-    return x
-
-
-@operator("label_smooth", "X PriorDist? -> Out", attrs={"epsilon": 0.0}, infer=_infer_smooth)
+@operator("label_smooth", "X PriorDist? -> Out", attrs={"epsilon": 0.0}, infer="X")
 def label_smooth(x: Array, prior: Array | None, *, epsilon: float) -> Array:
     """Out = (1 - epsilon) X + epsilon PriorDist, or epsilon / classes without one."""
     share = 1 / x.shape[-1] if prior is None else prior

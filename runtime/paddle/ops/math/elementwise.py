@@ -135,14 +135,7 @@ def _chosen(
     return dx, summed_like(dout - dx, y, axis) if "Y@GRAD" in needs else None
 
 
-def _infer_whole(x: Spec, y: Spec, *, axis: int) -> Spec:
-    check_ranks(x.shape, y.shape, axis)
-    if x.dtype != y.dtype:
-        raise ShapeError(f"X is {x.dtype}, Y is {y.dtype}: cast one of them")
-    return x
-
-
-@operator("elementwise_mod", "X Y -> Out", attrs={"axis": -1}, infer=_infer_whole)
+@operator("elementwise_mod", "X Y -> Out", attrs=_ATTRS, infer=_infer)
 def elementwise_mod(x: Array, y: Array, *, axis: int) -> Array:
     """Out = what is left of X over Y as in C, with the sign of X: -7 and 3 give -1."""
     divisor = aligned(x, y, axis)
@@ -150,7 +143,7 @@ def elementwise_mod(x: Array, y: Array, *, axis: int) -> Array:
     return rest - divisor * _down(x, divisor, rest)
 
 
-@operator("elementwise_floordiv", "X Y -> Out", attrs={"axis": -1}, infer=_infer_whole)
+@operator("elementwise_floordiv", "X Y -> Out", attrs=_ATTRS, infer=_infer)
 def elementwise_floordiv(x: Array, y: Array, *, axis: int) -> Array:
     """Out = X over Y as in C, rounded towards zero whatever the name says: -7 and 3 give -2."""
     return _quotient(x, aligned(x, y, axis))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 import numpy as np
@@ -45,18 +46,19 @@ def reduce_mean_grad(x: Array, dout: Array, *, dim: tuple[int, ...], reduce_all:
     return _spread(dout / x.dtype.type(_count(x, dim, reduce_all)), x, dim, reduce_all)
 
 
-@operator("reduce_max", "X -> Out", attrs=_ATTRS, infer=_infer)
-def reduce_max(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
-    """Out = the greatest of X."""
-    shape = _reduced_shape(x.shape, dim, keep_dim, reduce_all)
-    return x.max(axis=_axes_of(x.ndim, dim, reduce_all)).reshape(shape)
+def _reducing(method: str) -> Callable[..., Array]:
+    def reduce(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
+        shape = _reduced_shape(x.shape, dim, keep_dim, reduce_all)
+        # A product stays in X's dtype.
+        more = {"dtype": x.dtype} if method == "prod" else {}
+        found: Array = getattr(x, method)(axis=_axes_of(x.ndim, dim, reduce_all), **more)
+        return found.reshape(shape)
+
+    return reduce
 
 
-@operator("reduce_min", "X -> Out", attrs=_ATTRS, infer=_infer)
-def reduce_min(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
-    """Out = the smallest of X."""
-    shape = _reduced_shape(x.shape, dim, keep_dim, reduce_all)
-    return x.min(axis=_axes_of(x.ndim, dim, reduce_all)).reshape(shape)
+for _method in ("max", "min", "prod"):
+    operator(f"reduce_{_method}", "X -> Out", attrs=_ATTRS, infer=_infer)(_reducing(_method))
 
 
 @gradient("reduce_max", "X Out Out@GRAD -> X@GRAD")
@@ -66,13 +68,6 @@ def reduce_extreme_grad(
 ) -> Array:
     """dOut goes to every element equal to the extreme one."""
     return _spread(dout, x, dim, reduce_all) * (x == _spread(out, x, dim, reduce_all))
-
-
-@operator("reduce_prod", "X -> Out", attrs=_ATTRS, infer=_infer)
-def reduce_prod(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
-    """Out = product of X."""
-    shape = _reduced_shape(x.shape, dim, keep_dim, reduce_all)
-    return x.prod(axis=_axes_of(x.ndim, dim, reduce_all), dtype=x.dtype).reshape(shape)
 
 
 @gradient("reduce_prod", "X Out Out@GRAD -> X@GRAD")
@@ -112,18 +107,8 @@ def _infer_logic(x: Spec, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: b
     return Spec(_reduced_shape(x.shape, dim, keep_dim, reduce_all), x.dtype)
 
 
-@operator("reduce_all", "X -> Out", attrs=_ATTRS, infer=_infer_logic)
-def reduce_all_(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
-    """Out = whether all of X hold."""
-    shape = _reduced_shape(x.shape, dim, keep_dim, reduce_all)
-    return x.all(axis=_axes_of(x.ndim, dim, reduce_all)).reshape(shape)
-
-
-@operator("reduce_any", "X -> Out", attrs=_ATTRS, infer=_infer_logic)
-def reduce_any(x: Array, *, dim: tuple[int, ...], keep_dim: bool, reduce_all: bool) -> Array:
-    """Out = whether any of X holds."""
-    shape = _reduced_shape(x.shape, dim, keep_dim, reduce_all)
-    return x.any(axis=_axes_of(x.ndim, dim, reduce_all)).reshape(shape)
+for _method in ("all", "any"):
+    operator(f"reduce_{_method}", "X -> Out", attrs=_ATTRS, infer=_infer_logic)(_reducing(_method))
 
 
 def _infer_mean(x: Spec) -> Spec:

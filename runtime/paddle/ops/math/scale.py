@@ -17,11 +17,7 @@ from paddle.ops.base.registry import GRAD, NO_SLOTS, GradOp, Spec, gradient_make
 from paddle.ops.base.selected_rows import SelectedRows
 
 
-def _infer(x: Spec) -> Spec:
-    return x
-
-
-@operator("scale", "X -> Out", attrs={"scale": 1.0, "bias": 0.0, "bias_after_scale": True}, infer=_infer)
+@operator("scale", "X -> Out", attrs={"scale": 1.0, "bias": 0.0, "bias_after_scale": True}, infer="X")
 def scale(x: Any, *, scale: float, bias: float, bias_after_scale: bool) -> Any:
     """Scale an array, or the values of selected rows."""
     if isinstance(x, SelectedRows):
@@ -49,7 +45,7 @@ def _scale_grad(
     ]
 
 
-@operator("increment", "X -> Out", attrs={"step": 1.0}, infer=_infer)
+@operator("increment", "X -> Out", attrs={"step": 1.0}, infer="X")
 def increment(x: Array, *, step: float) -> Array:
     """Add a number, in X's dtype."""
     return x + x.dtype.type(step)

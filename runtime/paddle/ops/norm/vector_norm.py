@@ -37,10 +37,6 @@ def _infer_one(x: Spec) -> Spec:
     return Spec((1,), x.dtype)
 
 
-def _infer_same(x: Spec, *, max_norm: float) -> Spec:
-    return x
-
-
 @operator("squared_l2_norm", "X -> Out", infer=_infer_one)
 def squared_l2_norm(x: Any) -> Array:
     """Σ x², shape [1]."""
@@ -66,7 +62,7 @@ def l1_norm_grad(x: Array, dout: Array) -> Array:
     return array_module(x).sign(x) * dout
 
 
-@operator("clip_by_norm", "X -> Out", attrs={"max_norm": float}, infer=_infer_same)
+@operator("clip_by_norm", "X -> Out", attrs={"max_norm": float}, infer="X")
 def clip_by_norm(x: Any, *, max_norm: float) -> Any:
     """Return x scaled so that its norm is at most max_norm."""
     if isinstance(x, SelectedRows):

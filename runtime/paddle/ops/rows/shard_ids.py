@@ -70,17 +70,13 @@ def merge_ids(ids: list[Any], rows: list[Array], x: list[Array]) -> list[Any]:
     return merged
 
 
-def _infer_same(x: Spec) -> Spec:
-    return x
-
-
-@operator("merge_selected_rows", "X -> Out", infer=_infer_same)
+@operator("merge_selected_rows", "X -> Out", infer="X")
 def merge_selected_rows(x: SelectedRows) -> SelectedRows:
     """Return distinct ascending rows; values of equal rows are added up."""
     return x.merged()
 
 
-@operator("get_tensor_from_selected_rows", "X -> Out", infer=_infer_same)
+@operator("get_tensor_from_selected_rows", "X -> Out", infer="X")
 def get_tensor_from_selected_rows(x: SelectedRows) -> Array:
     """Return the values of the rows held."""
     return x.values

@@ -17,11 +17,7 @@ from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.segments import at, lengths, ranges, reverse
 
 
-def _infer_reverse(x: Spec) -> Spec:
-    return x
-
-
-@operator("sequence_reverse", "X+ -> Y+", infer=_infer_reverse)
+@operator("sequence_reverse", "X+ -> Y+", infer="X")
 def sequence_reverse(x: Any) -> LoDArray:
     """Turn each sequence round."""
     data, offsets = sequences(x, "X")

@@ -8,15 +8,11 @@ from typing import Any
 from paddle.backend import Array, from_host
 from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import plain, sequences
-from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.registry import gradient, operator
 from paddle.ops.base.segments import owners, scatter_sum
 
 
-def _infer(x: Spec, ids: Spec, updates: Spec) -> Spec:
-    return x
-
-
-@operator("sequence_scatter", "X Ids+ Updates+ -> Out+", infer=_infer)
+@operator("sequence_scatter", "X Ids+ Updates+ -> Out+", infer="X")
 def sequence_scatter(x: Array, ids: Any, updates: Any) -> Array:
     """Out[i, Ids] = X[i, Ids] + Updates, for the ids and updates of sequence i; equal ids add up."""
     places = _places(x, ids)

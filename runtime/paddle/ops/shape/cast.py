@@ -36,11 +36,7 @@ def _cast_grad(
     return [GradOp("cast", {"X": [outputs["Out"][0] + GRAD]}, {"Out": [inputs["X"][0] + GRAD]}, back)]
 
 
-def _infer_assign(x: Spec) -> Spec:
-    return x
-
-
-@operator("assign", "X -> Out", infer=_infer_assign)
+@operator("assign", "X -> Out", infer="X")
 def assign(x: Any) -> Any:
     """Return X; an array or selected rows."""
     return x

@@ -11,7 +11,9 @@ expand: X repeated expand_times[i] times along dimension i.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, TypeAlias
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import AttrError, ShapeError
@@ -39,7 +41,7 @@ def _reshaped(x: Shape, shape: Shape) -> Shape:
     return (*sizes[:at], product(x) // rest, *sizes[at + 1 :])
 
 
-def _squeezed(x: Shape, axes: Shape) -> Shape:
+def _squeezed(x: Shape, *, axes: Shape) -> Shape:
     """Return the shape without the given axes of size 1, or without all of them if none is given."""
     if not axes:
         return tuple(size for size in x if size != 1)
@@ -49,7 +51,7 @@ def _squeezed(x: Shape, axes: Shape) -> Shape:
     return tuple(size for axis, size in enumerate(x) if axis not in gone)
 
 
-def _unsqueezed(x: Shape, axes: Shape) -> Shape:
+def _unsqueezed(x: Shape, *, axes: Shape) -> Shape:
     """Return the shape with a 1 put in at each of the axes, one after the other."""
     sizes = list(x)
     for axis in axes:
@@ -59,19 +61,11 @@ def _unsqueezed(x: Shape, axes: Shape) -> Shape:
     return tuple(sizes)
 
 
-def flattened(x: Shape, axis: int) -> Shape:
+def flattened(x: Shape, *, axis: int) -> Shape:
     """Return the shape of the matrix whose rows are the first `axis` dimensions."""
     if not 0 <= axis <= len(x):
         raise AttrError(f"axis {axis} does not split a shape of {len(x)} dimensions")
     return product(x[:axis]), product(x[axis:])
-
-
-def _xshape(x: Array) -> Array:
-    return array_module(x).empty((0, *x.shape), x.dtype)
-
-
-def _xshape_spec(x: Spec) -> Spec:
-    return Spec((0, *x.shape), x.dtype)
 
 
 def _infer_reshape(x: Spec, given: Spec | None, parts: list[Spec], *, shape: Shape) -> Spec:
@@ -83,98 +77,64 @@ def _infer_reshape(x: Spec, given: Spec | None, parts: list[Spec], *, shape: Sha
     )
 
 
-def _infer_reshape2(x: Spec, given: Spec | None, parts: list[Spec], *, shape: Shape) -> tuple[Spec, Spec]:
-    return _infer_reshape(x, given, parts, shape=shape), _xshape_spec(x)
+def _with_xshape(
+    op_type: str, signature: str, attrs: Mapping[str, object], infer: Callable[..., Spec]
+) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
+    """Register a kernel as an operator, and as the one whose name ends in 2 and that puts out XShape too."""
+
+    def add(kernel: Callable[..., Array]) -> Callable[..., Array]:
+        @wraps(infer)
+        def infer2(x: Spec, *more: Any, **given: Any) -> tuple[Spec, Spec]:
+            return infer(x, *more, **given), Spec((0, *x.shape), x.dtype)
+
+        @wraps(kernel)
+        def kernel2(x: Array, *more: Any, **given: Any) -> tuple[Array, Array]:
+            return kernel(x, *more, **given), array_module(x).empty((0, *x.shape), x.dtype)
+
+        operator(op_type, signature, attrs=attrs, infer=infer)(kernel)
+        operator(f"{op_type}2", f"{signature} XShape~", attrs=attrs, infer=infer2)(kernel2)
+        return kernel
+
+    return add
 
 
-@operator("reshape", "X Shape? ShapeTensor*? -> Out", attrs={"shape": ()}, infer=_infer_reshape)
+@_with_xshape("reshape", "X Shape? ShapeTensor*? -> Out", {"shape": ()}, _infer_reshape)
 def reshape(x: Array, given: Array | None, parts: list[Array], *, shape: Shape) -> Array:
     """Return X in the shape that `_reshaped` gives."""
     return x.reshape(_reshaped(x.shape, decided(given, parts, shape)))
 
 
-@operator("reshape2", "X Shape? ShapeTensor*? -> Out XShape~", attrs={"shape": ()}, infer=_infer_reshape2)
-def reshape2(x: Array, given: Array | None, parts: list[Array], *, shape: Shape) -> tuple[Array, Array]:
-    """Return what `reshape` does, and XShape."""
-    return reshape(x, given, parts, shape=shape), _xshape(x)
+def _shaping(op_type: str, attrs: Mapping[str, object], shape_of: Callable[..., Shape]) -> None:
+    """Register an operator that gives X the shape that a function makes of its shape and attributes."""
 
+    @wraps(shape_of)
+    def infer(x: Spec, **given: Any) -> Spec:
+        return x._replace(shape=shape_of(x.shape, **given))
 
-def _infer_squeeze(x: Spec, *, axes: Shape) -> Spec:
-    return x._replace(shape=_squeezed(x.shape, axes))
+    @wraps(shape_of)
+    def kernel(x: Array, **given: Any) -> Array:
+        return x.reshape(shape_of(x.shape, **given))
 
-
-def _infer_squeeze2(x: Spec, *, axes: Shape) -> tuple[Spec, Spec]:
-    return _infer_squeeze(x, axes=axes), _xshape_spec(x)
-
-
-@operator("squeeze", "X -> Out", attrs={"axes": ()}, infer=_infer_squeeze)
-def squeeze(x: Array, *, axes: Shape) -> Array:
-    """Return X in the shape that `_squeezed` gives."""
-    return x.reshape(_squeezed(x.shape, axes))
-
-
-@operator("squeeze2", "X -> Out XShape~", attrs={"axes": ()}, infer=_infer_squeeze2)
-def squeeze2(x: Array, *, axes: Shape) -> tuple[Array, Array]:
-    """Return what `squeeze` does, and XShape."""
-    return squeeze(x, axes=axes), _xshape(x)
-
-
-def _infer_unsqueeze(x: Spec, *, axes: Shape) -> Spec:
-    return x._replace(shape=_unsqueezed(x.shape, axes))
-
-
-def _infer_unsqueeze2(x: Spec, *, axes: Shape) -> tuple[Spec, Spec]:
-    return _infer_unsqueeze(x, axes=axes), _xshape_spec(x)
-
-
-@operator("unsqueeze", "X -> Out", attrs={"axes": tuple}, infer=_infer_unsqueeze)
-def unsqueeze(x: Array, *, axes: Shape) -> Array:
-    """Return X in the shape that `_unsqueezed` gives."""
-    return x.reshape(_unsqueezed(x.shape, axes))
-
-
-@operator("unsqueeze2", "X -> Out XShape~", attrs={"axes": tuple}, infer=_infer_unsqueeze2)
-def unsqueeze2(x: Array, *, axes: Shape) -> tuple[Array, Array]:
-    """Return what `unsqueeze` does, and XShape."""
-    return unsqueeze(x, axes=axes), _xshape(x)
-
-
-def _infer_flatten(x: Spec, *, axis: int) -> Spec:
-    return x._replace(shape=flattened(x.shape, axis))
-
-
-def _infer_flatten2(x: Spec, *, axis: int) -> tuple[Spec, Spec]:
-    return _infer_flatten(x, axis=axis), _xshape_spec(x)
-
-
-@operator("flatten", "X -> Out", attrs={"axis": 1}, infer=_infer_flatten)
-def flatten(x: Array, *, axis: int) -> Array:
-    """Return X in the shape that `flattened` gives."""
-    return x.reshape(flattened(x.shape, axis))
-
-
-@operator("flatten2", "X -> Out XShape~", attrs={"axis": 1}, infer=_infer_flatten2)
-def flatten2(x: Array, *, axis: int) -> tuple[Array, Array]:
-    """Return what `flatten` does, and XShape."""
-    return flatten(x, axis=axis), _xshape(x)
+    _with_xshape(op_type, "X -> Out", attrs, infer)(kernel)
+    gradient(op_type, "X Out@GRAD -> X@GRAD")(_shape_grad)
+    gradient(f"{op_type}2", "XShape Out@GRAD -> X@GRAD")(_shape2_grad)
 
 
 @gradient("reshape", "X Out@GRAD -> X@GRAD")
-@gradient("squeeze", "X Out@GRAD -> X@GRAD")
-@gradient("unsqueeze", "X Out@GRAD -> X@GRAD")
-@gradient("flatten", "X Out@GRAD -> X@GRAD")
-def shape_grad(x: Array, dout: Array) -> Array:
+def _shape_grad(x: Array, dout: Array) -> Array:
     """dX = dOut in X's shape."""
     return dout.reshape(x.shape)
 
 
 @gradient("reshape2", "XShape Out@GRAD -> X@GRAD")
-@gradient("squeeze2", "XShape Out@GRAD -> X@GRAD")
-@gradient("unsqueeze2", "XShape Out@GRAD -> X@GRAD")
-@gradient("flatten2", "XShape Out@GRAD -> X@GRAD")
-def shape2_grad(xshape: Array, dout: Array) -> Array:
+def _shape2_grad(xshape: Array, dout: Array) -> Array:
     """dX = dOut in X's shape."""
     return dout.reshape(xshape.shape[1:])
+
+
+_shaping("squeeze", {"axes": ()}, _squeezed)
+_shaping("unsqueeze", {"axes": tuple}, _unsqueezed)
+_shaping("flatten", {"axis": 1}, flattened)
 
 
 def _infer(x: Spec, *, axis: tuple[int, ...]) -> Spec:
@@ -183,20 +143,10 @@ def _infer(x: Spec, *, axis: tuple[int, ...]) -> Spec:
     return x._replace(shape=tuple(x.shape[at] for at in axis))
 
 
-def _infer2(x: Spec, *, axis: tuple[int, ...]) -> tuple[Spec, Spec]:
-    return _infer(x, axis=axis), Spec((0, *x.shape), x.dtype)
-
-
-@operator("transpose", "X -> Out", attrs={"axis": tuple}, infer=_infer)
+@_with_xshape("transpose", "X -> Out", {"axis": tuple}, _infer)
 def transpose(x: Array, *, axis: tuple[int, ...]) -> Array:
     """Return X with dimension i taken from axis[i]."""
     return x.transpose(axis)
-
-
-@operator("transpose2", "X -> Out XShape~", attrs={"axis": tuple}, infer=_infer2)
-def transpose2(x: Array, *, axis: tuple[int, ...]) -> tuple[Array, Array]:
-    """Return what `transpose` does, and an empty array (0, *X.shape)."""
-    return x.transpose(axis), array_module(x).empty((0, *x.shape), x.dtype)
 
 
 @gradient("transpose", "Out@GRAD -> X@GRAD")

@@ -13,16 +13,12 @@ import numpy as np
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.compiled import kernels_for, read_only
-from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.registry import operator
 from paddle.ops.base.selected_rows import SelectedRows
-from paddle.ops.update.steps import dense, merged, scalar, take_step
+from paddle.ops.update.steps import dense, merged, scalar, step_operator, take_step
 from paddle.optim.rules.adam import FluidAdam
 from paddle.optim.rules.adamax import FluidAdamax
 from paddle.optim.rules.lamb import Lamb
-
-
-def _infer(param: Spec, grad: Spec, rate: Spec, m: Spec, v: Spec, b1: Spec, b2: Spec) -> tuple[Spec, ...]:
-    return param, m, v
 
 
 @operator(
@@ -35,7 +31,6 @@ def _infer(param: Spec, grad: Spec, rate: Spec, m: Spec, v: Spec, b1: Spec, b2: 
         "lazy_mode": False,
         "min_row_size_to_use_multithread": 1000,
     },
-    infer=_infer,
     in_place={"ParamOut": "Param", "Moment1Out": "Moment1", "Moment2Out": "Moment2"},
 )
 def adam(
@@ -78,58 +73,19 @@ def _step_of_all(rule: FluidAdam, param: Array, grad: Array, m: Array, v: Array,
     kernels.adam(*arrays, np.float32(alpha), betas, rests, np.float32(rule.epsilon))
 
 
-def _infer_adamax(param: Spec, grad: Spec, rate: Spec, m: Spec, n: Spec, b1: Spec) -> tuple[Spec, Spec, Spec]:
-    return param, m, n
-
-
-@operator(
+step_operator(
     "adamax",
     "Param Grad LearningRate Moment InfNorm Beta1Pow -> ParamOut MomentOut InfNormOut",
-    attrs={"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
-    infer=_infer_adamax,
-    in_place={"ParamOut": "Param", "MomentOut": "Moment", "InfNormOut": "InfNorm"},
+    FluidAdamax,
+    {"m": "Moment", "u": "InfNorm"},
+    {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
+    lambda given: scalar(given["LearningRate"]) / (1.0 - scalar(given["Beta1Pow"])),
 )
-def adamax(
-    param: Array,
-    grad: Any,
-    rate: Array,
-    moment: Array,
-    inf_norm: Array,
-    beta1_power: Array,
-    *,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-) -> tuple[Array, Array, Array]:
-    """Take one step."""
-    alpha = scalar(rate) / (1.0 - scalar(beta1_power))
-    rule = FluidAdamax(beta1, beta2, epsilon)
-    take_step(rule, param, dense(grad, param), {"m": moment, "u": inf_norm}, alpha)
-    return param, moment, inf_norm
-
-
-@operator(
+# The powers of the betas are not used.
+step_operator(
     "lamb",
     "Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow -> ParamOut Moment1Out Moment2Out",
-    attrs={"weight_decay": float, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-6},
-    infer=_infer,
-    in_place={"ParamOut": "Param", "Moment1Out": "Moment1", "Moment2Out": "Moment2"},
+    Lamb,
+    {"m": "Moment1", "v": "Moment2"},
+    {"weight_decay": float, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-6},
 )
-def lamb(
-    param: Array,
-    grad: Any,
-    rate: Array,
-    moment1: Array,
-    moment2: Array,
-    beta1_power: Array,
-    beta2_power: Array,
-    *,
-    weight_decay: float,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-) -> tuple[Array, Array, Array]:
-    """Take one step; the powers of the betas are not used."""
-    rule = Lamb(beta1, beta2, epsilon, weight_decay)
-    take_step(rule, param, dense(grad, param), {"m": moment1, "v": moment2}, scalar(rate))
-    return param, moment1, moment2

@@ -16,7 +16,7 @@ from paddle.backend import Array
 from paddle.ops.base.compiled import kernels_for, read_only
 from paddle.ops.base.registry import Spec, operator
 from paddle.ops.base.selected_rows import SelectedRows
-from paddle.ops.update.steps import dense, merged, scalar, take_step
+from paddle.ops.update.steps import dense, merged, scalar, step_operator, take_step
 from paddle.optim.rules.adadelta import FluidAdadelta
 from paddle.optim.rules.adagrad import FluidAdagrad
 from paddle.optim.rules.decayed_adagrad import FluidDecayedAdagrad
@@ -27,11 +27,7 @@ _SLOTS = "Param Grad Moment LearningRate -> ParamOut MomentOut"
 _IN_PLACE = {"ParamOut": "Param", "MomentOut": "Moment"}
 
 
-def _infer(param: Spec, grad: Spec, moment: Spec, rate: Spec) -> tuple[Spec, Spec]:
-    return param, moment
-
-
-@operator("adagrad", _SLOTS, attrs={"epsilon": 1e-6}, infer=_infer, in_place=_IN_PLACE)
+@operator("adagrad", _SLOTS, attrs={"epsilon": 1e-6}, in_place=_IN_PLACE)
 def adagrad(param: Array, grad: Any, moment: Array, rate: Array, *, epsilon: float) -> tuple[Array, Array]:
     """Take one step; only the rows of a sparse gradient change."""
     if not isinstance(grad, SelectedRows):
@@ -63,37 +59,24 @@ def _step_of_rows(param: Array, grad: SelectedRows, moment: Array, rate: Any, ep
     kernels.adagrad_rows(param, read_only(rows), read_only(values), moment, *numbers)
 
 
-@operator("decayed_adagrad", _SLOTS, attrs={"decay": 0.95, "epsilon": 1e-6}, infer=_infer, in_place=_IN_PLACE)
-def decayed_adagrad(
-    param: Array, grad: Any, moment: Array, rate: Array, *, decay: float, epsilon: float
-) -> tuple[Array, Array]:
-    """Take one step."""
-    rule = FluidDecayedAdagrad(decay, epsilon)
-    take_step(rule, param, dense(grad, param), {"G": moment}, scalar(rate))
-    return param, moment
-
-
-def _infer_adadelta(param: Spec, grad: Spec, grads: Spec, updates: Spec) -> tuple[Spec, Spec, Spec]:
-    return param, grads, updates
-
-
-@operator(
+step_operator(
+    "decayed_adagrad", _SLOTS, FluidDecayedAdagrad, {"G": "Moment"}, {"decay": 0.95, "epsilon": 1e-6}
+)
+step_operator(
     "adadelta",
     "Param Grad AvgSquaredGrad AvgSquaredUpdate -> ParamOut AvgSquaredGradOut AvgSquaredUpdateOut",
-    attrs={"rho": 0.95, "epsilon": 1e-6},
-    infer=_infer_adadelta,
-    in_place={
-        "ParamOut": "Param",
-        "AvgSquaredGradOut": "AvgSquaredGrad",
-        "AvgSquaredUpdateOut": "AvgSquaredUpdate",
-    },
+    FluidAdadelta,
+    {"E": "AvgSquaredGrad", "D": "AvgSquaredUpdate"},
+    {"rho": 0.95, "epsilon": 1e-6},
+    lambda given: 1.0,
 )
-def adadelta(
-    param: Array, grad: Any, grads: Array, updates: Array, *, rho: float, epsilon: float
-) -> tuple[Array, Array, Array]:
-    """Take one step."""
-    take_step(FluidAdadelta(rho, epsilon), param, dense(grad, param), {"E": grads, "D": updates}, 1.0)
-    return param, grads, updates
+step_operator(
+    "ftrl",
+    "Param SquaredAccumulator LinearAccumulator Grad LearningRate -> ParamOut SquaredAccumOut LinearAccumOut",
+    Ftrl,
+    {"n": "SquaredAccumulator", "z": "LinearAccumulator"},
+    {"l1": 0.0, "l2": 0.0, "lr_power": -0.5},
+)
 
 
 def _infer_rmsprop(
@@ -134,35 +117,3 @@ def rmsprop(
     rule = FluidRMSProp(decay, epsilon, momentum, centered)
     take_step(rule, param, dense(grad, param), state, scalar(rate))
     return param, moment, mean_square, mean_grad
-
-
-def _infer_ftrl(param: Spec, squared: Spec, linear: Spec, grad: Spec, rate: Spec) -> tuple[Spec, Spec, Spec]:
-    return param, squared, linear
-
-
-@operator(
-    "ftrl",
-    "Param SquaredAccumulator LinearAccumulator Grad LearningRate -> ParamOut SquaredAccumOut LinearAccumOut",
-    attrs={"l1": 0.0, "l2": 0.0, "lr_power": -0.5},
-    infer=_infer_ftrl,
-    in_place={
-        "ParamOut": "Param",
-        "SquaredAccumOut": "SquaredAccumulator",
-        "LinearAccumOut": "LinearAccumulator",
-    },
-)
-def ftrl(
-    param: Array,
-    squared: Array,
-    linear: Array,
-    grad: Any,
-    rate: Array,
-    *,
-    l1: float,
-    l2: float,
-    lr_power: float,
-) -> tuple[Array, Array, Array]:
-    """Take one step."""
-    rule = Ftrl(l1, l2, lr_power)
-    take_step(rule, param, dense(grad, param), {"n": squared, "z": linear}, scalar(rate))
-    return param, squared, linear

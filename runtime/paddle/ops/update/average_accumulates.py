@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from paddle.backend import Array
-from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.registry import operator
 
 _SPILL = 16_384
 _SUMS = ("sum_1", "sum_2", "sum_3")
@@ -12,15 +12,10 @@ _COUNTS = ("num_accumulates", "old_num_accumulates", "num_updates")
 _KEPT = (*_SUMS, *_COUNTS)
 
 
-def _infer(param: Spec, *kept: Spec) -> tuple[Spec, ...]:
-    return kept
-
-
 @operator(
     "average_accumulates",
     f"param {' '.join(f'in_{name}' for name in _KEPT)} -> {' '.join(f'out_{name}' for name in _KEPT)}",
     attrs={"average_window": 0.0, "max_average_window": int, "min_average_window": 10_000},
-    infer=_infer,
     in_place={f"out_{name}": f"in_{name}" for name in _KEPT},
 )
 def average_accumulates(

@@ -12,9 +12,9 @@ import numpy as np
 
 from paddle.backend import Array
 from paddle.ops.base.compiled import kernels_for, read_only
-from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.registry import operator
 from paddle.ops.base.selected_rows import SelectedRows
-from paddle.ops.update.steps import dense, merged, scalar, take_step
+from paddle.ops.update.steps import dense, merged, scalar, step_operator, take_step
 from paddle.optim.rules.lars_momentum import LarsMomentum
 from paddle.optim.rules.momentum import FluidMomentum
 from paddle.optim.rules.sgd import SGD
@@ -24,11 +24,7 @@ _IN_PLACE = {"ParamOut": "Param", "VelocityOut": "Velocity"}
 _RULE = SGD()
 
 
-def _infer(param: Spec, grad: Spec, velocity: Spec, rate: Spec) -> tuple[Spec, Spec]:
-    return param, velocity
-
-
-@operator("momentum", _SLOTS, attrs={"mu": float, "use_nesterov": False}, infer=_infer, in_place=_IN_PLACE)
+@operator("momentum", _SLOTS, attrs={"mu": float, "use_nesterov": False}, in_place=_IN_PLACE)
 def momentum(
     param: Array, grad: Any, velocity: Array, rate: Array, *, mu: float, use_nesterov: bool
 ) -> tuple[Array, Array]:
@@ -43,34 +39,16 @@ def momentum(
     return param, velocity
 
 
-@operator(
+step_operator(
     "lars_momentum",
     _SLOTS,
-    attrs={"mu": float, "lars_coeff": 0.001, "lars_weight_decay": 0.0005},
-    infer=_infer,
-    in_place=_IN_PLACE,
+    lambda mu, **others: LarsMomentum(mu, **others),
+    {"v": "Velocity"},
+    {"mu": float, "lars_coeff": 0.001, "lars_weight_decay": 0.0005},
 )
-def lars_momentum(
-    param: Array,
-    grad: Any,
-    velocity: Array,
-    rate: Array,
-    *,
-    mu: float,
-    lars_coeff: float,
-    lars_weight_decay: float,
-) -> tuple[Array, Array]:
-    """Take one step at a rate of the layer's own."""
-    rule = LarsMomentum(mu, lars_coeff, lars_weight_decay)
-    take_step(rule, param, dense(grad, param), {"v": velocity}, scalar(rate))
-    return param, velocity
 
 
-def _infer_sgd(param: Spec, rate: Spec, grad: Spec) -> Spec:
-    return param
-
-
-@operator("sgd", "Param LearningRate Grad -> ParamOut", infer=_infer_sgd, in_place={"ParamOut": "Param"})
+@operator("sgd", "Param LearningRate Grad -> ParamOut", in_place={"ParamOut": "Param"})
 def sgd(param: Any, rate: Array, grad: Any) -> Any:
     """Take one step; the parameter may be selected rows itself, and then has all rows of the gradient."""
     if not isinstance(grad, SelectedRows):

@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from inspect import Parameter, Signature
 from typing import Any
 
 import numpy as np
 
 from paddle.backend import Array
 from paddle.ops.base.errors import ShapeError
+from paddle.ops.base.registry import operator
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.optim.rules.rule import Rule, Step
 
@@ -63,6 +65,42 @@ def take_step(rule: Rule, w: Array, g: Array, state: Mapping[str, Array], eta: A
         return
     for wi, gi, *kept in _pieces(w, g, *state.values()):
         rule.update(wi, gi, dict(zip(names, kept, strict=True)), step)
+
+
+def _rate(given: Mapping[str, Any]) -> Any:
+    return scalar(given["LearningRate"])
+
+
+def step_operator(
+    op_type: str,
+    signature: str,
+    rule: Callable[..., Rule],
+    state: Mapping[str, str],
+    attrs: Mapping[str, object],
+    eta: Callable[[Mapping[str, Any]], Any] = _rate,
+) -> None:
+    """Register an operator whose step is a rule's alone: ParamOut and its state, in place.
+
+    Args:
+        op_type: Fluid's name of the operator.
+        signature: see `ops.base.registry.operator`; outputs are the parameter and the state.
+        rule: attributes as keywords -> the rule.
+        state: the rule's name of what it keeps -> input slot, in the order of the outputs.
+        attrs: see `operator`.
+        eta: inputs by slot -> the rate, with the correction of averages in it.
+    """
+    left, _, right = signature.partition("->")
+    slots = left.split()
+
+    def step(*arrays: Any, **attributes: Any) -> Any:
+        given = dict(zip(slots, arrays, strict=True))
+        param, kept = given["Param"], {name: given[slot] for name, slot in state.items()}
+        take_step(rule(**attributes), param, dense(given["Grad"], param), kept, eta(given))
+        return (param, *kept.values())
+
+    step.__signature__ = Signature([Parameter(name, Parameter.KEYWORD_ONLY) for name in attrs])  # type: ignore[attr-defined]
+    in_place = dict(zip(right.split(), ["Param", *state.values()], strict=True))
+    operator(op_type, signature, attrs=attrs, in_place=in_place)(step)
 
 
 def _pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
