@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """PaddlePaddle Fluid: programs of operators, `import paddle.fluid as fluid`."""
 
+import sys
+
 from paddle.fluid import (
-    average,
+    async_executor,
     backward,
     clip,
     core,
@@ -24,16 +26,14 @@ from paddle.fluid import (
     regularizer,
     transpiler,
 )
-from paddle.fluid.absent import answering
-from paddle.fluid.async_executor import AsyncExecutor
+from paddle.fluid.async_executor import AsyncExecutor, DataFeedDesc
 from paddle.fluid.backward import gradients
 from paddle.fluid.compiler import BuildStrategy, CompiledProgram, ExecutionStrategy
-from paddle.fluid.data_feed_desc import DataFeedDesc
 from paddle.fluid.data_feeder import DataFeeder
 from paddle.fluid.dataset import DatasetFactory
+from paddle.fluid.errors import answering
 from paddle.fluid.executor import Executor
 from paddle.fluid.layers.io import sized_data as data
-from paddle.fluid.lod_tensor import create_lod_tensor, create_random_int_lodtensor
 from paddle.fluid.parallel_executor import ParallelExecutor
 from paddle.fluid.param_attr import ParamAttr, WeightNormParamAttr
 from paddle.fluid.program.defaults import default_main_program, default_startup_program, program_guard
@@ -41,6 +41,7 @@ from paddle.fluid.program.memory import memory_optimize, release_memory
 from paddle.fluid.program.name_scopes import name_scope
 from paddle.fluid.program.program import Program
 from paddle.fluid.reader import DataLoader, PyReader
+from paddle.fluid.run import tensor
 from paddle.fluid.run.places import (
     CPUPlace,
     CUDAPinnedPlace,
@@ -51,76 +52,32 @@ from paddle.fluid.run.places import (
     is_compiled_with_cuda,
 )
 from paddle.fluid.run.scope import Scope, global_scope, scope_guard
-from paddle.fluid.run.tensor import LoDTensor, LoDTensorArray
+from paddle.fluid.run.tensor import LoDTensor, LoDTensorArray, create_lod_tensor, create_random_int_lodtensor
 from paddle.fluid.transpiler import DistributeTranspiler, DistributeTranspilerConfig
 from paddle.graph import unique_name
 from paddle.ops.base.selected_rows import SelectedRows
 
 Tensor = LoDTensor
+average, data_feed_desc, lod_tensor = metrics, async_executor, tensor
+# Modules of the original whose names are in other modules here: scripts import them too.
+sys.modules |= {
+    f"{__name__}.average": metrics,
+    f"{__name__}.data_feed_desc": async_executor,
+    f"{__name__}.lod_tensor": tensor,
+}
 
 __all__ = [
-    "AsyncExecutor",
-    "BuildStrategy",
-    "CPUPlace",
-    "CUDAPinnedPlace",
-    "CUDAPlace",
-    "CompiledProgram",
-    "DataFeedDesc",
-    "DataFeeder",
-    "DataLoader",
-    "DatasetFactory",
-    "DistributeTranspiler",
-    "DistributeTranspilerConfig",
-    "ExecutionStrategy",
-    "Executor",
-    "LoDTensor",
-    "LoDTensorArray",
-    "ParallelExecutor",
-    "ParamAttr",
-    "Program",
-    "PyReader",
-    "Scope",
-    "SelectedRows",
-    "Tensor",
-    "WeightNormParamAttr",
-    "average",
-    "backward",
-    "clip",
-    "core",
-    "cpu_places",
-    "create_lod_tensor",
-    "create_random_int_lodtensor",
-    "cuda_pinned_places",
-    "cuda_places",
-    "data",
-    "dataset",
-    "default_main_program",
-    "default_startup_program",
-    "evaluator",
-    "executor",
-    "framework",
-    "global_scope",
-    "gradients",
-    "incubate",
-    "initializer",
-    "install_check",
-    "io",
-    "is_compiled_with_cuda",
-    "layers",
-    "memory_optimize",
-    "metrics",
-    "name_scope",
-    "nets",
-    "optimizer",
-    "param_attr",
-    "profiler",
-    "program_guard",
-    "recordio_writer",
-    "regularizer",
-    "release_memory",
-    "scope_guard",
-    "transpiler",
+    "AsyncExecutor", "BuildStrategy", "CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "CompiledProgram",
+    "DataFeedDesc", "DataFeeder", "DataLoader", "DatasetFactory", "DistributeTranspiler",
+    "DistributeTranspilerConfig", "ExecutionStrategy", "Executor", "LoDTensor", "LoDTensorArray",
+    "ParallelExecutor", "ParamAttr", "Program", "PyReader", "Scope", "SelectedRows", "Tensor",
+    "WeightNormParamAttr", "average", "backward", "clip", "core", "cpu_places", "create_lod_tensor",
+    "create_random_int_lodtensor", "cuda_pinned_places", "cuda_places", "data", "dataset",
+    "default_main_program", "default_startup_program", "evaluator", "executor", "framework", "global_scope",
+    "gradients", "incubate", "initializer", "install_check", "io", "is_compiled_with_cuda", "layers",
+    "memory_optimize", "metrics", "name_scope", "nets", "optimizer", "param_attr", "profiler",
+    "program_guard", "recordio_writer", "regularizer", "release_memory", "scope_guard", "transpiler",
     "unique_name",
-]
+]  # fmt: skip
 
 __getattr__ = answering(__name__)

@@ -2,7 +2,7 @@
 """The names that scripts take from `fluid.core`."""
 
 from paddle.errors import PaddleError as EnforceNotMet
-from paddle.fluid.absent import answering
+from paddle.fluid.errors import answering
 from paddle.fluid.files.record_file import RecordIOWriter
 from paddle.fluid.program.operator import OpRole
 from paddle.fluid.program.var_type import VarDesc
@@ -21,20 +21,9 @@ from paddle.ops.base.selected_rows import SelectedRows
 get_cuda_device_count = cuda_device_count
 
 __all__ = [
-    "CPUPlace",
-    "CUDAPinnedPlace",
-    "CUDAPlace",
-    "EOFException",
-    "EnforceNotMet",
-    "LoDTensor",
-    "LoDTensorArray",
-    "OpRole",
-    "RecordIOWriter",
-    "Scope",
-    "SelectedRows",
-    "VarDesc",
-    "get_cuda_device_count",
-    "is_compiled_with_cuda",
-]
+    "CPUPlace", "CUDAPinnedPlace", "CUDAPlace", "EOFException", "EnforceNotMet", "LoDTensor",
+    "LoDTensorArray", "OpRole", "RecordIOWriter", "Scope", "SelectedRows", "VarDesc",
+    "get_cuda_device_count", "is_compiled_with_cuda",
+]  # fmt: skip
 
 __getattr__ = answering(__name__)

@@ -1,10 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong in a Fluid script beyond what the core tells; each is also the exception Fluid's users expect."""
+"""What can go wrong in a Fluid script beyond the core's errors; names of Fluid 1.5 that are absent, with replacements.
+
+Each error is also the exception that Fluid's users expect.
+"""
 
 from __future__ import annotations
 
+import difflib
+import dis
+import sys
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
 from paddle import errors
-from paddle.errors import ConfigError, PaddleError
+from paddle.errors import ConfigError, MissingNameError, PaddleError
 
 
 class FluidError(ConfigError):
@@ -21,3 +31,78 @@ class RunError(PaddleError, RuntimeError):
 
 class ModelFileError(FluidError, errors.ModelFileError):
     """A file does not hold what it should."""
+
+
+_DETECTION = """
+    anchor_generator bipartite_match box_clip box_coder box_decoder_and_assign collect_fpn_proposals deformable_conv
+    deformable_roi_pooling density_prior_box detection_map detection_output distribute_fpn_proposals
+    generate_mask_labels generate_proposal_labels generate_proposals iou_similarity multi_box_head multiclass_nms
+    polygon_box_transform prior_box psroi_pool retinanet_detection_output retinanet_target_assign roi_align
+    roi_perspective_transform rpn_target_assign sigmoid_focal_loss ssd_loss target_assign yolo_box yolov3_loss
+    DetectionMAP
+"""
+_RARE = """
+    add_position_encoding affine_grid continuous_value_model fsp_matrix grid_sampler mean_iou similarity_focus
+    spectral_norm temporal_shift tree_conv
+"""
+
+ABSENT: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(_DETECTION.split(), "object detection is not supported"),
+        **dict.fromkeys(_RARE.split(), "compose it from other layers"),
+        "adaptive_pool3d": "use pool3d",
+        "data_norm": "use batch_norm",
+        "load": "use fluid.io.load_vars",
+        "lstm": "use dynamic_lstm, or StaticRNN with lstm_unit",
+        "npair_loss": "use matmul, softmax_with_cross_entropy(soft_label=True) and reduce_mean",
+        "pad_constant_like": "use pad",
+        "py_func": "fetch the value, compute it in Python, and feed the result in the next run",
+        "random_crop": "use paddle.dataset.image.random_crop in the reader",
+        "teacher_student_sigmoid_loss": "use sigmoid_cross_entropy_with_logits",
+        "tensor_array_to_tensor": "use array_to_lod_tensor, or concat of the array's values",
+        "DGCMomentumOptimizer": "use MomentumOptimizer",
+        "PipelineOptimizer": "use another optimizer, with data parallelism",
+        "contrib": "it is not supported; nets and layers have the common parts",
+        "dygraph": "only static programs are supported: use fluid.layers",
+        "fleet": "use DistributeTranspiler",
+        "communicator": "use DistributeTranspiler with sync_mode=False",
+        "get_opti_var_name_list": "use the persistable variables of the program",
+        "with_inference_optimize": "run the program that load_inference_model returns",
+    }
+)
+"""Name without its module -> what to use instead."""
+
+
+def answering(module: str, *also: str) -> Callable[[str], Any]:
+    """Return a `__getattr__` for a module that searches other modules, or raises an error that names a replacement.
+
+    Args:
+        module: name of the module.
+        also: modules whose names are also available, as in the original.
+    """
+
+    def find(name: str) -> Any:
+        for other in also if not name.startswith("__") else ():
+            found = vars(sys.modules[other]) if other in sys.modules else {}
+            if name in found:
+                return found[name]
+        message = _message(module, name)
+        caller = sys._getframe(1)
+        code = caller.f_code.co_code
+        is_import = 0 <= caller.f_lasti < len(code) and code[caller.f_lasti] == _IMPORT_FROM
+        # Python would replace the message of an AttributeError with its own.
+        raise ImportError(message) if is_import else MissingNameError(message)
+
+    return find
+
+
+_IMPORT_FROM = dis.opmap["IMPORT_FROM"]
+
+
+def _message(module: str, name: str) -> str:
+    if name in ABSENT:
+        return f"not available: {module}.{name} of Fluid 1.5; {ABSENT[name]}"
+    known = [each for each in vars(sys.modules[module]) if not each.startswith("_")]
+    close = difflib.get_close_matches(name, [*known, *ABSENT], n=1)
+    hint = f": did you mean {close[0]!r}?" if close else ""
+    return f"{module} has no name {name!r}{hint}"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What scripts import from `fluid.framework`: programs and their parts."""
 
-from paddle.fluid.absent import answering
+from paddle.fluid.errors import answering
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.defaults import (
     default_main_program,
@@ -28,21 +28,9 @@ def _get_var(name: str, program: Program | None = None) -> Variable:
 
 
 __all__ = [
-    "Block",
-    "Operator",
-    "Parameter",
-    "Program",
-    "Variable",
-    "cpu_places",
-    "cuda_pinned_places",
-    "cuda_places",
-    "default_main_program",
-    "default_startup_program",
-    "in_dygraph_mode",
-    "name_scope",
-    "program_guard",
-    "switch_main_program",
-    "switch_startup_program",
-]
+    "Block", "Operator", "Parameter", "Program", "Variable", "cpu_places", "cuda_pinned_places",
+    "cuda_places", "default_main_program", "default_startup_program", "in_dygraph_mode", "name_scope",
+    "program_guard", "switch_main_program", "switch_startup_program",
+]  # fmt: skip
 
 __getattr__ = answering(__name__)

@@ -15,8 +15,7 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
-from paddle.fluid.absent import answering
-from paddle.fluid.errors import FluidTypeError
+from paddle.fluid.errors import FluidTypeError, answering
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.operator import Operator
 from paddle.fluid.program.variable import Variable

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.backend import to_host
-from paddle.fluid.absent import answering
-from paddle.fluid.errors import FluidError, FluidTypeError, ModelFileError
+from paddle.fluid.errors import FluidError, FluidTypeError, ModelFileError, answering
 from paddle.fluid.executor import Executor
 from paddle.fluid.files import variable_files
 from paddle.fluid.files.variable_files import (

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from paddle.fluid.absent import answering
-from paddle.fluid.errors import FluidError, FluidTypeError
+from paddle.fluid.errors import FluidError, FluidTypeError, answering
 
 __all__ = [
     "Accuracy",
@@ -215,6 +214,34 @@ class Auc(MetricBase):
 def _rounded(preds: npt.ArrayLike) -> npt.NDArray[np.int64]:
     rounded: npt.NDArray[np.int64] = np.rint(np.asarray(preds)).astype(np.int64)
     return rounded.reshape(-1)
+
+
+class WeightedAverage:
+    """Adds numbers or arrays up."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all."""
+        self._sum: Any = None
+        self._weight = 0.0
+
+    def add(self, value: Any, weight: float) -> None:
+        """Add a value that counts `weight` times."""
+        scaled = np.asanyarray(value) * weight
+        self._sum = scaled if self._sum is None else self._sum + scaled
+        self._weight += weight
+
+    def eval(self) -> Any:
+        """Return the mean.
+
+        Raises:
+            FluidError: nothing was added.
+        """
+        if self._sum is None or not self._weight:
+            raise FluidError("WeightedAverage: there is no data; call add first")
+        return self._sum / self._weight
 
 
 __getattr__ = answering(__name__)

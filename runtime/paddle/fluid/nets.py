@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from paddle.fluid import layers
-from paddle.fluid.absent import answering
-from paddle.fluid.errors import FluidError
+from paddle.fluid.errors import FluidError, answering
 from paddle.fluid.param_attr import ParamAttrLike
 from paddle.fluid.program.variable import Variable
 

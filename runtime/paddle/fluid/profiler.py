@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from paddle.fluid.absent import answering
-from paddle.fluid.errors import FluidError
+from paddle.fluid.errors import FluidError, answering
 from paddle.graph.profile import PROFILE, Event
 
 __all__ = ["cuda_profiler", "profiler", "reset_profiler", "start_profiler", "stop_profiler"]

@@ -5,7 +5,7 @@ The modules are those that scripts import from; `device` is one of them, but `la
 A layer that is one operator is a row, see `plain`.
 """
 
-from paddle.fluid.absent import answering
+from paddle.fluid.errors import answering
 from paddle.fluid.layers import control_flow, io, learning_rate_scheduler, metric_op, nn, ops, tensor
 from paddle.fluid.layers import device as device
 from paddle.fluid.layers.control_flow import *  # noqa: F403

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import numpy.typing as npt
 
-from paddle.fluid.absent import answering
-from paddle.fluid.errors import FluidError
+from paddle.fluid.errors import FluidError, answering
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.blocks import ConditionalBlock, IfElse, Switch, While
 from paddle.fluid.layers.plain import layer, several

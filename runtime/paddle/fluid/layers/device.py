@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from paddle.fluid.absent import answering
-from paddle.fluid.errors import FluidTypeError
+from paddle.fluid.errors import FluidTypeError, answering
 from paddle.fluid.run.places import Place, cpu_places, cuda_places, is_compiled_with_cuda
 
 __all__ = ["get_places"]

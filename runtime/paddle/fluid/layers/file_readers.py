@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.fluid.errors import FluidError, FluidTypeError, RunError
-from paddle.fluid.file_readers import FileReader
+from paddle.fluid.files.readers import FileReader
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.bodies import begin, end
 from paddle.fluid.program.defaults import default_main_program, default_startup_program

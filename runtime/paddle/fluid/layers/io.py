@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import numpy.typing as npt
 
-from paddle.fluid.absent import answering
-from paddle.fluid.errors import FluidError
+from paddle.fluid.errors import FluidError, answering
 from paddle.fluid.layers.file_readers import (
     Preprocessor,
     ReaderVariable,

@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from paddle.fluid.absent import answering
-from paddle.fluid.errors import FluidError
+from paddle.fluid.errors import FluidError, answering
 from paddle.fluid.layers.blocks import Switch
 from paddle.fluid.layers.nn.elements import autoincreased_step_counter, elementwise_max, elementwise_min
 from paddle.fluid.layers.ops import ceil, cos, exp, floor

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from paddle.fluid.absent import answering
+from paddle.fluid.errors import answering
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.nn.shaping import topk

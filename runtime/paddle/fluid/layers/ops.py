@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from paddle.fluid.absent import answering
+from paddle.fluid.errors import answering
 from paddle.fluid.layers.plain import layer
 
 __all__ = [

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from paddle.fluid.absent import answering
+from paddle.fluid.errors import answering
 from paddle.fluid.initializer import Constant, Initializer
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.plain import layer, several

@@ -11,11 +11,14 @@ from paddle.fluid.program.block import Block
 from paddle.fluid.program.variable import Parameter, Variable
 from paddle.fluid.regularizer import Regularizer
 
+_MOMENTS = (Accumulator("moment1", "Moment1"), Accumulator("moment2", "Moment2"))
+
 
 class BetaOptimizer(Optimizer):
     """Base of Adam's family.
 
     Attributes:
+        powered: the betas whose powers are kept.
         decays: the attributes beta1, beta2 and epsilon.
     """
 
@@ -29,20 +32,18 @@ class BetaOptimizer(Optimizer):
         epsilon: float,
         regularization: Regularizer | None,
         name: str | None,
+        **attributes: object,
     ) -> None:
-        super().__init__(learning_rate, regularization, name)
         self.decays = {"beta1": float(beta1), "beta2": float(beta2), "epsilon": float(epsilon)}
+        super().__init__(learning_rate, regularization, name, **self.decays, **attributes)
 
-    def powers(self) -> Sequence[Accumulator]:
-        """Return what keeps the powers of the betas."""
-        return [
+    def accumulators(self) -> Sequence[Accumulator]:
+        """See `Optimizer`."""
+        powers = [
             Accumulator(f"{beta}_pow_acc", f"{beta.capitalize()}Pow", "", self.decays[beta], single=True)
             for beta in self.powered
         ]
-
-    def attributes(self, parameter: Parameter) -> Mapping[str, object]:
-        """See `Optimizer`."""
-        return self.decays
+        return (*self.keeps, *powers)
 
     def finish(self, block: Block, parameter: Parameter) -> None:
         """Multiply the powers of the betas."""
@@ -58,6 +59,7 @@ class AdamOptimizer(BetaOptimizer):
     """
 
     op_type: ClassVar[str] = "adam"
+    keeps: ClassVar[tuple[Accumulator, ...]] = _MOMENTS
 
     def __init__(
         self,
@@ -69,20 +71,8 @@ class AdamOptimizer(BetaOptimizer):
         name: str | None = None,
         lazy_mode: bool = False,
     ) -> None:
-        super().__init__(learning_rate, beta1, beta2, epsilon, regularization, name)
-        self._lazy = bool(lazy_mode)
-
-    def accumulators(self) -> Sequence[Accumulator]:
-        """See `Optimizer`."""
-        return (
-            Accumulator("moment1", "Moment1", "Moment1Out"),
-            Accumulator("moment2", "Moment2", "Moment2Out"),
-            *self.powers(),
-        )
-
-    def attributes(self, parameter: Parameter) -> Mapping[str, object]:
-        """See `Optimizer`."""
-        return {**self.decays, "lazy_mode": self._lazy}
+        lazy = bool(lazy_mode)
+        super().__init__(learning_rate, beta1, beta2, epsilon, regularization, name, lazy_mode=lazy)
 
 
 class AdamaxOptimizer(BetaOptimizer):
@@ -90,6 +80,10 @@ class AdamaxOptimizer(BetaOptimizer):
 
     op_type: ClassVar[str] = "adamax"
     powered: ClassVar[tuple[str, ...]] = ("beta1",)
+    keeps: ClassVar[tuple[Accumulator, ...]] = (
+        Accumulator("moment", "Moment"),
+        Accumulator("inf_norm", "InfNorm"),
+    )
 
     def __init__(
         self,
@@ -102,19 +96,12 @@ class AdamaxOptimizer(BetaOptimizer):
     ) -> None:
         super().__init__(learning_rate, beta1, beta2, epsilon, regularization, name)
 
-    def accumulators(self) -> Sequence[Accumulator]:
-        """See `Optimizer`."""
-        return (
-            Accumulator("moment", "Moment", "MomentOut"),
-            Accumulator("inf_norm", "InfNorm", "InfNormOut"),
-            *self.powers(),
-        )
 
-
-class LambOptimizer(AdamOptimizer):
+class LambOptimizer(BetaOptimizer):
     """w −= η ‖w‖/‖r‖ r, with r = m/(√v + ε) + λw."""
 
     op_type: ClassVar[str] = "lamb"
+    keeps: ClassVar[tuple[Accumulator, ...]] = _MOMENTS
 
     def __init__(
         self,
@@ -127,10 +114,11 @@ class LambOptimizer(AdamOptimizer):
         exclude_from_weight_decay_fn: Callable[[Parameter], bool] | None = None,
         name: str | None = None,
     ) -> None:
-        super().__init__(learning_rate, beta1, beta2, epsilon, regularization, name)
-        self._decay, self._exclude = float(lamb_weight_decay), exclude_from_weight_decay_fn
+        decay, self._exclude = float(lamb_weight_decay), exclude_from_weight_decay_fn
+        super().__init__(learning_rate, beta1, beta2, epsilon, regularization, name, weight_decay=decay)
 
     def attributes(self, parameter: Parameter) -> Mapping[str, object]:
         """See `Optimizer`."""
+        known = super().attributes(parameter)
         excluded = self._exclude is not None and self._exclude(parameter)
-        return {**self.decays, "weight_decay": 0.0 if excluded else self._decay}
+        return {**known, "weight_decay": 0.0} if excluded else known

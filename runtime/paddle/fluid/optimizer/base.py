@@ -6,7 +6,6 @@ What an update keeps between steps are persistable variables `<parameter>_<name>
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from numbers import Real
 from typing import ClassVar, NamedTuple, cast
@@ -36,22 +35,29 @@ class Accumulator(NamedTuple):
     Attributes:
         name: part of the variable's name.
         slot: of the operator; the output is `<out>`.
-        out: output slot, empty if the operator only reads it.
+        out: output slot; None: the slot and Out, empty if the operator only reads it.
         fill: first value.
         single: one number instead of the parameter's shape.
     """
 
     name: str
     slot: str
-    out: str
+    out: str | None = None
     fill: float = 0.0
     single: bool = False
 
 
-class Optimizer(ABC):
-    """Base of all optimizers."""
+class Optimizer:
+    """Base of all optimizers: a rule is a row of class attributes, and a constructor that names its attributes.
+
+    Attributes:
+        op_type: the operator of an update.
+        keeps: what an update keeps.
+        has_rate: whether the operator takes the learning rate.
+    """
 
     op_type: ClassVar[str]
+    keeps: ClassVar[tuple[Accumulator, ...]] = ()
     has_rate: ClassVar[bool] = True
 
     def __init__(
@@ -59,23 +65,26 @@ class Optimizer(ABC):
         learning_rate: float | Variable,
         regularization: Regularizer | None = None,
         name: str | None = None,
+        **attributes: object,
     ) -> None:
+        """Begin; `attributes` are those of the update operators."""
         rate: object = learning_rate
         if isinstance(rate, bool) or not isinstance(rate, (Real, Variable)):
             raise FluidTypeError(f"learning_rate: expected a number or a Variable, got {learning_rate!r}")
         self._rate = learning_rate
         self._regularization = regularization
         self._name = name
+        self._attributes = attributes
         self._rates: WeakKeyDictionary[Program, Variable] = WeakKeyDictionary()
         self._kept: dict[tuple[str, str], Variable] = {}
 
-    @abstractmethod
     def accumulators(self) -> Sequence[Accumulator]:
         """Return what an update keeps."""
+        return self.keeps
 
     def attributes(self, parameter: Parameter) -> Mapping[str, object]:
         """Return the attributes of a parameter's update operator."""
-        return {}
+        return self._attributes
 
     def minimize(
         self,
@@ -172,11 +181,12 @@ class Optimizer(ABC):
         for accumulator in self.accumulators():
             kept = self.kept(accumulator.name, parameter)
             inputs[accumulator.slot] = kept
-            if accumulator.out:
-                outputs[accumulator.out] = kept
+            out = f"{accumulator.slot}Out" if accumulator.out is None else accumulator.out
+            if out:
+                outputs[out] = kept
         return block.append_op(self.op_type, inputs, outputs, self.attributes(parameter))
 
-    def finish(self, block: Block, parameter: Parameter) -> None:  # noqa: B027 (most rules have nothing to do)
+    def finish(self, block: Block, parameter: Parameter) -> None:
         """Append what comes after all updates; nothing by default."""
 
     def kept(self, name: str, parameter: Parameter) -> Variable:

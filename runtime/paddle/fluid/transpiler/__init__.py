@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs for training on several machines, made of a program for one; above `parallel`."""
 
-from paddle.fluid.absent import answering
+from paddle.fluid.errors import answering
 from paddle.fluid.program.memory import memory_optimize, release_memory
 from paddle.fluid.transpiler.configuration import DistributeTranspilerConfig
 from paddle.fluid.transpiler.dispatchers import HashName, PSDispatcher, RoundRobin

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import paddle.fluid as fluid
-from paddle.fluid.absent import ABSENT
+from paddle.fluid.errors import ABSENT
 
 TABLE = Path(__file__).resolve().parents[4].parent / "shared" / "spec" / "fluid_names.tsv"
 

@@ -5,7 +5,7 @@ Each module lists its layers in `__all__`. A new family is a new module, its nam
 `layers`, which has all layers. No module may be called like a layer.
 """
 
-from paddle.fluid.absent import answering
+from paddle.fluid.errors import answering
 from paddle.fluid.layers.nn import (
     convolutions,
     elements,
