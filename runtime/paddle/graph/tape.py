@@ -15,7 +15,7 @@ from paddle.backend import array_module
 from paddle.graph.errors import BackwardError
 from paddle.graph.grad_builder import BodyGradients, gradient_of
 from paddle.graph.operator import EMPTY, Operator
-from paddle.ops.activation.plain import clip
+from paddle.ops.activation.bounded import clip
 from paddle.ops.base.lod import plain
 from paddle.ops.base.registry import GRAD, GradOp, lookup
 from paddle.ops.base.tensor_array import TensorArray

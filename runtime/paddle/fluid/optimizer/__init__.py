@@ -3,18 +3,16 @@
 
 from paddle.fluid.errors import answering
 from paddle.fluid.optimizer.adam import AdamaxOptimizer, AdamOptimizer, LambOptimizer
-from paddle.fluid.optimizer.base import Optimizer
-from paddle.fluid.optimizer.model_average import ExponentialMovingAverage, ModelAverage
-from paddle.fluid.optimizer.rules import (
+from paddle.fluid.optimizer.adaptive import (
     AdadeltaOptimizer,
     AdagradOptimizer,
     DecayedAdagradOptimizer,
     FtrlOptimizer,
-    LarsMomentumOptimizer,
-    MomentumOptimizer,
     RMSPropOptimizer,
-    SGDOptimizer,
 )
+from paddle.fluid.optimizer.base import Optimizer
+from paddle.fluid.optimizer.descent import LarsMomentumOptimizer, MomentumOptimizer, SGDOptimizer
+from paddle.fluid.optimizer.model_average import ExponentialMovingAverage, ModelAverage
 
 SGD = SGDOptimizer
 Momentum = MomentumOptimizer
