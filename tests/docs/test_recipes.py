@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The recipes of docs/contributing.md: each diff, applied to a copy, touches as few files as it says, and works."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
+RECIPES = {
+    name: (
+        int(count),
+        textwrap.dedent("\n".join(re.findall(r"^    .*$|^$", text, re.MULTILINE))).strip("\n") + "\n",
+    )
+    for name, count, text in re.findall(
+        r"^### An? (\w+): (\d) files?\n(.*?)(?=^#|\Z)", PAGE, re.MULTILINE | re.DOTALL
+    )
+}
+OPERATOR = """
+import numpy as np
+import paddle.fluid as fluid
+x = fluid.layers.data("x", [3])
+x.stop_gradient = False
+block = fluid.default_main_program().global_block()
+out = block.create_var(name="out", dtype="float32", shape=x.shape)
+block.append_op(type="cube", inputs={"X": [x]}, outputs={"Out": [out]})
+(gradient,) = fluid.gradients([out], [x])
+values = fluid.Executor().run(feed={"x": np.float32([[1, 2, 3]])}, fetch_list=[out, gradient])
+print([value.tolist() for value in values])
+"""
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The program without tests and pages."""
+    for name in ("paddle_cluster", "runtime"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "paddle.py", tmp_path)
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws" / "train.py").write_text("print('trained')\n")
+    (tmp_path / "conf.py").write_text(f"HOSTS = ['local']\nROOT_DIR = {str(tmp_path / 'nodes')!r}\n")
+    return tmp_path
+
+
+def run(copy: Path, *argv: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *argv],
+        cwd=copy,
+        env={**os.environ, **env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def job(copy: Path, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return run(copy, "paddle.py", "-p", "ws", "--conf=conf.py", "--mode=collective", *options, **env)
+
+
+def an_operator_computes(copy: Path) -> None:
+    done = run(copy, "-P", "-c", OPERATOR, PYTHONPATH=str(copy / "runtime"))
+    assert done.stdout.strip() == "[[[1.0, 8.0, 27.0]], [[3.0, 12.0, 27.0]]]", done.stderr
+
+
+def an_option_is_read(copy: Path) -> None:
+    assert job(copy, "--nice=3", "--dry_run").returncode == 0
+    refused = job(copy, "--nice=x", "--dry_run")
+    assert refused.returncode == 2
+    assert "--nice: expected a whole number" in refused.stderr
+
+
+def an_engine_starts_a_job(copy: Path) -> None:
+    docker = copy / "bin" / "docker"
+    docker.parent.mkdir()
+    docker.write_text('#!/bin/sh\n[ "$*" = "${*#exec -i worker-1 }" ] && exit 9\nshift 3\nexec "$@"\n')
+    docker.chmod(0o755)
+    (copy / "conf.py").write_text(
+        f"HOSTS = ['worker-1']\nROOT_DIR = {str(copy / 'nodes')!r}\nPYTHON = {sys.executable!r}\n"
+    )
+    done = job(copy, "--engine=docker", PATH=f"{docker.parent}:{os.environ['PATH']}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "trained" in done.stdout
+
+
+CHECKS: dict[str, Callable[[Path], None]] = {
+    "operator": an_operator_computes,
+    "option": an_option_is_read,
+    "engine": an_engine_starts_a_job,
+}
+
+
+def test_there_is_a_check_for_each_recipe() -> None:
+    assert set(CHECKS) == set(RECIPES)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_touches_as_few_files_as_it_says_and_works(recipe: str, copy: Path) -> None:
+    count, diff = RECIPES[recipe]
+    assert len(re.findall(r"^\+\+\+ ", diff, re.MULTILINE)) == count
+    applied = subprocess.run(
+        ["git", "apply", "-C1", "-"], cwd=copy, input=diff, capture_output=True, text=True, timeout=30
+    )
+    assert applied.returncode == 0, f"update the recipe in docs/contributing.md: {applied.stderr}"
+    CHECKS[recipe](copy)
