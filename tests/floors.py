@@ -119,6 +119,7 @@ UPWARD: Mapping[tuple[str, str], str] = {
 """(module that imports, module imported), dotted -> why this one import may go up, across, or round in a circle."""
 
 SIZES: Mapping[str, str] = {
+    "paddle_cluster/text": "fields, sizes, events and lines: there is no fifth subject",
     "runtime/paddle_node/linux": "begins with what had twins",
     "runtime/paddle_node/contract": "begins with what had twins",
     "runtime/paddle/fluid/incubate": "of what the original has under that name, generators of data alone are here",
@@ -147,7 +148,6 @@ FRAGMENTS: Mapping[str, str] = {
     "paddle.pserver.wire.reused_memory": "a pool for anybody's arrays: nothing in it knows of streams",
     "paddle.v2.training.average": "averages values wherever they lie: nothing in it knows of a trainer",
     "paddle.fluid.run.batch_queue": "a protocol between the thread that makes batches and the operators that take them",
-    "paddle_cluster.text.merged_lines": "a merge by time: no file and no thread, which its user has",
 }
 """Module, dotted -> why it stands alone although only one other imports it and it has fewer than 70 lines."""
 

@@ -30,8 +30,8 @@ from paddle_cluster.nodes.process_record import ProcessState
 from paddle_cluster.nodes.roster import Roster
 from paddle_cluster.plan.plan import Plan
 from paddle_cluster.screen.console import Console
-from paddle_cluster.screen.screen_file import ScreenFile
 from paddle_cluster.screen.scrollback import Scrollback
+from paddle_cluster.screen.writer import ScreenFile
 from paddle_cluster.system.signals import SignalEvent
 from paddle_cluster.system.state_dir import (
     FAILURE_FILE,
@@ -44,7 +44,7 @@ from paddle_cluster.system.state_dir import (
     write_json,
 )
 from paddle_cluster.text.fields import lines
-from paddle_cluster.text.output_events import Event, PhaseEntered
+from paddle_cluster.text.output_events import Event, PhaseEntered, Plotted, Progressed
 
 SETTLE_S = 0.05
 EVERY_S = 1.0
@@ -85,8 +85,8 @@ class Control:
         self._outcome = Outcome(int(ExitCode.PROCESS_FAILED), (), ())
         self._writer: StateWriter | None = None
         self._screen_log: Console | None = None
-        for tap in (self._scrollback.take, self._costs.take):
-            console.watch(tap)
+        console.watch(self._scrollback.take)
+        console.watch(self._costs.take, Progressed)
         where = plan.settings.state
         paths = [where.short / f"{plan.job_id}.sock"]
         try:
@@ -109,7 +109,7 @@ class Control:
                 prune=lambda: store.prune(where),
                 tell=console.note,
             )
-            console.watch(self._poke_writer)
+            console.watch(self._poke_writer, PhaseEntered)
         welcome = {
             "job_id": plan.job_id,
             "launcher": self._record.launcher.as_json(),
@@ -123,7 +123,7 @@ class Control:
         self._curves: TensorBoardLog | None = None
         if plan.settings.monitoring.tensorboard:
             self._curves = TensorBoardLog(collected / "log" / "tensorboard" / plan.job_id, console.note)
-            console.watch(self._curves.take)
+            console.watch(self._curves.take, Progressed, Plotted)
 
     def __enter__(self) -> Control:
         self._server.start()
@@ -194,7 +194,7 @@ class Control:
         return self._status
 
     def _poke_writer(self, event: Event) -> None:
-        if isinstance(event, PhaseEntered) and self._writer is not None:
+        if self._writer is not None:
             self._writer.poke()
 
     def _picture(self) -> None:

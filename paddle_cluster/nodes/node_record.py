@@ -136,6 +136,7 @@ class NodeRecord:
 
     Attributes:
         usage: what it was last seen to use.
+        name: how the screen names it.
     """
 
     node: Node
@@ -144,11 +145,10 @@ class NodeRecord:
     delivery: Delivery = field(default_factory=Delivery)
     traces: Traces = field(default_factory=Traces)
     usage: NodeUsage | None = None
+    name: str = field(init=False)
 
-    @property
-    def name(self) -> str:
-        """How the screen names the node."""
-        return self.node.label
+    def __post_init__(self) -> None:
+        self.name = self.node.label
 
     @property
     def link(self) -> Link | None:

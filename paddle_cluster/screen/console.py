@@ -162,7 +162,7 @@ class Console:
         self._sink = Sink(sys.stdout if stream is None else stream)
         self._gone_noted = False
         self._began = time.time()
-        self._taps: tuple[Tap, ...] = ()
+        self._taps: tuple[tuple[Tap, tuple[type[Event], ...]], ...] = ()
         self._as_json = as_json
         self._view: View
         self._drawer: Drawer | JsonLines
@@ -173,18 +173,22 @@ class Console:
             self._drawer = Drawer(self._view, on_terminal)
         self._writer = Writer(self._sink, self._tick, self._note_dropped)
 
-    def watch(self, tap: Tap) -> None:
-        """Have every event from now on given to `tap` too, in the caller's thread; it may not wait or raise."""
-        self._taps = (*self._taps, tap)
+    def watch(self, tap: Tap, *kinds: type[Event]) -> None:
+        """Give every event from now on, or those of some kinds, to `tap` too, on the caller's thread.
+
+        A tap does not wait or raise.
+        """
+        self._taps = (*self._taps, (tap, kinds))
 
     def unwatch(self, tap: Tap) -> None:
         """Give it no more events."""
-        self._taps = tuple(other for other in self._taps if other != tap)
+        self._taps = tuple(pair for pair in self._taps if pair[0] != tap)
 
     def show(self, event: Event) -> None:
         """Show an event, of this job or of one that another process runs."""
-        for tap in self._taps:
-            tap(event)
+        for tap, kinds in self._taps:
+            if not kinds or isinstance(event, kinds):
+                tap(event)
         draw = functools.partial(self._drawer.take, event)
         match event:
             case NodeState():

@@ -8,16 +8,16 @@ what it cannot keep up with is left out, counted, and told in the file; the node
 
 from __future__ import annotations
 
+import heapq
 import threading
 import time
 from collections import deque
 from pathlib import Path
 
+from paddle_cluster.screen.drawing import OpenLines
 from paddle_cluster.system import clock
 from paddle_cluster.system.rotated_file import RotatedFile
 from paddle_cluster.text import wrapping
-from paddle_cluster.text.merged_lines import HOLD_S, MergedLines
-from paddle_cluster.text.open_lines import OpenLines
 from paddle_cluster.text.output_events import (
     Event,
     NodesNamed,
@@ -31,6 +31,41 @@ from paddle_cluster.text.output_events import (
     Used,
 )
 from paddle_cluster.text.sizes import counted
+
+HOLD_S = 1.0
+
+
+class MergedLines:
+    """Puts the output of many processes into the order of time. Not thread-safe.
+
+    A block of lines is held back for HOLD_S, as an earlier one of another node may still be under way; a later one
+    follows when it comes. Blocks of one source never change their order.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, str, bytes]] = []
+        self._latest: dict[str, float] = {}
+        self._count = 0
+
+    def add(self, at: float, source: str, lines: bytes) -> None:
+        """Take a block.
+
+        Args:
+            at: when it was written, in seconds.
+            source: who wrote it.
+        """
+        at = self._latest[source] = max(at, self._latest.get(source, at))
+        self._count += 1
+        heapq.heappush(self._heap, (at, self._count, source, lines))
+
+    def ready(self, until: float) -> list[tuple[float, str, bytes]]:
+        """(at, source, lines) of what was written before `until`, in order."""
+        found = []
+        while self._heap and self._heap[0][0] <= until:
+            at, _, source, lines = heapq.heappop(self._heap)
+            found.append((at, source, lines))
+        return found
+
 
 TICK_S = 0.2
 WAITING_LIMIT = 16 << 20  # bytes

@@ -14,6 +14,7 @@ import select
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
+from pathlib import Path
 from typing import TextIO
 
 BACKLOG = 2000
@@ -179,3 +180,64 @@ class Writer:
             if ended:
                 return
             wait_s = self._on_tick()
+
+
+LIMIT = 4 << 20  # bytes before screen.log becomes screen.log.1
+
+
+class ScreenFile(io.TextIOBase):
+    """The stream of screen.log: text that goes to the end of a file of bounded size.
+
+    A full or lost disk costs the lines that do not fit and nothing else.
+
+    Attributes:
+        lost: characters that could not be written.
+    """
+
+    encoding = "utf-8"
+
+    def __init__(self, path: Path, limit: int = LIMIT) -> None:
+        self._path = path
+        self._limit = limit
+        self.lost = 0
+
+    def write(self, text: str) -> int:
+        """Append; never fails."""
+        try:
+            self._append(text.encode("utf-8", "backslashreplace"))
+        except OSError:
+            self.lost += len(text)
+        return len(text)
+
+    def isatty(self) -> bool:
+        """It is none."""
+        return False
+
+    def _append(self, data: bytes) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(self._path, flags, 0o600)
+        try:
+            os.write(descriptor, data)
+            size = os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
+        if size >= self._limit:
+            os.replace(self._path, self._path.with_name(f"{self._path.name}.1"))
+
+
+def tail(path: Path, lines: int) -> list[str]:
+    """The last lines of a screen file, from the one before it too."""
+    found: list[str] = []
+    for part in (path, path.with_name(f"{path.name}.1")):
+        if not part.is_file():  # a pipe would be waited for
+            continue
+        try:
+            with part.open("rb") as file:
+                file.seek(max(0, os.fstat(file.fileno()).st_size - LIMIT))
+                text = file.read(LIMIT).decode("utf-8", "replace")
+        except OSError:
+            continue
+        found = text.splitlines() + found
+        if len(found) >= lines:
+            break
+    return found[-lines:] if lines > 0 else []

@@ -17,7 +17,7 @@ from paddle_cluster.control.attached import Farewell, Parting
 from paddle_cluster.control.control_client import ControlLost, connect
 from paddle_cluster.control.store import KnownJob
 from paddle_cluster.errors import ExitCode
-from paddle_cluster.screen import screen_file
+from paddle_cluster.screen import writer
 from paddle_cluster.screen.console import Console, show
 from paddle_cluster.system import signals
 from paddle_cluster.system.installation import PROGRAM
@@ -93,7 +93,7 @@ def _show_past(job: KnownJob, lines: int, as_json: bool) -> ExitCode:
         console.summary(job_id=job.job_id, code=code, cause="", logs=logs, output=None, lines=())
         console.close()
         return code
-    show("\n".join([*screen_file.tail(job.directory / SCREEN_FILE, lines), ""]))
+    show("\n".join([*writer.tail(job.directory / SCREEN_FILE, lines), ""]))
     if job.ended:
         show(f"{job.job_id} is over: {job.describe()}")
         return as_exit_code(job.exit_code or 0)

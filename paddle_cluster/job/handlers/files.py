@@ -8,10 +8,9 @@ from paddle_cluster.files.collector_thread import Compared, FilesRefused, Stored
 from paddle_cluster.files.ledger import bodies_of
 from paddle_cluster.job.context import JobContext
 from paddle_cluster.job.remarks import Remarks
-from paddle_cluster.nodes.handshake import clock_of
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.system import clock
-from paddle_cluster.text.fields import LARGEST, FieldError, flag, line, text, whole, whole_or_none
+from paddle_cluster.text.fields import LARGEST, FieldError, flag, line, real, text, whole, whole_or_none
 from paddle_cluster.text.sizes import counted
 from paddle_cluster.text.wrapping import visible
 
@@ -119,7 +118,7 @@ def _moment(record: NodeRecord, event: MessageEvent) -> float:
     now = clock.now()
     if event.fields.get("t") is None:
         return now
-    written = clock_of(event.fields["t"]) - record.said.clock.offset_s
+    written = real(event.fields["t"], "t", least=0.0) - record.said.clock.offset_s
     return max(0.0, min(now, written))
 
 

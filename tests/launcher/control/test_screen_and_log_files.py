@@ -12,9 +12,9 @@ import pytest
 from paddle_cluster.config.command_arguments import read, whole_number
 from paddle_cluster.control.tail import CHUNK, Followed
 from paddle_cluster.errors import UsageError
-from paddle_cluster.screen import screen_file
+from paddle_cluster.screen import writer
 from paddle_cluster.screen.console import Console
-from paddle_cluster.screen.screen_file import ScreenFile
+from paddle_cluster.screen.writer import ScreenFile
 
 DEADLINE_S = 20.0
 
@@ -25,15 +25,15 @@ def test_a_screen_file_never_holds_more_than_twice_its_limit(tmp_path: Path) -> 
     for number in range(500):
         file.write(f"line {number}\n")
     assert sum(part.stat().st_size for part in tmp_path.iterdir()) < 2100
-    assert screen_file.tail(path, 2) == ["line 498", "line 499"]
+    assert writer.tail(path, 2) == ["line 498", "line 499"]
 
 
 def test_a_tail_reaches_into_the_file_before(tmp_path: Path) -> None:
     path = tmp_path / "screen.log"
     (tmp_path / "screen.log.1").write_text("a\nb\n")
     path.write_text("c\n")
-    assert screen_file.tail(path, 2) == ["b", "c"]
-    assert screen_file.tail(tmp_path / "none", 2) == []
+    assert writer.tail(path, 2) == ["b", "c"]
+    assert writer.tail(tmp_path / "none", 2) == []
 
 
 def test_a_console_on_a_disk_that_cannot_be_written_goes_on(tmp_path: Path) -> None:

@@ -14,11 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from paddle_cluster.screen.job_log import WAITING_LIMIT, JobLog
+from paddle_cluster.screen.job_log import WAITING_LIMIT, JobLog, MergedLines
 from paddle_cluster.system import clock
 from paddle_cluster.system.clock import NodeClock
 from paddle_cluster.system.rotated_file import RotatedFile
-from paddle_cluster.text.merged_lines import MergedLines
 from paddle_cluster.text.output_events import Event, NodeState, Noted, PhaseEntered, Printed, Unsent
 
 LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d) \[([^]]*)\] (.*)")
