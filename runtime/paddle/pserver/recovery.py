@@ -23,6 +23,7 @@ from paddle.pserver.durable.checkpoint.folder import Checking, Checkpoint, is_bl
 from paddle.pserver.durable.checkpoint.format import Manifest
 from paddle.pserver.durable.checkpoint.periodic import Periodic
 from paddle.pserver.durable.checkpoint.restore import load
+from paddle.pserver.durable.checkpoint.series import Series
 from paddle.pserver.durable.memory_copy import Kept
 from paddle.pserver.durable.process_state import Revival
 from paddle.pserver.server.engine import Engine
@@ -91,6 +92,7 @@ class Safekeeper:
         self._safety, self._clock = safety, clock
         self._kept = Kept(safety.state, clock) if safety.state is not None else None
         self._periodic: Periodic | None = None
+        self._series: list[Series] = []
         self._engine: Engine | None = None
         self._replaying = False
         self._copy_soon = False  # or the journal would need a checkpoint that may be gone by then
@@ -189,24 +191,24 @@ class Safekeeper:
 
     def dense(self, elements: Elements) -> None:
         """See `Watch.dense`."""
-        for each in (self._kept, self._periodic):
-            if each is not None:
-                each.dense(elements)
+        for series in self._series:
+            series.dense(elements)
 
     def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
         """See `Watch.rows`."""
-        for each in (self._kept, self._periodic):
-            if each is not None:
-                each.rows(name, rows)
+        for series in self._series:
+            series.rows(name, rows)
 
     def _watch(self, store: Store, configuration: Configuration) -> None:
         safety = self._safety
+        self._series.clear()
         if self._kept is not None:
-            self._kept.adopt(store, configuration)
+            self._series.append(self._kept.adopt(store, configuration))
         if safety.checkpoints is not None and safety.period:
             self._periodic = Periodic(
                 safety.checkpoints, safety.period, safety.keep, safety.job, store, configuration
             )
+            self._series.append(self._periodic.series)
         store.be_watched(self)
 
     def _begins_with_a_checkpoint(self) -> bool:

@@ -15,15 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from paddle.pserver.durable.checkpoint.folder import newest
 from paddle.pserver.durable.checkpoint.restore import load
 from paddle.pserver.durable.checkpoint.series import Origin, Series
 from paddle.pserver.durable.checkpoint.snapshot import size_of
 from paddle.pserver.durable.kept_folder import MIN_JOURNAL_BYTES, KeptFolder
-from paddle.pserver.store.observer import Elements
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.message import Message
@@ -46,7 +42,7 @@ class Owner(Protocol):
 
 
 class Kept:
-    """The state of one engine. Belongs to the engine's thread; hears of changes first: see `watch.Watch`."""
+    """The state of one engine. Belongs to the engine's thread; its series hears of changes first: see `adopt`."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder = KeptFolder(folder, clock)
@@ -79,11 +75,12 @@ class Kept:
             sequence = self._copied = part.engine[_SEQUENCE]
         return list(self._folder.journal.read(sequence))
 
-    def adopt(self, store: Store, configuration: Configuration) -> None:
-        """Take a store into care."""
+    def adopt(self, store: Store, configuration: Configuration) -> Series:
+        """Take a store into care; return what is to hear of its changes first: see `observer.Watch`."""
         origin = Origin("", 0, 1, configuration.to_text())
         self._store = store
         self._series = Series(self._folder.path, origin, store, keep=1)
+        return self._series
 
     def record(self, message: Message, owner: Owner, *, copy: bool = False, may_copy: bool = True) -> None:
         """Note a request; begin another copy if it is asked for, or the journal is long."""
@@ -125,16 +122,6 @@ class Kept:
         """Let a copy under way be: somebody else wants to copy, and a growing table has one copy at a time."""
         if self._store is not None and self._store.growing and self._series is not None:
             self._series.abandon()
-
-    def dense(self, elements: Elements) -> None:
-        """See `Watch.dense`."""
-        if self._series is not None:
-            self._series.dense(elements)
-
-    def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
-        """See `Watch.rows`."""
-        if self._series is not None:
-            self._series.rows(name, rows)
 
     def _is_busy(self) -> bool:
         return self._series is not None and self._series.is_busy

@@ -14,13 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from paddle.pserver.durable.checkpoint.disk import SpareMemory
 from paddle.pserver.durable.checkpoint.series import Origin, Series
 from paddle.pserver.durable.checkpoint.snapshot import dense_size_of, size_of
-from paddle.pserver.store.observer import Elements
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
 
@@ -30,9 +26,10 @@ _LARGE_BYTES = 16 << 20  # memory for copies of smaller ones is found at once
 
 
 class Periodic:
-    """The checkpoints of one engine; belongs to its thread and hears of changes first.
+    """The checkpoints of one engine; belongs to its thread.
 
     Attributes:
+        series: is to hear of changes first: see `observer.Watch`.
         unsaved: why the newest checkpoint that was due is not there, or empty; other threads may read it.
     """
 
@@ -43,7 +40,7 @@ class Periodic:
         c = configuration
         origin = Origin(job, c.server, c.num_dense + c.num_sparse, c.to_text())
         self._spare = SpareMemory()
-        self._series = Series(root, origin, store, keep, self._spare)
+        self.series = Series(root, origin, store, keep, self._spare)
         self._begun = self._skipped = store.version
         self._begun_at = 0.0
         self._whole = 0  # version of the newest one
@@ -54,12 +51,12 @@ class Periodic:
     @property
     def is_copying(self) -> bool:
         """Whether something of the store is still to be copied."""
-        return self._series.is_copying
+        return self.series.is_copying
 
     @property
     def is_behind(self) -> bool:
         """Whether one is under way, or waits to be made up for; any thread may ask."""
-        return self._series.is_busy or self._store.version == self._skipped > self._begun
+        return self.series.is_busy or self._store.version == self._skipped > self._begun
 
     def fall_due(self) -> bool:
         """Return whether a checkpoint is to begin now, if the store is between two batches; tell if one is left out.
@@ -69,25 +66,25 @@ class Periodic:
         version = self._store.version
         if version == self._begun or version % self._period:
             return False
-        if self._series.is_busy and version != self._skipped:
+        if self.series.is_busy and version != self._skipped:
             self._skipped = version
             text = f"no checkpoint of batch {version}: that of batch {self._begun} is still being written"
             self.unsaved = f"{text} in {self._root}"
             _log.warning("%s; a larger --checkpoint_period suits this disk", text)
-        return not self._series.is_busy
+        return not self.series.is_busy
 
     def begin(self, engine: Mapping[str, Any]) -> None:
         """Begin a checkpoint of the present moment."""
         self._begun, self._begun_at = self._store.version, time.monotonic()
-        self._series.begin(engine)
+        self.series.begin(engine)
 
     def advance(self) -> bool:
         """Go on with a checkpoint under way; return whether there is one."""
-        if not self._series.is_busy:
+        if not self.series.is_busy:
             return False
-        if self._series.needs_copying:
-            self._series.advance()
-        outcome = self._series.outcome()
+        if self.series.needs_copying:
+            self.series.advance()
+        outcome = self.series.outcome()
         if isinstance(outcome, OSError):
             self._tell(outcome)
         elif outcome is not None:
@@ -100,20 +97,12 @@ class Periodic:
                 outcome.files[-1].nbytes,
                 time.monotonic() - self._begun_at,
             )
-        return self._series.is_busy
-
-    def dense(self, elements: Elements) -> None:
-        """See `Watch.dense`."""
-        self._series.dense(elements)
-
-    def rows(self, name: str, rows: npt.NDArray[np.int64]) -> None:
-        """See `Watch.rows`."""
-        self._series.rows(name, rows)
+        return self.series.is_busy
 
     def close(self) -> None:
         """Give up a checkpoint under way."""
         self._spare.close()
-        self._series.abandon()
+        self.series.abandon()
 
     def _tell(self, error: OSError) -> None:
         try:
