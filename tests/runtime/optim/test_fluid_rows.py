@@ -57,7 +57,7 @@ def test_rows_follow_the_rule_and_decay_for_the_batches_they_missed(rule: str, l
     table = np.random.default_rng(0).standard_normal((HEIGHT, WIDTH)).astype(np.float32)
     expected = by_hand(rule, table, l2)
     parameter = ParameterSpec("emb", (HEIGHT, WIDTH), l2=l2, sparse=True)
-    updater = SparseUpdater(OptimizerSpec(rule), parameter, HEIGHT, WIDTH)
+    updater = SparseUpdater.of(OptimizerSpec(rule), parameter, HEIGHT, WIDTH)
     for gradient in batches():
         updater.update(table, gradient, RATE)
     updater.catch_up(table, RATE)
@@ -80,4 +80,4 @@ def test_rows_follow_the_rule_and_decay_for_the_batches_they_missed(rule: str, l
 )
 def test_a_rule_that_moves_untouched_rows_is_refused_for_sparse_parameters(rule: str) -> None:
     with pytest.raises(ConfigError, match=f"emb is sparse: {rule} cannot update single rows"):
-        SparseUpdater(OptimizerSpec(rule), ParameterSpec("emb", (4, 2), sparse=True), 4, 2)
+        SparseUpdater.of(OptimizerSpec(rule), ParameterSpec("emb", (4, 2), sparse=True), 4, 2)

@@ -94,7 +94,7 @@ def test_rows_follow_the_rule_and_decay_for_the_batches_they_missed(
     table = start()
     steps = batches(1)
     expected = train_by_hand(optimizer, parameter, table, steps)
-    updater = SparseUpdater(optimizer, parameter, HEIGHT, WIDTH)
+    updater = SparseUpdater.of(optimizer, parameter, HEIGHT, WIDTH)
     for gradient in steps:
         updater.update(table, gradient, 0.05)
     updater.catch_up(table, 0.05)
@@ -104,7 +104,7 @@ def test_rows_follow_the_rule_and_decay_for_the_batches_they_missed(
 def test_rows_touched_in_every_batch_learn_like_a_dense_parameter() -> None:
     optimizer, parameter = OptimizerSpec("adagrad"), spec()
     table, dense = start(), start().reshape(-1)
-    sparse_updater = SparseUpdater(optimizer, parameter, HEIGHT, WIDTH)
+    sparse_updater = SparseUpdater.of(optimizer, parameter, HEIGHT, WIDTH)
     dense_updater = DenseUpdater(optimizer, ParameterSpec("w", dense.shape), dense.size)
     for gradient in batches(2, density=2.0):
         sparse_updater.update(table, gradient, 0.01)
@@ -114,7 +114,7 @@ def test_rows_touched_in_every_batch_learn_like_a_dense_parameter() -> None:
 
 def test_catching_up_twice_decays_once() -> None:
     table = start()
-    updater = SparseUpdater(OptimizerSpec(), spec(l2=0.5), HEIGHT, WIDTH)
+    updater = SparseUpdater.of(OptimizerSpec(), spec(l2=0.5), HEIGHT, WIDTH)
     for gradient in batches(3):
         updater.update(table, gradient, 0.1)
     updater.catch_up(table, 0.1)
@@ -125,7 +125,7 @@ def test_catching_up_twice_decays_once() -> None:
 
 def test_without_decay_untouched_rows_keep_their_bits() -> None:
     table = start()
-    updater = SparseUpdater(OptimizerSpec("rmsprop"), spec(), HEIGHT, WIDTH)
+    updater = SparseUpdater.of(OptimizerSpec("rmsprop"), spec(), HEIGHT, WIDTH)
     rows = np.array([2, 5], np.int64)
     updater.update(table, RowGradient(rows, np.ones((2, WIDTH), np.float32)), 0.1)
     updater.catch_up(table, 0.1)
@@ -144,7 +144,7 @@ def test_sparse_momentum_equals_momentum_that_touches_every_row() -> None:
         m = mu * m - eta * g
         w += m
     table = start()
-    updater = SparseUpdater(OptimizerSpec("sparse_momentum"), spec(momentum=mu), HEIGHT, WIDTH)
+    updater = SparseUpdater.of(OptimizerSpec("sparse_momentum"), spec(momentum=mu), HEIGHT, WIDTH)
     for gradient in steps:
         updater.update(table, gradient, eta)
     updater.catch_up(table, eta)
@@ -169,7 +169,7 @@ def test_sparse_momentum_with_decay_follows_its_recurrence() -> None:
             alpha, beta, tau = 1.0, 1.0, -1.0
     w[seen] = ((tau / beta + 1 / alpha) * u + v / beta)[seen]
     table = start()
-    updater = SparseUpdater(OptimizerSpec("sparse_momentum"), spec(momentum=mu, l2=l2), HEIGHT, WIDTH)
+    updater = SparseUpdater.of(OptimizerSpec("sparse_momentum"), spec(momentum=mu, l2=l2), HEIGHT, WIDTH)
     for gradient in steps:
         updater.update(table, gradient, eta)
     updater.catch_up(table, eta)
@@ -188,7 +188,7 @@ def test_sparse_momentum_with_decay_follows_its_recurrence() -> None:
 )
 def test_what_rows_cannot_do_is_refused_by_name(rule: str, more: dict[str, float], why: str) -> None:
     with pytest.raises(ConfigError, match=f"parameter emb.*{why}"):
-        SparseUpdater(OptimizerSpec(rule), spec(**more), HEIGHT, WIDTH)
+        SparseUpdater.of(OptimizerSpec(rule), spec(**more), HEIGHT, WIDTH)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_what_rows_cannot_do_is_refused_by_name(rule: str, more: dict[str, float
 )
 def test_wrong_rows_are_refused_and_change_nothing(rows: list[int], why: str) -> None:
     table = start()
-    updater = SparseUpdater(OptimizerSpec(), spec(), HEIGHT, WIDTH)
+    updater = SparseUpdater.of(OptimizerSpec(), spec(), HEIGHT, WIDTH)
     gradient = RowGradient(np.array(rows, np.int64), np.ones((len(rows), WIDTH), np.float32))
     with pytest.raises(ConfigError, match=why):
         updater.update(table, gradient, 0.1)
@@ -212,7 +212,7 @@ def test_wrong_rows_are_refused_and_change_nothing(rows: list[int], why: str) ->
 
 def test_the_sum_of_steps_without_decay_is_what_plain_descent_adds_up_to() -> None:
     table = np.zeros((HEIGHT, WIDTH), np.float32)
-    updater = SparseUpdater(OptimizerSpec(), spec(), HEIGHT, WIDTH)
+    updater = SparseUpdater.of(OptimizerSpec(), spec(), HEIGHT, WIDTH)
     total = np.zeros((HEIGHT, WIDTH))
     for gradient in batches(6):
         updater.update(table, gradient, 0.5)

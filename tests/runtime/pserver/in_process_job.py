@@ -11,10 +11,10 @@ import numpy as np
 
 from paddle.optim.spec import OptimizerSpec, ParameterSpec
 from paddle.pserver.client.session import TrainerSession
-from paddle.pserver.inproc import InprocServers
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.service import EngineOptions
 from paddle.pserver.wire.chunks import CHUNK
+from tests.runtime.pserver.inproc import InprocServers
 
 DEADLINE_S = 30.0
 

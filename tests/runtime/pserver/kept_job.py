@@ -12,11 +12,11 @@ import numpy as np
 
 from paddle.optim.spec import OptimizerSpec, RowGradient
 from paddle.pserver.client.session import TrainerSession
-from paddle.pserver.inproc import InprocServers
 from paddle.pserver.recovery import Safekeeper, Safety
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.service import EngineOptions
 from tests.runtime.pserver.in_process_job import Model
+from tests.runtime.pserver.inproc import InprocServers
 
 BACKGROUND_S = 10.0
 SPARSE_ROWS = 300

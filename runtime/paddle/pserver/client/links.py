@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer's connections to all its servers: ZeroMQ, and what is faster beside it. `inproc` is the twin of it."""
+"""A trainer's connections to all its servers: ZeroMQ, and what is faster beside it."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Table:
         self.share = share
         self.watch: Watch = UNWATCHED
         self._values = np.zeros((share.height, share.width), np.float32)
-        self._updater = SparseUpdater(optimizer, share.parameter, share.height, share.width)
+        self._updater = SparseUpdater.of(optimizer, share.parameter, share.height, share.width)
 
     def set(self, start: int, values: Values) -> None:
         """Overwrite the rows at positions start .. start+len(values)-1 here.

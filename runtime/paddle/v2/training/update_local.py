@@ -34,7 +34,7 @@ class LocalUpdater:
             spec = parameter_spec(config, sparse=config.sparse_update)
             if config.sparse_update:
                 machine.lookups(name)
-                self._tables[name] = SparseUpdater(optimizer, spec, *config.shape)
+                self._tables[name] = SparseUpdater.of(optimizer, spec, *config.shape)
             else:
                 self._dense[name] = DenseUpdater(optimizer, spec, config.size)
 

@@ -45,7 +45,7 @@ def gradients(trainer: int, step: int) -> dict[str, Any]:
 
 def trained_alone(optimizer: OptimizerSpec, num_trainers: int) -> dict[str, np.ndarray]:
     values = start()
-    table = SparseUpdater(optimizer, ParameterSpec("emb", (50, 3), sparse=True), 50, 3)
+    table = SparseUpdater.of(optimizer, ParameterSpec("emb", (50, 3), sparse=True), 50, 3)
     updaters = {
         name: DenseUpdater(
             optimizer,

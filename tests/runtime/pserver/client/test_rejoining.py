@@ -12,10 +12,10 @@ from paddle.errors import PserverLost
 from paddle.pserver.client.conversation import Incoming
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.client.transfer import Lane
-from paddle.pserver.inproc import InprocLinks
 from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.verbs import Verb
 from tests.runtime.pserver.in_process_job import SGD, InProcessJob, Model
+from tests.runtime.pserver.inproc import InprocLinks
 
 MODEL = Model({"w": (300, 400), "b": (64,)})
 PASSES = 3

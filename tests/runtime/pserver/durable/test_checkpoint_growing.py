@@ -14,7 +14,6 @@ from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.durable.checkpoint.format import Manifest
 from paddle.pserver.durable.checkpoint.restore import load
 from paddle.pserver.durable.checkpoint.series import Origin, Series
-from paddle.pserver.inproc import InprocServers
 from paddle.pserver.recovery import Safekeeper, Safety
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.service import EngineOptions
@@ -22,6 +21,7 @@ from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
+from tests.runtime.pserver.inproc import InprocServers
 
 DENSE = ParameterSpec("w", (40, 3))
 ADAGRAD = OptimizerSpec("adagrad", learning_rate=0.1, hyper={"epsilon": 1e-6})

@@ -12,7 +12,6 @@ import pytest
 
 from paddle.errors import PserverError
 from paddle.pserver.client.program_client import ProgramClient
-from paddle.pserver.inproc import InprocLinks, InprocServers
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.program_service import ProgramService
 from paddle.pserver.server.service import EngineOptions
@@ -21,6 +20,7 @@ from paddle.pserver.wire.named_values import Rows
 from paddle.pserver.wire.verbs import Hello, Step, Verb
 from tests.cluster.deadline import wait_for
 from tests.runtime.pserver.in_process_job import DEADLINE_S, Clock
+from tests.runtime.pserver.inproc import InprocLinks, InprocServers
 from tests.runtime.pserver.recorded_program import Recorder
 
 

@@ -44,7 +44,7 @@ def train(client: TrainerSession, trainer: int, optimizer: OptimizerSpec = ADAGR
 
 def train_table_alone(num_trainers: int) -> np.ndarray:
     table = MODEL.values()["emb"]
-    updater = SparseUpdater(ADAGRAD, MODEL.parameters[1], HEIGHT, WIDTH)
+    updater = SparseUpdater.of(ADAGRAD, MODEL.parameters[1], HEIGHT, WIDTH)
     for step in range(STEPS):
         total = np.zeros((HEIGHT, WIDTH))
         touched = np.zeros(HEIGHT, bool)
