@@ -36,6 +36,9 @@ class Store:
     """Parameters, zero until set. Not thread-safe; it has threads of its own.
 
     Attributes:
+        updaters: one for each part of `share.dense`.
+        tables: the rows of all sparse parameters here, by name.
+        growing: growing tables, by name.
         num_chunks: of the slab.
         is_plain: whether `add` gives values: the rule keeps nothing, so that a step can be taken back.
     """
@@ -59,12 +62,12 @@ class Store:
         self._slabs = DoubleBuffer(share.slab_size)
         self._step, self._step_samples = DenseStep(self._slabs, share.dense, optimizer, cores), 0
         self.num_chunks, self.is_plain = chunk_count(share.slab_size), self._step.is_plain
-        self._updaters = [
+        self.updaters = [
             DenseUpdater(optimizer, part.parameter, part.stop - part.start) for part in share.dense
         ]
         self._starts = [part.start for part in share.dense]
-        self._tables = {part.parameter.name: Table(part, optimizer) for part in share.tables}
-        self._growing = {part.spec.name: ServedTable(part, optimizer) for part in share.growing}
+        self.tables = {part.parameter.name: Table(part, optimizer) for part in share.tables}
+        self.growing = {part.spec.name: ServedTable(part, optimizer) for part in share.growing}
 
     def table(self, name: str) -> Table:
         """Return the rows of one sparse parameter.
@@ -72,14 +75,9 @@ class Store:
         Raises:
             PserverError: no such sparse parameter has rows here.
         """
-        if name not in self._tables:
-            raise PserverError(f"sparse parameter {name!r} is unknown here; known: {sorted(self._tables)}")
-        return self._tables[name]
-
-    @property
-    def growing(self) -> dict[str, ServedTable]:
-        """Growing tables, by name."""
-        return self._growing
+        if name not in self.tables:
+            raise PserverError(f"sparse parameter {name!r} is unknown here; known: {sorted(self.tables)}")
+        return self.tables[name]
 
     def rows_of(self, name: str) -> Table | ServedTable:
         """Return what has the rows of that name.
@@ -87,17 +85,7 @@ class Store:
         Raises:
             PserverError: see `table`.
         """
-        return self._growing[name] if name in self._growing else self.table(name)
-
-    @property
-    def tables(self) -> dict[str, Table]:
-        """The rows of all sparse parameters here, by name."""
-        return self._tables
-
-    @property
-    def updaters(self) -> list[DenseUpdater]:
-        """One for each part of `share.dense`."""
-        return self._updaters
+        return self.growing[name] if name in self.growing else self.table(name)
 
     @property
     def slab(self) -> Slab:
@@ -120,7 +108,7 @@ class Store:
     def be_watched(self, watch: Watch) -> None:
         """Tell `watch` from now on what is about to change."""
         self._watch = watch
-        for table in self._tables.values():
+        for table in self.tables.values():
             table.watch = watch
 
     def set_dense(self, start: int, part: Section) -> None:
@@ -161,8 +149,8 @@ class Store:
                 self._look("gradient", gradient.slab, 0)
         for name, rows in gradient.rows.items():
             self.rows_of(name).check(rows)
-            if name in self._growing:
-                self._growing[name].reserve([rows])
+            if name in self.growing:
+                self.growing[name].reserve([rows])
         for name, ids in gradient.asked.items():
             self.rows_of(name).check_ids(ids)
         gradient.expect(self._slabs.now.size)
@@ -244,14 +232,14 @@ class Store:
             PserverError: a growing table has no room for new rows; nothing was changed.
         """
         rate = self._step.rate
-        for name, growing in self._growing.items():
+        for name, growing in self.growing.items():
             growing.reserve([each[name] for each in rows if name in each])
         if self._step.is_plain:
             self._slabs.swap()
-            for updater in self._updaters:
+            for updater in self.updaters:
                 updater.count()
         else:
-            for dense, updater in zip(self.share.dense, self._updaters, strict=True):
+            for dense, updater in zip(self.share.dense, self.updaters, strict=True):
                 span = slice(dense.start, dense.stop)
                 changing = partial(self._tell_part, dense.parameter.name, self.version)
                 updater.update(self._slabs.now[span], self._slabs.later[span], rate, changing)
@@ -290,7 +278,7 @@ class Store:
         self._watch.dense(Elements(name, start, stop, version))
 
     def _row_holders(self) -> list[tuple[str, Table | ServedTable]]:
-        return [*self._tables.items(), *self._growing.items()]
+        return [*self.tables.items(), *self.growing.items()]
 
     def _check(self, what: str, section: Section, start: int, size: int) -> None:
         """Check an array for the elements of the slab from `start` on."""
