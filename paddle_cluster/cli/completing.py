@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from paddle_cluster.cli import manual
-from paddle_cluster.cli.commands import COMMANDS, JOB
+from paddle_cluster.cli.commands import COMMANDS, JOB, usage
+from paddle_cluster.config.command_arguments import options
 from paddle_cluster.config.flags import INIT_FLAGS, LAUNCHER_FLAGS
-from paddle_cluster.config.options import OPTIONS, Mode, Option
+from paddle_cluster.config.options import OPTIONS, Option
 from paddle_cluster.control import store
 from paddle_cluster.errors import LauncherError
 from paddle_cluster.system import state_dir
@@ -39,32 +40,6 @@ class Offer(NamedTuple):
     words: tuple[str, ...] = ()
 
 
-# What follows a command; a job's id besides, where the command takes one.
-_CONF, _HOSTS, _NODES = "--conf=", ("--hosts=", "--hostfile="), "--nodes"
-_COMMAND_WORDS: Mapping[str, tuple[str, ...]] = {
-    "init": (),
-    "status": ("--all", "--json", _NODES, _CONF, *_HOSTS),
-    "attach": ("--lines=", "--json"),
-    "logs": ("--follow", "--proc=", "--node=", "--since=", "--grep=", "--lines="),
-    "stop": ("--force", _NODES, _CONF, *_HOSTS),
-    "clean": (_CONF, *_HOSTS, "--older_than=", "--dry_run"),
-    "checkpoints": ("-p", "--checkpoint_dir=", _CONF, _HOSTS[0], "--json"),
-    "dashboard": ("--port=",),
-    "hosts": (
-        _CONF,
-        *_HOSTS,
-        "--include=",
-        "--exclude=",
-        "--nnodes=",
-        "--engine=",
-        "--mode=",
-        "--nproc_per_node=",
-        "--json",
-    ),
-    "doctor": (_CONF, *_HOSTS, "--mode=", "--port=", "--nics=", "--job_workspace=", "--json"),
-    "completion": SHELLS,
-    "help": (),
-}
 _OF_A_JOB = ("status", "attach", "logs", "stop", "checkpoints", "dashboard")
 _RUNNING_ONLY = ("attach", "stop")
 
@@ -96,9 +71,9 @@ def offers(words: Sequence[str], environ: Mapping[str, str]) -> Offer:
         return Offer(OfferKind.FILES)
     if command in COMMANDS:
         return _after_command(command, line)
-    option, prefix = _open_option(line, {f"--{one.name}": one for one in OPTIONS})
+    option, prefix = _open_option(line)
     if option is not None:
-        return _matching(_VALUES.get(option.name, _nothing)(line), prefix, line.last)
+        return _matching(_value(option, line), prefix, line.last)
     if line.last.startswith("-"):
         return _matching(Offer(OfferKind.WORDS, tuple(_options(line))), "", line.last)
     return (
@@ -109,36 +84,26 @@ def offers(words: Sequence[str], environ: Mapping[str, str]) -> Offer:
 
 
 def _after_command(command: str, line: Line) -> Offer:
-    known = {
-        "--conf": "conf",
-        "--hostfile": "hostfile",
-        "--engine": "engine",
-        "--mode": "mode",
-        "--proc": "proc",
-        "--job_workspace": "job_workspace",
-    }
-    named = {f"--{one.name}": one for one in OPTIONS} | {"--proc": Option("proc", "NAME")}
-    option, prefix = _open_option(line, {name: named[name] for name in known})
+    option, prefix = _open_option(line)
     if option is not None:
-        return _matching(_VALUES.get(option.name, _nothing)(line), prefix, line.last)
+        return _matching(_value(option, line), prefix, line.last)
     if command == "init":
         return Offer(OfferKind.DIRS)
-    words = list(_COMMAND_WORDS[command])
-    if command == "help":
-        words += _topics()
     if command in _OF_A_JOB and not line.last.startswith("-"):
         words = _jobs(line, running=command in _RUNNING_ONLY)
+    else:
+        known = options(usage(command))
+        words = [f"{name}=" if known[name] and name.startswith("--") else name for name in known]
+        words += _topics() if command == "help" else SHELLS if command == "completion" else ()
     return _matching(Offer(OfferKind.WORDS, tuple(words)), "", line.last)
 
 
-def _open_option(line: Line, known: Mapping[str, Option]) -> tuple[Option | None, str]:
+def _open_option(line: Line) -> tuple[Option | None, str]:
     """The option whose value is being written, and what of the last word comes before the value."""
     name, equals, _ = line.last.partition("=")
-    if equals and name in known:
-        return known[name], f"{name}="
-    before = line.before[-1] if line.before else ""
-    shorts = {f"-{one.short}": one for one in known.values() if one.short}
-    option = known.get(before) or shorts.get(before)
+    if equals and name in _KNOWN:
+        return _KNOWN[name], f"{name}="
+    option = _KNOWN.get(line.before[-1] if line.before else "")
     return (option, "") if option is not None and option.metavar else (None, "")
 
 
@@ -147,7 +112,7 @@ def _options(line: Line) -> Iterator[str]:
     given = {word.partition("=")[0] for word in line.before}
     for option in OPTIONS:
         if option.repeats or f"--{option.name}" not in given:
-            yield f"--{option.name}" + ("=" if option.metavar else "")
+            yield option.written.partition("=")[0] + ("=" if option.metavar else "")
     if len(line.last) > len("--"):
         yield from (f"--{name}=" for name in sorted(INIT_FLAGS - LAUNCHER_FLAGS))
 
@@ -203,26 +168,21 @@ def _value_of(line: Line, name: str, short: str) -> str | None:
     return None
 
 
-def _nothing(line: Line) -> Offer:
-    return Offer(OfferKind.WORDS)
+def _value(option: Option, line: Line) -> Offer:
+    """What an option may be given: by its own row of the table below, else by its choices or its kind of value."""
+    if option.name in _OWN:
+        return _OWN[option.name](line)
+    kind = {"FILE": OfferKind.FILES, "DIR": OfferKind.DIRS}.get(option.metavar, OfferKind.WORDS)
+    return Offer(kind, option.choices)
 
 
-def _choices(option: Option) -> Offer:
-    return Offer(OfferKind.WORDS, option.choices)
-
-
-_CHOICES = {option.name: option for option in OPTIONS if option.choices}
-_VALUES: Mapping[str, Callable[[Line], Offer]] = {
-    "job_dispatch_package": lambda line: Offer(OfferKind.DIRS),
+_OWN: Mapping[str, Callable[[Line], Offer]] = {
     "job_workspace": lambda line: Offer(OfferKind.WORDS, tuple(_jobs(line))),
-    "conf": lambda line: Offer(OfferKind.FILES),
-    "hostfile": lambda line: Offer(OfferKind.FILES),
-    "env_file": lambda line: Offer(OfferKind.FILES),
     "entry": lambda line: _in_package(line, dirs_only=False),
     "shard_dirs": lambda line: _in_package(line, dirs_only=True),
     "env": lambda line: Offer(OfferKind.WORDS, tuple(sorted(line.environ))),
-    "mode": lambda line: Offer(OfferKind.WORDS, tuple(Mode)),
-    "wire": lambda line: _choices(_CHOICES["wire"]),
-    "engine": lambda line: _choices(_CHOICES["engine"]),
-    "proc": lambda line: Offer(OfferKind.WORDS, ("launcher", "pserver", "trainer")),
+}
+_PROC = Option("proc", "", "NAME", choices=("launcher", "pserver", "trainer"))  # of logs
+_KNOWN = {f"--{one.name}": one for one in (*OPTIONS, _PROC)} | {
+    f"-{one.short}": one for one in OPTIONS if one.short
 }

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads what follows a command's name: its options, and at most one job."""
+"""Reads what follows a command's name: the options that its usage begins with, and at most one job."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ from paddle_cluster.config.spelling import nearest
 from paddle_cluster.errors import UsageError
 from paddle_cluster.system.installation import PROGRAM
 
+_OPTION = re.compile(r"(?<![\w-])(--[a-z]\w*=?|-[a-z]\b(?: (?=[A-Z]))?)")
 _OF_JOBS = ("-p", "-j", "--job_dispatch_package", "--job_workspace")
 
 
@@ -28,17 +30,18 @@ class Given:
     switches: frozenset[str] = frozenset()
 
 
-def read(
-    command: str, argv: Sequence[str], *, switches: Sequence[str] = (), values: Sequence[str] = ()
-) -> Given:
-    """Reads the arguments of a command.
+def options(usage: str) -> dict[str, bool]:
+    """The options that the first paragraph of a usage names, such as "--conf", and whether each takes a value."""
+    return {one.rstrip("= "): one[-1] in "= " for one in _OPTION.findall(usage.partition("\n\n")[0])}
 
-    Args:
-        switches, values: the options it has, such as "--json"; those in `values` take one.
+
+def read(command: str, argv: Sequence[str], usage: str) -> Given:
+    """Reads the arguments of a command.
 
     Raises:
         UsageError: an option it does not have, one that lacks its value, or more than one job.
     """
+    known = options(usage)
     jobs: list[str] = []
     given: dict[str, str] = {}
     on: set[str] = set()
@@ -46,25 +49,22 @@ def read(
     while rest:
         token = rest.pop(0)
         name, equals, value = token.partition("=")
-        if name in values:
+        if known.get(name):
             if not equals and rest:
                 value = rest.pop(0)
             if not value:
                 raise UsageError(f"{command}: {name} needs a value")
             given[name] = value
-        elif token in switches:
+        elif token in known and not known[token]:
             on.add(token)
         elif name in _OF_JOBS:
             raise UsageError(
                 f"{command}: no option {name}: name the job, as `{PROGRAM} status` shows it, or leave it out"
             )
         elif token.startswith("-"):
-            near = nearest(name, (*switches, *values))
-            options = ", ".join((*switches, *values))
-            raise UsageError(
-                f"{command}: unknown option {token!r}; "
-                + (f"did you mean {near}?" if near else f"it has {options}")
-            )
+            near = nearest(name, tuple(known))
+            hint = f"did you mean {near}?" if near else f"it has {', '.join(known)}"
+            raise UsageError(f"{command}: unknown option {token!r}; {hint}")
         else:
             jobs.append(token)
     if len(jobs) > 1:

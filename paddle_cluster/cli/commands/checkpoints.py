@@ -26,8 +26,8 @@ from paddle_cluster.system.state_dir import places
 from paddle_cluster.text.sizes import counted, size_text
 
 USAGE = f"""\
-{PROGRAM} checkpoints [JOB] [-p WORKSPACE] [--checkpoint_dir=DIR] [--json]
-      [--conf=FILE] [--hosts=HOST,...]
+{PROGRAM} checkpoints [JOB] [-p WORKSPACE | --job_dispatch_package=WORKSPACE]
+      [--checkpoint_dir=DIR] [--json] [--conf=FILE] [--hosts=HOST[,HOST]]
 
 The checkpoints on the nodes of a job, with their batch, pass, time and size,
 which nodes have them, and which one --resume=latest takes. JOB is an id or a
@@ -45,12 +45,7 @@ Exit: 0, 5 when a node could not be asked.
 
 def run(argv: Sequence[str]) -> ExitCode:
     """List checkpoints; 5 when a node could not be asked."""
-    given = command_arguments.read(
-        "checkpoints",
-        argv,
-        switches=("--json",),
-        values=("-p", "--job_dispatch_package", "--checkpoint_dir", "--conf", "--hosts"),
-    )
+    given = command_arguments.read("checkpoints", argv, USAGE)
     nodes, login, folder, job_id = _where(given)
     found = node_checkpoints.ask(nodes, login, folder)
     if "--json" in given.switches:

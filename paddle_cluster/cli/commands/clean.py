@@ -18,7 +18,7 @@ from paddle_cluster.text.sizes import counted, size_text
 
 USAGE = f"""\
 {PROGRAM} clean [--older_than=TIME] [--dry_run] [--conf=FILE]
-      [--hosts=HOST,...]
+      [--hosts=HOST[,HOST]] [--hostfile=FILE]
 
 Removes the directories of ended jobs from the nodes. It keeps those of jobs
 that run, of which not everything was collected, or below which checkpoints
@@ -39,9 +39,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 def run(argv: Sequence[str]) -> ExitCode:
     """Clean nodes; 0 when all that may go is gone."""
-    given = command_arguments.read(
-        "clean", argv, switches=("--dry_run",), values=("--conf", "--hosts", "--hostfile", "--older_than")
-    )
+    given = command_arguments.read("clean", argv, USAGE)
     if given.job is not None:
         raise UsageError(f"clean takes no job, got {given.job!r}: it cleans all ended ones")
     older_s = _seconds(given.values.get("--older_than", "0s"))

@@ -34,7 +34,7 @@ MOST = 65535
 
 def run(argv: Sequence[str]) -> ExitCode:
     """Serve the page until a signal ends it."""
-    given = command_arguments.read("dashboard", argv, values=("--port",))
+    given = command_arguments.read("dashboard", argv, USAGE)
     port = command_arguments.whole_number("dashboard", given, "--port", 0)
     if port > MOST:
         raise UsageError(f"dashboard: --port: expected a port up to {MOST}, got {port}")

@@ -25,8 +25,8 @@ from paddle_cluster.system.state_dir import places
 from paddle_cluster.text.wrapping import visible
 
 USAGE = f"""\
-{PROGRAM} logs [JOB] [-f] [--proc=NAME] [--node=N] [--since=WHEN]
-               [--grep=REGEX] [--lines=N]
+{PROGRAM} logs [JOB] [-f | --follow] [--proc=NAME] [--node=N]
+               [--since=WHEN] [--grep=REGEX] [--lines=N]
 
 The last lines of log/job.log: what all processes of a job and its launcher
 said, by time. JOB is an id or a beginning or end of one; without it the newest
@@ -52,12 +52,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 def run(argv: Sequence[str]) -> ExitCode:
     """Show the log of a job, with -f until it ends."""
-    given = command_arguments.read(
-        "logs",
-        argv,
-        switches=("-f", "--follow"),
-        values=("--proc", "--node", "--since", "--grep", "--lines"),
-    )
+    given = command_arguments.read("logs", argv, USAGE)
     lines = command_arguments.whole_number("logs", given, "--lines", LINES)
     where = places(os.environ)
     job = store.find(where, given.job) if given.job is not None else store.newest(where)

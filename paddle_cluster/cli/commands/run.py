@@ -17,7 +17,6 @@ from paddle_cluster.config.resolve import resolve
 from paddle_cluster.config.settings import Settings
 from paddle_cluster.engines import engine
 from paddle_cluster.errors import ExitCode
-from paddle_cluster.plan import plan, plan_text
 from paddle_cluster.screen.console import Console, answer
 from paddle_cluster.system import signals
 from paddle_cluster.system.installation import COMMAND, PROGRAM
@@ -34,18 +33,21 @@ help configuration (conf.py), help any-script (PyTorch, ...), help: all pages.
 """
 
 
+def short_help() -> str:
+    """What --help shows before any command: it fits a screen."""
+    return f"""\
+usage: {COMMAND} (-p DIR | -j DIR) [options] [--flag=value ...] [-- ...]
+{textwrap.fill("commands: " + ", ".join(COMMANDS), 80, subsequent_indent="          ")}
+
+{_told(COMMON)}"""
+
+
 def _told(options: Sequence[Option]) -> str:
-    """The rows of the table as --help shows them."""
     heads = [f"-{one.short}, {one.written}" if one.short else one.written for one in options]
     lines = [f"  {head:<20}  {one.help}" for head, one in zip(heads, options, strict=True)]
     return "\n".join(["Runs a script on all nodes of conf.py.", *lines, "", _REST])
 
 
-HELP = f"""\
-usage: {COMMAND} (-p DIR | -j DIR) [options] [--flag=value ...] [-- ...]
-{textwrap.fill("commands: " + ", ".join(COMMANDS), 80, subsequent_indent="          ")}
-
-{_told(COMMON)}"""
 USAGE = f"""\
 {PROGRAM} run (-p DIR | -j DIR) [options] [--flag=value ...] [-- ...]
 
@@ -63,30 +65,32 @@ def run(argv: Sequence[str]) -> ExitCode:
     hide_values()
     given = arguments.parse(argv)
     if given["help"] or given["version"]:
-        answer(HELP if given["help"] else f"{PROGRAM} {VERSION}")
+        answer(short_help() if given["help"] else f"{PROGRAM} {VERSION}")
         return ExitCode.DONE
     resolved = resolve(given, os.environ)
     workspace.check_workspace(resolved)
-    chosen = engine.entry(resolved.cluster.engine)
     if resolved.dry_run:
-        job_id = plan.new_job_id(datetime.now(), os.urandom(plan.ENTROPY_BYTES))
-        planned = plan.build(resolved, job_id)
-        answer(chosen.described(plan_text.describe(planned, _files(planned)), planned))
+        answer(_dry_run(resolved))
         return ExitCode.DONE
+    chosen = engine.entry(resolved.cluster.engine)
     if resolved.detach and (where := chosen.submitted(own_argv(), argv, resolved)):
         answer(where)
         return ExitCode.DONE
     return _run_job(given, resolved)
 
 
-def _files(planned: plan.Plan) -> list[str]:
-    if planned.settings.job.package is None:
-        return []
-    try:
-        from paddle_cluster.files import payload  # with the library that reads .paddleignore
-    except ModuleNotFoundError:  # all else needs none
-        return []
-    return payload.listed(planned)
+def _dry_run(resolved: Settings) -> str:
+    """What a job would be; no other job waits for the imports of this."""
+    from paddle_cluster.plan import plan, plan_text
+
+    planned = plan.build(resolved, plan.new_job_id(datetime.now(), os.urandom(plan.ENTROPY_BYTES)))
+    files: list[str] = []
+    if resolved.job.package is not None:
+        with contextlib.suppress(ModuleNotFoundError):  # .paddleignore needs a library, all else none
+            from paddle_cluster.files import payload
+
+            files = payload.listed(planned)
+    return engine.entry(resolved.cluster.engine).described(plan_text.describe(planned, files), planned)
 
 
 def _run_job(given: arguments.Arguments, resolved: Settings) -> ExitCode:

@@ -23,7 +23,8 @@ from paddle_cluster.system.state_dir import StatePlaces, places
 
 USAGE = f"""\
 {PROGRAM} status [JOB] [--all] [--json]
-{PROGRAM} status --nodes [JOB] [--conf=FILE] [--hosts=HOST[,HOST]] [--json]
+{PROGRAM} status --nodes [JOB] [--conf=FILE] [--hosts=HOST[,HOST]]
+               [--hostfile=FILE] [--json]
 
 The jobs of this user on this machine, the newest first; with JOB (an id or a
 beginning or end of one) its nodes, processes and failures.
@@ -42,9 +43,7 @@ SHOWN = 30
 
 def run(argv: Sequence[str]) -> ExitCode:
     """Show jobs; 0 when all that was asked could be seen, 5 when a node did not answer."""
-    given = command_arguments.read(
-        "status", argv, switches=("--all", "--json", "--nodes"), values=("--conf", "--hosts", "--hostfile")
-    )
+    given = command_arguments.read("status", argv, USAGE)
     where = places(os.environ)
     if "--nodes" in given.switches:
         return _ask_nodes(where, given)

@@ -29,6 +29,7 @@ from paddle_cluster.text.wrapping import visible
 USAGE = f"""\
 {PROGRAM} stop [JOB] [--force]
 {PROGRAM} stop --nodes JOB [--conf=FILE] [--hosts=HOST[,HOST]]
+             [--hostfile=FILE]
 
 Asks a job to stop, wherever it was started, and waits for its end. JOB is an id
 or a beginning or end of one; it may be left out where one job runs.
@@ -47,9 +48,7 @@ TURN_S = 0.5
 
 def run(argv: Sequence[str]) -> ExitCode:
     """End a job and wait for it; return 0 when all its processes have exited, 7 when some have not."""
-    given = command_arguments.read(
-        "stop", argv, switches=("--force", "--nodes"), values=("--conf", "--hosts", "--hostfile")
-    )
+    given = command_arguments.read("stop", argv, USAGE)
     where = places(os.environ)
     if "--nodes" in given.switches:
         return _stop_on_nodes(where, given)

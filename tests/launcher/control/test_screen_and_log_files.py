@@ -99,10 +99,13 @@ def test_a_file_that_is_replaced_or_cut_is_read_from_its_start(tmp_path: Path) -
 
 
 def test_a_commands_arguments_are_read_in_both_forms() -> None:
-    given = read(
-        "logs", ["aaa", "--lines", "5", "-f", "--node=a"], switches=("-f",), values=("--lines", "--node")
+    usage = "logs [JOB] [-f] [--lines=N] [--node=N] [-p DIR]\n\n  --text  is none of them\n"
+    given = read("logs", ["aaa", "--lines", "5", "-f", "--node=a", "-p", "ws"], usage)
+    assert (given.job, dict(given.values), set(given.switches)) == (
+        "aaa",
+        {"--lines": "5", "--node": "a", "-p": "ws"},
+        {"-f"},
     )
-    assert (given.job, given.values["--node"], set(given.switches)) == ("aaa", "a", {"-f"})
     assert whole_number("logs", given, "--lines", 9) == 5
 
 
@@ -118,7 +121,7 @@ def test_a_commands_arguments_are_read_in_both_forms() -> None:
 )
 def test_a_commands_wrong_arguments_are_told(argv: list[str], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        read("status", argv, switches=("--json",), values=("--conf",))
+        read("status", argv, "status [--json] [--conf=FILE]")
 
 
 def test_lines_that_came_just_before_a_log_was_rotated_are_shown(tmp_path: Path) -> None:
