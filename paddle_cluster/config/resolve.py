@@ -6,8 +6,8 @@ No connection is made and no file is written here.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,14 +16,20 @@ from paddle_cluster.config.arguments import Arguments
 from paddle_cluster.config.conf_file import ConfFile, conf_path, read_conf
 from paddle_cluster.config.engines import ENGINES, NodeRequest
 from paddle_cluster.config.hostfile import read_hostfile
+from paddle_cluster.config.hosts import LOCAL, Host, count_question
 from paddle_cluster.config.layers import Layers
 from paddle_cluster.config.options import BY_KEY, Mode
-from paddle_cluster.config.roles import check_cluster, choose, named, roles_of, wrong_resume
 from paddle_cluster.config.selection import HostList
 from paddle_cluster.config.settings import GROUPS, THREAD_VARIABLES, Settings, Sources
+from paddle_cluster.config.values import ValueMismatchError, mismatch
 from paddle_cluster.config.variables import files as variable_files
 from paddle_cluster.config.variables import read as read_variables
+from paddle_cluster.errors import ConfError
 from paddle_cluster.system.state_dir import places
+from paddle_cluster.text.sizes import counted
+
+MOST_A_MACHINE = 4096  # trainers
+MAX_LOCAL = 250  # each has an address of its own, 127.0.0.2 and on
 
 
 def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
@@ -128,3 +134,175 @@ def _remarks(arguments: Arguments, listed: HostList) -> Iterator[str]:
     folder, period = (arguments.flag(f"checkpoint_{name}") for name in ("dir", "period"))
     if arguments["mode"] is Mode.V2 and folder and (period or "0") == "0":
         yield "--checkpoint_dir without --checkpoint_period=BATCHES: no checkpoint is written"
+
+
+def named(layers: Layers, hosts: tuple[Host, ...]) -> HostList:
+    """Those of HOSTS, or of --hosts."""
+    origin = layers.origins["HOSTS"]
+    if origin == "--hosts":
+        if question := next(filter(None, map(count_question, hosts)), ""):
+            layers.add(origin, question)
+            layers.raise_any()
+        return HostList(hosts, (origin,) * len(hosts), origin)
+    lines = tuple(layers.conf.where("HOSTS", index) for index in range(len(hosts)))
+    return HostList(hosts, lines, layers.conf.shown, is_conf=True)
+
+
+def roles_of(
+    layers: Layers, arguments: Arguments, listed: HostList, read: Mapping[str, Any]
+) -> dict[str, tuple[int, ...]]:
+    """Node ids of PSERVERS and of TRAINERS; what is wrong is a problem."""
+    roles = {}
+    for name in ("PSERVERS", "TRAINERS"):
+        if arguments["hosts"] and read[name] is not None:
+            layers.add(
+                layers.conf.where(name),
+                f"{name} names entries of this file's HOSTS, and --hosts gives others; take it out, "
+                "or write a conf.py for these hosts",
+            )
+            continue
+        try:
+            roles[name] = select_nodes(read[name], listed)
+        except ValueMismatchError as error:
+            layers.report(name, error)
+    return roles
+
+
+def choose(
+    layers: Layers,
+    arguments: Arguments,
+    listed: HostList,
+    read: dict[str, Any],
+    roles: dict[str, tuple[int, ...]],
+) -> HostList:
+    """The hosts that take part, numbered anew; `read` and `roles` speak of these from now on."""
+    ids = chosen(arguments, listed)
+    numbers = {node_id: number for number, node_id in enumerate(ids)}
+    for name, nodes in roles.items():
+        roles[name] = tuple(numbers[node_id] for node_id in nodes if node_id in numbers)
+        if not roles[name] and (name == "TRAINERS" or arguments["mode"] is not Mode.COLLECTIVE):
+            layers.add(
+                layers.conf.where(name), f"{name}: none of its hosts is among the {len(ids)} that take part"
+            )
+    read["own"] = {numbers[node_id]: own for node_id, own in read["own"].items() if node_id in numbers}
+    return listed.of(ids)
+
+
+def chosen(arguments: Arguments, listed: HostList) -> tuple[int, ...]:
+    """Return the ids of the hosts to use: --include without --exclude, and of these the first --nnodes.
+
+    Raises:
+        ConfError: an unknown host, no host left, or fewer hosts than --nnodes.
+    """
+    included = _named("include", arguments["include"], listed) or set(range(len(listed.hosts)))
+    left = sorted(included - _named("exclude", arguments["exclude"], listed))
+    if not left:
+        raise ConfError(
+            "--exclude",
+            f"it excludes all {counted(len(included), 'host')}; leave at least one",
+        )
+    nnodes = arguments["nnodes"]
+    if nnodes is not None and nnodes > len(left):
+        raise ConfError("--nnodes", f"expected at most {len(left)} (the number of hosts), got {nnodes}")
+    return tuple(left[:nnodes])
+
+
+def _named(option: str, words: Sequence[str], listed: HostList) -> set[int]:
+    found = set()
+    for word in words:
+        try:
+            found.add(listed.node_of(int(word) if word.isdecimal() and len(word) < 8 else word))
+        except ValueMismatchError as error:
+            name, _, slots = word.rpartition(":")
+            hint = ""
+            if listed.ids(name) and slots.isdecimal():
+                hint = f"; to choose GPUs, set CUDA_VISIBLE_DEVICES of {name} in HOST_SETTINGS"
+            said = f"{word!r} is not in {listed.called}{hint}" if hint else str(error)
+            raise ConfError(f"--{option}", said) from None
+    return found
+
+
+def select_nodes(references: Sequence[str | int] | None, listed: HostList) -> tuple[int, ...]:
+    """Node ids of PSERVERS or TRAINERS, ascending; all nodes where the name was not assigned.
+
+    Raises:
+        ValueMismatchError: a reference names no node, several, or one that another reference names too.
+    """
+    if references is None:
+        return tuple(range(len(listed.hosts)))
+    if not references:
+        raise mismatch("at least one node, or no assignment at all for every node", [])
+    selected = set[int]()
+    for index, reference in enumerate(references):
+        try:
+            node_id = listed.node_of(reference)
+            if node_id in selected:
+                raise ValueMismatchError(f"{reference!r} is node {node_id}, which is listed before")
+        except ValueMismatchError as error:
+            error.index = index
+            raise
+        selected.add(node_id)
+    return tuple(sorted(selected))
+
+
+def check_cluster(
+    listed: HostList, read: Mapping[str, Any], arguments: Arguments
+) -> Iterator[tuple[str, str]]:
+    """What is wrong between values that are each right by themselves: (conf name, message)."""
+    hosts = listed.hosts
+    if not hosts:
+        yield "HOSTS", "expected at least one host, got an empty list"
+        return
+    yield from (("HOSTS", message) for message in _host_problems(hosts))
+    last_port = read["PADDLE_PORT"] + read["PADDLE_PORTS_NUM"] + read["PADDLE_PORTS_NUM_FOR_SPARSE"] - 1
+    if arguments["mode"] is not Mode.FLUID and last_port > 65535:  # a Fluid script has one port
+        yield (
+            "PADDLE_PORT",
+            f"{read['PADDLE_PORT']} with PADDLE_PORTS_NUM {read['PADDLE_PORTS_NUM']} and "
+            f"PADDLE_PORTS_NUM_FOR_SPARSE {read['PADDLE_PORTS_NUM_FOR_SPARSE']} ends at {last_port}; "
+            "expected at most 65535",
+        )
+    each = arguments["nproc_per_node"] or max(listed.slots.values(), default=1)
+    on_one = each * (len(hosts) if hosts[0].is_local else 1)
+    if on_one > MOST_A_MACHINE:
+        yield (
+            "HOSTS",
+            f"expected at most {MOST_A_MACHINE} trainers on a machine, got {on_one} (--nproc_per_node)",
+        )
+    workspace = arguments["job_workspace"] or ""
+    if len(hosts) > 1 and hosts[0].is_local and workspace.startswith(("/", "~")):
+        yield (
+            "HOSTS",
+            f"{len(hosts)} local nodes would all work in {workspace}; "
+            "give a path below each node's own directory, such as --job_workspace=JOB20260101120000-abcdef",
+        )
+
+
+def wrong_resume(arguments: Arguments) -> str:
+    """Return an error in --resume, which each pserver would report otherwise, or ""."""
+    resume = arguments.flag("resume")
+    if arguments["mode"] is not Mode.V2 or not resume:
+        return ""
+    if not arguments.flag("checkpoint_dir"):
+        return "needs --checkpoint_dir=DIR, the directory of the checkpoints"
+    if resume not in ("latest", "auto") and not resume[0].isdecimal():
+        return f"expected latest, auto or a batch number, got {resume!r}"
+    return ""
+
+
+def _host_problems(hosts: Sequence[Host]) -> Iterator[str]:
+    local = sum(host.is_local for host in hosts)
+    if 0 < local < len(hosts):
+        yield (
+            f"'{LOCAL}' and other machines cannot be mixed: the others cannot reach 127.0.0.x; "
+            "write this machine's name or address instead"
+        )
+    if local > MAX_LOCAL:
+        yield f"expected at most {MAX_LOCAL} local nodes, got {local}"
+    counts = Counter((host.user, host.name.lower(), host.port) for host in hosts if not host.is_local)
+    for user, name, port in (key for key, count in counts.items() if count > 1):
+        twice = Host("", user, name, port, is_local=False).describe()
+        yield (
+            f"{twice!r} is listed {counts[user, name, port]} times; list every host once "
+            "(several trainers on each: --nproc_per_node=N)"
+        )

@@ -2,21 +2,64 @@
 """Checks what the command line says about the workspace, before any connection.
 
 What lies deep in the tree (special files, links) is judged where it is walked, in `paddle_cluster.files.package`.
+
+Jobs that are meant for another launcher or another mode are recognized, and told the command to use instead: a launcher
+such as torchrun, started on each node without a common endpoint, trains a separate model per node and exits with 0, and
+a PyTorch script in the default mode gets parameter servers that it never uses.
 """
 
 from __future__ import annotations
 
+import ast
+import itertools
 import os
-from collections.abc import Iterable
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from paddle_cluster.config import entry as entries
-from paddle_cluster.config import foreign
 from paddle_cluster.config.entry import Entry
+from paddle_cluster.config.options import Mode
 from paddle_cluster.config.settings import Settings
 from paddle_cluster.errors import UsageError, WorkspaceError
+from paddle_cluster.system import bounded_file
 
 _SHADOWS = ("paddle.py", "paddle")
+LAUNCHERS: Mapping[str, tuple[str, ...]] = {
+    "torchrun": ("torchrun", "-mtorch.distributed.run", "-mtorch.distributed.launch"),
+    "torchx": ("torchx", "-mtorchx.apps.main"),
+    "accelerate": ("accelerate", "accelerate-launch", "-maccelerate.commands"),
+    "deepspeed": ("deepspeed", "ds", "-mdeepspeed.launcher"),
+    "horovodrun": ("horovodrun", "-mhorovod.run", "-mhorovod.runner"),
+    "mpirun": ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "oshrun"),
+    "srun": ("srun", "sbatch"),
+    "composer": ("composer", "-mcomposer.cli"),
+    "colossalai": ("colossalai", "-mcolossalai.cli"),
+    "lightning": ("lightning", "fabric", "-mlightning.fabric.cli", "-mlightning_fabric.cli"),
+    "ray": ("ray", "-mray.scripts"),
+    "bagua": ("baguarun", "-mbagua.distributed"),
+    "paddle.distributed.launch": ("fleetrun", "-mpaddle.distributed"),
+}
+"""Launcher -> its entries: programs, and modules with all that is below them."""
+
+FRAMEWORKS = (
+    *("torch", "jax", "flax", "tensorflow", "keras", "xgboost", "lightgbm", "lightning", "pytorch_lightning"),
+    *("deepspeed", "accelerate", "horovod", "mxnet", "mindspore"),
+)
+_PER_NODE = ("nproc_per_node", "nproc", "num_gpus", "gpus", "devices", "ppn", "npernode")
+_IN_ALL = ("np", "n", "c", "num_processes", "num_proc")
+_IS_MODULE = ("-m", "--module")
+_TORCHRUN = re.compile(  # in a line of a shell script that starts it, and no variable among its options
+    r"^(?!\s*#)(?!.*\b(?:echo|printf|which|type|command -v|hash|pip)\b)"
+    r".*(?:\btorchrun|\btorch\.distributed\.(?:run|launch))\s(?!.*\$.*\.py)(?=[^;&|\n]*(?:\.py|\s-m\s))",
+    re.MULTILINE,
+)
+_JOINED = re.compile(r"--rdzv[-_]endpoint\b")
+_OTHER_NODES = re.compile(r"nnodes|rdzv|standalone|master|PET_")
+_OURS = "paddle"
+_MOST_FILES = 500
+_LIMIT = 1 << 20  # bytes of a source file
 
 
 def check_workspace(settings: Settings) -> None:
@@ -29,7 +72,7 @@ def check_workspace(settings: Settings) -> None:
     for directory in settings.job.shard_dirs:
         _check_relative("--shard_dirs", directory)
     _check_config(settings)
-    foreign.check(settings)
+    _check_launcher(settings)
     if settings.job.package is not None:
         _check_package(settings.job.package, settings.job.entry, settings.job.shard_dirs)
     elif settings.job.workspace is not None:
@@ -103,3 +146,147 @@ def _check_remote(workspace: str) -> None:
 def _one_line(text: str) -> bool:
     """Whether the text has no control characters; bytes that are no UTF-8 are let through."""
     return all(character.isprintable() or "\udc80" <= character <= "\udcff" for character in text)
+
+
+def _check_launcher(settings: Settings) -> None:
+    """Check that the job is not meant for another launcher or another mode.
+
+    Raises:
+        UsageError: the job is meant for another launcher or mode; the message names the options to use.
+    """
+    launcher = _launcher(settings.job.entry, settings.job.package)
+    if settings.job.package is not None and settings.job.entry.is_program and settings.num_trainers > 1:
+        _check_script(settings.job.package / settings.job.entry.path)
+    if launcher:
+        _refuse_launcher(launcher, settings)
+    if not settings.job.mode_is_explicit and settings.job.package is not None:
+        framework = foreign_framework(settings.job.entry, settings.job.package)
+        if framework:
+            raise UsageError(
+                f"{settings.job.entry.text} imports {framework}, not paddle: did you mean --mode=collective? "
+                f"(--mode={settings.job.mode} starts it with parameter servers)"
+            )
+
+
+def _launcher(entry: Entry, package: Path | None) -> str:
+    """Return the launcher that an entry starts; "" if it is another program or a file of the workspace."""
+    if package is not None and any((package / name).exists() for name in entries.files(entry, package)):
+        return ""
+    names = {entry.text, PurePosixPath(entry.path).name}
+    if entry.module:
+        names = {f"-m{entry.module}"[:end] for end in _dots(f"-m{entry.module}")}
+    return next((name for name, known in LAUNCHERS.items() if names & set(known)), "")
+
+
+def _check_script(file: Path) -> None:
+    try:
+        source = bounded_file.read(file, _LIMIT).decode("utf-8", "replace").replace("\\\n", " ")
+    except OSError:  # reported by what checks programs
+        return
+    if source.startswith("#!") and not _OTHER_NODES.search(source) and _TORCHRUN.search(source):
+        raise UsageError(
+            f"{file} starts torchrun without --nnodes and --rdzv_endpoint, so each node would train a "
+            "separate model. Add them, or give --mode=collective --entry=train.py --nproc_per_node=N instead"
+        )
+
+
+def _dots(module: str) -> Iterator[int]:
+    yield from (found.start() for found in re.finditer(r"\.", module))
+    yield len(module)
+
+
+def _refuse_launcher(launcher: str, settings: Settings) -> None:
+    count = settings.num_trainers
+    is_module = bool(settings.job.entry.module)
+    if count == 1 and is_module and settings.job.mode is Mode.COLLECTIVE:
+        return  # all processes are its own: one world
+    if is_module and any(map(_JOINED.match, settings.job.passthrough)):
+        return  # those of all nodes meet at the endpoint
+    why = f"would train {count} separate models, one per process"
+    if count == 1:
+        why = "needs --mode=collective" if is_module else "is not in the workspace"
+    raise UsageError(
+        f"--entry={settings.job.entry.text}: {launcher} {why}; paddle.py starts the processes itself and sets RANK, "
+        f"WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Use: {shlex.join(meant(settings))}"
+    )
+
+
+def meant(settings: Settings) -> list[str]:
+    """Return the options that start the same processes without the other launcher."""
+    given = [word for word in settings.job.passthrough if word != "--"]
+    found = (
+        (at, word) for at, word in enumerate(given) if word.endswith((".py", ".sh")) or word in _IS_MODULE
+    )
+    at, first = next(found, (len(given), ""))
+    is_module = first in _IS_MODULE
+    at += is_module
+    script = given[at] if at < len(given) else entries.DEFAULT
+    count = _processes(given[:at], len(settings.cluster.trainers)) or settings.job.nproc_per_node
+    arguments = given[at + 1 :]
+    return [
+        "--mode=collective",
+        f"--entry={'-m' if is_module else ''}{script}",
+        *([f"--nproc_per_node={count}"] if count > 1 else []),
+        *(["--", *arguments] if arguments else []),
+    ]
+
+
+def _processes(given: Sequence[str], nodes: int) -> int:
+    """Return the number of processes per node in another launcher's options; 0 if they give none."""
+    for word, following in itertools.zip_longest(given, given[1:], fillvalue=""):
+        name, equals, value = word.lstrip("-").partition("=")
+        value = value if equals else following
+        name = name.replace("-", "_")
+        if word.startswith("-") and value.isdecimal() and name in (*_PER_NODE, *_IN_ALL):
+            return int(value) if name in _PER_NODE else -(-int(value) // nodes)
+    return 0
+
+
+def foreign_framework(entry: Entry, package: Path) -> str:
+    """Return the framework that a script imports, if neither the script nor its modules in the workspace import paddle.
+
+    Returns:
+        The name; "" if there is none or a source file cannot be read.
+    """
+    todo = [package / name for name in entries.files(entry, package)[:2] if name.endswith(".py")]
+    seen: set[Path] = set()
+    found = ""
+    while todo:
+        file = todo.pop()
+        if file in seen or not file.is_file():
+            continue
+        seen.add(file)
+        try:
+            source = bounded_file.read(file, _LIMIT)
+            tree = ast.parse(source)
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+            return ""
+        if _OURS.encode() in source or len(seen) > _MOST_FILES:
+            return ""
+        for name in _imported(tree, file.parent.relative_to(package).parts):
+            top = name.partition(".")[0]
+            if (package / top).is_dir() or (package / f"{top}.py").is_file():
+                todo += _files_of(package, name)
+            elif top in FRAMEWORKS:
+                found = found or top
+    return found
+
+
+def _imported(tree: ast.Module, folder: Sequence[str]) -> Iterator[str]:
+    """Return the dotted names that a module imports; relative names start at the top of the workspace."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = folder[: len(folder) - node.level + 1] if node.level else ()
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{module}.{alias.name}" if module else alias.name for alias in node.names)
+
+
+def _files_of(package: Path, name: str) -> Iterator[Path]:
+    """Return the files of the workspace that an import of this name can execute."""
+    place = package
+    for part in name.split("."):
+        place = place / part
+        yield place.with_name(f"{part}.py")
+        yield place / "__init__.py"

@@ -14,8 +14,7 @@ from paddle_cluster.config.flags import INIT_FLAGS
 from paddle_cluster.config.options import Mode
 from paddle_cluster.config.settings import THREAD_VARIABLES, Settings
 from paddle_cluster.plan import pserver_state
-from paddle_cluster.plan.ports import trainer_port
-from paddle_cluster.plan.ranks import Seat, share
+from paddle_cluster.plan.ports import Seat, share, trainer_port
 
 ADDED_ON_NODE = (
     "PADDLE_CHECKPOINT_DIR",

@@ -17,7 +17,7 @@ from paddle_cluster.config.settings import Settings
 from paddle_cluster.plan.answers import Answer, Placed
 from paddle_cluster.plan.environment import SharedFacts, endpoint
 from paddle_cluster.plan.long_values import is_too_long
-from paddle_cluster.plan.ranks import Seat, share
+from paddle_cluster.plan.ports import Seat, share
 
 _TASK = '{"cluster":{"worker":},"task":{"type":"worker","index":99999}}'  # what TF_CONFIG has beside its list
 _NAMED = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")  # these look for exactly the interface with this name

@@ -24,8 +24,7 @@ from paddle_cluster.config.settings import Settings
 from paddle_cluster.plan import checkpoints, environment, frameworks, long_values, pserver_state
 from paddle_cluster.plan.environment import Endpoints, endpoint
 from paddle_cluster.plan.machines import Machines
-from paddle_cluster.plan.ports import PserverPorts, ServicePorts, fluid_ports
-from paddle_cluster.plan.ranks import Seat, seats
+from paddle_cluster.plan.ports import PserverPorts, Seat, ServicePorts, fluid_ports, seats
 
 SERVER_LOG = "log/server.log"
 ENTROPY_BYTES = 3

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ports of a job: those that trainers may listen on, and those of parameter servers.
+"""Where trainers sit, and the ports of a job: those that trainers may listen on, and those of parameter servers.
 
 Trainers have one for MASTER_PORT, then one for each trainer of a machine. They are a run of adjacent ports, the same on
 every node. Where it begins follows from the job's id, so that two jobs that start together look in different places;
@@ -12,12 +12,13 @@ environment names, and every process is told all endpoints before it starts: one
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from paddle_cluster.errors import PreflightError
-from paddle_cluster.plan.ranks import Seat
 
 # Below the usual ephemeral range, so that no outgoing connection takes such a port in between.
 FIRST_PORT = 20000
@@ -29,6 +30,49 @@ Taken = Sequence[tuple[int, str]]
 
 SPARES = 15
 _END = 65536
+
+
+class Seat(NamedTuple):
+    """Where one trainer sits.
+
+    Attributes:
+        node_rank: index of its node among the nodes that have trainers.
+        local_rank, local_size: which one of how many on its node.
+        slot, slots: which one of how many on its machine; embedded nodes share one.
+    """
+
+    rank: int
+    node_id: int
+    node_rank: int
+    local_rank: int
+    local_size: int
+    slot: int
+    slots: int
+
+
+def seats(trainer_nodes: Sequence[int], *, one_machine: bool) -> tuple[Seat, ...]:
+    """The seats by rank.
+
+    Args:
+        trainer_nodes: node id by rank.
+        one_machine: all nodes are embedded nodes of this machine.
+    """
+    sizes = Counter(trainer_nodes)
+    node_ranks = {node_id: index for index, node_id in enumerate(sizes)}
+    before: Counter[int] = Counter()
+    found = []
+    for rank, node_id in enumerate(trainer_nodes):
+        local_rank, local_size = before[node_id], sizes[node_id]
+        before[node_id] += 1
+        slot, slots = (rank, len(trainer_nodes)) if one_machine else (local_rank, local_size)
+        found.append(Seat(rank, node_id, node_ranks[node_id], local_rank, local_size, slot, slots))
+    return tuple(found)
+
+
+def share(count: int, seat: Seat) -> range:
+    """Which of `count` things of a machine are a seat's own; with fewer things than seats some share one."""
+    first = seat.slot * count // seat.slots
+    return range(first, max((seat.slot + 1) * count // seat.slots, first + 1)) if count else range(0)
 
 
 @dataclass(frozen=True)

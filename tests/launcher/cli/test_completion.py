@@ -18,8 +18,7 @@ from pathlib import Path
 import pytest
 
 from paddle_cluster.cli.commands import COMMANDS
-from paddle_cluster.cli.commands.completion import run
-from paddle_cluster.cli.completing import Offer, OfferKind, offers
+from paddle_cluster.cli.commands.completion import Offer, OfferKind, offers, run
 from paddle_cluster.config.options import OPTIONS
 from paddle_cluster.errors import UsageError
 

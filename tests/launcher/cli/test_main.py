@@ -16,7 +16,7 @@ import pytest
 
 from paddle_cluster.cli import commands, main
 from paddle_cluster.cli.commands import COMMANDS
-from paddle_cluster.cli.completing import offers
+from paddle_cluster.cli.commands.completion import offers
 from paddle_cluster.config.options import CONF_NAMES, OPTIONS, REQUIRED
 from paddle_cluster.errors import ExitCode, UsageError
 
