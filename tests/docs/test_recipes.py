@@ -37,6 +37,15 @@ block.append_op(type="cube", inputs={"X": [x]}, outputs={"Out": [out]})
 values = fluid.Executor().run(feed={"x": np.float32([[1, 2, 3]])}, fetch_list=[out, gradient])
 print([value.tolist() for value in values])
 """
+TRAINED = """
+import paddle.v2 as paddle
+paddle.init()
+x = paddle.layer.data("x", paddle.data_type.dense_vector(1))
+y = paddle.layer.data("y", paddle.data_type.dense_vector(1))
+cost = paddle.layer.square_error_cost(paddle.layer.fc(x, 1), y)
+trainer = paddle.trainer.SGD(cost, paddle.parameters.create(cost), paddle.optimizer.Momentum(learning_rate=0.01))
+trainer.train(paddle.batch(lambda: iter([([1.0], [2.0])] * 8), 4), num_passes=1)
+"""
 
 
 @pytest.fixture
@@ -92,10 +101,22 @@ def an_engine_starts_a_job(copy: Path) -> None:
     assert "trained" in done.stdout
 
 
+def a_fact_is_shown(copy: Path) -> None:
+    (copy / "ws" / "train.py").write_text(TRAINED)
+    done = job(copy, "--json", PADDLE_STATE_DIR=str(copy / "state"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert '"batch_size": 4' in done.stdout
+    (job_id,) = re.findall(r'"event": "Ended", "job_id": "([^"]*)"', done.stdout)
+    shown = run(copy, "paddle.py", "status", job_id, PADDLE_STATE_DIR=str(copy / "state")).stdout
+    assert re.search(r"^  process .* samples/s +size\b", shown, re.MULTILINE), shown
+    assert re.search(r"^  trainer-0 .* 4$", shown, re.MULTILINE), shown
+
+
 CHECKS: dict[str, Callable[[Path], None]] = {
     "operator": an_operator_computes,
     "option": an_option_is_read,
     "engine": an_engine_starts_a_job,
+    "fact": a_fact_is_shown,
 }
 
 
