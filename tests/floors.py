@@ -41,6 +41,27 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "clip row_step learning_rate model_average",
         "dense sparse",
     ),
+    "runtime/paddle/reader": (
+        "ahead channel snappy pickled",
+        "decorator pickling recordio",
+        "minibatch parallel pipe processes",
+        "creator",
+        ".",
+    ),
+    "runtime/paddle/dataset": ("errors image", "archive download records", "."),
+    "runtime/paddle/graph": (
+        "errors operator unique_name fetched",
+        "lod scope profile in_place fuse",
+        "failure variable",
+        "block",
+        "program grad_builder grad_path",
+        "body backward",
+        "binding",
+        "plan",
+        "bound_plan",
+        "executor",
+        ".",
+    ),
     "runtime/paddle/pserver": (
         "sparse",
         "wire",
@@ -87,6 +108,8 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
 other; "." stands for all modules directly in the package that no floor names. Imports go down only."""
 
 UPWARD: Mapping[tuple[str, str], str] = {
+    ("paddle.graph.block", "paddle.graph.program"): "for types: a block counts up its program's version",
+    ("paddle.graph.variable", "paddle.graph.block"): "for types: a variable knows where it belongs",
     (
         "paddle.fluid.program.arithmetic",
         "paddle.fluid.program.block",
@@ -146,13 +169,14 @@ FRAGMENTS: Mapping[str, str] = {
     "paddle.pserver.reader.viewing": "one side of a protocol, whose other side is server.readers",
     "paddle.pserver.sparse.warming": "Fluid's growing tables and the tests compile with it too",
     "paddle.pserver.wire.reused_memory": "a pool for anybody's arrays: nothing in it knows of streams",
-    "paddle.v2.training.average": "averages values wherever they lie: nothing in it knows of a trainer",
     "paddle.fluid.run.batch_queue": "a protocol between the thread that makes batches and the operators that take them",
 }
 """Module, dotted -> why it stands alone although only one other imports it and it has fewer than 70 lines."""
 
 ENTRIES: Mapping[str, str] = {
     "paddle_cluster/engines": "an engine a module: the table of engines names all of them",
+    "runtime/paddle/reader": "what the original has under that name",
+    "runtime/paddle/dataset": "a data set a module: what the original has under that name",
     "runtime/paddle/optim/rules": "an update rule a module: its table names all of them",
     "runtime/paddle/fluid": "what the original has under that name",
     "runtime/paddle/v2": "what the original has under that name",

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Has the C library keep freed memory: steps of training, and messages, need the same sizes again and again.
 
+That is of the whole process, so nothing that is merely imported or constructed asks for it: the first run of a program
+does, a server's start, and whoever connects to servers to train.
+
 By default glibc gives large blocks back to the system, which clears every page of the next ones: a third of a step
 of a small network, and longer than it takes to receive a message. mallopt(3) has the parameters.
 """
@@ -55,6 +58,11 @@ def keep_freed_memory(wanted: Kept) -> None:
         return
     _kept = most
     tell(mallopt, most)
+
+
+def kept() -> Kept:
+    """Return what this process keeps by now."""
+    return _kept
 
 
 def tell(mallopt: Callable[[int, int], int], kept: Kept) -> None:

@@ -15,13 +15,12 @@ from typing import Any, TypeAlias
 
 from paddle import backend
 from paddle.graph.block import Block
-from paddle.graph.body import CompiledBody
+from paddle.graph.body import CompiledBody, Derivation
 from paddle.graph.grad_path import allowed
 from paddle.graph.in_place import NOT_EXPOSED, Exposed, copying, unsharing
 from paddle.graph.lod import sharing
 from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.program import Program
-from paddle.graph.tape import Derivation
 from paddle.ops.base.body import Body
 from paddle.ops.base.registry import NO_SLOTS, attribute_of
 

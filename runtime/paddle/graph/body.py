@@ -1,22 +1,181 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies of operators, compiled: blocks that a loop or a condition runs over values by name."""
+"""Bodies of operators, compiled: blocks that a loop or a condition runs over values by name; and their tapes.
+
+A tape is what the operators of a body read and wrote in one run, and the way of gradients back through it. Each run
+has values of its own, so a body may write a variable again and again, as loops do: a gradient always belongs to the
+value that a variable had at that place of the run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
-from paddle.graph.errors import ExecutionError
+from paddle.backend import array_module
+from paddle.graph.errors import BackwardError, ExecutionError
 from paddle.graph.failure import failed
-from paddle.graph.operator import Operator
+from paddle.graph.grad_builder import BodyGradients, gradient_of
+from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.profile import PROFILE
-from paddle.graph.tape import Derivation, Entry, Tape
+from paddle.ops.activation.bounded import clip
 from paddle.ops.base.errors import EndOfData
+from paddle.ops.base.lod import plain
+from paddle.ops.base.registry import GRAD, GradOp, lookup
+from paddle.ops.base.tensor_array import TensorArray
+from paddle.ops.math.sum import sum_
 
+_AFTER = "@AFTER"  # the value an operator gave to a variable that it also reads
 # Turns of a loop draw other random numbers: a turn stands above any number of steps.
 _TURN = 1 << 40
+
+
+class Maker(Protocol):
+    """Makes a call over named values out of a gradient operator."""
+
+    def __call__(self, op: Operator) -> Any:
+        """Return a function of (values by name, step) that returns the outputs by name."""
+
+
+class Entry(NamedTuple):
+    """One operator of a run with the values before and after it, in the order of its names."""
+
+    op: Operator
+    before: tuple[Any, ...]
+    after: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """How to derive a body; kept with it, so that each operator's gradient is looked up once.
+
+    Attributes:
+        smooth: variables that may have gradients.
+        make: makes calls.
+        bounds: `Variable.error_bounds` of those that have them.
+    """
+
+    smooth: frozenset[str]
+    make: Maker
+    bounds: Mapping[str, Mapping[str, float]]
+    known: dict[Any, Any] = field(default_factory=dict)
+
+    def required(self, ops: Sequence[Operator], wanted: frozenset[str]) -> set[str]:
+        """Return the variables whose gradients lead to the wanted ones."""
+        found = self.known.get(wanted)
+        if found is None:
+            found, size = set(wanted), -1
+            while len(found) > size:  # what a turn of a loop writes last, the next one reads
+                size = len(found)
+                for op in ops:
+                    if not found.isdisjoint(op.input_names):
+                        found.update(self.smooth.intersection(op.output_names))
+            self.known[wanted] = found
+        return found
+
+    def steps(self, op: Operator, arrived: frozenset[str], required: frozenset[str]) -> list[_Step]:
+        """Return what computes the gradients of an operator's inputs once those of some outputs arrived."""
+        key = (op.type, id(op), arrived, required)
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = [
+                _step(each, required, self.make) for each in _rules(op, arrived, required)
+            ]
+        return found
+
+
+class _Step(NamedTuple):
+    call: Any
+    reads: tuple[str, ...]
+    optional: frozenset[str]
+    writes: tuple[tuple[str, str], ...]  # (name of the output, gradient it is a part of)
+
+
+@dataclass(frozen=True)
+class Tape:
+    """See `ops.base.body.Tape`."""
+
+    entries: tuple[Entry, ...]
+    derivation: Derivation
+    step: int
+
+    def back(self, grads: dict[str, Any], wanted: frozenset[str]) -> None:
+        """See `ops.base.body.Tape.back`."""
+        required = self.derivation.required([entry.op for entry in self.entries], wanted)
+        for entry in reversed(self.entries):
+            self._entry_back(entry, grads, required)
+
+    def _entry_back(self, entry: Entry, grads: dict[str, Any], required: set[str]) -> None:
+        op = entry.op
+        arrived = {name: grads.pop(name) for name in op.output_names if name in grads}
+        leading = frozenset(name for name in op.input_names if name in required)
+        if not arrived or not leading:
+            return
+        for name in self.derivation.bounds.keys() & arrived:
+            arrived[name] = clip(arrived[name], **self.derivation.bounds[name])
+        known = dict(zip(op.input_names, entry.before, strict=True))
+        known.update(
+            (_new(op, name), value) for name, value in zip(op.output_names, entry.after, strict=True)
+        )
+        known.update((_new(op, name) + GRAD, value) for name, value in arrived.items())
+        for step in self.derivation.steps(op, frozenset(arrived), leading):
+            given = {name: _given(name, known, step.optional) for name in step.reads}
+            results = step.call(given, self.step)
+            for name, target in step.writes:
+                if results.get(name) is not None:
+                    _add(grads, target, results[name])
+
+
+def _new(op: Operator, name: str) -> str:
+    return name + _AFTER if name in op.input_names else name
+
+
+def _given(name: str, known: Mapping[str, Any], optional: frozenset[str]) -> Any:
+    if name in known or name in optional:
+        return known.get(name)
+    value = plain(known[name.removesuffix(GRAD)])
+    return array_module(value).zeros_like(value)
+
+
+def _add(grads: dict[str, Any], name: str, value: Any) -> None:
+    value = value if isinstance(value, TensorArray) else plain(value)
+    grads[name] = sum_([grads[name], value]) if name in grads else value
+
+
+def _rules(op: Operator, arrived: frozenset[str], required: frozenset[str]) -> list[GradOp]:
+    twin = Operator(
+        op.type,
+        op.inputs,
+        {slot: tuple(_new(op, name) for name in names) for slot, names in op.outputs.items()},
+        op.attrs,
+    )
+    reached = {_new(op, name) for name in arrived}
+    return gradient_of(twin, reached, BodyGradients(set(required), reached))
+
+
+def _step(grad_op: GradOp, required: frozenset[str], make: Maker) -> _Step:
+    definition = lookup(grad_op.type)
+    writes: list[tuple[str, str]] = []
+    outputs: dict[str, list[str]] = {}
+    for slot, names in grad_op.outputs.items():
+        outputs[slot] = []
+        for at, name in enumerate(names):
+            source = name.removesuffix(GRAD)
+            # One variable may stand in several places, and each place has a part of its gradient.
+            part = f"{name}@{slot}@{at}" if source in required else EMPTY
+            outputs[slot].append(part)
+            if part != EMPTY:
+                writes.append((part, source))
+    taken = {slot.name for slot in definition.inputs}
+    inputs = {slot: list(names) for slot, names in grad_op.inputs.items() if slot in taken}
+    optional = frozenset(
+        name for slot in definition.inputs if slot.optional for name in inputs.get(slot.name, ())
+    )
+    op = Operator.make(grad_op.type, inputs, outputs, grad_op.attrs)
+    if not writes:
+        raise BackwardError(f"operator {op.describe()} gives no gradient that is wanted")
+    return _Step(make(op), tuple(dict.fromkeys(op.input_names)), optional, tuple(writes))
 
 
 @dataclass(frozen=True)
@@ -103,13 +262,11 @@ class BoundBody:
         return registers
 
     def _failure(self, at: int, registers: list[Any], error: Exception) -> ExecutionError:
+        def value_of(name: str) -> Any:
+            return registers[numbers[name]] if name in numbers else None
+
         numbers = self.compiled.numbers
-        return failed(
-            self.compiled.ops[at],
-            at,
-            lambda name: registers[numbers[name]] if name in numbers else None,
-            error,
-        )
+        return failed(self.compiled.ops[at], at, value_of, error)
 
     def _finish(self, registers: list[Any], values: dict[str, Any]) -> None:
         for name in self.writes:

@@ -15,20 +15,19 @@ from paddle.backend import Array, Device, array_module, from_host
 from paddle.graph.binding import STEP, Call, Registers, Rooms
 from paddle.graph.block import Block
 from paddle.graph.errors import ExecutionError, FeedError, NotInitialisedError
-from paddle.graph.failure import failed
-from paddle.graph.finite import checked
+from paddle.graph.failure import checked, failed
 from paddle.graph.in_place import copied, owner
-from paddle.graph.inference import Misfits, shape_fits
 from paddle.graph.lod import LoDArray, plain
-from paddle.graph.operator import Operator
+from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.plan import Plan
 from paddle.graph.profile import PROFILE
 from paddle.graph.scope import Cell, Scope
-from paddle.ops.base.errors import EndOfData
+from paddle.ops.base.errors import EndOfData, OpError
 from paddle.ops.base.registry import Spec
 from paddle.ops.base.selected_rows import SelectedRows
 
 _READ = "read"
+_MOST = 10_000  # cached sets of shapes
 
 
 class BoundPlan:
@@ -55,10 +54,8 @@ class BoundPlan:
         self._rooms = rooms
         self._specs = specs
         self._fed_once = {name for name, each in variables.items() if getattr(each, "is_data", False)}
-        self._misfits = Misfits(block, plan.ops)
-        self._odd: dict[
-            str, tuple[int, ...]
-        ] = {}  # values of this run whose shapes differ from their declarations
+        self._misfits = _Misfits(specs, plan.ops)
+        self._odd: dict[str, tuple[int, ...]] = {}  # shapes of this run that differ from their declarations
         self._calls: Sequence[Call] = [
             self._checked_read(call, op) if op.type == _READ else call
             for call, (_, op) in zip(plan.calls, plan.ops, strict=True)
@@ -160,7 +157,7 @@ class BoundPlan:
                 f"{name!r} {where}: expected an array {spec.shape} {spec.dtype}, got {type(value).__name__}"
             )
         free = where == "fed" or name in self._fed_once
-        if dtype != spec.dtype or not (free or shape_fits(shape, spec.shape)):
+        if dtype != spec.dtype or not (free or _shape_fits(shape, spec.shape)):
             step = f": pass it as .astype('{spec.dtype}')" if dtype != spec.dtype else ""
             raise FeedError(
                 f"{name!r} {where}: expected {spec.shape} {spec.dtype}, got {tuple(shape)} {dtype}{step}"
@@ -199,6 +196,72 @@ class BoundPlan:
         return failed(
             op, position, lambda name: registers[numbers[name]] if name in numbers else None, error, notes
         )
+
+
+class _Misfits:
+    """Checks whether operators accept values of other shapes than were declared; each set of shapes one time.
+
+    Declared shapes of fed variables are placeholders: a padded batch can be shorter than the declaration. Operators
+    then get other shapes than when the program was built, and check them again.
+    """
+
+    def __init__(self, specs: Mapping[str, Spec], ops: Sequence[tuple[int, Operator]]) -> None:
+        self._specs, self._ops = specs, ops
+        self._passed: set[tuple[tuple[str, tuple[int, ...]], ...]] = set()
+
+    def odd(self, values: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+        """Return the shapes that differ from the declarations."""
+        return {
+            name: tuple(value.shape)
+            for name, value in values.items()
+            if not _shape_fits(value.shape, self._specs[name].shape)
+        }
+
+    def refusal(
+        self, values: Mapping[str, Any], odd: Mapping[str, tuple[int, ...]]
+    ) -> tuple[int, OpError] | None:
+        """Return the index of the first operator that does not accept these values, and why; None: all do."""
+        key = tuple(odd.items())
+        if key in self._passed:
+            return None
+        failed = self._first_failure(
+            {name: self._specs[name]._replace(shape=tuple(value.shape)) for name, value in values.items()}
+        )
+        if failed is None and len(self._passed) < _MOST:
+            self._passed.add(key)
+        return failed
+
+    def _first_failure(self, given: Mapping[str, Spec]) -> tuple[int, OpError] | None:
+        seen: dict[str, Spec | None] = dict(given)  # shapes that differ from the declarations; None: unknown
+
+        def spec_of(name: str) -> Spec:
+            found = seen.get(name)
+            return self._specs[name] if found is None else found
+
+        for at, (_, op) in enumerate(self._ops):
+            touched = [name for name in op.input_names if name in seen]
+            if not touched:
+                for name in op.output_names:
+                    seen.pop(name, None)
+                continue
+            if op.definition.infer is None or any(seen[name] is None for name in touched):
+                seen.update(dict.fromkeys(op.output_names))
+                continue
+            try:
+                results = Block.inferred(op, spec_of)
+            except OpError as error:
+                return at, error
+            for names, specs in zip(op.outputs.values(), results, strict=True):
+                seen.update((name, spec) for name, spec in zip(names, specs, strict=True) if name != EMPTY)
+        return None
+
+
+def _shape_fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
+    """Return whether a value has the declared shape."""
+    return shape == declared or (
+        len(shape) == len(declared)
+        and all(want in (-1, got) for got, want in zip(shape, declared, strict=True))
+    )
 
 
 class _Refused(ExecutionError):

@@ -46,7 +46,6 @@ class Executor:
                 new one; looked at in each run. What is fetched of such a variable is then that array.
             checks_finite: stop at the first operator that produces NaN or infinity.
         """
-        keep_freed_memory(STEPS)
         self.device = Device(device) if isinstance(device, str) else device
         self._remote, self._rooms = remote, {} if rooms is None else rooms
         self._checks_finite = checks_finite
@@ -118,6 +117,7 @@ class Executor:
         with_lod: tuple[str, ...],
         block_idx: int,
     ) -> BoundPlan:
+        keep_freed_memory(STEPS)  # here, where steps begin: who only constructs an executor changes nothing
         seed = program.random_seed or self._fresh_seed
         plan = compile_plan(
             program,

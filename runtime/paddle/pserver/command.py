@@ -21,6 +21,7 @@ from types import FrameType
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError, PaddleError, PortBusy, PserverError
 from paddle.flags import MAX_PORT, PSERVER_FLAGS, parse_arguments, read_flags
+from paddle.freed_memory import MESSAGES, keep_freed_memory
 from paddle.pserver.client.links import Links
 from paddle.pserver.durable.process_state import Identity, Revival
 from paddle.pserver.metrics import ServerMetrics
@@ -322,6 +323,7 @@ def run(arguments: Sequence[str], environment: JobEnvironment) -> int:
     _log.info("commandline: paddle pserver %s ", " ".join(arguments))
     options = ServerOptions.read(arguments, environment)
     revival = Revival.of(options.state_dir, environment, options.port)
+    keep_freed_memory(MESSAGES)
     server = Server(options, revival)
 
     def on_signal(number: int, frame: FrameType | None) -> None:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activation classes: markers that a layer takes as ``act``; the operators live in ``layer/activate.py``."""
+"""Activation classes: markers that a layer takes as ``act``; a row each, with the operator that computes it."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 
 class Base:
@@ -13,100 +15,36 @@ class Base:
         return f"{type(self).__name__}()"
 
 
-class Tanh(Base):
-    """tanh(x)."""
-
-    name = "tanh"
+OPERATORS: dict[str, tuple[str, Mapping[str, float]]] = {}
+"""Name of an activation -> its operator and that one's attributes."""
 
 
-class Sigmoid(Base):
-    """1 / (1 + exp(-x))."""
-
-    name = "sigmoid"
-
-
-class Softmax(Base):
-    """exp(x) over its row sum."""
-
-    name = "softmax"
+def _activation(kind: str, name: str, operator: str, formula: str, **attrs: float) -> type[Base]:
+    OPERATORS[name] = operator, attrs
+    return type(kind, (Base,), {"__doc__": formula, "__module__": __name__, "name": name})
 
 
 class Linear(Base):
     """X itself."""
 
-    name = ""
-
 
 Identity = Linear
-
-
-class SequenceSoftmax(Base):
-    """Softmax over each sequence of a size-1 layer."""
-
-    name = "sequence_softmax"
-
-
-class Exp(Base):
-    """exp(x)."""
-
-    name = "exponential"
-
-
-class Relu(Base):
-    """max(x, 0)."""
-
-    name = "relu"
-
-
-class BRelu(Base):
-    """X cut to [0, 24]."""
-
-    name = "brelu"
-
-
-class SoftRelu(Base):
-    """ln(1 + exp(x)), x cut to [-40, 40]."""
-
-    name = "softrelu"
-
-
-class STanh(Base):
-    """1.7159 * tanh(2x / 3)."""
-
-    name = "stanh"
-
-
-class Abs(Base):
-    """|x|."""
-
-    name = "abs"
-
-
-class Square(Base):
-    """X squared."""
-
-    name = "square"
-
-
-class Log(Base):
-    """ln(x)."""
-
-    name = "log"
-
-
-class Sqrt(Base):
-    """Square root of x."""
-
-    name = "sqrt"
-
-
-class Reciprocal(Base):
-    """1 / x."""
-
-    name = "reciprocal"
-
-
-class SoftSign(Base):
-    """x / (1 + |x|)."""
-
-    name = "softsign"
+Tanh = _activation("Tanh", "tanh", "tanh", "tanh(x).")
+Sigmoid = _activation("Sigmoid", "sigmoid", "sigmoid", "1 / (1 + exp(-x)).")
+Softmax = _activation("Softmax", "softmax", "softmax", "exp(x) over its row sum.", axis=-1)
+SequenceSoftmax = _activation(
+    "SequenceSoftmax", "sequence_softmax", "sequence_softmax", "Softmax over each sequence of a size-1 layer."
+)
+Exp = _activation("Exp", "exponential", "exp", "exp(x).")
+Relu = _activation("Relu", "relu", "relu", "max(x, 0).")
+BRelu = _activation("BRelu", "brelu", "brelu", "X cut to [0, 24].", t_min=0.0, t_max=24.0)
+SoftRelu = _activation(
+    "SoftRelu", "softrelu", "soft_relu", "ln(1 + exp(x)), x cut to [-40, 40].", threshold=40.0
+)
+STanh = _activation("STanh", "stanh", "stanh", "1.7159 * tanh(2x / 3).", scale_a=2.0 / 3.0, scale_b=1.7159)
+Abs = _activation("Abs", "abs", "abs", "|x|.")
+Square = _activation("Square", "square", "square", "X squared.")
+Log = _activation("Log", "log", "log", "ln(x).")
+Sqrt = _activation("Sqrt", "sqrt", "sqrt", "Square root of x.")
+Reciprocal = _activation("Reciprocal", "reciprocal", "reciprocal", "1 / x.")
+SoftSign = _activation("SoftSign", "softsign", "softsign", "x / (1 + |x|).")

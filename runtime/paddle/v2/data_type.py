@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import enum
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from paddle.v2.errors import UsageError
@@ -98,34 +99,25 @@ sparse_non_value_slot = sparse_binary_vector
 sparse_value_slot = sparse_float_vector
 
 
-def dense_vector_sequence(dim: int) -> InputType:
-    """A list of dense vectors."""
-    return dense_vector(dim, SequenceType.SEQUENCE)
+def _of(
+    item: Callable[[int, SequenceType], InputType], level: SequenceType, what: str
+) -> Callable[[int], InputType]:
+    def declare(dim: int) -> InputType:
+        return item(dim, level)
+
+    names = {SequenceType.SEQUENCE: "sequence", SequenceType.SUB_SEQUENCE: "sub_sequence"}
+    declare.__name__ = declare.__qualname__ = f"{item.__name__}_{names[level]}"
+    declare.__doc__ = what
+    return declare
 
 
-def dense_vector_sub_sequence(dim: int) -> InputType:
-    """A list of lists of dense vectors."""
-    return dense_vector(dim, SequenceType.SUB_SEQUENCE)
-
-
-def sparse_binary_vector_sequence(dim: int) -> InputType:
-    """A list of sparse 0/1 vectors."""
-    return sparse_binary_vector(dim, SequenceType.SEQUENCE)
-
-
-def sparse_binary_vector_sub_sequence(dim: int) -> InputType:
-    """A list of lists of sparse 0/1 vectors."""
-    return sparse_binary_vector(dim, SequenceType.SUB_SEQUENCE)
-
-
-def sparse_float_vector_sequence(dim: int) -> InputType:
-    """A list of sparse vectors."""
-    return sparse_float_vector(dim, SequenceType.SEQUENCE)
-
-
-def sparse_float_vector_sub_sequence(dim: int) -> InputType:
-    """A list of lists of sparse vectors."""
-    return sparse_float_vector(dim, SequenceType.SUB_SEQUENCE)
+_ONE, _TWO = SequenceType.SEQUENCE, SequenceType.SUB_SEQUENCE
+dense_vector_sequence = _of(dense_vector, _ONE, "A list of dense vectors.")
+dense_vector_sub_sequence = _of(dense_vector, _TWO, "A list of lists of dense vectors.")
+sparse_binary_vector_sequence = _of(sparse_binary_vector, _ONE, "A list of sparse 0/1 vectors.")
+sparse_binary_vector_sub_sequence = _of(sparse_binary_vector, _TWO, "A list of lists of sparse 0/1 vectors.")
+sparse_float_vector_sequence = _of(sparse_float_vector, _ONE, "A list of sparse vectors.")
+sparse_float_vector_sub_sequence = _of(sparse_float_vector, _TWO, "A list of lists of sparse vectors.")
 
 
 def integer_value_sequence(value_range: int) -> InputType:

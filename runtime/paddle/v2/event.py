@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from paddle.v2.training.layer_outputs import LayerOutputs
+    from paddle.v2.training.gradient_machine import LayerOutputs
 
 
 class WithMetric:

@@ -3,62 +3,35 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from paddle.v2 import activation, model
 from paddle.v2.layer.mixed import mixed
 from paddle.v2.layer.output import LayerOutput
 from paddle.v2.layer.projection import identity_projection
 
 
-def _unary(prefix: str, act: activation.Base, layer: LayerOutput, name: str | None) -> LayerOutput:
-    name = model.current().auto_name(prefix, name)
-    return mixed(input=[identity_projection(layer)], name=name, act=act)
+class _Unary(Protocol):
+    def __call__(self, input: LayerOutput, name: str | None = None) -> LayerOutput: ...
 
 
-def exp(input: LayerOutput, name: str | None = None) -> LayerOutput:
-    """Declare e^x."""
-    return _unary("exp", activation.Exp(), input, name)
+def _unary(prefix: str, act: type[activation.Base]) -> _Unary:
+    def declare(input: LayerOutput, name: str | None = None) -> LayerOutput:
+        name = model.current().auto_name(prefix, name)
+        return mixed(input=[identity_projection(input)], name=name, act=act())
+
+    declare.__name__ = declare.__qualname__ = prefix
+    declare.__doc__ = f"Declare an activation of a layer: {act.__doc__}"
+    return declare
 
 
-def log(input: LayerOutput, name: str | None = None) -> LayerOutput:
-    """Declare ln(x)."""
-    return _unary("log", activation.Log(), input, name)
-
-
-def abs(input: LayerOutput, name: str | None = None) -> LayerOutput:
-    """Declare |x|."""
-    return _unary("abs", activation.Abs(), input, name)
-
-
-def sigmoid(input: LayerOutput, name: str | None = None) -> LayerOutput:
-    """Declare 1 / (1 + e^-x)."""
-    return _unary("sigmoid", activation.Sigmoid(), input, name)
-
-
-def tanh(input: LayerOutput, name: str | None = None) -> LayerOutput:
-    """Declare tanh(x)."""
-    return _unary("tanh", activation.Tanh(), input, name)
-
-
-def square(input: LayerOutput, name: str | None = None) -> LayerOutput:
-    """Declare x squared."""
-    return _unary("square", activation.Square(), input, name)
-
-
-def relu(input: LayerOutput, name: str | None = None) -> LayerOutput:
-    """Declare max(x, 0)."""
-    return _unary("relu", activation.Relu(), input, name)
-
-
-def sqrt(input: LayerOutput, name: str | None = None) -> LayerOutput:
-    """Declare the square root of x."""
-    return _unary("sqrt", activation.Sqrt(), input, name)
-
-
-def reciprocal(input: LayerOutput, name: str | None = None) -> LayerOutput:
-    """Declare 1 / x."""
-    return _unary("reciprocal", activation.Reciprocal(), input, name)
-
-
-def softmax(input: LayerOutput, name: str | None = None) -> LayerOutput:
-    """Declare e^x over its row sum."""
-    return _unary("softmax", activation.Softmax(), input, name)
+exp = _unary("exp", activation.Exp)
+log = _unary("log", activation.Log)
+abs = _unary("abs", activation.Abs)
+sigmoid = _unary("sigmoid", activation.Sigmoid)
+tanh = _unary("tanh", activation.Tanh)
+square = _unary("square", activation.Square)
+relu = _unary("relu", activation.Relu)
+sqrt = _unary("sqrt", activation.Sqrt)
+reciprocal = _unary("reciprocal", activation.Reciprocal)
+softmax = _unary("softmax", activation.Softmax)

@@ -29,7 +29,8 @@ class UpdateHook:
 class ParameterConfig:
     """Name, shape, initial values and update settings of one parameter.
 
-    ``initial_std`` is the half range when ``initial_strategy`` is uniform. ``dims`` may be empty.
+    Its fields stand in the order of the message's numbers, from 1. ``initial_std`` is the half range when
+    ``initial_strategy`` is uniform. ``dims`` may be empty.
     """
 
     name: str
@@ -100,32 +101,11 @@ class ParameterConfig:
             )
 
 
+# The message numbers its fields as they stand here, and these types say how each is written.
 _FIELDS: dict[int, tuple[str, str]] = {
-    1: ("name", "string"),
-    2: ("size", "uint"),
-    3: ("learning_rate", "double"),
-    4: ("momentum", "double"),
-    5: ("initial_mean", "double"),
-    6: ("initial_std", "double"),
-    7: ("decay_rate", "double"),
-    8: ("decay_rate_l1", "double"),
-    9: ("dims", "uints"),
-    10: ("device", "int"),
-    11: ("initial_strategy", "int"),
-    12: ("initial_smart", "bool"),
-    13: ("num_batches_regularization", "int"),
-    14: ("is_sparse", "bool"),
-    15: ("format", "string"),
-    16: ("sparse_remote_update", "bool"),
-    17: ("gradient_clipping_threshold", "double"),
-    18: ("is_static", "bool"),
-    19: ("para_id", "uint"),
-    20: ("update_hooks", "hooks"),
-    21: ("need_compact", "bool"),
-    22: ("sparse_update", "bool"),
-    23: ("is_shared", "bool"),
-    24: ("parameter_block_size", "uint"),
+    number: (each.name, str(each.type)) for number, each in enumerate(fields(ParameterConfig), 1)
 }
+_DIMS, _HOOKS = "tuple[int, ...]", "tuple[UpdateHook, ...]"
 _MAX_ITEMS = 32
 _ALWAYS = frozenset(
     {"name", "size", "initial_mean", "initial_std", "dims", "initial_strategy", "initial_smart"}
@@ -134,13 +114,13 @@ _DEFAULTS = {field.name: field.default for field in fields(ParameterConfig)}
 
 
 def _encode_field(number: int, kind: str, value: object) -> bytes:
-    if kind == "string":
+    if kind == "str":
         return protobuf.bytes_field(number, str(value).encode("utf-8"))
-    if kind == "double":
+    if kind == "float":
         return protobuf.double_field(number, float(value))  # type: ignore[arg-type]
-    if kind == "uints":
+    if kind == _DIMS:
         return b"".join(protobuf.varint_field(number, item) for item in value)  # type: ignore[attr-defined]
-    if kind == "hooks":
+    if kind == _HOOKS:
         return b"".join(protobuf.bytes_field(number, _encode_hook(hook)) for hook in value)  # type: ignore[attr-defined]
     return protobuf.varint_field(number, int(value))  # type: ignore[call-overload]
 
@@ -150,22 +130,20 @@ def _encode_hook(hook: UpdateHook) -> bytes:
 
 
 def _decode_field(found: dict[str, object], name: str, kind: str, raw: int | float | bytes) -> None:
-    if kind == "string" and isinstance(raw, bytes):
+    if kind == "str" and isinstance(raw, bytes):
         found[name] = protobuf.text(raw, f"{name} of a parameter configuration")
-    elif kind == "double" and isinstance(raw, float):
+    elif kind == "float" and isinstance(raw, float):
         found[name] = raw
-    elif kind == "uints" and isinstance(raw, int):
+    elif kind == _DIMS and isinstance(raw, int):
         _append(found, name, (raw,))
-    elif kind == "uints" and isinstance(raw, bytes):
+    elif kind == _DIMS and isinstance(raw, bytes):
         _append(found, name, tuple(protobuf.varints(raw)))
-    elif kind == "hooks" and isinstance(raw, bytes):
+    elif kind == _HOOKS and isinstance(raw, bytes):
         _append(found, name, (_decode_hook(raw),))
     elif kind == "bool" and isinstance(raw, int):
         found[name] = bool(raw)
     elif kind == "int" and isinstance(raw, int):
         found[name] = protobuf.signed(raw)
-    elif kind == "uint" and isinstance(raw, int):
-        found[name] = raw
     else:
         raise ModelFileError(
             f"{name} of a parameter configuration has the wrong wire type ({type(raw).__name__})"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pooling classes: markers that ``img_pool`` (and, later, sequence pooling) takes."""
+"""Pooling classes: markers that ``img_pool`` and ``pooling`` take."""
 
 from __future__ import annotations
 
@@ -22,28 +22,18 @@ class Max(BasePool):
         self.output_max_index = output_max_index
 
 
-class MaxWithMask(BasePool):
-    """The largest item, with its position."""
-
-    name = "max-pool-with-mask"
+def _pool(kind: str, name: str, does: str) -> type[BasePool]:
+    return type(kind, (BasePool,), {"__doc__": does, "__module__": __name__, "name": name})
 
 
-class CudnnMax(BasePool):
-    """Max pooling; the name asks the original for cuDNN."""
-
-    name = "cudnn-max-pool"
-
-
-class CudnnAvg(BasePool):
-    """Average pooling that leaves padding out; the name asks the original for cuDNN."""
-
-    name = "cudnn-avg-pool"
-
-
-class CudnnAvgInclPad(BasePool):
-    """Average pooling that counts padding cells."""
-
-    name = "cudnn-avg-incl-pad-pool"
+MaxWithMask = _pool("MaxWithMask", "max-pool-with-mask", "The largest item, with its position.")
+CudnnMax = _pool("CudnnMax", "cudnn-max-pool", "Max pooling; the name asks the original for cuDNN.")
+CudnnAvg = _pool(
+    "CudnnAvg", "cudnn-avg-pool", "Average pooling that leaves padding out; for cuDNN in the original."
+)
+CudnnAvgInclPad = _pool(
+    "CudnnAvgInclPad", "cudnn-avg-incl-pad-pool", "Average pooling that counts padding cells."
+)
 
 
 class Avg(BasePool):

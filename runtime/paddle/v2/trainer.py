@@ -27,15 +27,11 @@ from paddle.v2.network import Network, NetworkMessage, parameters_of
 from paddle.v2.optimizer import Optimizer
 from paddle.v2.parameters import Parameters
 from paddle.v2.topology import Layers, Topology
-from paddle.v2.training.average import Averager
-from paddle.v2.training.batches import Batches
-from paddle.v2.training.feeder import DataFeeder, Feed, Feeding, ids_in
-from paddle.v2.training.gradient_machine import GradientMachine
-from paddle.v2.training.layer_outputs import LayerOutputs
+from paddle.v2.training.feeder import Batches, DataFeeder, Feed, Feeding, ids_in
+from paddle.v2.training.gradient_machine import GradientMachine, LayerOutputs
 from paddle.v2.training.metric import Metrics
 from paddle.v2.training.training_log import TrainingLog, trainer_logger
-from paddle.v2.training.update_local import LocalUpdater
-from paddle.v2.training.updater import Updater
+from paddle.v2.training.updater import Averager, LocalUpdater, Updater
 from paddle_node.contract.facts import Progress
 
 Reader = Callable[[], Iterable[Any]]
@@ -136,7 +132,8 @@ class SGD:
         updater = self._start_updater()
         try:
             for pass_id in range(num_passes):
-                if updater.skips_pass():
+                if updater.passes_over:
+                    updater.passes_over -= 1
                     continue
                 self._train_pass(pass_id, reader, feeder, updater, handler)
         finally:
@@ -206,7 +203,8 @@ class SGD:
         reads_ahead = updater.looks_ahead and may_be_read_ahead(reader)
         batches = Batches(reader(), feeder)
         for batch_id, batch in enumerate(batches):
-            if updater.skips_batch():
+            if updater.batches_over:
+                updater.batches_over -= 1
                 self._step += 1
                 continue
             handler(events.BeginIteration(pass_id, batch_id))

@@ -10,7 +10,7 @@ import pytest
 
 import paddle.v2 as paddle
 from paddle.reader.ahead import may_be_read_ahead
-from paddle.v2.training.batches import Batches
+from paddle.v2.training.feeder import Batches
 
 
 def read(said: list[str]) -> Iterator[list[int]]:

@@ -23,6 +23,7 @@ from paddle.fluid.program.program import Program
 from paddle.fluid.remote.distribution import SERVING, deadline_s, wire_keys
 from paddle.fluid.remote.promise import PROMISES
 from paddle.fluid.run.scope import Scope
+from paddle.freed_memory import MESSAGES, keep_freed_memory
 from paddle.graph.operator import Operator
 from paddle.report import Reporter
 
@@ -55,6 +56,7 @@ def serve(program: Program, operator: Operator, scope: Scope, device: Device) ->
     folders = None if keys is not None else places_of_strangers()
     served = ServedProgram(program, operator, scope, device, folders)
     options = EngineOptions(trainers, barrier_timeout_s=deadline_s() / _PERIODS)
+    keep_freed_memory(MESSAGES)
     server = ProgramServer(
         endpoint,
         keys,

@@ -13,7 +13,6 @@ import zmq
 
 from paddle.endpoints import check_endpoints
 from paddle.errors import ConfigError, WireError
-from paddle.freed_memory import MESSAGES, keep_freed_memory
 from paddle.pserver.client.conversation import Incoming
 from paddle.pserver.client.reachability import Reaching
 from paddle.pserver.client.transfer import Lane
@@ -74,7 +73,6 @@ class Links:
         self._interrupted: set[int] = set()  # what was on a pipe when it ended must be sent again
         self._is_walled = False
         self._reaching: Reaching | None = None
-        keep_freed_memory(MESSAGES)
         # Encryption is most of the work of an I/O thread: one for each server, as far as there are cores for both ends.
         cores = len(os.sched_getaffinity(0))
         threads = min(len(endpoints), _MAX_IO_THREADS, cores // 2) if keys is not None else 1

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Self
 
 from paddle.errors import PserverError
+from paddle.freed_memory import MESSAGES, keep_freed_memory
 from paddle.pserver.client.exchange import Exchange, Network
 from paddle.pserver.client.links import Links
 from paddle.pserver.wire.keys import WireKeys
@@ -93,6 +94,7 @@ class ProgramClient:
             patience_s: how long a server may be gone, since somebody starts it again where it was.
         """
         _log.info("trainer %d: waiting up to %.0f s for %s", trainer_id, timeout_s, ", ".join(endpoints))
+        keep_freed_memory(MESSAGES)
         links = Links(endpoints, keys, min(patience_s, timeout_s), first_answer_s=timeout_s)
         return cls(
             links,

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import ConfigError, PserverError
+from paddle.freed_memory import MESSAGES, keep_freed_memory
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient, rule_of
 from paddle.pserver.client.exchange import Exchange, Network
 from paddle.pserver.client.layout import Array, Layout
@@ -164,6 +165,7 @@ class TrainerSession:
             ConfigError: a value is missing or of another shape or dtype.
             PserverError: a server is configured for another model, or cannot do this one.
         """
+        keep_freed_memory(MESSAGES)
         layout = Layout(
             parameters,
             len(self._everyone) - self._num_sparse,

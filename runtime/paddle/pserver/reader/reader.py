@@ -15,6 +15,7 @@ import numpy as np
 
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError
+from paddle.freed_memory import MESSAGES, keep_freed_memory
 from paddle.pserver.client.destinations import Destinations, put_rows
 from paddle.pserver.client.exchange import Exchange, Network
 from paddle.pserver.client.interop import HostArray
@@ -96,6 +97,7 @@ class Reader:
         positive("timeout_s", timeout_s)
         positive("wait_s", wait_s)
         keys = WireKeys.asked(servers.wire, servers.job_key)
+        keep_freed_memory(MESSAGES)
         links = Links(
             [*servers.endpoints, *servers.sparse_endpoints],
             keys,

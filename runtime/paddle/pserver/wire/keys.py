@@ -19,7 +19,6 @@ from zmq.utils.z85 import decode as unz85
 from zmq.utils.z85 import encode as z85
 
 from paddle.errors import ConfigError
-from paddle.freed_memory import MESSAGES, keep_freed_memory
 
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 
@@ -74,7 +73,6 @@ class Context:
     """The ZeroMQ context of a process's servers, and who may speak to them."""
 
     def __init__(self, keys: WireKeys | None, io_threads: int = 1) -> None:
-        keep_freed_memory(MESSAGES)
         self.keys = keys
         self.zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads)
         self._door: threading.Thread | None = None

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from paddle.graph import Block, Parameter, Program, Variable
+from paddle.v2.activation import OPERATORS
 from paddle.v2.errors import UsageError
 from paddle.v2.model import Extras, InputConfig, LayerConfig
 from paddle.v2.parameter_config import ParameterConfig
@@ -46,25 +47,6 @@ class Layer(NamedTuple):
 
 LAYERS: dict[str, Layer] = {}
 """Type of a layer -> its entry, from the module with its declaration."""
-
-# activation -> its operator and attributes
-_ACTIVATIONS: Mapping[str, tuple[str, Mapping[str, float]]] = {
-    "tanh": ("tanh", {}),
-    "sigmoid": ("sigmoid", {}),
-    "softmax": ("softmax", {"axis": -1}),
-    "sequence_softmax": ("sequence_softmax", {}),
-    "exponential": ("exp", {}),
-    "relu": ("relu", {}),
-    "brelu": ("brelu", {"t_min": 0.0, "t_max": 24.0}),
-    "softrelu": ("soft_relu", {"threshold": 40.0}),
-    "stanh": ("stanh", {"scale_a": 2.0 / 3.0, "scale_b": 1.7159}),
-    "abs": ("abs", {}),
-    "square": ("square", {}),
-    "log": ("log", {}),
-    "sqrt": ("sqrt", {}),
-    "reciprocal": ("reciprocal", {}),
-    "softsign": ("softsign", {}),
-}
 
 
 def emits(
@@ -274,8 +256,10 @@ class Emitter:
 
     def activated(self, value: Variable, activation: str) -> Variable:
         """Append an activation, named as its class says, and return its output."""
-        kind, attrs = _ACTIVATIONS[activation] if activation else ("", {})
-        return self.op(kind, {"X": value}, attrs) if kind else value
+        if not activation:
+            return value
+        kind, attrs = OPERATORS[activation]
+        return self.op(kind, {"X": value}, attrs)
 
     def unary(self, kind: str, value: Variable, **attrs: Any) -> Variable:
         """Append an operator of one input."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from paddle.backend import from_host, to_host
 from paddle.graph import Executor, Scope, SelectedRows, Variable, append_backward
+from paddle.graph.fetched import fetched
 from paddle.ops.base.lod import lod_of, plain, with_lod
 from paddle.optim.spec import RowGradient
 from paddle.v2.errors import UsageError, UsageTypeError
@@ -121,26 +122,26 @@ class GradientMachine:
         names = list(dict.fromkeys([*read, *self._observed]))
         values = [_readable(runnable.emitter, name) for name in names]
         gradients = [gradient for _, gradient in self._gradients]
-        fetched = self._run(runnable, feed, [*runnable.costs, *gradients, *values], step)
+        results = self._run(runnable, feed, [*runnable.costs, *gradients, *values], step)
         count = len(runnable.costs)
         found = {
             name: self._gradient(name, value)
-            for (name, _), value in zip(self._gradients, fetched[count : count + len(gradients)], strict=True)
+            for (name, _), value in zip(self._gradients, results[count : count + len(gradients)], strict=True)
         }
         self._last = found
         read_values = {
-            name: _host(value) for name, value in zip(names, fetched[count + len(gradients) :], strict=True)
+            name: _host(value) for name, value in zip(names, results[count + len(gradients) :], strict=True)
         }
-        return Step(_sum(fetched[:count]), found, read_values)
+        return Step(_sum(results[:count]), found, read_values)
 
     def test(self, feed: Feed, read: Sequence[str] = ()) -> Step:
         """Forward alone, as for inference."""
         check_lengths(feed, self._meetings)
         runnable = self._runnable(is_test=True)
         values = [_readable(runnable.emitter, name) for name in read]
-        fetched = self._run(runnable, feed, [*runnable.costs, *values], 0)
+        results = self._run(runnable, feed, [*runnable.costs, *values], 0)
         count = len(runnable.costs)
-        return Step(_sum(fetched[:count]), {}, dict(zip(read, map(_host, fetched[count:]), strict=True)))
+        return Step(_sum(results[:count]), {}, dict(zip(read, map(_host, results[count:]), strict=True)))
 
     def outputs(
         self, feed: Feed, layers: Sequence[str], fields: Sequence[str]
@@ -152,11 +153,11 @@ class GradientMachine:
         self._follow()
         wanted = [(name, field, _field(emitter, name, field)) for name in layers for field in fields]
         variables = [variable for _, _, variable in wanted if variable is not None]
-        fetched = iter(self._run(runnable, feed, variables, 0))
+        results = iter(self._run(runnable, feed, variables, 0))
         found: dict[str, dict[str, NDArray[Any]]] = {name: {} for name in layers}
         for name, field, variable in wanted:
             if variable is not None:
-                found[name][field] = _rows(next(fetched))
+                found[name][field] = _rows(next(results))
         return found
 
     def observe(self, feed: Feed, step: int, layers: Sequence[str]) -> dict[str, NDArray[Any]]:
@@ -164,8 +165,8 @@ class GradientMachine:
         self._observed.extend(name for name in layers if name not in self._observed)
         runnable = self._runnable(is_test=False, moves_statistics=False)
         values = [_readable(runnable.emitter, name) for name in layers]
-        fetched = self._run(runnable, feed, values, step)
-        return dict(zip(layers, map(_rows, fetched), strict=True))
+        results = self._run(runnable, feed, values, step)
+        return dict(zip(layers, map(_rows, results), strict=True))
 
     def lookups(self, parameter: str) -> list[str]:
         """Names of the fed variables whose ids choose rows of a parameter."""
@@ -289,6 +290,37 @@ class GradientMachine:
             mask[np.argsort(-np.abs(value), kind="stable")[:kept]] = 1.0
             value *= mask
             self._masks[name] = mask
+
+
+class LayerOutputs:
+    """The ``gm`` of events: layer values of one batch in training mode.
+
+    A layer that was never asked for before is computed again with the batch's dropout masks: in EndForwardBackward
+    that is exact, in EndIteration it sees the new weights. From the next batch on it comes from the step itself.
+    """
+
+    def __init__(self, machine: GradientMachine, feed: Feed, step: int, known: Mapping[str, Any]) -> None:
+        self._machine = machine
+        self._feed = feed
+        self._step = step
+        self._known: dict[str, NDArray[Any]] = {name: plain(value) for name, value in known.items()}
+
+    def getLayerOutputs(self, layerNames: str | Sequence[str]) -> dict[str, dict[str, NDArray[Any] | None]]:  # noqa: N802
+        """Layer name -> {"value", "id", "prob"}; ids of an integer layer stand under "id"."""
+        names = [layerNames] if isinstance(layerNames, str) else list(layerNames)
+        unknown = [name for name in names if name not in self._known]
+        if unknown:
+            self._known.update(self._machine.observe(self._feed, self._step, unknown))
+        found: dict[str, dict[str, NDArray[Any] | None]] = {}
+        for name in names:
+            value = self._known[name]
+            is_id = value.dtype.kind == "i"
+            found[name] = {
+                "value": None if is_id else fetched(value),
+                "id": value.reshape(-1) if is_id else None,
+                "prob": None,
+            }
+        return found
 
 
 def _readable(emitter: Emitter, name: str) -> Variable:

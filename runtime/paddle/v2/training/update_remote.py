@@ -24,7 +24,7 @@ from paddle.v2.errors import UsageError
 from paddle.v2.settings import Settings
 from paddle.v2.training.feeder import Feed, ids_in
 from paddle.v2.training.gradient_machine import Gradient, GradientMachine, Value
-from paddle.v2.training.updater import parameter_spec
+from paddle.v2.training.updater import Updater, parameter_spec
 
 
 class _Ahead(NamedTuple):
@@ -35,7 +35,7 @@ class _Ahead(NamedTuple):
     rows: Mapping[str, Value]
 
 
-class RemoteUpdater:
+class RemoteUpdater(Updater):
     """One trainer of a cluster. Calls block until the servers have answered or a deadline is over."""
 
     def __init__(self, machine: GradientMachine, optimizer: OptimizerSpec, settings: Settings) -> None:
@@ -51,6 +51,7 @@ class RemoteUpdater:
         dense = [config for config in trained if not config.sparse_remote_update]
         _check(list(self._sparse), [config.name for config in dense], settings)
         self._ids = {name: machine.lookups(name) for name in self._sparse}
+        self.looks_ahead = bool(self._ids)  # of use where there are rows to fetch
         self._on_gpu = settings.use_gpu
         self._home = {config.name: self._buffer(config.name) for config in dense}
         self._near: set[str] = set()
@@ -70,14 +71,14 @@ class RemoteUpdater:
         try:
             specs = [parameter_spec(config, sparse=config.sparse_remote_update) for config in trained]
             self._client.configure(specs, optimizer, self._first_values(settings))
+            # A trainer that was started again goes on with the pass that the others are in, a job that goes on from a
+            # checkpoint begins in the middle of a pass.
             resumed = None if settings.environment.restart_count else self._client.resumed
             is_late = settings.environment.restart_count or resumed is not None
-            self._passes_over = self._client.rejoin() if is_late else 0
-            self._batches_over = 0
-            self.first_step = 0
+            self.passes_over = self._client.rejoin() if is_late else 0
             if resumed is not None:
                 shared = settings.num_trainers if optimizer.is_async else 1
-                self._batches_over = resumed.in_pass // shared
+                self.batches_over = resumed.in_pass // shared
                 self.first_step = (resumed.version - resumed.in_pass) // shared
             if not self._on_gpu:
                 for name in self._home:
@@ -86,16 +87,6 @@ class RemoteUpdater:
         except BaseException:
             self._client.close()
             raise
-
-    def skips_pass(self) -> bool:
-        """A trainer that was started again goes on with the pass that the others are in."""
-        self._passes_over -= 1
-        return self._passes_over >= 0
-
-    def skips_batch(self) -> bool:
-        """A job that goes on from a checkpoint begins in the middle of a pass."""
-        self._batches_over -= 1
-        return self._batches_over >= 0
 
     def start_pass(self, pass_id: int) -> None:
         """Meet the other trainers."""
@@ -112,11 +103,6 @@ class RemoteUpdater:
             else:
                 ids = ids_in(feed, sources)
                 self._machine.set_rows(name, ids, self._client.pull_rows(name, ids))
-
-    @property
-    def looks_ahead(self) -> bool:
-        """Of use where there are rows to fetch."""
-        return bool(self._ids)
 
     def update(self, gradients: Mapping[str, Gradient], num_samples: int, ahead: Feed | None = None) -> None:
         """Send the gradients of a batch, wait, and take the new dense weights and the rows that `ahead` reads."""
@@ -139,9 +125,6 @@ class RemoteUpdater:
         self._go_home()
         self._client.finish_pass()
         self._fetch()
-
-    def catch_up(self) -> None:
-        """The servers do that at the end of a pass and before they hand out whole tables."""
 
     def table(self, name: str) -> Value:
         """All rows of a sparse parameter, fetched now."""

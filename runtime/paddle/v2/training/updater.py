@@ -1,32 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a trainer needs of whoever turns gradients into new weights; ``update_local`` and ``update_remote`` are two."""
+"""Whoever turns gradients into new weights: in this process here, on parameter servers in ``update_remote``.
+
+`Averager` puts averaged values in place of the newest ones, for saving.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.optim.spec import ParameterSpec
+from paddle.optim import model_average
+from paddle.optim.dense import DenseUpdater
+from paddle.optim.learning_rate import LearningRate
+from paddle.optim.sparse import SparseUpdater
+from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
+from paddle.v2.optimizer import ModelAverage
 from paddle.v2.parameter_config import ParameterConfig
 from paddle.v2.training.feeder import Feed
-from paddle.v2.training.gradient_machine import Gradient
+from paddle.v2.training.gradient_machine import Gradient, GradientMachine
+
+Value = NDArray[np.float32]
 
 
-class Updater(Protocol):
-    """The life of a training run: passes, and batches within a pass."""
+class Updater:
+    """The life of a training run: passes, and batches within a pass; what a process alone has no use for is empty.
 
-    def skips_pass(self) -> bool:
-        """Whether the next pass was over before this process was started; each answer is about the pass after."""
+    Attributes:
+        passes_over: passes that were over before this process was started; the trainer counts them down.
+        batches_over: batches of the first pass after them that were over, likewise.
+        first_step: batches that went before those of that pass.
+        looks_ahead: whether it is of use to know what the batch after an update reads.
+    """
 
-    @property
-    def first_step(self) -> int:
-        """Batches that went before those of the first pass that is not over."""
-
-    def skips_batch(self) -> bool:
-        """Whether the next batch was over before this process was started; each answer is about the batch after."""
+    passes_over = batches_over = first_step = 0
+    looks_ahead = False
 
     def start_pass(self, pass_id: int) -> None:
         """Begin a pass."""
@@ -34,16 +44,13 @@ class Updater(Protocol):
     def prepare(self, feed: Feed) -> None:
         """Make sure the rows that a batch reads are in the scope."""
 
-    @property
-    def looks_ahead(self) -> bool:
-        """Whether it is of use to know what the batch after an update reads."""
-
     def update(self, gradients: Mapping[str, Gradient], num_samples: int, ahead: Feed | None = None) -> None:
         """Take in the gradients of a batch; afterwards the scope holds the new weights.
 
         Args:
             ahead: the batch that is prepared next, if it is known.
         """
+        raise NotImplementedError
 
     def finish_pass(self) -> None:
         """End a pass; every weight is up to date afterwards."""
@@ -51,11 +58,63 @@ class Updater(Protocol):
     def catch_up(self) -> None:
         """Bring rows that were not touched lately to the present."""
 
-    def table(self, name: str) -> NDArray[np.float32]:
+    def table(self, name: str) -> Value:
         """All rows of a sparse parameter."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Let go of connections."""
+
+
+class LocalUpdater(Updater):
+    """One process: gradients go straight into the arrays of the scope, with the same rules as a parameter server."""
+
+    def __init__(self, machine: GradientMachine, optimizer: OptimizerSpec) -> None:
+        self._machine = machine
+        self._rate = LearningRate(optimizer)
+        self._samples = 0
+        self._updates = 0
+        self._pass_id = 0
+        self._dense: dict[str, DenseUpdater] = {}
+        self._tables: dict[str, SparseUpdater] = {}
+        for name, config in machine.network.parameters.items():
+            if config.is_static:
+                continue
+            spec = parameter_spec(config, sparse=config.sparse_update)
+            if config.sparse_update:
+                machine.lookups(name)
+                self._tables[name] = SparseUpdater.of(optimizer, spec, *config.shape)
+            else:
+                self._dense[name] = DenseUpdater(optimizer, spec, config.size)
+
+    def start_pass(self, pass_id: int) -> None:
+        """Begin a pass."""
+        self._pass_id = pass_id
+
+    def update(self, gradients: Mapping[str, Gradient], num_samples: int, ahead: Feed | None = None) -> None:
+        """Apply the gradients of a batch."""
+        self._samples += num_samples
+        rate = self._rate.at(self._samples, self._pass_id, self._updates)
+        self._updates += 1
+        for name, gradient in gradients.items():
+            if isinstance(gradient, RowGradient):
+                self._tables[name].update(self.table(name), gradient, rate)
+            else:
+                self._dense[name].update(self._machine.flat(name), gradient, rate)
+
+    def finish_pass(self) -> None:
+        """Apply the decay that rows still owe."""
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Apply the decay that rows still owe."""
+        rate = self._rate.at(self._samples, self._pass_id, max(self._updates - 1, 0))
+        for name, updater in self._tables.items():
+            updater.catch_up(self.table(name), rate)
+
+    def table(self, name: str) -> NDArray[np.float32]:
+        """The array of a sparse parameter itself."""
+        return self._machine.flat(name).reshape(self._machine.network.parameters[name].shape)
 
 
 def parameter_spec(config: ParameterConfig, *, sparse: bool) -> ParameterSpec:
@@ -71,3 +130,43 @@ def parameter_spec(config: ParameterConfig, *, sparse: bool) -> ParameterSpec:
         sparse=sparse,
         static=config.is_static,
     )
+
+
+class Averager:
+    """Means of parameters; ``value_of`` gives the array that has a value, by name, and ``show`` puts another there."""
+
+    def __init__(
+        self,
+        rule: ModelAverage,
+        names: Sequence[str],
+        value_of: Callable[[str], Value],
+        show: Callable[[str, Value], None],
+    ) -> None:
+        self._average = model_average.ModelAverage(rule.average_window, rule.max_average_window)
+        self._names = tuple(names)
+        self._value_of, self._show = value_of, show
+
+    def add(self) -> None:
+        """Take in the values after an update."""
+        self._average.add({name: self._value_of(name) for name in self._names})
+
+    def finish_pass(self) -> None:
+        """Note how long a pass is."""
+        self._average.finish_pass()
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Put the means in place of the values for the length of a ``with`` block."""
+        if not self._average.count:
+            yield
+            return
+        kept = {name: self._value_of(name) for name in self._names}
+        try:
+            for name, value in kept.items():
+                mean = np.empty_like(value)
+                self._average.mean(name, mean)
+                self._show(name, mean)
+            yield
+        finally:
+            for name, value in kept.items():
+                self._show(name, value)
