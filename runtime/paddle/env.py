@@ -9,10 +9,11 @@ hand has none of them.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from paddle.endpoints import check_endpoints
 from paddle.errors import ConfigError
@@ -21,6 +22,72 @@ from paddle.flags import parse_bool
 GLOG_MAX_LOG_SIZE = 1800  # glog's own default, megabytes
 _SERVERS, _SPARSE_SERVERS = "PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_PSERVERS_SPARSE_IP_PORT_LIST"
 _INIT_PREFIX = "PADDLE_INIT_"
+
+
+def _number(env: Mapping[str, str], name: str) -> int | None:
+    text = env.get(name, "").strip()
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit():
+        raise ConfigError(f"environment variable {name}: expected a whole number, got {text!r}")
+    return int(text)
+
+
+def _truth(env: Mapping[str, str], name: str) -> bool | None:
+    text = env.get(name, "").strip()
+    if not text:
+        return None
+    try:
+        return parse_bool(text)
+    except ValueError as error:
+        raise ConfigError(f"environment variable {name}: {error}") from None
+
+
+def _text(env: Mapping[str, str], name: str) -> str | None:
+    return env.get(name) or None
+
+
+def _path(env: Mapping[str, str], name: str) -> Path | None:
+    return Path(env[name]) if env.get(name) else None
+
+
+def _one_of(*words: str) -> Callable[[Mapping[str, str], str], str | None]:
+    def word(env: Mapping[str, str], name: str) -> str | None:
+        text = env.get(name, "").strip()
+        if text and text not in words:
+            raise ConfigError(f"environment variable {name}: expected {' or '.join(words)}, got {text!r}")
+        return text or None
+
+    return word
+
+
+def _beginning_with(env: Mapping[str, str], prefix: str) -> Mapping[str, str]:
+    found = {name: text for name, text in env.items() if name.startswith(prefix)}
+    return MappingProxyType({name.removeprefix(prefix).lower(): text for name, text in found.items()})
+
+
+def _megabytes(env: Mapping[str, str], name: str) -> int | None:
+    return max(1, _number(env, name) or GLOG_MAX_LOG_SIZE)
+
+
+def _list(env: Mapping[str, str], name: str) -> tuple[str, ...]:
+    """A list; that of thousands of nodes is longer than a variable can be: it is in the file that NAME_FILE names."""
+    text, path = env.get(name, ""), env.get(f"{name}_FILE")
+    if not text and path:
+        try:
+            text = Path(path).read_text(encoding="ascii")
+        except (OSError, UnicodeError) as error:
+            raise ConfigError(
+                f"environment variable {name}_FILE: {path!r} cannot be read as a list: {error}"
+            ) from None
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _variable(
+    name: str, parse: Callable[[Mapping[str, str], str], Any], default: Any = None, **more: Any
+) -> Any:
+    """A field that a variable says, `default` where it is missing or empty."""
+    return field(default_factory=lambda: default, metadata={"name": name, "parse": parse}, **more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,29 +112,29 @@ class JobEnvironment:
         glog_max_log_size: megabytes of a log file before the next is begun.
     """
 
-    job_id: str = ""
-    job_dir: Path | None = None
-    node_id: int | None = None
-    job_key: str | None = field(default=None, repr=False)
-    wire: str = ""
-    cluster_train: bool = False
-    role: str = ""
-    pod_ip: str = ""
-    current_endpoint: str = ""
-    trainer_id: int | None = None
-    num_trainers: int | None = None
-    restart_count: int = 0
-    pserver_patience_s: int = 0
-    pserver_state_dir: str = ""
-    trainer_endpoints: tuple[str, ...] = ()
-    endpoints: tuple[str, ...] = ()
-    sparse_endpoints: tuple[str, ...] = ()
-    init_flags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    pserver_metrics_port: int | None = None
-    report_fd: int | None = None
-    glog_to_stderr: bool | None = None
-    glog_log_dir: Path | None = None
-    glog_max_log_size: int = GLOG_MAX_LOG_SIZE
+    job_id: str = _variable("PADDLE_JOB_ID", _text, "")
+    job_dir: Path | None = _variable("PADDLE_JOB_DIR", _path)  # noqa: RUF009 - it makes a field
+    node_id: int | None = _variable("PADDLE_NODE_ID", _number)
+    job_key: str | None = _variable("PADDLE_JOB_KEY", _text, repr=False)
+    wire: str = _variable("PADDLE_WIRE", _one_of("curve", "plain"), "")
+    cluster_train: bool = _variable("PADDLE_CLUSTER_TRAIN", _truth, False)
+    role: str = _variable("TRAINING_ROLE", _one_of("TRAINER", "PSERVER"), "")
+    pod_ip: str = _variable("POD_IP", _text, "")
+    current_endpoint: str = _variable("PADDLE_CURRENT_ENDPOINT", _text, "")
+    trainer_id: int | None = _variable("PADDLE_TRAINER_ID", _number)
+    num_trainers: int | None = _variable("PADDLE_TRAINERS_NUM", _number)
+    restart_count: int = _variable("PADDLE_RESTART_COUNT", _number, 0)
+    pserver_patience_s: int = _variable("PADDLE_PSERVER_PATIENCE_S", _number, 0)
+    pserver_state_dir: str = _variable("PADDLE_PSERVER_STATE_DIR", _text, "")
+    trainer_endpoints: tuple[str, ...] = _variable("PADDLE_TRAINER_ENDPOINTS", _list, ())
+    endpoints: tuple[str, ...] = _variable(_SERVERS, _list, ())
+    sparse_endpoints: tuple[str, ...] = _variable(_SPARSE_SERVERS, _list, ())
+    init_flags: Mapping[str, str] = _variable(_INIT_PREFIX, _beginning_with, MappingProxyType({}))
+    pserver_metrics_port: int | None = _variable("PADDLE_PSERVER_METRICS_PORT", _number)
+    report_fd: int | None = _variable("PADDLE_REPORT_FD", _number)
+    glog_to_stderr: bool | None = _variable("GLOG_logtostderr", _truth)
+    glog_log_dir: Path | None = _variable("GLOG_log_dir", _path)  # noqa: RUF009 - it makes a field
+    glog_max_log_size: int = _variable("GLOG_max_log_size", _megabytes, GLOG_MAX_LOG_SIZE)
 
     @classmethod
     def read(cls, environ: Mapping[str, str] | None = None) -> JobEnvironment:
@@ -77,38 +144,8 @@ class JobEnvironment:
             ConfigError: a variable holds what cannot be read; the message names it.
         """
         env = os.environ if environ is None else environ
-        job_dir, log_dir = env.get("PADDLE_JOB_DIR"), env.get("GLOG_log_dir")
-        return cls(
-            job_id=env.get("PADDLE_JOB_ID", ""),
-            job_dir=Path(job_dir) if job_dir else None,
-            node_id=_number(env, "PADDLE_NODE_ID"),
-            job_key=env.get("PADDLE_JOB_KEY") or None,
-            wire=_word(env, "PADDLE_WIRE", ("", "curve", "plain")),
-            cluster_train=bool(_truth(env, "PADDLE_CLUSTER_TRAIN")),
-            role=_word(env, "TRAINING_ROLE", ("", "TRAINER", "PSERVER")),
-            pod_ip=env.get("POD_IP", ""),
-            current_endpoint=env.get("PADDLE_CURRENT_ENDPOINT", ""),
-            trainer_id=_number(env, "PADDLE_TRAINER_ID"),
-            num_trainers=_number(env, "PADDLE_TRAINERS_NUM"),
-            restart_count=_number(env, "PADDLE_RESTART_COUNT") or 0,
-            pserver_patience_s=_number(env, "PADDLE_PSERVER_PATIENCE_S") or 0,
-            pserver_state_dir=env.get("PADDLE_PSERVER_STATE_DIR", ""),
-            trainer_endpoints=_list(env, "PADDLE_TRAINER_ENDPOINTS"),
-            endpoints=_list(env, _SERVERS),
-            sparse_endpoints=_list(env, _SPARSE_SERVERS),
-            init_flags=MappingProxyType(
-                {
-                    name.removeprefix(_INIT_PREFIX).lower(): text
-                    for name, text in env.items()
-                    if name.startswith(_INIT_PREFIX)
-                }
-            ),
-            pserver_metrics_port=_number(env, "PADDLE_PSERVER_METRICS_PORT"),
-            report_fd=_number(env, "PADDLE_REPORT_FD"),
-            glog_to_stderr=_truth(env, "GLOG_logtostderr"),
-            glog_log_dir=Path(log_dir) if log_dir else None,
-            glog_max_log_size=max(1, _number(env, "GLOG_max_log_size") or GLOG_MAX_LOG_SIZE),
-        )
+        found = {each.name: each.metadata["parse"](env, each.metadata["name"]) for each in fields(cls)}
+        return cls(**{name: value for name, value in found.items() if value is not None})
 
     def check_servers(self) -> None:
         """Check the endpoints of servers, before anybody connects to them.
@@ -127,43 +164,3 @@ def compute_threads(environ: Mapping[str, str] | None = None) -> int:
     if asked.isdecimal() and int(asked) > 0:
         return int(asked)
     return len(os.sched_getaffinity(0))
-
-
-def _number(env: Mapping[str, str], name: str) -> int | None:
-    text = env.get(name, "").strip()
-    if not text:
-        return None
-    if not text.isascii() or not text.isdigit():
-        raise ConfigError(f"environment variable {name}: expected a whole number, got {text!r}")
-    return int(text)
-
-
-def _truth(env: Mapping[str, str], name: str) -> bool | None:
-    text = env.get(name, "").strip()
-    if not text:
-        return None
-    try:
-        return parse_bool(text)
-    except ValueError as error:
-        raise ConfigError(f"environment variable {name}: {error}") from None
-
-
-def _word(env: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
-    text = env.get(name, "").strip()
-    if text not in words:
-        expected = " or ".join(word for word in words if word)
-        raise ConfigError(f"environment variable {name}: expected {expected}, got {text!r}")
-    return text
-
-
-def _list(env: Mapping[str, str], name: str) -> tuple[str, ...]:
-    """A list; that of thousands of nodes is longer than a variable can be: it is in the file that NAME_FILE names."""
-    text, path = env.get(name, ""), env.get(f"{name}_FILE")
-    if not text and path:
-        try:
-            text = Path(path).read_text(encoding="ascii")
-        except (OSError, UnicodeError) as error:
-            raise ConfigError(
-                f"environment variable {name}_FILE: {path!r} cannot be read as a list: {error}"
-            ) from None
-    return tuple(word.strip() for word in text.split(",") if word.strip())

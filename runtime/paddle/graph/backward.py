@@ -22,9 +22,7 @@ from paddle.graph.variable import Parameter, Variable
 
 
 def append_backward(
-    loss: Variable,
-    parameter_list: Sequence[Name] | None = None,
-    no_grad_set: Collection[Name] | None = None,
+    loss: Variable, parameter_list: Sequence[Name] | None = None, no_grad_set: Collection[Name] | None = None
 ) -> list[tuple[Variable, Variable]]:
     """Append the gradient operators of a loss to its block.
 

@@ -15,11 +15,7 @@ from paddle.ops.base.selected_rows import SelectedRows
 
 
 def failed(
-    op: Operator,
-    position: int,
-    value_of: Callable[[str], Any],
-    error: Exception,
-    notes: Sequence[str] = (),
+    op: Operator, position: int, value_of: Callable[[str], Any], error: Exception, notes: Sequence[str] = ()
 ) -> ExecutionError:
     """Return the error of an operator that failed.
 

@@ -186,8 +186,7 @@ def _split(path: str | PathLike[str], at: int, header: _Header, plain: bytes) ->
         size = _LENGTH.unpack_from(plain, begin)[0] if end <= len(plain) else 0
         if end + size > len(plain):
             raise RecordFileError(
-                path,
-                f"the chunk at byte {at} is damaged: record {number} of {header.records} ends beyond it",
+                path, f"the chunk at byte {at} is damaged: record {number} of {header.records} ends beyond it"
             )
         yield plain[end : end + size]
         begin = end + size

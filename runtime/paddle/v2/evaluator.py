@@ -45,10 +45,7 @@ def classification_error(
 
 
 def auc(
-    input: LayerOutput,
-    label: LayerOutput,
-    name: str | None = None,
-    weight: LayerOutput | None = None,
+    input: LayerOutput, label: LayerOutput, name: str | None = None, weight: LayerOutput | None = None
 ) -> None:
     """Area under the ROC curve of the last column against a 0/1 label."""
     _declare("auc", name, [input, label], weight, {})

@@ -57,12 +57,7 @@ class Body:
         ]
         self._outer.append_op(
             "dynamic_recurrent",
-            {
-                "Inputs": self._inputs,
-                "Statics": self._statics,
-                "States": self._first,
-                "Parameters": read,
-            },
+            {"Inputs": self._inputs, "Statics": self._statics, "States": self._first, "Parameters": read},
             {"Outputs": results, "StepScopes": emitter.temp()},
             {
                 "sub_block": inner.idx,

@@ -84,12 +84,7 @@ def block_expand(
     steps = pair((stride_x, stride_y), None, "block_expand: stride", least=1)
     pads = pair((padding_x, padding_y), None, "block_expand: padding", least=0)
     image = geometry(input, channels, "block_expand")
-    attrs: Attrs = {
-        **image.attrs,
-        "kernels": block[::-1],
-        "strides": steps[::-1],
-        "paddings": pads[::-1] * 2,
-    }
+    attrs: Attrs = {**image.attrs, "kernels": block[::-1], "strides": steps[::-1], "paddings": pads[::-1] * 2}
     size, prefix = image.channels * block[0] * block[1], "block_expand_layer"
     return build("block_expand", [input], size, name, prefix=prefix, layer_attr=layer_attr, attrs=attrs)
 

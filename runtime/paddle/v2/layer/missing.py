@@ -9,10 +9,7 @@ from collections.abc import Mapping, Sequence
 from paddle.v2.errors import MissingNameError
 
 # name in version 0.10 -> the name that 0.11 gave to the same layer
-RENAMED: Mapping[str, str] = {
-    "huber_cost": "huber_classification_cost",
-    "mse_cost": "square_error_cost",
-}
+RENAMED: Mapping[str, str] = {"huber_cost": "huber_classification_cost", "mse_cost": "square_error_cost"}
 # names of configurations for `paddle train` that v2 changed by more than leaving out "_layer"
 _OF_CONFIGURATIONS: Mapping[str, str] = {
     "cross_entropy": "cross_entropy_cost",

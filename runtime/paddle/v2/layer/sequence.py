@@ -211,12 +211,7 @@ def _row_conv(emitter: Emitter, config: LayerConfig) -> Variable:
 
 
 def _pooled(
-    prefix: str,
-    input: LayerOutput,
-    how: str,
-    name: str | None,
-    bias_attr: BiasAttr,
-    layer_attr: LayerAttr,
+    prefix: str, input: LayerOutput, how: str, name: str | None, bias_attr: BiasAttr, layer_attr: LayerAttr
 ) -> LayerOutput:
     return build(
         "seq_pooling",
