@@ -41,10 +41,9 @@ class Telling:
         """How long it is until the next moment to tell."""
         return max(self._next_s - self.waited_s, 0.0)
 
-    @property
-    def is_due(self) -> bool:
-        """Whether it is time to tell; True once for each moment."""
-        if self.waited_s < self._next_s:
+    def pass_moment(self) -> bool:
+        """Pass the next moment if it has come; return whether there is something to tell now."""
+        if self.due_in_s:
             return False
         now_s = max(self._next_s, self.waited_s)
         self._next_s = min(_FACTOR * now_s, now_s + _LONGEST_S)

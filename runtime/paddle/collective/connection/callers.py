@@ -105,7 +105,7 @@ class Callers:
                     self._admit()
                 elif descriptor in self._guests:
                     self._go_on(descriptor)
-            if self._telling.is_due:
+            if self._telling.pass_moment():
                 self._tell(absent())
         return self._introduced.popleft()
 

@@ -71,7 +71,7 @@ def call(me: Membership, rank: int, deadline: float, greet: Greet | None = None)
             raise CollectiveError(f"rank {rank} at {endpoint}: {error}", rank) from None
         except OSError as error:  # it is not there yet
             why = (error.strerror or str(error)).lower()
-            if telling.is_due:
+            if telling.pass_moment():
                 _log.warning(
                     "rank %d waits for rank %d at %s: %s (%s)", me.rank, rank, endpoint, why, telling
                 )

@@ -145,7 +145,7 @@ def wait_for_ports(endpoints: Sequence[str]) -> None:
                 del missing[endpoint]
         if not missing:
             break
-        if telling.is_due:
+        if telling.pass_moment():
             was_told = True
             for text in dict.fromkeys(missing.values()):
                 silent = listed(endpoint for endpoint, seen in missing.items() if seen == text)

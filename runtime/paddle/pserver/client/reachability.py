@@ -114,7 +114,7 @@ class Reaching:
                 pause_s = self._first_look_s if is_new else min(_AGAIN * waited_s, _LONGEST_S)
                 self._look_at[index] = waited_s + pause_s
                 self._probe(index)
-        if self._telling.is_due:
+        if self._telling.pass_moment():
             self._tell()
 
     def hint(self, index: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from paddle.graph import Block, Variable
 from paddle.v2.layer.emitter import Emitter
@@ -51,20 +52,14 @@ class Body:
             after: what each state is after the step, in the order of the states.
             outputs: what a step puts out.
         """
-        emitter, (inner, read, outs, states) = self.emitter, self._ended(outputs, after)
-        results = [
-            self._outer.create_var(out.name, [-1, *out.shape[1:]], out.dtype, lod_level=1) for out in outs
-        ]
+        outs, inputs, attrs = self._ended(outputs, after)
+        create, emitter = self._outer.create_var, self.emitter
+        results = [create(out.name, [-1, *out.shape[1:]], out.dtype, lod_level=1) for out in outs]
         self._outer.append_op(
             "dynamic_recurrent",
-            {"Inputs": self._inputs, "Statics": self._statics, "States": self._first, "Parameters": read},
+            {"Inputs": self._inputs, **inputs},
             {"Outputs": results, "StepScopes": emitter.temp()},
-            {
-                "sub_block": inner.idx,
-                "before": [state.name for state in self._before],
-                "after": [state.name for state in states],
-                "is_test": emitter.is_test,
-            },
+            {**attrs, "is_test": emitter.is_test},
         )
         return results
 
@@ -79,34 +74,23 @@ class Body:
             after: what each state is after the step, in the order of the states.
             attrs: of the `generate` operator, but for names.
         """
-        emitter, (inner, read, (prob,), states) = self.emitter, self._ended([chances], after)
-        found, ids = emitter.temp(), emitter.temp(dtype="int64")
-        self._outer.append_op(
-            "generate",
-            {"Statics": self._statics, "States": self._first, "Parameters": read},
-            {"Prob": found, "Ids": ids},
-            {
-                **attrs,
-                "sub_block": inner.idx,
-                "word": word.name,
-                "prob": prob.name,
-                "before": [state.name for state in self._before],
-                "after": [state.name for state in states],
-            },
-        )
+        (prob,), inputs, names = self._ended([chances], after)
+        found, ids = self.emitter.temp(), self.emitter.temp(dtype="int64")
+        names = {**attrs, **names, "word": word.name, "prob": prob.name}
+        self._outer.append_op("generate", inputs, {"Prob": found, "Ids": ids}, names)
         return found, ids
 
     def _ended(
         self, outputs: Sequence[Variable], after: Sequence[Variable]
-    ) -> tuple[Block, list[str], list[Variable], list[Variable]]:
-        """Go back to the block around; return the body, what it reads from outside, its outputs and states after."""
+    ) -> tuple[list[Variable], dict[str, Any], dict[str, object]]:
+        """Go back to the block around; return the outputs, and inputs and attributes of the body's operator."""
         emitter, inner = self.emitter, self.emitter.block
         # What a step only hands on gets a name of its own, since outputs have the same name inside and outside.
         outs, states = (
             [
-                emitter.op("assign", {"X": each})
+                emitter.unary("assign", each)
                 if each.dtype.kind == "i"
-                else emitter.op("scale", {"X": each}, {"scale": 1.0})
+                else emitter.unary("scale", each, scale=1.0)
                 for each in values
             ]
             for values in (outputs, after)
@@ -114,7 +98,13 @@ class Body:
         emitter.program.rollback()
         emitter.block = self._outer
         read = dict.fromkeys(name for op in inner.ops for name in op.input_names if name not in inner.vars)
-        return inner, list(read), outs, states
+        inputs = {"Statics": self._statics, "States": self._first, "Parameters": list(read)}
+        before = [state.name for state in self._before]
+        return (
+            outs,
+            inputs,
+            {"sub_block": inner.idx, "before": before, "after": [each.name for each in states]},
+        )
 
     def _seen(self, value: Variable, levels: int) -> Variable:
         # It has the same name as outside and hides it.

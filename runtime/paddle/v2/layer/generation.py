@@ -10,9 +10,8 @@ from typing import Any
 from paddle.v2 import model
 from paddle.v2.attr import ParameterAttribute
 from paddle.v2.errors import UsageError, UsageTypeError
-from paddle.v2.layer.body import Body
 from paddle.v2.layer.emitter import Emitter, emits
-from paddle.v2.layer.group import StaticInput, emit_members, first_value, memories_of, seen_by_steps
+from paddle.v2.layer.group import StaticInput, memories_of, opened, seen_by_steps
 from paddle.v2.layer.mixed import embedding
 from paddle.v2.layer.output import LayerOutput, declare
 from paddle.v2.model import Attrs, InputConfig, LayerConfig
@@ -99,25 +98,14 @@ def _word(generated: GeneratedInput) -> LayerOutput:
 
 
 @emits("beam_search")
-def _emit_search(emitter: Emitter, config: LayerConfig) -> None:
+def _beam_search(emitter: Emitter, config: LayerConfig) -> None:
     group = str(config.attrs["group_name"])
+    body, after = opened(emitter, group)
     members = [each for each in emitter.layers.values() if each.group == group]
-    seen = {
-        each.name: emitter.sequence(each.inputs[0].layer) for each in members if each.type == "group_input"
-    }
-    memories = [each for each in members if each.type == "memory"]
-    boots = (emitter.sequence(each.inputs[0].layer) for each in memories if each.inputs)
-    like = next(iter([*seen.values(), *boots]))
-    first = {each.name: first_value(emitter, each, like) for each in memories}
-    body = Body(emitter)
-    body.open()
-    emit_members(emitter, body, members, seen, first)
     word = emitter.ids[next(each.name for each in members if each.type == "generated_word")]
-    after = [emitter.sequence(str(each.attrs["of"])) for each in memories]
-    chances = emitter.first(config)
     keys = ("bos_id", "eos_id", "beam_size", "max_length", "num_results")
     found = {key: config.attrs[key] for key in keys}
-    prob, ids = body.search(word, chances, after, found)
+    prob, ids = body.search(word, emitter.first(config), after, found)
     emitter.ids[config.name] = ids
     emitter.set_rows(config.name, prob)
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -206,7 +206,7 @@ def _outside(name: str, group: str) -> str:
 
 
 @emits("group_output")
-def _emit_output(emitter: Emitter, config: LayerConfig) -> None:
+def _group_output(emitter: Emitter, config: LayerConfig) -> None:
     group = str(config.attrs["group_name"])
     if group not in emitter.groups:
         emitter.groups[group] = _emit_group(emitter, group, bool(config.attrs["reverse"]))
@@ -215,25 +215,43 @@ def _emit_output(emitter: Emitter, config: LayerConfig) -> None:
 
 
 def _emit_group(emitter: Emitter, group: str, reverse: bool) -> dict[str, Variable]:
-    members = [each for each in emitter.layers.values() if each.group == group]
     outs = [
         each.inputs[0].layer
         for each in emitter.layers.values()
         if each.type == "group_output" and each.attrs["group_name"] == group
     ]
-    seen = _outer_values(emitter, [each for each in members if each.type == "group_input"], reverse)
-    steps = next(seen[each.name] for each in members if each.attrs.get("kind") == "step")
-    memories = [each for each in members if each.type == "memory"]
-    first = {each.name: first_value(emitter, each, steps) for each in memories}
-    body = Body(emitter)
-    body.open()
-    emit_members(emitter, body, members, seen, first)
-    after = [emitter.sequence(str(each.attrs["of"])) for each in memories]
+    body, after = opened(emitter, group, reverse)
     results = body.close(after, [emitter.sequence(name) for name in outs])
     return {name: turned(emitter, result, reverse) for name, result in zip(outs, results, strict=True)}
 
 
-def first_value(emitter: Emitter, memory: LayerConfig, like: Variable) -> Variable:
+def opened(emitter: Emitter, group: str, reverse: bool = False) -> tuple[Body, list[Variable]]:
+    """Write what the step of a group declares to a body, which is still open; return it, and the memories after."""
+    members = [each for each in emitter.layers.values() if each.group == group]
+    memories = [each for each in members if each.type == "memory"]
+    inputs = [each for each in members if each.type == "group_input"]
+    seen = _outer_values(emitter, inputs, reverse)
+    boots = (emitter.sequence(each.inputs[0].layer) for each in memories if each.inputs)
+    # Memories have as many entries as there are sequences: those of an input that goes step by step, if there is one.
+    steps = [seen[each.name] for each in inputs if each.attrs["kind"] == "step"]
+    like = next(iter([*steps, *seen.values(), *boots]))
+    first = {each.name: _first_value(emitter, each, like) for each in memories}
+    body = Body(emitter)
+    body.open()
+    for member in members:
+        kind = member.attrs.get("kind")
+        if member.type == "memory":
+            emitter.set_rows(member.name, body.state(first[member.name]))
+        elif member.type != "group_input":
+            emitter.emit(member)
+        elif kind == "step":
+            emitter.set_rows(member.name, body.step_input(seen[member.name]))
+        else:
+            emitter.set_rows(member.name, body.static_input(seen[member.name], is_seq=kind == "static_seq"))
+    return body, [emitter.sequence(str(each.attrs["of"])) for each in memories]
+
+
+def _first_value(emitter: Emitter, memory: LayerConfig, like: Variable) -> Variable:
     """Return what a memory is before the first step, with as many entries as `like`."""
     if memory.inputs:
         return emitter.sequence(memory.inputs[0].layer)
@@ -244,34 +262,6 @@ def first_value(emitter: Emitter, memory: LayerConfig, like: Variable) -> Variab
         return word
     value = emitter.add_bias(zeros(emitter, like, memory.size), memory.bias)
     return emitter.activated(value, memory.activation)
-
-
-def emit_members(
-    emitter: Emitter,
-    body: Body,
-    members: Sequence[LayerConfig],
-    seen: Mapping[str, Variable],
-    first: Mapping[str, Variable],
-) -> None:
-    """Write what the step of a group declares to its body, which is open.
-
-    Args:
-        emitter: of the network.
-        body: of the group.
-        members: layers of the group.
-        seen: input of the group -> its value around the group.
-        first: memory -> its value before the first step.
-    """
-    for member in members:
-        if member.type == "memory":
-            emitter.set_rows(member.name, body.state(first[member.name]))
-        elif member.type != "group_input":
-            emitter.emit(member)
-        elif member.attrs["kind"] == "step":
-            emitter.set_rows(member.name, body.step_input(seen[member.name]))
-        else:
-            is_seq = member.attrs["kind"] == "static_seq"
-            emitter.set_rows(member.name, body.static_input(seen[member.name], is_seq=is_seq))
 
 
 def _outer_values(emitter: Emitter, inputs: Sequence[LayerConfig], reverse: bool) -> dict[str, Variable]:
