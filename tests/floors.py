@@ -195,7 +195,9 @@ NAMESAKES: Mapping[str, Mapping[str, str]] = {
 }
 """Package -> public class -> why several modules of the package have one of this name."""
 
-MEMOS: Mapping[str, str] = {}
+MEMOS: Mapping[str, str] = {
+    "paddle.pserver.wire.message.is_finite": "a section is looked at once, for its checksum and for this",
+}
 """Function whose name is a question, dotted -> why it writes down its answer."""
 
 UNUSED: Mapping[str, str] = {

@@ -121,6 +121,34 @@ def test_a_question_changes_nothing(package: str) -> None:
     assert answers == []
 
 
+@pytest.mark.parametrize("package", [*FLOORS, "runtime/paddle"])
+def test_a_question_calls_nothing_of_its_object_that_changes_it(package: str) -> None:
+    wrong = []
+    for path in sources(package):
+        for of in (node for node in ast.walk(tree(path)) if isinstance(node, ast.ClassDef)):
+            methods = [node for node in of.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+            changing = {each.name for each in methods if any(map(is_own, assigned(each)))}
+            while more := {each.name for each in methods if calls_own(each) & changing} - changing:
+                changing |= more
+            wrong += [
+                f"{dotted(path)}.{each.name}"
+                for each in methods
+                if ASKS.match(each.name) and each.name in changing
+            ]
+    assert [name for name in wrong if name not in MEMOS] == []
+
+
+def is_own(node: ast.expr) -> bool:
+    """Whether something is an attribute of `self`."""
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+def calls_own(node: ast.AST) -> set[str]:
+    """The methods of its own object that a method calls."""
+    calls = [each.func for each in ast.walk(node) if isinstance(each, ast.Call)]
+    return {each.attr for each in calls if isinstance(each, ast.Attribute) and is_own(each)}
+
+
 def assigned(node: ast.AST) -> Iterator[ast.expr]:
     """What is assigned or deleted anywhere in a function."""
     for inner in ast.walk(node):

@@ -105,6 +105,7 @@ class ParameterConfig:
 _FIELDS: dict[int, tuple[str, str]] = {
     number: (each.name, str(each.type)) for number, each in enumerate(fields(ParameterConfig), 1)
 }
+_SIGNED = ("device", "initial_strategy", "num_batches_regularization")
 _DIMS, _HOOKS = "tuple[int, ...]", "tuple[UpdateHook, ...]"
 _MAX_ITEMS = 32
 _ALWAYS = frozenset(
@@ -143,7 +144,7 @@ def _decode_field(found: dict[str, object], name: str, kind: str, raw: int | flo
     elif kind == "bool" and isinstance(raw, int):
         found[name] = bool(raw)
     elif kind == "int" and isinstance(raw, int):
-        found[name] = protobuf.signed(raw)
+        found[name] = protobuf.signed(raw) if name in _SIGNED else raw
     else:
         raise ModelFileError(
             f"{name} of a parameter configuration has the wrong wire type ({type(raw).__name__})"

@@ -60,7 +60,7 @@ class Index:
 
     def insert(self, ids: Ids, numbers: Numbers) -> None:
         """Add ids (n,), of which none is here and none comes twice, with their numbers (n,), not ABSENT."""
-        while not self._has_room(ids):
+        while not self._make_room(ids):
             pass
         kernels.insert(ids, numbers, self._directory, self._bits, self._count)
 
@@ -94,8 +94,8 @@ class Index:
         if len(ids):
             self.insert(ids, numbers)
 
-    def _has_room(self, ids: Ids) -> bool:
-        """Make room for more ids; False if a piece was split for it, whose halves may still have to grow."""
+    def _make_room(self, ids: Ids) -> bool:
+        """Make room for more ids; return False if a piece was split for it, whose halves may still have to grow."""
         pieces = np.empty(len(ids), np.int64)
         kernels.pieces_of(ids, self._directory, self._bits, pieces)
         coming = np.bincount(pieces, minlength=len(self._count))
