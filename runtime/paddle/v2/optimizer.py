@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import difflib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypedDict, Unpack
 
 from paddle.optim.learning_rate import LearningRate
@@ -74,6 +76,7 @@ class Optimizer:
     """
 
     rule = ""
+    hyper: Mapping[str, float] = MappingProxyType({})  # the rule's own numbers
 
     def __init__(
         self,
@@ -103,7 +106,7 @@ class Optimizer:
             )
         self.spec = OptimizerSpec(
             rule=self.rule,
-            hyper=self.hyper(),
+            hyper=dict(self.hyper),
             learning_rate=learning_rate,
             schedule=learning_rate_schedule,
             decay_a=learning_rate_decay_a,
@@ -120,10 +123,6 @@ class Optimizer:
             defaults.decay_rate = float(regularization.rate)
         if gradient_clipping_threshold is not None:
             defaults.gradient_clipping_threshold = float(gradient_clipping_threshold)
-
-    def hyper(self) -> dict[str, float]:
-        """The rule's own numbers."""
-        return {}
 
 
 class Momentum(Optimizer):
@@ -155,12 +154,8 @@ class Adam(Optimizer):
         epsilon: float = 1e-8,
         **common: Unpack[CommonArguments],
     ) -> None:
-        self._hyper = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}
+        self.hyper = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}
         super().__init__(**_known(self, common))
-
-    def hyper(self) -> dict[str, float]:
-        """beta1, beta2, epsilon."""
-        return self._hyper
 
 
 class Adamax(Optimizer):
@@ -169,12 +164,8 @@ class Adamax(Optimizer):
     rule = "adamax"
 
     def __init__(self, beta1: float = 0.9, beta2: float = 0.999, **common: Unpack[CommonArguments]) -> None:
-        self._hyper = {"beta1": beta1, "beta2": beta2}
+        self.hyper = {"beta1": beta1, "beta2": beta2}
         super().__init__(**_known(self, common))
-
-    def hyper(self) -> dict[str, float]:
-        """beta1, beta2."""
-        return self._hyper
 
 
 class AdaGrad(Optimizer):
@@ -188,12 +179,8 @@ class AdaGrad(Optimizer):
 
 class _Rho(Optimizer):
     def __init__(self, rho: float = 0.95, epsilon: float = 1e-6, **common: Unpack[CommonArguments]) -> None:
-        self._hyper = {"rho": rho, "epsilon": epsilon}
+        self.hyper = {"rho": rho, "epsilon": epsilon}
         super().__init__(**_known(self, common))
-
-    def hyper(self) -> dict[str, float]:
-        """rho, epsilon."""
-        return self._hyper
 
 
 class DecayedAdaGrad(_Rho):
