@@ -94,23 +94,17 @@ class Binder:
 
     def _kernel(self, op: Operator, needs: frozenset[str], spent: frozenset[str]) -> Callable[..., Any]:
         definition = op.definition
-        keywords = {
-            name: op.attrs[attribute_of(name)]
-            for name in definition.keywords
-            if attribute_of(name) in op.attrs
+        # What a kernel may ask for by name.
+        given = {
+            **{name: op.attrs[at] for name in definition.keywords if (at := attribute_of(name)) in op.attrs},
+            "needs": needs,
+            "spent": spent,
+            "xp": self.xp,
+            "remote": self.remote,
+            "room": _room_of(op, self.rooms),
+            "names": {**op.inputs, **op.outputs},
         }
-        if "needs" in definition.keywords:
-            keywords["needs"] = needs
-        if "spent" in definition.keywords:
-            keywords["spent"] = spent
-        if "xp" in definition.keywords:
-            keywords["xp"] = self.xp
-        if "remote" in definition.keywords:
-            keywords["remote"] = self.remote
-        if "room" in definition.keywords:
-            keywords["room"] = _room_of(op, self.rooms)
-        if "names" in definition.keywords:
-            keywords["names"] = {**op.inputs, **op.outputs}
+        keywords = {name: given[name] for name in definition.keywords if name in given}
         kernel = partial(definition.kernel, **keywords) if keywords else definition.kernel
         if definition.in_place:
             kernel = copying(kernel, op, self.feeds)

@@ -34,19 +34,12 @@ class BoundPlan:
     """Runs one plan; binds itself anew when it is given another scope or the scope gains a name."""
 
     def __init__(
-        self,
-        plan: Plan,
-        block: Block,
-        feeds: tuple[str, ...],
-        fetches: tuple[str, ...],
-        device: Device,
-        rooms: Rooms,
-        checks_finite: bool = False,
+        self, plan: Plan, block: Block, device: Device, rooms: Rooms, checks_finite: bool = False
     ) -> None:
         # Specs and not variables: those know their program, and the cache must not keep it alive.
         variables = block.visible_vars()
         specs = {name: variable.spec for name, variable in variables.items()}
-        for name in feeds:
+        for name in plan.asked.feeds:
             if name not in specs:
                 raise FeedError(f"{name!r} was fed, and the program has no variable of that name")
         self._plan = plan
@@ -64,8 +57,8 @@ class BoundPlan:
             self._calls = [
                 checked(call, op, plan.numbers) for call, (_, op) in zip(self._calls, plan.ops, strict=True)
             ]
-        self._feeds = [(plan.numbers[name], name, specs[name]) for name in feeds]
-        self._fetches = [(plan.numbers[name], name) for name in fetches]
+        self._feeds = [(plan.numbers[name], name, specs[name]) for name in plan.asked.feeds]
+        self._fetches = [(plan.numbers[name], name) for name in plan.asked.fetches]
         self._blank: Registers = [None] * plan.registers
         self._scope: Scope | None = None
         self._layout = -1

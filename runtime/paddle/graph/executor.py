@@ -21,7 +21,7 @@ from paddle.graph.binding import Rooms
 from paddle.graph.block import Name
 from paddle.graph.bound_plan import BoundPlan
 from paddle.graph.lod import LoDArray
-from paddle.graph.plan import compile_plan
+from paddle.graph.plan import Asked, compile_plan
 from paddle.graph.program import Program
 from paddle.graph.scope import Scope
 from paddle.ops.base.remote import Remote
@@ -93,7 +93,7 @@ class Executor:
         )
         plan = cache.plans.get(key)
         if plan is None:
-            plan = cache.plans[key] = self._compile(program, *key)
+            plan = cache.plans[key] = self._compile(program, Asked(*key))
         if step is None:
             step = cache.steps
             cache.steps += 1
@@ -109,30 +109,12 @@ class Executor:
             cache.plans.clear()
         return cache
 
-    def _compile(
-        self,
-        program: Program,
-        feeds: tuple[str, ...],
-        fetches: tuple[str, ...],
-        with_lod: tuple[str, ...],
-        block_idx: int,
-    ) -> BoundPlan:
+    def _compile(self, program: Program, asked: Asked) -> BoundPlan:
         keep_freed_memory(STEPS)  # here, where steps begin: who only constructs an executor changes nothing
         seed = program.random_seed or self._fresh_seed
-        plan = compile_plan(
-            program,
-            feeds,
-            fetches,
-            seed,
-            self.device.module(),
-            with_lod,
-            block_idx,
-            self._remote,
-            self._rooms,
-        )
-        return BoundPlan(
-            plan, program.block(block_idx), feeds, fetches, self.device, self._rooms, self._checks_finite
-        )
+        plan = compile_plan(program, asked, seed, self.device.module(), self._remote, self._rooms)
+        block = program.block(asked.block_idx)
+        return BoundPlan(plan, block, self.device, self._rooms, self._checks_finite)
 
 
 class _Cache:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from paddle.graph.binding import Binder, Call, Rooms
 from paddle.graph.block import Block
@@ -25,11 +25,28 @@ from paddle.graph.program import Program
 from paddle.graph.variable import Variable
 
 
+class Asked(NamedTuple):
+    """What somebody wants of a program: a plan is made for this.
+
+    Attributes:
+        feeds: names of what is fed.
+        fetches: names of what is wanted back.
+        with_lod: those of the feeds that come with LoD.
+        block_idx: which block runs.
+    """
+
+    feeds: tuple[str, ...]
+    fetches: tuple[str, ...]
+    with_lod: tuple[str, ...] = ()
+    block_idx: int = 0
+
+
 @dataclass(frozen=True)
 class Plan:
     """What a run does: load, call, store, fetch.
 
     Attributes:
+        asked: what it was made for.
         calls: in order; each reads and writes registers.
         ops: the operator of each call and its position in the block, for messages.
         registers: how many there are.
@@ -38,6 +55,7 @@ class Plan:
         stores: persistable variables to write back at the end.
     """
 
+    asked: Asked
     calls: tuple[Call, ...]
     ops: tuple[tuple[int, Operator], ...]
     registers: int
@@ -47,26 +65,15 @@ class Plan:
 
 
 def compile_plan(
-    program: Program,
-    feeds: Sequence[str],
-    fetches: Sequence[str],
-    seed: int,
-    xp: Any,
-    with_lod: Sequence[str] = (),
-    block_idx: int = 0,
-    remote: Any = None,
-    rooms: Rooms | None = None,
+    program: Program, asked: Asked, seed: int, xp: Any, remote: Any = None, rooms: Rooms | None = None
 ) -> Plan:
     """Compile one block.
 
     Args:
         program: not changed.
-        feeds: names the caller will feed.
-        fetches: names the caller wants back.
+        asked: what of it.
         seed: for random operators that have no seed of their own.
         xp: the array library of the device.
-        with_lod: those of the feeds that come with LoD.
-        block_idx: which block.
         remote: for operators that talk to other processes.
         rooms: variable name -> array that an operator may put its value in; looked at in each run.
 
@@ -74,6 +81,7 @@ def compile_plan(
         FeedError: an operator or a fetch reads a variable that is neither fed, persistable nor computed
             before.
     """
+    feeds, fetches, with_lod, block_idx = asked
     block = program.blocks[block_idx]
     persistable = {name for name, variable in block.visible_vars().items() if variable.persistable}
     live = fused(_live_ops(block.run_ops, persistable, set(fetches), set(feeds)), {*fetches, *persistable})
@@ -101,7 +109,7 @@ def compile_plan(
     for at, op in enumerate(plain_ops):
         dead = tuple(numbers[name] for name in lost[at] if name not in kept)
         calls.append(make.call(op, dead, look_out[at], spent[at]))
-    return Plan(tuple(calls), tuple(live), len(numbers) + 3, numbers, loads, stores)
+    return Plan(asked, tuple(calls), tuple(live), len(numbers) + 3, numbers, loads, stores)
 
 
 def _live_ops(
