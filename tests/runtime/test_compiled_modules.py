@@ -153,7 +153,8 @@ def facts(runtime: Path, **env: str) -> list[str]:
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     made = tmp_path / "runtime"
-    shutil.copytree(RUNTIME / "paddle", made / "paddle", ignore=shutil.ignore_patterns("__pycache__"))
+    for package in ("paddle", "paddle_node"):
+        shutil.copytree(RUNTIME / package, made / package, ignore=shutil.ignore_patterns("__pycache__"))
     return made
 
 
