@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
@@ -27,6 +26,7 @@ class HookAttribute:
         self.hook = UpdateHook(type, ratio)
 
 
+@dataclass(eq=False, repr=False)
 class ParameterAttribute:
     """How one parameter starts and is updated; None means: the layer's or the optimizer's default.
 
@@ -35,57 +35,42 @@ class ParameterAttribute:
     ignores learning rate, momentum and decay.
     """
 
-    def __init__(
-        self,
-        name: str | None = None,
-        is_static: bool = False,
-        initial_std: float | None = None,
-        initial_mean: float | None = None,
-        initial_max: float | None = None,
-        initial_min: float | None = None,
-        l1_rate: float | None = None,
-        l2_rate: float | None = None,
-        learning_rate: float | None = None,
-        momentum: float | None = None,
-        gradient_clipping_threshold: float | None = None,
-        sparse_update: bool = False,
-        update_hooks: HookAttribute | Sequence[HookAttribute] | None = None,
-        initializer: Initializer | None = None,
-    ) -> None:
-        for label, value in (
-            ("initial_std", initial_std),
-            ("initial_mean", initial_mean),
-            ("initial_max", initial_max),
-            ("initial_min", initial_min),
-            ("l1_rate", l1_rate),
-            ("l2_rate", l2_rate),
-            ("learning_rate", learning_rate),
-            ("momentum", momentum),
-            ("gradient_clipping_threshold", gradient_clipping_threshold),
-        ):
-            if value is not None and not isinstance(value, (int, float, np.number)):
-                raise UsageError(f"Param({label}=...) must be a number, got {value!r}")
-        if (initial_max is None) != (initial_min is None):
+    name: str | None = None
+    is_static: bool = False
+    initial_std: float | None = None
+    initial_mean: float | None = None
+    initial_max: float | None = None
+    initial_min: float | None = None
+    l1_rate: float | None = None
+    l2_rate: float | None = None
+    learning_rate: float | None = None
+    momentum: float | None = None
+    gradient_clipping_threshold: float | None = None
+    sparse_update: bool = False
+    update_hooks: HookAttribute | Sequence[HookAttribute] | None = None
+    initializer: Initializer | None = None
+    hooks: tuple[UpdateHook, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name, None)
+            if each.type == "float | None" and not isinstance(value, (int, float, np.number, type(None))):
+                raise UsageError(f"Param({each.name}=...) must be a number, got {value!r}")
+        low, high = self.initial_min, self.initial_max
+        if (high is None) != (low is None):
             raise UsageError("Param needs initial_max and initial_min together")
-        if initial_max is not None and initial_min is not None and not initial_min < initial_max:
-            raise UsageError(f"initial_min {initial_min} must be below initial_max {initial_max}")
-        if sparse_update and is_static:
-            raise UsageError(f"parameter {name or '(unnamed)'} cannot be both sparse_update and is_static")
-        self.name = name
-        self.is_static = bool(is_static)
-        self.initial_std = initial_std
-        self.initial_mean = initial_mean
-        self.initial_max = initial_max
-        self.initial_min = initial_min
-        self.l1_rate = None if is_static else l1_rate
-        self.l2_rate = None if is_static else l2_rate
-        self.learning_rate = None if is_static else learning_rate
-        self.momentum = None if is_static else momentum
-        self.gradient_clipping_threshold = gradient_clipping_threshold
-        self.sparse_update = bool(sparse_update)
-        hooks = [update_hooks] if isinstance(update_hooks, HookAttribute) else list(update_hooks or ())
-        self.update_hooks = tuple(hook.hook for hook in hooks)
-        self.initializer = initializer
+        if high is not None and low is not None and not low < high:
+            raise UsageError(f"initial_min {low} must be below initial_max {high}")
+        if self.sparse_update and self.is_static:
+            raise UsageError(
+                f"parameter {self.name or '(unnamed)'} cannot be both sparse_update and is_static"
+            )
+        self.is_static, self.sparse_update = bool(self.is_static), bool(self.sparse_update)
+        if self.is_static:
+            self.l1_rate = self.l2_rate = self.learning_rate = self.momentum = None
+        given = self.update_hooks
+        hooks = [given] if isinstance(given, HookAttribute) else given or ()
+        self.hooks = tuple(each.hook for each in hooks)
 
     @property
     def says_how_to_start(self) -> bool:
@@ -97,11 +82,7 @@ class ParameterAttribute:
 
     def or_normal(self, mean: float, std: float) -> ParameterAttribute:
         """This attribute, or a copy that starts as N(mean, std) if it does not say how to start."""
-        if self.says_how_to_start:
-            return self
-        found = copy.copy(self)
-        found.initial_mean, found.initial_std = mean, std
-        return found
+        return self if self.says_how_to_start else replace(self, initial_mean=mean, initial_std=std)
 
 
 @dataclass(frozen=True)

@@ -219,7 +219,7 @@ def _configure(name: str, size: int, dims: tuple[int, ...], attribute: Parameter
         sparse_remote_update=attribute.sparse_update,
         gradient_clipping_threshold=float(attribute.gradient_clipping_threshold or 0.0),
         is_static=attribute.is_static,
-        update_hooks=attribute.update_hooks,
+        update_hooks=attribute.hooks,
         sparse_update=attribute.sparse_update,
     )
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from paddle.v2 import layer, model
@@ -151,29 +152,10 @@ def bidirectional_lstm(
         concat_attr: of the result.
         concat_act: of the result.
     """
+    given = locals()
     name = model.current().auto_name("bidirectional_lstm", name)
-    forward_args = (
-        fwd_mat_param_attr,
-        fwd_bias_param_attr,
-        fwd_inner_param_attr,
-        fwd_act,
-        fwd_gate_act,
-        fwd_state_act,
-        fwd_mixed_layer_attr,
-        fwd_lstm_cell_attr,
-    )
-    backward_args = (
-        bwd_mat_param_attr,
-        bwd_bias_param_attr,
-        bwd_inner_param_attr,
-        bwd_act,
-        bwd_gate_act,
-        bwd_state_act,
-        bwd_mixed_layer_attr,
-        bwd_lstm_cell_attr,
-    )
-    forward = simple_lstm(input, size, f"{name}_fw", False, *forward_args)
-    backward = simple_lstm(input, size, f"{name}_bw", True, *backward_args)
+    forward = simple_lstm(input, size, f"{name}_fw", False, **_of("fwd_", given))
+    backward = simple_lstm(input, size, f"{name}_bw", True, **_of("bwd_", given))
     return _both(forward, backward, name, return_seq, last_seq_attr, first_seq_attr, concat_attr, concat_act)
 
 
@@ -207,30 +189,16 @@ def bidirectional_gru(
 
     Arguments with fwd_ and bwd_ are those of `simple_gru2` for one direction; see `bidirectional_lstm` for the others.
     """
+    given = locals()
     name = model.current().auto_name("bidirectional_gru", name)
-    forward_args = (
-        fwd_mixed_param_attr,
-        fwd_mixed_bias_attr,
-        fwd_gru_param_attr,
-        fwd_gru_bias_attr,
-        fwd_act,
-        fwd_gate_act,
-        fwd_mixed_layer_attr,
-        fwd_gru_cell_attr,
-    )
-    backward_args = (
-        bwd_mixed_param_attr,
-        bwd_mixed_bias_attr,
-        bwd_gru_param_attr,
-        bwd_gru_bias_attr,
-        bwd_act,
-        bwd_gate_act,
-        bwd_mixed_layer_attr,
-        bwd_gru_cell_attr,
-    )
-    forward = simple_gru2(input, size, f"{name}_fw", False, *forward_args)
-    backward = simple_gru2(input, size, f"{name}_bw", True, *backward_args)
+    forward = simple_gru2(input, size, f"{name}_fw", False, **_of("fwd_", given))
+    backward = simple_gru2(input, size, f"{name}_bw", True, **_of("bwd_", given))
     return _both(forward, backward, name, return_seq, last_seq_attr, first_seq_attr, concat_attr, concat_act)
+
+
+def _of(direction: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of one direction, under the names that a network of one direction takes them by."""
+    return {name.removeprefix(direction): each for name, each in given.items() if name.startswith(direction)}
 
 
 def _both(

@@ -238,11 +238,10 @@ class GradientMachine:
         return self._executor.run(runnable.program, {**frames, **feed}, wanted, self.scope, step)
 
     def _runnable(self, *, is_test: bool, moves_statistics: bool = True) -> _Runnable:
-        key = (is_test, moves_statistics)
-        found = self._runnables.get(key)
+        found = self._runnables.get((is_test, moves_statistics))
         if found is None:
-            found = self._runnables[key] = self._make(*key)
-            self._bind(found)
+            found = self._make(is_test, moves_statistics)
+            self._runnables[is_test, moves_statistics] = found
         return found
 
     def _make(self, is_test: bool, moves_statistics: bool) -> _Runnable:
@@ -255,14 +254,12 @@ class GradientMachine:
         if self._costs and not is_test and moves_statistics:
             pairs = append_backward(made.loss(self._costs, self._also_trained))
             self._gradients = [(parameter.name, gradient.name) for parameter, gradient in pairs]
-        return made
-
-    def _bind(self, runnable: _Runnable) -> None:
-        for parameter in runnable.program.global_block().all_parameters():
+        for parameter in made.program.global_block().all_parameters():
             if parameter.name not in self._held_elsewhere and not self.scope.has(parameter.name):
                 value = self.parameters.current(parameter.name).reshape(parameter.shape)
                 self.scope.set(parameter.name, value)
                 self._prune(parameter.name)
+        return made
 
     def _follow(self) -> None:
         """Take the arrays that a trainer has its values in now: those that servers of its node share change places."""
