@@ -30,47 +30,44 @@ class Initializer(ABC):
         """Prepend the operator that writes `var` to `block` and return it."""
 
 
-class ConstantInitializer(Initializer):
+class _Operator(Initializer):
+    """Prepends an operator with these attributes; a seed of 0 is the program's."""
+
+    def __init__(self, op_type: str, **attrs: object) -> None:
+        self._type, self._attrs = op_type, attrs
+
+    def __call__(self, var: Variable, block: Block) -> Operator:
+        """See `Initializer`."""
+        seed = {"seed": self._attrs["seed"] or block.program.random_seed} if "seed" in self._attrs else {}
+        return _prepend(block, self._type, var, **{**self._attrs, **seed})
+
+
+class ConstantInitializer(_Operator):
     """One value everywhere."""
 
     def __init__(self, value: float = 0.0, force_cpu: bool = False) -> None:
-        self._value, self._force_cpu = float(value), force_cpu
-
-    def __call__(self, var: Variable, block: Block) -> Operator:
-        """See `Initializer`."""
-        return _prepend(block, "fill_constant", var, value=self._value, force_cpu=self._force_cpu)
+        super().__init__("fill_constant", value=float(value), force_cpu=force_cpu)
 
 
-class UniformInitializer(Initializer):
+class UniformInitializer(_Operator):
     """Uniform in [low, high)."""
 
     def __init__(self, low: float = -1.0, high: float = 1.0, seed: int = 0) -> None:
-        self._low, self._high, self._seed = float(low), float(high), seed
-
-    def __call__(self, var: Variable, block: Block) -> Operator:
-        """See `Initializer`."""
-        seed = self._seed or block.program.random_seed
-        return _prepend(block, "uniform_random", var, min=self._low, max=self._high, seed=seed)
+        super().__init__("uniform_random", min=float(low), max=float(high), seed=seed)
 
 
-class NormalInitializer(Initializer):
+class NormalInitializer(_Operator):
     """Normal with a mean and a deviation."""
 
-    _type = "gaussian_random"
-
     def __init__(self, loc: float = 0.0, scale: float = 1.0, seed: int = 0) -> None:
-        self._loc, self._scale, self._seed = float(loc), float(scale), seed
-
-    def __call__(self, var: Variable, block: Block) -> Operator:
-        """See `Initializer`."""
-        seed = self._seed or block.program.random_seed
-        return _prepend(block, self._type, var, mean=self._loc, std=self._scale, seed=seed)
+        super().__init__("gaussian_random", mean=float(loc), std=float(scale), seed=seed)
 
 
-class TruncatedNormalInitializer(NormalInitializer):
+class TruncatedNormalInitializer(_Operator):
     """Normal, drawn again where it is more than two deviations off."""
 
-    _type = "truncated_gaussian_random"
+    def __init__(self, loc: float = 0.0, scale: float = 1.0, seed: int = 0) -> None:
+        super().__init__("truncated_gaussian_random", mean=float(loc), std=float(scale), seed=seed)
 
 
 class XavierInitializer(Initializer):

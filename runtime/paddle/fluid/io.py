@@ -49,32 +49,12 @@ from paddle.reader import (
 )
 
 __all__ = [
-    "DataLoader",
-    "PyReader",
-    "batch",
-    "buffered",
-    "cache",
-    "chain",
-    "compose",
-    "firstn",
-    "get_inference_program",
-    "get_parameter_value",
-    "get_parameter_value_by_name",
-    "is_parameter",
-    "is_persistable",
-    "load_inference_model",
-    "load_params",
-    "load_persistables",
-    "load_vars",
-    "map_readers",
-    "multiprocess_reader",
-    "save_inference_model",
-    "save_params",
-    "save_persistables",
-    "save_vars",
-    "shuffle",
-    "xmap_readers",
-]
+    "DataLoader", "PyReader", "batch", "buffered", "cache", "chain", "compose", "firstn",
+    "get_inference_program", "get_parameter_value", "get_parameter_value_by_name", "is_parameter",
+    "is_persistable", "load_inference_model", "load_params", "load_persistables", "load_vars",
+    "map_readers", "multiprocess_reader", "save_inference_model", "save_params", "save_persistables",
+    "save_vars", "shuffle", "xmap_readers",
+]  # fmt: skip
 
 _HARMLESS = ("feed", "fetch", "print")
 

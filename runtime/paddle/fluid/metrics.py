@@ -12,15 +12,9 @@ import numpy.typing as npt
 from paddle.fluid.errors import FluidError, FluidTypeError, answering
 
 __all__ = [
-    "Accuracy",
-    "Auc",
-    "ChunkEvaluator",
-    "CompositeMetric",
-    "EditDistance",
-    "MetricBase",
-    "Precision",
+    "Accuracy", "Auc", "ChunkEvaluator", "CompositeMetric", "EditDistance", "MetricBase", "Precision",
     "Recall",
-]
+]  # fmt: skip
 
 
 class MetricBase(ABC):

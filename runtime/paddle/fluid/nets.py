@@ -12,12 +12,8 @@ from paddle.fluid.param_attr import ParamAttrLike
 from paddle.fluid.program.variable import Variable
 
 __all__ = [
-    "glu",
-    "img_conv_group",
-    "scaled_dot_product_attention",
-    "sequence_conv_pool",
-    "simple_img_conv_pool",
-]
+    "glu", "img_conv_group", "scaled_dot_product_attention", "sequence_conv_pool", "simple_img_conv_pool",
+]  # fmt: skip
 
 _Size = int | Sequence[int]
 _T = TypeVar("_T")

@@ -51,7 +51,15 @@ def convert_reader_to_recordio_file(
         max_num_records: most records in a chunk.
         feed_order: names of variables; None: those of the feeder.
     """
-    return _write(filename, reader_creator(), feeder, compressor, max_num_records, feed_order)
+    count = 0
+    with create_recordio_writer(filename, compressor, max_num_records) as writer:
+        for batch in reader_creator():
+            tensors = feeder.feed(batch)
+            for name in feed_order or tensors:
+                writer.append_tensor(tensors[name])
+            writer.complete_append_tensor()
+            count += 1
+    return count
 
 
 def convert_reader_to_recordio_files(
@@ -75,30 +83,9 @@ def convert_reader_to_recordio_files(
         raise FluidError(f"convert_reader_to_recordio_files: expected a name.recordio, got {filename!r}")
     if batch_per_file < 1:
         raise FluidError(f"batch_per_file: expected at least 1, got {batch_per_file}")
-    batches, total = iter(reader_creator()), 0
-    for number in itertools.count():
-        part = list(itertools.islice(batches, batch_per_file))
-        if not part:
-            return total
-        path = f"{stem}-{number:05d}{extension}"
-        total += _write(path, part, feeder, compressor, max_num_records, feed_order)
-    raise AssertionError
-
-
-def _write(
-    path: str,
-    batches: Iterable[Any],
-    feeder: DataFeeder,
-    compressor: Compressor,
-    max_num_records: int,
-    feed_order: Sequence[str] | None,
-) -> int:
-    count = 0
-    with create_recordio_writer(path, compressor, max_num_records) as writer:
-        for batch in batches:
-            tensors = feeder.feed(batch)
-            for name in feed_order or tensors:
-                writer.append_tensor(tensors[name])
-            writer.complete_append_tensor()
-            count += 1
-    return count
+    batches, number, total = iter(reader_creator()), 0, 0
+    settings = feeder, compressor, max_num_records, feed_order
+    while part := list(itertools.islice(batches, batch_per_file)):
+        total += convert_reader_to_recordio_file(f"{stem}-{number:05d}{extension}", part.copy, *settings)
+        number += 1
+    return total

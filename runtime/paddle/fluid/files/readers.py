@@ -7,6 +7,7 @@ it one time: they shuffle, batch, prefetch or preprocess. Resetting any of them 
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import random
 import threading
@@ -87,14 +88,7 @@ class FileReader:
 
 
 @operator("create_recordio_file_reader", "-> Out", attrs={"filename": str, **_SHAPES}, has_effect=True)
-def create_recordio_file_reader(
-    *,
-    filename: str,
-    shape_concat: Sequence[int],
-    lod_levels: Sequence[int],
-    ranks: Sequence[int],
-    dtypes: Any,
-) -> FileReader:
+def create_recordio_file_reader(*, filename: str, dtypes: Sequence[str]) -> FileReader:
     """Return a reader of the batches in a file."""
     return FileReader(lambda: _checked([filename], dtypes))
 
@@ -105,17 +99,7 @@ def create_recordio_file_reader(
     attrs={"file_names": tuple, "is_test": False, "thread_num": 1, "buffer_size": 1, **_SHAPES},
     has_effect=True,
 )
-def open_files(
-    *,
-    file_names: Sequence[str],
-    is_test: bool,
-    thread_num: int,
-    buffer_size: int,
-    shape_concat: Sequence[int],
-    lod_levels: Sequence[int],
-    ranks: Sequence[int],
-    dtypes: Any,
-) -> FileReader:
+def open_files(*, file_names: Sequence[str], buffer_size: int, dtypes: Sequence[str]) -> FileReader:
     """Return a reader of the batches in several files, in order, prefetched by a thread."""
     return FileReader(lambda: iter(buffered(lambda: _checked(file_names, dtypes), max(buffer_size, 1))()))
 
@@ -124,13 +108,7 @@ def open_files(
     "create_random_data_generator", "-> Out", attrs={"low": float, "high": float, **_SHAPES}, has_effect=True
 )
 def create_random_data_generator(
-    *,
-    low: float,
-    high: float,
-    shape_concat: Sequence[int],
-    lod_levels: Sequence[int],
-    ranks: Sequence[int],
-    dtypes: Any,
+    *, low: float, high: float, shape_concat: Sequence[int], ranks: Sequence[int]
 ) -> FileReader:
     """Return an endless reader of uniform random numbers."""
     ends = list(itertools.accumulate(ranks))
@@ -144,57 +122,44 @@ def create_random_data_generator(
     return FileReader(batches)
 
 
-@operator("create_multi_pass_reader", "UnderlyingReader -> Out", attrs={"pass_num": int})
-def create_multi_pass_reader(
-    reader: FileReader, *, pass_num: int, names: Mapping[str, Sequence[str]]
-) -> FileReader:
-    """Return a reader that repeats another one."""
+def _wrapping(op_type: str, attrs: Mapping[str, object], wrap: Callable[..., Batches]) -> None:
+    """Register a reader that wraps another one; `wrap` turns what reads it and attributes into the new batches."""
 
-    def repeated(batches: Callable[[], Batches]) -> Batches:
-        for _ in range(pass_num):
-            yield from batches()
+    def kernel(reader: FileReader, *, names: Mapping[str, Sequence[str]], **given: Any) -> FileReader:
+        return reader.around(names["Out"][0], lambda batches: wrap(batches, **given))
 
-    return reader.around(names["Out"][0], repeated)
-
-
-@operator("create_shuffle_reader", "UnderlyingReader -> Out", attrs={"buffer_size": int})
-def create_shuffle_reader(
-    reader: FileReader, *, buffer_size: int, names: Mapping[str, Sequence[str]]
-) -> FileReader:
-    """Return a reader that fills a buffer with batches and returns them in random order (Python's `random`)."""
-
-    def shuffled(batches: Callable[[], Batches]) -> Batches:
-        source = batches()
-        while buffer := list(itertools.islice(source, buffer_size)):
-            random.shuffle(buffer)
-            yield from buffer
-
-    return reader.around(names["Out"][0], shuffled)
+    used = inspect.signature(wrap).parameters.values()
+    asked = [each for each in used if each.kind is inspect.Parameter.KEYWORD_ONLY]
+    names = inspect.Parameter("names", inspect.Parameter.KEYWORD_ONLY)
+    kernel.__signature__ = inspect.Signature([*asked, names])  # type: ignore[attr-defined]
+    operator(op_type, "UnderlyingReader -> Out", attrs=attrs)(kernel)
 
 
-@operator(
-    "create_batch_reader", "UnderlyingReader -> Out", attrs={"batch_size": int, "discard_leftover": True}
-)
-def create_batch_reader(
-    reader: FileReader, *, batch_size: int, discard_leftover: bool, names: Mapping[str, Sequence[str]]
-) -> FileReader:
-    """Return a reader that combines batches; as in the original, an incomplete last one is dropped."""
-
-    def joins(batches: Callable[[], Batches]) -> Batches:
-        source = batches()
-        while group := list(itertools.islice(source, batch_size)):
-            if len(group) == batch_size or not discard_leftover:
-                yield [joined(values) for values in zip(*group, strict=True)]
-
-    return reader.around(names["Out"][0], joins)
+def _repeated(batches: Callable[[], Batches], *, pass_num: int) -> Batches:
+    for _ in range(pass_num):
+        yield from batches()
 
 
-@operator("create_double_buffer_reader", "UnderlyingReader -> Out", attrs={"place": ""})
-def create_double_buffer_reader(
-    reader: FileReader, *, place: str, names: Mapping[str, Sequence[str]]
-) -> FileReader:
-    """Return a reader with a thread that prefetches."""
-    return reader.around(names["Out"][0], lambda batches: iter(buffered(batches, _AHEAD)()))
+def _shuffled(batches: Callable[[], Batches], *, buffer_size: int) -> Batches:
+    """Fill a buffer with batches, and yield them in random order (Python's `random`)."""
+    source = batches()
+    while buffer := list(itertools.islice(source, buffer_size)):
+        random.shuffle(buffer)
+        yield from buffer
+
+
+def _joined(batches: Callable[[], Batches], *, batch_size: int, discard_leftover: bool) -> Batches:
+    """Combine batches; as in the original, an incomplete last one is dropped."""
+    source = batches()
+    while group := list(itertools.islice(source, batch_size)):
+        if len(group) == batch_size or not discard_leftover:
+            yield [joined(values) for values in zip(*group, strict=True)]
+
+
+_wrapping("create_multi_pass_reader", {"pass_num": int}, _repeated)
+_wrapping("create_shuffle_reader", {"buffer_size": int}, _shuffled)
+_wrapping("create_batch_reader", {"batch_size": int, "discard_leftover": True}, _joined)
+_wrapping("create_double_buffer_reader", {"place": ""}, lambda batches: iter(buffered(batches, _AHEAD)()))
 
 
 @operator(

@@ -17,7 +17,7 @@ from paddle.backend import Array, to_host
 from paddle.env import JobEnvironment
 from paddle.fluid.errors import FluidError, RunError
 from paddle.fluid.remote.distribution import Distribution, deadline_s, wire_keys
-from paddle.fluid.remote.local_writes import LocalWrites, ServedVariables
+from paddle.fluid.remote.local_writes import LocalWrites, ServedVariables, to_wire
 from paddle.fluid.run.scope import Scope
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.pserver.wire.named_values import Ids, Rows, Value, fingerprint
@@ -98,7 +98,7 @@ class Connection:
     def send(self, names: Sequence[str], values: Sequence[Any], endpoints: Sequence[str]) -> None:
         """See `Remote`."""
         for name, value, endpoint in zip(names, values, endpoints, strict=True):
-            self._outgoing.setdefault(self._number(endpoint), {})[name] = _to_wire(value)
+            self._outgoing.setdefault(self._number(endpoint), {})[name] = to_wire(value)
 
     def finish_sending(self, endpoints: Sequence[str]) -> None:
         """See `Remote`."""
@@ -228,12 +228,6 @@ class Connection:
                 patience_s=environment.pserver_patience_s,
             )
         return self._client
-
-
-def _to_wire(value: Any) -> Value:
-    if isinstance(value, SelectedRows):
-        return Rows(to_host(value.rows), to_host(value.values), value.height)
-    return np.asarray(to_host(value))
 
 
 def _from_wire(value: Value) -> Any:

@@ -139,3 +139,10 @@ def _digest(value: Any) -> str:
         return fingerprint(Rows(to_host(value.rows), to_host(value.values), value.height))
     array = np.asarray(to_host(plain(value)))
     return f"{array.shape} {array.dtype} {fingerprint(array)}"
+
+
+def to_wire(value: Any) -> Value:
+    """Return an array or selected rows as messages carry it."""
+    if isinstance(value, SelectedRows):
+        return Rows(to_host(value.rows), to_host(value.values), value.height)
+    return np.asarray(to_host(value))

@@ -22,6 +22,7 @@ from paddle.fluid.program.var_type import VarType
 from paddle.fluid.remote.delay import Compensation
 from paddle.fluid.remote.distribution import WAITING
 from paddle.fluid.remote.growing_rows import growing_rows
+from paddle.fluid.remote.local_writes import to_wire
 from paddle.fluid.run.flags import checks_finite
 from paddle.fluid.run.scope import Scope
 from paddle.graph.operator import Operator
@@ -89,7 +90,7 @@ class ServedProgram:
             if variable.persistable and name != table and self._scope.has(name)
         }
         for name in names:
-            yield name, _to_wire(self._scope.get(name))
+            yield name, to_wire(self._scope.get(name))
         if self._growing is not None:
             for rows in self._growing.kept():
                 yield table, rows
@@ -104,7 +105,7 @@ class ServedProgram:
     def given(self, trainer: int, name: str) -> Value:
         """See `Served.given`."""
         given = None if self._compensation is None else self._compensation.last_given(trainer, name)
-        return _to_wire(self._scope.get(name) if given is None else given)
+        return to_wire(self._scope.get(name) if given is None else given)
 
     def check(self, name: str, value: Value) -> None:
         """See `Served.check`."""
@@ -201,7 +202,7 @@ class ServedProgram:
         value = self._scope.get(name)
         if self._compensation is not None:
             self._compensation.given(trainer, name, value)
-        return _to_wire(value)
+        return to_wire(value)
 
     def share(self) -> list[SharedArray]:
         """See `Served.share`: parameters lie there that are on this machine's own memory."""
@@ -305,12 +306,6 @@ def _moved(cells: Sequence[Cell]) -> list[SharedArray]:
         place[...] = cell.value
         cell.value = place
     return [shared]
-
-
-def _to_wire(value: Any) -> Value:
-    if isinstance(value, SelectedRows):
-        return Rows(to_host(value.rows), to_host(value.values), value.height)
-    return np.asarray(to_host(value))
 
 
 def _pairs(texts: object) -> dict[str, int]:

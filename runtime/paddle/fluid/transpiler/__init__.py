@@ -10,15 +10,8 @@ from paddle.fluid.transpiler.inference import InferenceTranspiler
 from paddle.fluid.transpiler.slices import slice_variable
 
 __all__ = [
-    "DistributeTranspiler",
-    "DistributeTranspilerConfig",
-    "HashName",
-    "InferenceTranspiler",
-    "PSDispatcher",
-    "RoundRobin",
-    "memory_optimize",
-    "release_memory",
-    "slice_variable",
-]
+    "DistributeTranspiler", "DistributeTranspilerConfig", "HashName", "InferenceTranspiler", "PSDispatcher",
+    "RoundRobin", "memory_optimize", "release_memory", "slice_variable",
+]  # fmt: skip
 
 __getattr__ = answering(__name__)

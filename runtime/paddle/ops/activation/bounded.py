@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from paddle.backend import Array, array_module
 from paddle.ops.activation.plain import elementwise, sigmoid
-from paddle.ops.base.registry import GRAD, GradOp, gradient_maker, operator
+from paddle.ops.base.registry import GRAD, GradOp, Names, gradient_maker, operator
 from paddle.ops.base.selected_rows import SelectedRows
 
 _SELU = {"scale": 1.0507009873554805, "alpha": 1.6732632423543772}
@@ -151,9 +151,7 @@ def error_clip(x: Array, *, threshold: float) -> Array:
 
 
 @gradient_maker("error_clip")
-def _error_clip_grad(
-    inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, Sequence[str]], attrs: Mapping[str, object]
-) -> list[GradOp]:
+def _error_clip_grad(inputs: Names, outputs: Names, attrs: Mapping[str, object]) -> list[GradOp]:
     threshold = attrs["threshold"]
     assert isinstance(threshold, float)
     back = {"min": -threshold, "max": threshold}

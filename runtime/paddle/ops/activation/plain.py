@@ -6,7 +6,7 @@ The rows have Out of X, and dX of X or Out and of dOut; what needs more than a l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from paddle.backend import Array, array_module
@@ -14,6 +14,7 @@ from paddle.ops.base.registry import (
     GRAD,
     NO_SLOTS,
     GradOp,
+    Names,
     gradient,
     gradient_maker,
     operator,
@@ -161,7 +162,5 @@ elementwise("round", _rounded)
 @gradient_maker("floor")
 @gradient_maker("ceil")
 @gradient_maker("round")
-def _flat(
-    inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, Sequence[str]], attrs: Mapping[str, object]
-) -> list[GradOp]:
+def _flat(inputs: Names, outputs: Names, attrs: Mapping[str, object]) -> list[GradOp]:
     return [GradOp("fill_zeros_like", {"X": inputs["X"]}, {"Out": [inputs["X"][0] + GRAD]}, {})]

@@ -71,6 +71,9 @@ IDLE_ATTRS: Mapping[str, type | tuple[object, ...]] = MappingProxyType(
     }
 )
 
+Names = Mapping[str, Sequence[str]]
+"""Slot -> names of variables."""
+
 NO_SLOTS: frozenset[str] = frozenset()
 _SPECIAL = frozenset({"rng", "xp", "needs", "names", "spent", "room", "body", "remote"})
 

@@ -51,6 +51,16 @@ def same(left: Sequence[int], right: Sequence[int], what: str) -> tuple[int, ...
     return tuple(map(known, left, right))
 
 
+def as_many_rows(left: Array, right: Array, what: str) -> None:
+    """Refuse two values of different numbers of rows, of which numpy would repeat a single one.
+
+    Raises:
+        ShapeError: they differ.
+    """
+    if len(left) != len(right):
+        raise ShapeError(f"{what} must have as many rows, got {left.shape} and {right.shape}")
+
+
 def decided(given: Array | None, parts: Sequence[Array], attribute: Sequence[int]) -> tuple[int, ...]:
     """Return sizes or places, which tensors may decide when the program runs.
 

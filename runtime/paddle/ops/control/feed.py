@@ -14,7 +14,7 @@ import numpy as np
 
 from paddle.backend import Array, to_host
 from paddle.ops.base.lod import lod_of, plain
-from paddle.ops.base.registry import GRAD, GradOp, gradient_maker, operator
+from paddle.ops.base.registry import GRAD, GradOp, Names, gradient_maker, operator
 
 _ATTRS = {
     "message": "",
@@ -82,9 +82,7 @@ def print_(
 
 
 @gradient_maker("print")
-def _print_grad(
-    inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, Sequence[str]], attrs: Mapping[str, object]
-) -> list[GradOp]:
+def _print_grad(inputs: Names, outputs: Names, attrs: Mapping[str, object]) -> list[GradOp]:
     return [GradOp("scale", {"X": [outputs["Out"][0] + GRAD]}, {"Out": [inputs["In"][0] + GRAD]}, {})]
 
 

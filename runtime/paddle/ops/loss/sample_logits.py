@@ -12,6 +12,7 @@ from paddle.backend import Array, array_module, from_host, to_host
 from paddle.ops.base.errors import AttrError, InputError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.segments import scatter_sum
+from paddle.ops.base.shapes import as_many_rows
 
 _ATTRS = {
     "use_customized_samples": False,
@@ -71,6 +72,7 @@ def sample_logits(
     Raises:
         InputError: a label is no class.
     """
+    as_many_rows(logits, labels, "Logits and Labels")
     xp, count, true = array_module(logits), logits.shape[1], labels.shape[1]
     if labels.size and (int(labels.min()) < 0 or int(labels.max()) >= count):
         raise InputError(f"labels must be in [0, {count}), got {int(labels.min())} to {int(labels.max())}")

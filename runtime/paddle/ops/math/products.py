@@ -12,7 +12,7 @@ from math import prod
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.shapes import agree, known, same
+from paddle.ops.base.shapes import agree, as_many_rows, known, same
 
 _ATTRS = {"transpose_X": False, "transpose_Y": False, "alpha": 1.0}
 
@@ -38,6 +38,8 @@ def matmul(x: Array, y: Array, *, transpose_X: bool, transpose_Y: bool, alpha: f
     X (n,) is a row and Y (n,) a column, or X a column and Y a row where they are transposed: the product of a column
     and a row is a matrix. A side of length one that a vector gave is left out.
     """
+    if x.ndim > 2 and y.ndim > 2:
+        same(x.shape[:-2], y.shape[:-2], "the batches of X and Y")
     product = _turned(_left(x), transpose_X) @ _turned(_right(y), transpose_Y)
     shape = _joined(product.shape[:-2], product.shape[-2], product.shape[-1], x.ndim, y.ndim)
     return (product if alpha == 1.0 else product * x.dtype.type(alpha)).reshape(shape)
@@ -126,6 +128,7 @@ def _infer_bilinear_tensor_product(x: Spec, y: Spec, weight: Spec, bias: Spec | 
 @operator("bilinear_tensor_product", "X Y Weight Bias? -> Out", infer=_infer_bilinear_tensor_product)
 def bilinear_tensor_product(x: Array, y: Array, weight: Array, bias: Array | None) -> Array:
     """Return (n, k)."""
+    as_many_rows(x, y, "X and Y")
     out = array_module(x).einsum("na,kab,nb->nk", x, weight, y, optimize=True)
     return out if bias is None else out + bias
 
@@ -155,6 +158,8 @@ def _infer_cos_sim(x: Spec, y: Spec) -> tuple[Spec, Spec, Spec]:
 @operator("cos_sim", "X Y -> Out XNorm~ YNorm~", infer=_infer_cos_sim)
 def cos_sim(x: Array, y: Array) -> tuple[Array, Array, Array]:
     """Out = X·Y / (|X| |Y|), each row as one vector; rows of length zero give no number (nan)."""
+    if len(y) != 1:
+        as_many_rows(x, y, "X and Y")
     xp = array_module(x)
     x, y = x.reshape(len(x), prod(x.shape[1:])), y.reshape(len(y), prod(y.shape[1:]))
     xnorm = xp.sqrt((x * x).sum(axis=1, keepdims=True))

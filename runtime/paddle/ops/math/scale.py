@@ -6,14 +6,14 @@ Compiled plans alone have add_scaled, as decay adds a parameter to its gradient.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from paddle.backend import Array
 from paddle.ops.base.compiled import kernels_for, read_only
-from paddle.ops.base.registry import GRAD, NO_SLOTS, GradOp, Spec, gradient_maker, operator
+from paddle.ops.base.registry import GRAD, NO_SLOTS, GradOp, Names, Spec, gradient_maker, operator
 from paddle.ops.base.selected_rows import SelectedRows
 
 
@@ -32,9 +32,7 @@ def _scaled(x: Array, factor: float, bias: float, bias_after_scale: bool) -> Arr
 
 
 @gradient_maker("scale")
-def _scale_grad(
-    inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, Sequence[str]], attrs: Mapping[str, object]
-) -> list[GradOp]:
+def _scale_grad(inputs: Names, outputs: Names, attrs: Mapping[str, object]) -> list[GradOp]:
     return [
         GradOp(
             "scale",

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
 from paddle.backend import Array
 from paddle.ops.base.errors import ShapeError
-from paddle.ops.base.registry import GRAD, GradOp, Spec, gradient_maker, operator
+from paddle.ops.base.registry import GRAD, GradOp, Names, Spec, gradient_maker, operator
 from paddle.ops.base.selected_rows import SelectedRows, concatenated
 from paddle.ops.base.shapes import same
 from paddle.ops.base.tensor_array import TensorArray, merged_arrays
@@ -57,8 +57,6 @@ def _add_dense(arrays: list[Array]) -> Array:
 
 
 @gradient_maker("sum")
-def _sum_grad(
-    inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, Sequence[str]], attrs: Mapping[str, object]
-) -> list[GradOp]:
+def _sum_grad(inputs: Names, outputs: Names, attrs: Mapping[str, object]) -> list[GradOp]:
     grad = outputs["Out"][0] + GRAD
     return [GradOp("scale", {"X": [grad]}, {"Out": [name + GRAD]}, {}) for name in inputs["X"]]

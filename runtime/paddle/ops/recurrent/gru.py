@@ -14,7 +14,7 @@ from paddle.backend import Array, array_module
 from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.lod import LoDArray, sequences
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.shapes import agree
+from paddle.ops.base.shapes import agree, as_many_rows
 from paddle.ops.base.time_steps import TimeSteps
 from paddle.ops.recurrent import gate_activation as gates_of
 from paddle.ops.recurrent.gate_activation import Activation
@@ -216,6 +216,7 @@ def gru_unit(
     origin_mode: bool,
 ) -> tuple[Array, Array, Array]:
     """Return the gates after activation (rows, 3D), the reset state and the new one (rows, D)."""
+    as_many_rows(x, before, "Input and HiddenPrev")
     gates = x.copy() if bias is None else x + bias
     reset, after = _step(gates, before, _cell(weight, gate_activation, activation, origin_mode))
     return gates, reset, after

@@ -6,14 +6,14 @@ is_empty, isfinite, isinf, isnan and shape: what is to be known of a value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.dtypes import VarType
-from paddle.ops.base.registry import GRAD, GradOp, Spec, gradient_maker, operator
+from paddle.ops.base.registry import GRAD, GradOp, Names, Spec, gradient_maker, operator
 
 _BOOL, _INT32 = np.dtype("bool"), np.dtype("int32")
 
@@ -29,9 +29,7 @@ def cast(x: Array, *, out_dtype: VarType) -> Array:
 
 
 @gradient_maker("cast")
-def _cast_grad(
-    inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, Sequence[str]], attrs: Mapping[str, object]
-) -> list[GradOp]:
+def _cast_grad(inputs: Names, outputs: Names, attrs: Mapping[str, object]) -> list[GradOp]:
     back = {"out_dtype": attrs["in_dtype"], "in_dtype": attrs["out_dtype"]}
     return [GradOp("cast", {"X": [outputs["Out"][0] + GRAD]}, {"Out": [inputs["X"][0] + GRAD]}, back)]
 
@@ -43,9 +41,7 @@ def assign(x: Any) -> Any:
 
 
 @gradient_maker("assign")
-def _assign_grad(
-    inputs: Mapping[str, Sequence[str]], outputs: Mapping[str, Sequence[str]], attrs: Mapping[str, object]
-) -> list[GradOp]:
+def _assign_grad(inputs: Names, outputs: Names, attrs: Mapping[str, object]) -> list[GradOp]:
     return [GradOp("assign", {"X": [outputs["Out"][0] + GRAD]}, {"Out": [inputs["X"][0] + GRAD]}, {})]
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paddle.ops.base.errors import OpError
+from paddle.ops.base.errors import OpError, ShapeError
+from paddle.ops.base.registry import lookup
 from tests.runtime.ops.run_op import run_op
 
 _RNG = np.random.default_rng(11)
@@ -221,3 +222,29 @@ def test_sorting_tells_where_values_were() -> None:
 
 def test_an_axis_turns_round() -> None:
     np.testing.assert_array_equal(run_op("reverse", {"X": _UNORDERED}, {"axis": [0]})[0], _UNORDERED[::-1])
+
+
+@pytest.mark.parametrize(
+    ("op_type", "shapes", "attrs"),
+    [
+        ("matmul", [(1, 2, 3), (4, 3, 2)], {"transpose_X": False, "transpose_Y": False, "alpha": 1.0}),
+        ("cos_sim", [(1, 3), (4, 3)], {}),
+        ("bilinear_tensor_product", [(1, 2), (4, 3), (5, 2, 3), None], {}),
+        (
+            "gru_unit",
+            [(4, 6), (1, 2), (2, 6), None],
+            {"activation": 2, "gate_activation": 1, "origin_mode": False},
+        ),
+        (
+            "sample_logits",
+            [(1, 9), (4, 1), None, None],
+            {"num_samples": 3, "remove_accidental_hits": True, "rng": _RNG},
+        ),
+    ],
+)
+def test_one_row_that_stands_for_the_batch_is_not_repeated(
+    op_type: str, shapes: list[tuple[int, ...] | None], attrs: dict[str, Any]
+) -> None:
+    arrays = [None if shape is None else np.zeros(shape) for shape in shapes]
+    with pytest.raises(ShapeError):
+        lookup(op_type).kernel(*arrays, **attrs)
