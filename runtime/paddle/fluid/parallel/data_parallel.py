@@ -22,8 +22,7 @@ from typing import Any
 
 from paddle import graph
 from paddle.fluid.errors import FluidError
-from paddle.fluid.parallel.buckets import Bucket, bucketed
-from paddle.fluid.parallel.gradient_exchange import GradientExchange
+from paddle.fluid.parallel.gradient_exchange import Bucket, GradientExchange, bucketed
 from paddle.fluid.parallel.local_steps import LocalSteps
 from paddle.fluid.parallel.ranks import agree_on, begin_equal, check_ranks, group_of, local_steps
 from paddle.fluid.parallel.strategies import BuildStrategy, GradientScaleStrategy

@@ -3,11 +3,15 @@
 
 from paddle.fluid.errors import answering
 from paddle.fluid.program.memory import memory_optimize, release_memory
-from paddle.fluid.transpiler.configuration import DistributeTranspilerConfig
-from paddle.fluid.transpiler.dispatchers import HashName, PSDispatcher, RoundRobin
+from paddle.fluid.transpiler.configuration import (
+    DistributeTranspilerConfig,
+    HashName,
+    PSDispatcher,
+    RoundRobin,
+)
 from paddle.fluid.transpiler.distribute import DistributeTranspiler
 from paddle.fluid.transpiler.inference import InferenceTranspiler
-from paddle.fluid.transpiler.slices import slice_variable
+from paddle.fluid.transpiler.placement import slice_variable
 
 __all__ = [
     "DistributeTranspiler", "DistributeTranspilerConfig", "HashName", "InferenceTranspiler", "PSDispatcher",

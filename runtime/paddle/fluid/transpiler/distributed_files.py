@@ -32,7 +32,7 @@ from paddle.fluid.program.variable import Variable
 from paddle.fluid.remote.connection import Connection
 from paddle.fluid.remote.serving import serving_operator
 from paddle.fluid.run.scope import global_scope, scope_guard
-from paddle.fluid.transpiler.overview import VarDistributed, VarsDistributed
+from paddle.fluid.transpiler.whereabouts import VarDistributed, VarsDistributed
 from paddle.ops.base.selected_rows import SelectedRows
 
 _REMOTE = ("Optimizer", "RemotePrefetch")

@@ -11,8 +11,7 @@ import pytest
 
 from paddle.collective import CollectiveError
 from paddle.collective.ranks import Arrays, Ranks
-from paddle.fluid.parallel.buckets import Bucket, bucketed
-from paddle.fluid.parallel.gradient_exchange import GradientExchange
+from paddle.fluid.parallel.gradient_exchange import Bucket, GradientExchange, bucketed
 from paddle.graph import Operator
 from paddle.ops.base.selected_rows import SelectedRows
 from tests.runtime.collective.ranks import members, together
