@@ -9,9 +9,9 @@ from typing import ClassVar, Self, cast
 
 from paddle import graph
 from paddle.fluid.files import program_file
-from paddle.fluid.program import name_scopes
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.descriptions import ProgramDesc
+from paddle.fluid.program.name_scopes import current as current_scope
 from paddle.fluid.program.operator import OpRole
 from paddle.graph.block import Name
 
@@ -60,7 +60,7 @@ class Program(graph.Program):
     @property
     def op_context(self) -> tuple[int, tuple[str, ...], str]:
         """Role, role variables and name scope of operators that are appended now."""
-        return self._role, self._role_vars, name_scopes.current()
+        return self._role, self._role_vars, current_scope()
 
     @property
     def desc(self) -> ProgramDesc:
