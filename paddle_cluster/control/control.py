@@ -11,7 +11,6 @@ import contextlib
 import queue
 import shutil
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -32,6 +31,7 @@ from paddle_cluster.plan.plan import Plan
 from paddle_cluster.screen.console import Console
 from paddle_cluster.screen.scrollback import Scrollback
 from paddle_cluster.screen.writer import ScreenFile
+from paddle_cluster.system.queue_thread import QueueThread
 from paddle_cluster.system.signals import SignalEvent
 from paddle_cluster.system.state_dir import (
     FAILURE_FILE,
@@ -284,9 +284,8 @@ class StateWriter:
         self._told = False
         self._written: Mapping[str, Any] = {}
         self._identity: tuple[int, int] = (-1, -1)  # of the job.json that was written here
-        self._closing = False
-        self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="state", daemon=True)
+        self._has_begun = False
+        self._thread: QueueThread[None] = QueueThread(self._round, name="state", first_s=0.0)
 
     def start(self) -> None:
         """Begin to write."""
@@ -294,26 +293,27 @@ class StateWriter:
 
     def poke(self) -> None:
         """Something changed that should be seen soon; never blocks."""
-        self._wake.set()
+        self._thread.wake()
 
     def close(self) -> None:
         """Write the last state; waits for the disk for CLOSE_S at most."""
-        self._closing = True
-        self._wake.set()
-        self._thread.join(CLOSE_S)
+        self._thread.close(CLOSE_S)
 
-    def _work(self) -> None:
-        self._attempt(self._write)
-        self._attempt(self._prune)
-        while not self._closing:
-            self._wake.clear()
+    def _round(self, _: Sequence[None], is_last: bool) -> float:
+        if not self._has_begun:
+            self._has_begun = True
+            self._attempt(self._write)
+            self._attempt(self._prune)
+            if not is_last:
+                return 0.0
+        if not is_last:
             self._refresh()
             time.sleep(SETTLE_S)  # for the loop's answer; what pokes meanwhile is seen in the next round
-            begun = time.monotonic()
-            self._attempt(self._write)
-            self._wake.wait(max(EVERY_S, SPARING * (time.monotonic() - begun)))
+        begun = time.monotonic()
         self._attempt(self._write)
-        self._attempt(self._keep_failure)
+        if is_last:
+            self._attempt(self._keep_failure)
+        return max(EVERY_S, SPARING * (time.monotonic() - begun))
 
     def _attempt(self, act: Callable[[], None]) -> None:
         try:

@@ -7,9 +7,8 @@ Both are views of the facts, and both libraries are optional. Nothing here can f
 from __future__ import annotations
 
 import os
-import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from paddle_cluster.control.state import BatchCount
 from paddle_cluster.control.views import NODES, PROCESSES, FactView
 from paddle_cluster.nodes.process_record import ProcessState
 from paddle_cluster.system.installation import PROGRAM
+from paddle_cluster.system.queue_thread import QueueThread
 from paddle_cluster.text.output_events import Event, Plotted, Progressed
 from paddle_cluster.text.sizes import counted
 
@@ -147,12 +147,12 @@ class TensorBoardLog:
         self._directory = directory
         self._tell = tell
         self._told = False
-        self._waiting: deque[tuple[float, Progressed | Plotted]] = deque()
+        self._queue: QueueThread[tuple[float, Progressed | Plotted]] = QueueThread(
+            self._drain, name="tensorboard", most=WAITING, first_s=EVERY_S, is_patient=True
+        )
         self._left_out = 0
         self._batches: dict[str, BatchCount] = {}
         self._writers: dict[str, Any] = {}
-        self._over = threading.Event()
-        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Begin to write what `take` gets, if that can be."""
@@ -164,50 +164,40 @@ class TensorBoardLog:
                 "pip install tensorboardX; the job continues"
             )
             return
-        self._thread = threading.Thread(target=self._work, name="tensorboard", daemon=True)
-        self._thread.start()
+        self._queue.start()
 
     def take(self, event: Event) -> None:
         """A tap for `Console.watch`; never waits."""
-        if self._thread is None or not isinstance(event, Progressed | Plotted):
-            return
-        if len(self._waiting) >= WAITING:
-            self._left_out += 1
-        else:
-            self._waiting.append((time.time(), event))
+        if self._queue.is_alive and isinstance(event, Progressed | Plotted):
+            self._left_out += not self._queue.put((time.time(), event), 1)
 
     def close(self) -> None:
         """Write what waits; waits for the disk for WRITE_S at most."""
-        self._over.set()
-        if self._thread is not None:
-            self._thread.join(WRITE_S)
+        self._queue.close(WRITE_S)
         if self._left_out:
             self._tell(
                 f"{self._directory}: {counted(self._left_out, 'point')} came too fast and are left out"
             )
 
-    def _work(self) -> None:
-        is_over = False
-        while not is_over:
-            is_over = self._over.wait(EVERY_S)
-            try:
-                self._write()
-            except OSError as error:
-                if not self._told:
-                    self._told = True
-                    self._tell(
-                        f"{self._directory}: curves cannot be written ({error.strerror}); the job continues"
-                    )
-        for writer in self._writers.values():
+    def _drain(self, waiting: Sequence[tuple[float, Progressed | Plotted]], is_last: bool) -> float:
+        try:
+            self._write(waiting)
+        except OSError as error:
+            if not self._told:
+                self._told = True
+                self._tell(
+                    f"{self._directory}: curves cannot be written ({error.strerror}); the job continues"
+                )
+        for writer in self._writers.values() if is_last else ():
             writer.close()
+        return EVERY_S
 
-    def _write(self) -> None:
+    def _write(self, waiting: Sequence[tuple[float, Progressed | Plotted]]) -> None:
         from tensorboardX.proto.event_pb2 import Event as Record
         from tensorboardX.proto.summary_pb2 import Summary
 
         written: Counter[str] = Counter()
-        while self._waiting:
-            at, event = self._waiting.popleft()
+        for at, event in waiting:
             for title, step, value in self._points(event):
                 summary = Summary(value=[Summary.Value(tag=title, simple_value=value)])
                 self._writer(event.process).write_event(Record(wall_time=at, step=step, summary=summary))

@@ -11,8 +11,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 from paddle_cluster.connection.protocol import WINDOW, cost
 from paddle_cluster.files.collect import CollectLimits, Collector
 from paddle_cluster.files.ledger import Ledger, rows_of
+from paddle_cluster.system.queue_thread import QueueThread
 from paddle_cluster.text.fields import FieldError
 
 ACK_SIZE = 256 << 10  # bytes; far below what may travel unacknowledged
@@ -74,16 +74,16 @@ class CollectorThread:
     ) -> None:
         self._collector = Collector(root, limits)
         self._events = events
-        self._jobs: deque[tuple[int, int, Callable[[], str]]] = deque()
         self._waiting: dict[int, int] = {}
         self._all_waiting = 0
-        self._wake = threading.Condition()
-        self._closing = False
+        self._lock = threading.Lock()  # of what waits
         self._unacked: dict[int, int] = {}
         self._asked_at: dict[int, float] = {}
         self._moved_at = 0.0  # when the queue became non-empty, or a write finished
-        self._thread = threading.Thread(target=self._work, name="collection", daemon=True)
-        self._thread.start()
+        self._queue: QueueThread[tuple[int, int, Callable[[], str]]] = QueueThread(
+            self._work, name="collection"
+        )
+        self._queue.start()
 
     def store(
         self,
@@ -164,7 +164,7 @@ class CollectorThread:
 
     def stalled_s(self) -> float:
         """Return for how long the current write has been running; 0 if there is none."""
-        if not self._all_waiting or not self._thread.is_alive():
+        if not self._all_waiting or not self._queue.is_alive:
             return 0.0
         return time.monotonic() - self._moved_at
 
@@ -183,12 +183,10 @@ class CollectorThread:
         Args:
             timeout_s: timeout for one write.
         """
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
-        while self._thread.is_alive() and self.stalled_s() < timeout_s:
-            self._thread.join(min(timeout_s, 0.2))
-        if self._thread.is_alive():
+        self._queue.finish()
+        while not self._queue.join(min(timeout_s, 0.2)) and self.stalled_s() < timeout_s:
+            pass
+        if self._queue.is_alive:
             return [
                 f"no write to log/ and output/ succeeded for {timeout_s:g} s; the last data received is missing"
             ]
@@ -197,41 +195,33 @@ class CollectorThread:
 
     def _post(self, node_id: int, body: bytes, job: Callable[[], str]) -> None:
         size = cost(body)
-        with self._wake:
+        with self._lock:
             waiting = self._waiting.get(node_id, 0)
             if waiting + size > WINDOW:
                 raise FieldError(
                     f"{waiting} bytes of this node wait for the disk; the window is {WINDOW} bytes"
                 )
             self._asked_at[node_id] = time.monotonic()
-            if self._closing:
+            if self._queue.is_finishing:
                 return
             if not self._all_waiting:
                 self._moved_at = time.monotonic()
             self._waiting[node_id] = waiting + size
             self._all_waiting += size
-            self._jobs.append((node_id, size, job))
-            self._wake.notify()
+            self._queue.put((node_id, size, job))
 
-    def _work(self) -> None:
-        while True:
-            with self._wake:
-                while not (self._jobs or self._closing):
-                    self._wake.wait()
-                if not self._jobs:
-                    return
-                jobs, self._jobs = self._jobs, deque()
-            for node_id, size, job in jobs:
-                problem = ""
-                try:
-                    problem = job()
-                except FieldError as error:
-                    self._events.put(FilesRefused(node_id, str(error)))
-                with self._wake:
-                    self._waiting[node_id] -= size
-                    self._all_waiting -= size
-                    self._moved_at = time.monotonic()
-                self._acknowledge(node_id, size, problem)
+    def _work(self, jobs: Sequence[tuple[int, int, Callable[[], str]]], is_last: bool) -> None:
+        for node_id, size, job in jobs:
+            problem = ""
+            try:
+                problem = job()
+            except FieldError as error:
+                self._events.put(FilesRefused(node_id, str(error)))
+            with self._lock:
+                self._waiting[node_id] -= size
+                self._all_waiting -= size
+                self._moved_at = time.monotonic()
+            self._acknowledge(node_id, size, problem)
 
     def _acknowledge(self, node_id: int, size: int, problem: str) -> None:
         size += self._unacked.get(node_id, 0)

@@ -9,13 +9,13 @@ what it cannot keep up with is left out, counted, and told in the file; the node
 from __future__ import annotations
 
 import heapq
-import threading
 import time
-from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 
 from paddle_cluster.screen.drawing import OpenLines
 from paddle_cluster.system import clock
+from paddle_cluster.system.queue_thread import QueueThread
 from paddle_cluster.system.rotated_file import RotatedFile
 from paddle_cluster.text import wrapping
 from paddle_cluster.text.output_events import (
@@ -82,57 +82,47 @@ class JobLog:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._waiting: deque[tuple[float, Event]] = deque()
-        self._size = 0
-        self._left_out = 0
-        self._lock = threading.Lock()
-        self._closing = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._queue: QueueThread[tuple[float, Event]] = QueueThread(
+            self._write, name="job log", most=WAITING_LIMIT, first_s=TICK_S, is_patient=True
+        )
+        self._path = Path()
+        self._file: RotatedFile | None = None
+        self._left_out = self._told_left_out = 0  # lines; each is counted by one thread
         self._merged = MergedLines()
         self._open = OpenLines()
         self._stamps = _Stamps()
 
     def begin(self, path: Path) -> None:
         """Write to this file from now on, beginning with what was taken before; an older one is removed."""
-        self._thread = threading.Thread(target=self._work, args=(path,), name="job log", daemon=True)
-        self._thread.start()
+        self._path = path
+        self._queue.start()
 
     def take(self, event: Event) -> None:
         """Take one event; never waits. A tap for `Console.watch`."""
         if isinstance(event, NodesNamed | NodeState | Transferred | Progressed | Plotted | Used):
             return
-        at, size = clock.now(), 0
-        if isinstance(event, Printed):
-            at, size = event.at, len(event.data)
-        with self._lock:
-            if size and self._size + size > WAITING_LIMIT:
-                self._left_out += event.data.count(b"\n") if isinstance(event, Printed) else 0
-                return
-            self._waiting.append((at, event))
-            self._size += size
+        if not isinstance(event, Printed):
+            self._queue.put((clock.now(), event))
+        elif not self._queue.put((event.at, event), len(event.data)):
+            self._left_out += event.data.count(b"\n")
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
         """Write what waits, for at most `timeout_s`."""
-        self._closing.set()
-        if self._thread is not None:
-            self._thread.join(timeout_s)
+        self._queue.close(timeout_s)
 
-    def _work(self, path: Path) -> None:
-        file = RotatedFile(path, self._limit)
-        ended = False
-        while not ended:
-            ended = self._closing.wait(TICK_S)
-            self._merge(ended)
-            until = float("inf") if ended else clock.now() - HOLD_S
-            ready = self._merged.ready(until)
-            if ready:
-                file.write(b"".join(self._format(at, source, lines) for at, source, lines in ready))
-        file.close()
+    def _write(self, waiting: Sequence[tuple[float, Event]], is_last: bool) -> float:
+        self._merge(waiting, is_last)
+        ready = self._merged.ready(float("inf") if is_last else clock.now() - HOLD_S)
+        self._file = self._file or RotatedFile(self._path, self._limit)
+        if ready:
+            self._file.write(b"".join(self._format(at, source, lines) for at, source, lines in ready))
+        if is_last:
+            self._file.close()
+        return TICK_S
 
-    def _merge(self, everything: bool) -> None:
-        with self._lock:
-            waiting, self._waiting = self._waiting, deque()
-            left_out, self._left_out, self._size = self._left_out, 0, 0
+    def _merge(self, waiting: Sequence[tuple[float, Event]], everything: bool) -> None:
+        left_out = self._left_out - self._told_left_out
+        self._told_left_out += left_out
         for at, event in waiting:
             if isinstance(event, Printed):
                 who = wrapping.label(event.process, event.node)

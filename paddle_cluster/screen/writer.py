@@ -12,10 +12,11 @@ import io
 import os
 import select
 import threading
-from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
+
+from paddle_cluster.system.queue_thread import QueueThread
 
 BACKLOG = 2000
 BACKLOG_SIZE = 4 << 20  # bytes
@@ -114,16 +115,15 @@ class Writer:
 
     def __init__(self, sink: Sink, on_tick: Callable[[], float], on_dropped: Callable[[int], None]) -> None:
         self._sink = sink
-        self._jobs: deque[tuple[Callable[[], None], int]] = deque()
-        self._wake = threading.Condition()
         self._latest: dict[Hashable, Callable[[], None]] = {}
-        self._size = 0
+        self._lock = threading.Lock()
         self._dropped = 0
-        self._closing = False
         self._on_tick = on_tick
         self._on_dropped = on_dropped
-        self._thread = threading.Thread(target=self._work, name="console", daemon=True)
-        self._thread.start()
+        self._queue: QueueThread[Callable[[], None]] = QueueThread(
+            self._write, name="console", most=BACKLOG_SIZE, at_once=TOGETHER, first_s=TICK_S
+        )
+        self._queue.start()
 
     def post(self, job: Callable[[], None], lines: int = 0, size: int = 0) -> None:
         """Have a job run soon; never blocks.
@@ -132,54 +132,34 @@ class Writer:
             lines: what it would show; if there are any, the job is left out and they are counted when too much waits.
             size: the bytes it holds.
         """
-        with self._wake:
-            if self._closing:
-                return
-            if lines and (len(self._jobs) >= BACKLOG or self._size + size > BACKLOG_SIZE):
+        if (lines and len(self._queue) >= BACKLOG) or not self._queue.put(job, size if lines else 0):
+            with self._lock:
                 self._dropped += lines
-                return
-            self._jobs.append((job, size))
-            self._size += size
-            self._wake.notify()
 
     def post_latest(self, key: Hashable, job: Callable[[], None]) -> None:
         """Have a job run soon instead of one with the same key that still waits."""
-        with self._wake:
-            if not self._closing:
-                self._latest[key] = job
-                self._wake.notify()
+        with self._lock:
+            self._latest[key] = job
+        self._queue.wake()
 
     def close(self, timeout_s: float) -> bool:
         """Write what waits, for at most `timeout_s`; False when the reader did not take it all."""
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        return self._queue.close(timeout_s)
 
-    def _work(self) -> None:
-        wait_s = TICK_S
-        while True:
-            with self._wake:
-                if not (self._jobs or self._latest or self._dropped or self._closing):
-                    self._wake.wait(min(wait_s, TICK_S))
-                latest, self._latest = self._latest, {}
-                jobs = [self._jobs.popleft() for _ in range(min(len(self._jobs), TOGETHER))]
-                self._size -= sum(size for _, size in jobs)
-                dropped = 0
-                if not jobs:
-                    dropped, self._dropped = self._dropped, 0
-                ended = self._closing and not jobs and not dropped
-            with self._sink.together():
-                for replaceable in latest.values():
-                    replaceable()
-                for job, _ in jobs:
-                    job()
-                if dropped:
-                    self._on_dropped(dropped)
-            if ended:
-                return
-            wait_s = self._on_tick()
+    def _write(self, jobs: Sequence[Callable[[], None]], is_last: bool) -> float:
+        with self._lock:
+            latest, self._latest = self._latest, {}
+            dropped = 0
+            if is_last or not jobs:
+                dropped, self._dropped = self._dropped, 0
+        with self._sink.together():
+            for job in (*latest.values(), *jobs):
+                job()
+            if dropped:
+                self._on_dropped(dropped)
+        if is_last or self._dropped:
+            return 0.0
+        return min(self._on_tick(), TICK_S)
 
 
 LIMIT = 4 << 20  # bytes before screen.log becomes screen.log.1

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one thread that drains a queue: bounded, woken, joined, and its failure is a cause (`system.failed_threads`)."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class QueueThread(Generic[T]):
+    """Hands items to a function on a thread of its own, in their order. All methods but `join` return immediately.
+
+    Args:
+        name: of the thread.
+        drain: takes the items that wait, and whether these are the last. It is called when there are any, when it was
+            woken, and when the seconds have passed that it returned (None: no limit). If it raises, that is the end.
+        most: size of all items that may wait.
+        at_once: number of items in one call.
+        first_s: seconds until the first call without items.
+        is_patient: items do not wake the thread; they wait until the time has passed.
+    """
+
+    def __init__(
+        self,
+        drain: Callable[[Sequence[T], bool], float | None],
+        *,
+        name: str,
+        most: int | None = None,
+        at_once: int | None = None,
+        first_s: float | None = None,
+        is_patient: bool = False,
+    ) -> None:
+        self._drain = drain
+        self._most = most
+        self._at_once = at_once
+        self._first_s = first_s
+        self._is_patient = is_patient
+        self._waiting: deque[tuple[T, int]] = deque()
+        self._size = 0
+        self._changed = threading.Condition()
+        self._is_woken = False
+        self._is_finishing = False
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def is_finishing(self) -> bool:
+        """Whether `finish` was called."""
+        return self._is_finishing
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Begin with what waits already."""
+        self._thread.start()
+
+    def put(self, item: T, size: int = 0) -> bool:
+        """Append an item; False: too much waits, or `finish` was called. An item without a size is always taken."""
+        with self._changed:
+            if self._is_finishing or (size and self._most is not None and self._size + size > self._most):
+                return False
+            self._waiting.append((item, size))
+            self._size += size
+            if not self._is_patient:
+                self._is_woken = True
+                self._changed.notify()
+            return True
+
+    def wake(self) -> None:
+        """Have `drain` called soon, with items or without."""
+        with self._changed:
+            self._is_woken = True
+            self._changed.notify()
+
+    def finish(self) -> None:
+        """Take no further item; the thread ends when it has drained those that wait."""
+        with self._changed:
+            self._is_finishing = True
+            self._changed.notify()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the end of the thread; whether it has ended. One that was not started has."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def close(self, timeout_s: float) -> bool:
+        """Finish and join."""
+        self.finish()
+        return self.join(timeout_s)
+
+    def _work(self) -> None:
+        wait_s, is_last = self._first_s, False
+        while not is_last:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_woken or self._is_finishing, wait_s)
+                count = min(len(self._waiting), self._at_once or len(self._waiting))
+                taken = [self._waiting.popleft() for _ in range(count)]
+                self._size -= sum(size for _, size in taken)
+                self._is_woken = bool(self._waiting)
+                is_last = self._is_finishing and not self._waiting
+            wait_s = self._drain([item for item, _ in taken], is_last)
