@@ -25,7 +25,7 @@ ALONE = {
     "paddle_cluster/control/control_client.py": "reads a socket, and posts what comes",
     "paddle_cluster/control/control_server.py": "waits for the descriptors of its clients",
     "paddle_cluster/dashboard/server.py": "one a connection, as socketserver has it",
-    "paddle_cluster/engines/kubernetes_job.py": "follows the API server until the Job has ended",
+    "paddle_cluster/engines/kubernetes.py": "follows the API server until the Job has ended",
     "paddle_cluster/engines/rendezvous.py": "accepts connections, and greets each",
     "paddle_cluster/engines/slurm_allocation.py": "asks Slurm now and then, and posts one stop",
     "paddle_cluster/engines/tool_process.py": "reads a pipe, and posts its end",

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paddle_cluster.connection.protocol import FrameError
 from paddle_cluster.system import file_cache
 from paddle_cluster.system.digests import DIGEST_SIZE
 from paddle_cluster.system.installation import NODE_DIR
@@ -112,9 +113,10 @@ class Bootstrap:
         """Return output of the node without the agent's code, which a shell may have echoed."""
         return _RUN.sub(lambda run: REPEATED if self._is_ours(run[0]) else run[0], text)
 
-    def is_repeated_in(self, text: str) -> bool:
-        """Whether output of the node contains a part of the agent's code."""
-        return any(map(self._is_ours, _RUN.findall(text)))
+    def check_unrepeated(self, text: str) -> None:
+        """Raise FrameError if output of the node contains a part of the agent's code."""
+        if any(map(self._is_ours, _RUN.findall(text))):
+            raise FrameError("no node agent started: a shell read the agent's code as its commands")
 
     def _is_ours(self, run: str) -> bool:
         return run[:SHORTEST_RUN].encode() in self.first_bytes

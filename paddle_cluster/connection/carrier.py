@@ -18,7 +18,6 @@ from paddle_cluster.connection.protocol import FrameError
 from paddle_cluster.connection.reactor import Next, Reactor
 
 START_LIMIT_S = 30.0  # from the login to the agent's first line
-TAKEN_FOR_COMMANDS = "no node agent started: a shell read the agent's code as its commands"
 READ_SIZE = 1 << 18
 WRITE_SIZE = 1 << 15
 TURN_SIZE = 1 << 18  # bytes that are written before others have their turn

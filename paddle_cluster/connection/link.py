@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from paddle_cluster.connection.carrier import TAKEN_FOR_COMMANDS, Carrier, Stream
+from paddle_cluster.connection.carrier import Carrier, Stream
 from paddle_cluster.connection.event_queue import is_full
 from paddle_cluster.connection.protocol import Decoder, Fields, FrameError
 from paddle_cluster.connection.reactor import Reactor
@@ -204,8 +204,8 @@ class Link:
                 return
             self.read_at = time.monotonic()
             messages = self._decoder.feed(data)
-            if not self._decoder.started and carrier.stream.bootstrap.is_repeated_in(self._decoder.noise):
-                raise FrameError(TAKEN_FOR_COMMANDS)
+            if not self._decoder.started:
+                carrier.stream.bootstrap.check_unrepeated(self._decoder.noise)
             for kind, fields, body in messages:
                 if not self._has_greeted:
                     self._has_greeted = True

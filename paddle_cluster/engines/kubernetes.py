@@ -1,18 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine of Kubernetes: one pod for each node. A table entry."""
+"""The engine of Kubernetes: a Job has one pod for each node; one thread makes, watches and deletes it. A table entry.
+
+The API server may be away while the job runs: agents have connections of their own. What pods tell of their ends counts
+once it is known again.
+"""
 
 from __future__ import annotations
 
+import random
 import textwrap
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
 
 from paddle_cluster.config.settings import Settings
+from paddle_cluster.engines import kubernetes_faults as faults
 from paddle_cluster.engines import kubernetes_objects
-from paddle_cluster.engines.kubernetes_api import INSTALL, is_installed
-from paddle_cluster.engines.kubernetes_job import KubernetesJob
+from paddle_cluster.engines.kubernetes_api import (
+    CONFLICT,
+    FORBIDDEN,
+    GONE,
+    INSTALL,
+    NOT_FOUND,
+    Api,
+    ApiError,
+    is_installed,
+)
+from paddle_cluster.engines.kubernetes_faults import Trouble
+from paddle_cluster.engines.kubernetes_objects import RANK, host_name, job_name, owned, render, selector
 from paddle_cluster.engines.porter_engine import PorterEngine
-from paddle_cluster.engines.porters import Porters
+from paddle_cluster.engines.porters import Invite, Porters, PortersEnded
 from paddle_cluster.errors import UsageError
 from paddle_cluster.plan.plan import Plan
+
+START_WINDOW_S, WINDOW_S = (
+    2.0,
+    5.0,
+)  # of a watch, until all pods were up and then; after it the Job is looked at
+GONE_S = 25.0  # for the Job and its pods to be gone
+CLOSE_S = 40.0
+LOOK_S = 0.3
+SHOWN = 600
 
 
 class KubernetesEngine(PorterEngine):
@@ -37,3 +66,206 @@ class KubernetesEngine(PorterEngine):
 
 
 ENGINE = KubernetesEngine
+
+
+class KubernetesJob:
+    """Starts one pod for each node of a plan."""
+
+    name = "Kubernetes"
+
+    def __init__(self, plan: Plan) -> None:
+        count = len(plan.settings.cluster.hosts)
+        self.hosts = tuple(host_name(plan.job_id, node_id) for node_id in range(count))
+        self.start_s = plan.settings.kubernetes.start_timeout_s
+        self._plan = plan
+        self._job = job_name(plan.job_id)
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._api: Api | None = None
+        self._may_be_there = False  # the Job
+        self._left = ""
+        self._ended: PortersEnded
+        self._were_up = False  # all pods, once
+        self._pods: dict[str, Mapping[str, Any]] = {}  # by name, as they were seen last
+        self._lost: set[int] = set()  # nodes whose pods are gone for good
+        self._troubles: dict[str, str] = {}  # by pod, Job, or API server: what may pass
+
+    def start(self, invite: Invite, ended: PortersEnded) -> None:
+        """Begin to make the Job; what ends it is told."""
+        self._thread = threading.Thread(
+            target=self._run, args=(invite, ended), name="kubernetes", daemon=True
+        )
+        self._thread.start()
+
+    def words(self) -> str:
+        """What keeps pods from running, as far as it is known."""
+        return "; ".join(self._troubles.copy().values())[:SHOWN]
+
+    def close(self) -> str:
+        """Delete the Job, and with it all else; wait until it is gone."""
+        self._stopping.set()
+        if self._thread is None:
+            return ""
+        if self._api is not None:
+            self._api.interrupt()
+        self._thread.join(CLOSE_S)
+        if self._thread.is_alive():
+            return f"the Job {self._job}: the API server does not answer; its pods end by themselves"
+        return self._left
+
+    def _run(self, invite: Invite, ended: PortersEnded) -> None:
+        self._ended = ended
+        try:
+            self._api = Api(self._plan.settings.kubernetes, self._stopping)
+            self._make(self._api, invite)
+            why = self._watch(self._api)
+        except ApiError as error:
+            why = str(error)
+        except Exception as error:  # noqa: BLE001 - a thread's end must be told, whatever ended it
+            why = f"{type(error).__name__}: {error}"
+        if not self._stopping.is_set():
+            ended(why)
+        if self._api is not None:
+            if self._may_be_there:
+                self._delete(self._api)
+            self._api.close()
+
+    def _make(self, api: Api, invite: Invite) -> None:
+        """Make the Job, then what it owns, then let it begin.
+
+        Raises:
+            ApiError: one of them cannot be made.
+        """
+        settings = self._plan.settings.kubernetes
+        porter = invite([api.host], [RANK])
+        job, secret, service = render(self._plan, porter)
+        self._may_be_there = True
+        made = self._create(api, "jobs", job)
+        for resource, each in (("secrets", secret), ("services", service)):
+            self._create(api, resource, owned(each, made))
+        if not settings.queue:  # which begins it itself
+            api.call("patch", "jobs", self._job, {"spec": {"suspend": False}})
+
+    def _create(self, api: Api, resource: str, body: dict[str, Any]) -> Mapping[str, Any]:
+        try:
+            return api.call("create", resource, body=body)
+        except ApiError as error:
+            if error.status != CONFLICT or not error.may_be_done:
+                self._may_be_there &= resource != "jobs" or error.may_be_done
+                raise
+        # the answer to an earlier try was lost, the object is ours: nobody else knows the job's name
+        return api.call("get", resource, self._job) if resource == "jobs" else body
+
+    def _watch(self, api: Api) -> str:
+        """Follow the pods until a final trouble, which is returned, or until the end.
+
+        Raises:
+            ApiError: it is forbidden, and no pod was seen yet.
+        """
+        version, failures = "", 0
+        while not self._stopping.is_set():
+            try:
+                trouble, version = (None, version) if version else self._list(api)
+                if trouble is None:
+                    trouble, version = self._follow(api, version)
+                if trouble is None:
+                    trouble = self._look(api)
+                if trouble is not None:
+                    return trouble
+                failures = 0
+                self._troubles.pop("api", None)
+            except ApiError as error:
+                if error.status == FORBIDDEN and not self._were_up:
+                    raise
+                version = ""  # what was missed meanwhile, or is too old to be told (410): list anew
+                self._troubles["api"] = str(error)
+                failures += error.status != GONE
+                pause_s = min(WINDOW_S, 0.1 * 2 ** min(failures, 9)) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
+                self._stopping.wait(max(error.wait_s, pause_s))
+        return "it was ended"
+
+    def _follow(self, api: Api, version: str) -> tuple[str | None, str]:
+        """What happens to the pods for a while: a final trouble, and the version to go on from."""
+        window_s = WINDOW_S if self._were_up else START_WINDOW_S
+        for event in api.watch("pods", {**self._mine(), "resourceVersion": version}, window_s):
+            version = str(event["object"]["metadata"]["resourceVersion"])
+            trouble = self._seen(event["type"], event["object"])
+            if trouble is not None:
+                return trouble, version
+        return None, version
+
+    def _mine(self) -> dict[str, str]:
+        return {"labelSelector": selector(self._plan.job_id)}
+
+    def _list(self, api: Api) -> tuple[str | None, str]:
+        """All pods as they are now: a final trouble, and the version to watch from."""
+        listed = api.call("list", "pods", query=self._mine())
+        pods = {pod["metadata"]["name"]: pod for pod in listed.get("items") or ()}
+        missing = [pod for name, pod in self._pods.items() if name not in pods]
+        troubles = [self._seen("DELETED", pod) for pod in missing]
+        troubles += [self._seen("ADDED", pod) for pod in pods.values()]
+        return next(filter(None, troubles), None), str(listed["metadata"]["resourceVersion"])
+
+    def _seen(self, kind: str, pod: Mapping[str, Any]) -> str | None:
+        """Take what is told of a pod; a final trouble is returned."""
+        if kind not in ("ADDED", "MODIFIED", "DELETED"):  # a bookmark
+            return None
+        name, rank = pod["metadata"]["name"], faults.rank_of(pod)
+        if rank in self._lost:
+            return None
+        self._pods[name] = pod
+        self._were_up = self._were_up or sum(map(faults.is_up, self._pods.values())) >= len(self.hosts)
+        trouble = self._note(name, faults.gone(pod) if kind == "DELETED" else faults.of_pod(pod))
+        if trouble is None or not self._may_lose(rank):
+            return trouble
+        self._lost.add(rank)
+        del self._pods[name]
+        self._ended(trouble, rank)
+        return None
+
+    def _may_lose(self, rank: int) -> bool:
+        """Whether the job is asked what to do without a pod; while it starts, all are needed."""
+        goes_on = self._plan.settings.job.min_trainers is not None
+        return goes_on and self._were_up and rank >= 0 and len(self._lost) + 1 < len(self.hosts)
+
+    def _note(self, what: str, trouble: Trouble | None) -> str | None:
+        if trouble is None:
+            self._troubles.pop(what, None)
+            return None
+        told = self._troubles.get(what, "")
+        if trouble.is_final:  # its last word may say less than the one before: "Back-off pulling image"
+            return trouble.text + (f" ({told})" if told and told not in trouble.text else "")
+        self._troubles[what] = trouble.text
+        return None
+
+    def _look(self, api: Api) -> str | None:
+        """Look at the Job, and while pods are missing at what hinders it."""
+        try:
+            job = api.call("get", "jobs", self._job)
+        except ApiError as error:
+            if error.status == NOT_FOUND:
+                return "the Job was deleted"
+            raise
+        trouble = faults.of_job(job)
+        if trouble is not None and trouble.is_final:  # of which a pod that failed just now is the cause
+            return self._list(api)[0] or trouble.text
+        if trouble is None and not self._were_up:
+            about = f"involvedObject.kind=Job,involvedObject.name={self._job}"
+            events = api.call("list", "events", query={"fieldSelector": about})
+            trouble = faults.of_events(events.get("items") or ())
+        return self._note("job", trouble)
+
+    def _delete(self, api: Api) -> None:
+        """Delete the Job and wait until it and its pods are gone."""
+        api.go_on()
+        deadline = time.monotonic() + GONE_S
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
+        try:
+            api.call("delete", "jobs", self._job, options, tries_s=GONE_S)
+            while time.monotonic() < deadline:
+                api.call("get", "jobs", self._job, tries_s=max(1.0, deadline - time.monotonic()))
+                time.sleep(LOOK_S)
+            self._left = f"the Job {self._job} in namespace {api.namespace} is still being deleted"
+        except ApiError as error:
+            if error.status != NOT_FOUND:
+                self._left = f"the Job {self._job}: {error}; its pods end by themselves"

@@ -1,27 +1,66 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine of Slurm: srun starts one task per node of an allocation. A table entry."""
+"""The engine of Slurm: srun starts one task per node of an allocation, which salloc or sbatch gets. A table entry.
+
+A job of --detach is submitted with sbatch, and begun again after a preemption or at its time limit; the launcher runs
+on the job's first node then, inside the allocation.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import re
 import shlex
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
+from paddle_cluster.config.options import Mode
 from paddle_cluster.config.settings import Settings
-from paddle_cluster.engines import slurm_allocation, slurm_batch
+from paddle_cluster.engines import slurm_allocation
 from paddle_cluster.engines.addresses import sampled
 from paddle_cluster.engines.porter_engine import PorterEngine
 from paddle_cluster.engines.porters import Porters
-from paddle_cluster.engines.slurm_allocation import asked
+from paddle_cluster.engines.slurm_allocation import asked, why_never
 from paddle_cluster.engines.tool_process import Tool, ToolProcess, check_hosts
-from paddle_cluster.errors import UsageError
+from paddle_cluster.errors import PreflightError, UsageError
 from paddle_cluster.plan.plan import Plan
+from paddle_cluster.text.wrapping import visible
 
 _NODE_ADDR = re.compile(r"\bNodeAddr=(\S+)")
+SUBMIT_S = 60.0
+WARNING_S = 120  # before the end of the time; Slurm's clock may make it 60 s more
+OUTPUT = "paddle-%j.out"
+
+# A shell waits on: `wait` returns for each signal. What Slurm warned, and what can go on, begins again; a job that was
+# warned as soon as it had begun again, since its time limit is hardly more than the warning, would do so for ever.
+_SCRIPT = """\
+#!/bin/sh
+begun=$(date +%s)
+{command} &
+launcher=$!
+warned=
+trap 'warned=1; kill -TERM $launcher' USR1
+trap 'kill -TERM $launcher' TERM INT
+while wait $launcher; code=$?; kill -0 $launcher 2>/dev/null; do :; done
+if [ -n "$warned" ] && [ $code -eq 143 ] && [ -n '{again}' ]; then
+    ran=$(($(date +%s) - begun))
+    left=$(squeue -h -j "$SLURM_JOB_ID" -o %L)
+    case ${{SLURM_RESTART_COUNT:-0}},$ran,$left in
+    [1-9]*,[0-9],[0-3]:* | [1-9]*,[1-5][0-9],[0-3]:*)
+        echo "paddle: Slurm ends this job after $ran s: its time limit is too short for it to get on, so that it does"
+        echo "paddle: not begin again; ask for 5 minutes or more, with --time in SLURM_OPTIONS"
+        ;;
+    *)
+        echo "paddle: Slurm ends this job, which begins again where it was"
+        scontrol requeue "$SLURM_JOB_ID"
+        ;;
+    esac
+fi
+exit $code
+"""
 
 
 class SlurmEngine(PorterEngine):
@@ -42,7 +81,7 @@ class SlurmEngine(PorterEngine):
         """Outside an allocation: sbatch."""
         if not settings.engines.waits_for_nodes:
             return ""
-        return slurm_batch.submit(slurm_batch.batch(own, argv, settings))
+        return submit(batch(own, argv, settings))
 
     @classmethod
     def described(cls, text: str, plan: Plan) -> str:
@@ -88,3 +127,100 @@ def node_addresses(hosts: Sequence[str]) -> tuple[str, ...]:
     """Return Slurm's NodeAddr of some nodes, because node names need not resolve."""
     told = asked("scontrol", "--oneliner", "show", "node", ",".join(sampled(hosts)))
     return tuple(_NODE_ADDR.findall(told))
+
+
+class Batch(NamedTuple):
+    """What sbatch is given.
+
+    Attributes:
+        env: variables that its environment must have beside our own; secret.
+    """
+
+    argv: tuple[str, ...]
+    script: str
+    env: Mapping[str, str]
+
+
+def batch(own: Sequence[str], argv: Sequence[str], settings: Settings) -> Batch:
+    """The submission of a job.
+
+    Args:
+        own: how this program is called.
+        argv: the job's command line.
+    """
+    words, env = without_values(argv)
+    words.remove("--detach")
+    flags = dict(settings.job.flags)
+    has_checkpoints = settings.job.mode is Mode.V2 and "checkpoint_dir" in flags
+    if has_checkpoints and "resume" not in flags:
+        words.insert(0, "--resume=auto")
+    can_go_on = has_checkpoints or "--requeue" in settings.engines.slurm_options
+    again = ("--requeue", f"--signal=B:USR1@{WARNING_S}") if can_go_on else ()
+    return Batch(
+        argv=(
+            *("sbatch", f"--nodes={len(settings.cluster.hosts)}", "--job-name=paddle", "--export=ALL"),
+            *("--parsable", f"--output={OUTPUT}", "--open-mode=append", *again),
+            *settings.engines.slurm_options,
+        ),
+        script=_SCRIPT.format(command=shlex.join([*own, *words]), again="yes" if can_go_on else ""),
+        env=env,
+    )
+
+
+def without_values(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """A command line whose `--env=NAME=VALUE` are `--env=NAME`, and the values: Slurm shows its scripts."""
+    words: list[str] = []
+    env: dict[str, str] = {}
+    ours = True
+    for word in argv:
+        ours = ours and word != "--"
+        pair = word.removeprefix("--env=") if word.startswith("--env=") else ""
+        if words[-1:] == ["--env"]:
+            pair = word
+        name, equals, value = pair.partition("=")
+        if ours and equals:
+            env[name] = value
+            words.append(word.removesuffix(f"={value}"))
+        else:
+            words.append(word)
+    return words, env
+
+
+def submit(made: Batch) -> str:
+    """Submit it.
+
+    Returns:
+        Where it is, for the user.
+
+    Raises:
+        PreflightError: Slurm refuses; says why.
+        UsageError: there is no sbatch here.
+    """
+    try:
+        done = subprocess.run(
+            made.argv,
+            input=made.script,
+            env={**os.environ, **made.env},
+            capture_output=True,
+            text=True,
+            timeout=SUBMIT_S,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UsageError(
+            f"sbatch cannot be asked: {error}; --engine=slurm needs a machine that submits to Slurm"
+        ) from error
+    job = done.stdout.strip().partition(";")[0]
+    if done.returncode or not re.fullmatch("[0-9]+", job):
+        words = visible(" | ".join((done.stderr or done.stdout).splitlines()))
+        raise PreflightError(f"Slurm does not take the job: {words}")
+    never = why_never(job)
+    if never:
+        asked("scancel", job)
+        raise PreflightError(f"Slurm can never start this job: {never}")
+    state = asked("squeue", "-h", "-j", job, "-o", "%T: %r")
+    output = OUTPUT.replace("%j", job)
+    return (
+        f"Slurm has it as job {job}" + (f" ({visible(state)})" if state else "") + "\n"
+        f"  look at it: squeue -j {job}, tail -F {output}\n"
+        f"  stop it:    scancel {job}"
+    )

@@ -4,7 +4,7 @@
 Logs grow in place; one that was rotated on its node is renamed here, so that here is what is there. Under output/
 a file appears whole: it is written beside as `.NAME.DIGEST.part` until a chunk reaches its end. Holes stay holes. A
 full disk costs bytes, and so does a limit that is reached, or somebody who removes a log here; they are counted and
-told, and never cost the job. `check*` may be called from any thread, the rest from one.
+told, and never cost the job. Used by one thread.
 """
 
 from __future__ import annotations
@@ -19,16 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paddle_cluster.files.collected_copy import Copy, date, fitting, is_its_name, link_target
+from paddle_cluster.files.collected_paths import LOG, OUTPUT, SAVED, check, check_link, check_move
 from paddle_cluster.files.ledger import Difference, Ledger, ListedRow
-from paddle_cluster.text.fields import FieldError
 from paddle_cluster.text.sizes import counted, size_text
 
 MAX_OPEN = 64
-LOG = "log"
-OUTPUT = "output"
-SAVED = "checkpoints"  # what scripts saved on any node; comes below output/
-OUTPUT_NODE = 0
-LARGEST = (1 << 63) - 1  # bytes of a file
 TOLD = 20  # files that are named; of the others it is told how many
 WARN_AT = 0.8
 PLACES = 65_536  # of files that are remembered
@@ -104,7 +99,7 @@ class Collector:
         Raises:
             FieldError: the path or the offset is not valid.
         """
-        self.check(node_id, path, offset)
+        check(node_id, path, offset)
         target, whole_only = self._place(node_id, path)
         node = self._nodes.setdefault(node_id, _Node())
         copy = self._copies.get(target)
@@ -139,7 +134,7 @@ class Collector:
         Raises:
             FieldError: the path or the target leads elsewhere.
         """
-        self.check_link(node_id, path, to)
+        check_link(node_id, path, to)
         target, _ = self._place(node_id, path)
         node = self._nodes.setdefault(node_id, _Node())
         if target not in self._links and node.files >= self._limits.most_files:
@@ -172,26 +167,12 @@ class Collector:
         Raises:
             FieldError: the path leads elsewhere.
         """
-        self.check(node_id, path)
+        check(node_id, path)
         target, whole_only = self._place(node_id, path)
         copy = self._copies.get(target)
         if target in self._links or (copy is not None and whole_only and copy.is_partial):
             self._drop(self._nodes.setdefault(node_id, _Node()), target)
         return ""
-
-    def check(self, node_id: int, path: str, offset: int = 0) -> None:
-        """Check that a node is allowed to send a file with this path. Does not access the disk.
-
-        Raises:
-            FieldError: the path or the offset is not valid.
-        """
-        if not 0 <= offset <= LARGEST:
-            raise FieldError(f"{path!r:.80} at {offset}")
-        top, *rest = path.split("/")
-        if not (rest and _is_name(path)) or any(part in ("", ".", "..") or "\0" in part for part in rest):
-            raise FieldError(f"{path!r:.80} is not a valid path")
-        if not (top in (LOG, SAVED) or (top == OUTPUT and node_id == OUTPUT_NODE)):
-            raise FieldError(f"{path!r:.80} is not collected from this node")
 
     def _placed(self, node_id: int, path: str) -> tuple[Path, bool]:
         """Return the local path of a node's file, and whether it must appear only when complete."""
@@ -202,37 +183,9 @@ class Collector:
             return fitting(rest, self._root / OUTPUT / SAVED / f"node_{node_id}"), True
         return fitting(rest, self._root / OUTPUT), True
 
-    def check_move(self, node_id: int, path: str, to: str) -> None:
-        """Check that a node is allowed to rename a log.
-
-        Raises:
-            FieldError: it is not a log, or a path is not valid.
-        """
-        self.check(node_id, path)
-        self.check(node_id, to)
-        if not (path.startswith(f"{LOG}/") and to.startswith(f"{LOG}/")):
-            raise FieldError(f"{path!r:.80} was renamed to {to!r:.80}, which is not a log")
-
-    def check_link(self, node_id: int, path: str, to: str) -> None:
-        """Check that a link may be created.
-
-        Raises:
-            FieldError: the link or its target is outside output/.
-        """
-        self.check(node_id, path)
-        up = 0
-        parts = to.split("/")
-        while up < len(parts) and parts[up] == "..":
-            up += 1
-        names = [] if parts == ["."] else parts[up:]
-        depth = path.count("/") - 1 - up  # of what the names are in, below output/
-        inside = path.startswith(f"{OUTPUT}/") and (depth > 0 or (depth == 0 and names))
-        if not (inside and _is_name(to)) or any(part in ("", ".", "..") or "\0" in part for part in names):
-            raise FieldError(f"{path!r:.80} is not a valid link in output/ to {to!r:.80}")
-
     def move(self, node_id: int, path: str, to: str) -> str:
         """Rename the copy of a log, replacing a log with the new name."""
-        self.check_move(node_id, path, to)
+        check_move(node_id, path, to)
         (source, _), (target, _) = self._place(node_id, path), self._place(node_id, to)
         node = self._nodes.setdefault(node_id, _Node())
         copy = self._copies.pop(source, None)
@@ -412,12 +365,3 @@ def _within(target: Path, root: Path) -> Iterator[Path]:
     while target != root:
         yield target
         target = target.parent
-
-
-def _is_name(path: str) -> bool:
-    """Whether a file can have this name, whatever the locale here: a lone surrogate is no byte."""
-    try:
-        path.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -18,6 +18,7 @@ from typing import Any
 
 from paddle_cluster.connection.protocol import WINDOW, cost
 from paddle_cluster.files.collect import CollectLimits, Collector
+from paddle_cluster.files.collected_paths import check, check_link, check_move
 from paddle_cluster.files.ledger import Ledger, rows_of
 from paddle_cluster.system.queue_thread import QueueThread
 from paddle_cluster.text.fields import FieldError
@@ -100,7 +101,7 @@ class CollectorThread:
         Raises:
             FieldError: the path leads elsewhere, the offset is none, or more comes than was asked for.
         """
-        self._collector.check(node_id, path, offset)
+        check(node_id, path, offset)
         self._post(
             node_id, body, lambda: self._collector.store(node_id, path, offset, reset, body, eof, mtime_ns)
         )
@@ -111,7 +112,7 @@ class CollectorThread:
         Raises:
             FieldError: it leads elsewhere, or more comes than was asked for.
         """
-        self._collector.check_link(node_id, path, to)
+        check_link(node_id, path, to)
         self._post(node_id, b"", lambda: self._collector.link(node_id, path, to, mtime_ns))
 
     def remove(self, node_id: int, path: str) -> None:
@@ -120,7 +121,7 @@ class CollectorThread:
         Raises:
             FieldError: the path leads elsewhere, or more comes than was asked for.
         """
-        self._collector.check(node_id, path)
+        check(node_id, path)
         self._post(node_id, b"", lambda: self._collector.remove(node_id, path))
 
     def move(self, node_id: int, path: str, to: str) -> None:
@@ -129,7 +130,7 @@ class CollectorThread:
         Raises:
             FieldError: it is no log, a path leads elsewhere, or more comes than was asked for.
         """
-        self._collector.check_move(node_id, path, to)
+        check_move(node_id, path, to)
         self._post(node_id, b"", lambda: self._collector.move(node_id, path, to))
 
     def compare(self, node_id: int, body: bytes, is_last: bool) -> None:
@@ -141,7 +142,7 @@ class CollectorThread:
         rows = rows_of(body)
         for row in rows:
             if row.kind != "lost":
-                self._collector.check(node_id, row.path)
+                check(node_id, row.path)
 
         def compare() -> str:
             for row in rows:

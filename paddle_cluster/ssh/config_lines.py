@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
 MAX_DEPTH = 16  # as OpenSSH's
@@ -103,35 +104,17 @@ class ConfigLine:
         return [*words, *[word] * is_open]
 
 
-@dataclass(frozen=True)
-class ConfigFile:
-    """A configuration file that `ssh` reads by default.
+class PlacedLine(NamedTuple):
+    """A line where it counts.
 
     Attributes:
-        folder: where relative names in an Include are searched, in included files too.
+        depth: of the Includes that lead to it.
+        is_first: it begins a file.
     """
 
-    path: Path
-    folder: Path
-
-    def included(self, line: ConfigLine) -> list[Path]:
-        """Return the files that an Include names.
-
-        Raises:
-            ConfigError: its names have variables, or are searched in another folder than its author expects.
-        """
-        found: list[Path] = []
-        if line.has_variables:
-            raise line.error(f"Include {line.rest}: variables are not supported without `ssh`")
-        for word in line.words:
-            name = without_tilde(word)
-            names = sorted(glob.glob(os.path.join(self.folder, name)))
-            if not names and glob.glob(os.path.join(self.path.parent, name)):
-                raise line.error(
-                    f"Include {word} is resolved relative to {self.folder}; use an absolute path"
-                )
-            found += map(Path, names)
-        return found
+    line: ConfigLine
+    depth: int
+    is_first: bool
 
 
 def fits(name: str, patterns: Sequence[str]) -> bool:
@@ -162,12 +145,6 @@ def is_own(config: Path) -> bool:
     return config == Path("~/.ssh/config").expanduser()
 
 
-def files(config: Path) -> tuple[ConfigFile, ...]:
-    """Return the user's and the system's configuration, in order of precedence."""
-    user = home() / ".ssh" / "config" if is_own(config) else config.absolute()
-    return ConfigFile(user, home() / ".ssh"), ConfigFile(SYSTEM_CONFIG, SYSTEM_CONFIG.parent)
-
-
 def lines(path: Path) -> tuple[ConfigLine, ...]:
     """The lines of one file; none where it does not exist.
 
@@ -194,42 +171,58 @@ def _lines(path: Path, version: tuple[int, int, int]) -> tuple[ConfigLine, ...]:
     return tuple(found)
 
 
-def all_lines(config: Path) -> list[ConfigLine]:
-    """Return the lines of all files, in any section.
+def all_lines(config: Path) -> list[PlacedLine]:
+    """Return the lines of all files, in any section: the user's, then the system's, each with those that it includes.
 
     Raises:
         OSError: a file cannot be read.
         ConfigError: an Include cannot be followed.
     """
-    return [line for file in files(config) for line in _with_included(file, file.path, 0)]
+    user = home() / ".ssh" / "config" if is_own(config) else config.absolute()
+    return [
+        *_placed(user, home() / ".ssh", user, 0),
+        *_placed(SYSTEM_CONFIG, SYSTEM_CONFIG.parent, SYSTEM_CONFIG, 0),
+    ]
 
 
-def _with_included(file: ConfigFile, path: Path, depth: int) -> Iterator[ConfigLine]:
-    for line in lines(path):
-        yield line
-        if line.keyword == "include" and not line.has_variables:
-            if depth == MAX_DEPTH:
-                raise line.error("circular Include")
-            for included in file.included(line):
-                yield from _with_included(file, included, depth + 1)
+def _placed(path: Path, folder: Path, top: Path, depth: int) -> Iterator[PlacedLine]:
+    """The lines of a file and of those that it includes.
+
+    Args:
+        folder: where relative names in an Include are searched.
+        top: the file that leads to it.
+    """
+    for at, line in enumerate(lines(path)):
+        yield PlacedLine(line, depth, at == 0)
+        if line.keyword != "include" or line.has_variables:
+            continue
+        if depth == MAX_DEPTH:
+            raise line.error("circular Include")
+        for word in line.words:
+            name = without_tilde(word)
+            names = sorted(glob.glob(os.path.join(folder, name)))
+            if not names and glob.glob(os.path.join(top.parent, name)):
+                raise line.error(f"Include {word} is resolved relative to {folder}; use an absolute path")
+            for included in names:
+                yield from _placed(Path(included), folder, top, depth + 1)
 
 
-def key_lines(given: Sequence[ConfigLine]) -> dict[str, ConfigLine]:
+def key_lines(given: Sequence[PlacedLine]) -> dict[str, ConfigLine]:
     """The first line that names each key file, by its unexpanded name."""
     found: dict[str, ConfigLine] = {}
-    for line in given:
+    for line, _, _ in given:
         if line.keyword == "identityfile":
             with contextlib.suppress(ConfigError, IndexError):
                 found.setdefault(line.words[0], line)
     return found
 
 
-def has_effect(given: Sequence[ConfigLine]) -> bool:
+def has_effect(given: Sequence[PlacedLine]) -> bool:
     """Whether any line can affect a login of the default client."""
     return any(
         line.keyword not in WITHOUT_EFFECT
         and (line.keyword not in _STRUCTURE or (line.keyword == "include" and line.has_variables))
-        for line in given
+        for line, _, _ in given
     )
 
 

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 from paddle_cluster.config.hosts import Host
 from paddle_cluster.ssh.config_lines import (
-    MAX_DEPTH,
     TAKEN,
     WITHOUT_EFFECT,
-    ConfigFile,
     ConfigLine,
-    files,
+    PlacedLine,
     fits,
-    lines,
 )
 
 Options = dict[str, list[str]]
@@ -35,19 +31,18 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _ADVICE = "not supported without `ssh`; install OpenSSH's client"
 
 
-def read(config: Path, host: Host, local_user: str, preset: Mapping[str, str]) -> Options:
+def read(lines: Sequence[PlacedLine], host: Host, local_user: str, preset: Mapping[str, str]) -> Options:
     """Return the options of the configuration for a host.
 
     Args:
+        lines: of all files.
         preset: options that precede it.
 
     Raises:
         ConfigError: a line is not supported.
-        OSError: a file cannot be read.
     """
     reader = _Reader(host, local_user, preset)
-    for file in files(config):
-        reader.read(file, file.path, True, 0)
+    reader.read(lines)
     return reader.options
 
 
@@ -57,22 +52,23 @@ class _Reader:
         self._host = host.name
         self._local_user = local_user
 
-    def read(self, file: ConfigFile, path: Path, is_active: bool, depth: int) -> None:
-        """Take the options of one file; none applies if its Include is in a section for other hosts."""
-        in_section = is_active
-        for line in lines(path):
+    def read(self, lines: Sequence[PlacedLine]) -> None:
+        """Take the options that apply; none of a file does if its Include is in a section for other hosts."""
+        sections = [True]  # by depth: whether the section there is for this host
+        for line, depth, is_first in lines:
+            is_active = depth == 0 or sections[depth - 1]
+            if is_first:
+                sections[depth:] = [is_active]
             if line.keyword == "host":
-                in_section = self._is_of_host(line) and is_active
+                sections[depth] = self._is_of_host(line) and is_active
             elif line.keyword == "match":
-                in_section = self._matches(line) and is_active
+                sections[depth] = self._matches(line) and is_active
             elif line.keyword == "include":
-                if depth == MAX_DEPTH:
-                    raise line.error("circular Include")
-                for included in file.included(line):
-                    self.read(file, included, in_section, depth + 1)
+                if line.has_variables:
+                    raise line.error(f"Include {line.rest}: variables are not supported without `ssh`")
             elif line.keyword in TAKEN:
                 values = _values(line)
-                if in_section:
+                if sections[depth]:
                     self._take(line.keyword, values)
             elif line.keyword not in WITHOUT_EFFECT:
                 raise line.error(f"option {line.keyword}: {_ADVICE}")

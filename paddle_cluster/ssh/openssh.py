@@ -7,18 +7,192 @@ the words of `paddle_cluster.ssh.reasons`, as those of the library are.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
 import threading
+import time
+from collections.abc import Sequence
 
 from paddle_cluster.config.hosts import Host, parse_host
 from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.connection.bootstrap import Bootstrap
 from paddle_cluster.connection.shell import agent_command
-from paddle_cluster.ssh import openssh_options as options
 from paddle_cluster.ssh.config_reader import Options
 from paddle_cluster.ssh.logins import STEPS_OF_A_LOGIN, Logins, TurnedAwayError
-from paddle_cluster.ssh.openssh_query import ask, not_started, readable
-from paddle_cluster.ssh.openssh_stream import OpenSshStream
-from paddle_cluster.ssh.openssh_words import FailedLogin, explain
+from paddle_cluster.ssh.openssh_query import argv, ask, config_text, not_started, readable
+from paddle_cluster.ssh.openssh_words import FailedLogin, Words, explain
+
+TURN_S = 0.05  # what a write waits for a node that takes nothing
+ENDS_S = 1.0  # for `ssh` to end by itself, then after SIGTERM, then after SIGKILL
+READ_SIZE = 1 << 16
+FAILED = 255  # the status of an `ssh` that lost its connection, or never had one
+
+
+class OpenSshStream:
+    """Bytes to and from a command on a node; one thread at a time reads, one writes, any closes.
+
+    Args:
+        argv: of `ssh`.
+
+    Raises:
+        OSError: it cannot be started.
+
+    Attributes:
+        bootstrap: what the command waits for on its standard input.
+        words: what `ssh` says.
+    """
+
+    def __init__(self, argv: Sequence[str], bootstrap: Bootstrap) -> None:
+        self.bootstrap = bootstrap
+        self.words = Words()
+        self._closing = threading.Event()
+        self._socket, theirs = socket.socketpair()
+        try:
+            with theirs:
+                self._process = subprocess.Popen(
+                    argv,
+                    stdin=theirs.fileno(),
+                    stdout=theirs.fileno(),
+                    stderr=subprocess.PIPE,
+                    bufsize=0,
+                    start_new_session=True,
+                )
+        except BaseException:
+            self._socket.close()
+            raise
+        assert self._process.stderr is not None
+        self._stderr = self._process.stderr
+        os.set_blocking(self._stderr.fileno(), False)
+        self._poll = select.epoll(2)
+        self._poll.register(self._socket, select.EPOLLIN)
+        self._poll.register(self._stderr, select.EPOLLIN)
+        self._fd = self._poll.fileno()
+
+    def wait_for_login(self, limit_s: float) -> bool:
+        """Whether `ssh` asked for the command, or the node spoke, before `ssh` ended; blocks until one of these.
+
+        Raises:
+            TimeoutError: none of them happened.
+        """
+        deadline = time.monotonic() + limit_s
+        while not self.words.is_logged_in:
+            if not self._poll.poll(max(0.0, deadline - time.monotonic())):
+                raise TimeoutError
+            self._hear()
+            with contextlib.suppress(BlockingIOError):
+                if self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+                    return True
+                self._hear()  # a command that ended at once was asked for all the same
+                break
+        return self.words.is_logged_in
+
+    def interrupt(self) -> None:
+        """Have `ssh` end now, whatever it waits for; `end` must not have been called."""
+        self._tell(signal.SIGTERM)
+
+    def fileno(self) -> int:
+        """Readable while `read` has something to tell."""
+        return self._fd
+
+    @property
+    def may_live_on(self) -> bool:
+        """Whether nothing is known of the command's end: the connection alone may be lost."""
+        code = self._process.returncode
+        return code is None or code < 0 or code == FAILED
+
+    def may_block(self) -> bool:
+        """Never: a socket is read without a word to its other end."""
+        return False
+
+    def read(self, limit: int) -> bytes | None:
+        """Up to `limit` bytes of what is there, b"" at the end of the stream, None when there is nothing now.
+
+        Raises:
+            FrameError: a shell took the agent's code for its commands.
+        """
+        self._hear()
+        self.bootstrap.check_unrepeated(self.words.others)
+        try:
+            return self._socket.recv(limit, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+
+    def write(self, data: bytes) -> int:
+        """How much of `data` was taken within about TURN_S.
+
+        Raises:
+            OSError: `ssh` is gone, or `close` was called.
+        """
+        if self._closing.is_set():
+            raise ConnectionError("the stream was closed")
+        with_deadline = select.poll()
+        with_deadline.register(self._socket, select.POLLOUT)
+        try:
+            return self._socket.send(data, socket.MSG_DONTWAIT) if with_deadline.poll(TURN_S * 1000) else 0
+        except BlockingIOError:
+            return 0
+
+    def close(self) -> None:
+        """End what `ssh` hears; the agent then stops everything and goes, and `ssh` with it."""
+        self._closing.set()
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+
+    def end(self) -> str:
+        """Why the stream ended; closes it. Afterwards nothing of `ssh` and its jump hosts is left."""
+        self._closing.set()
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # nobody reads any more what would keep it busy
+        code = self._end_process()
+        self._hear()
+        self._poll.close()
+        self._stderr.close()
+        self._socket.close()
+        said = self.words.others
+        if code is None:
+            reason = "ssh does not end"
+        elif code < 0 or code == FAILED:
+            own = self.words.last
+            reason = "the connection ended" + (f" ({own})" if own else "")
+        else:
+            reason = f"the node agent ended with status {code}"
+        return reason + (f": {said}" if said else "")
+
+    def _hear(self) -> None:
+        """Take what waits on standard error, as much as one look brings."""
+        if self._stderr.closed:
+            return
+        data = self._stderr.read(READ_SIZE)
+        if data:
+            self.words.feed(data)
+        elif data == b"":
+            with contextlib.suppress(OSError):  # it was taken out before
+                self._poll.unregister(self._stderr)
+
+    def _end_process(self) -> int | None:
+        """The status of `ssh`, which gets some time to end by itself; or None: it does not."""
+        process = os.pidfd_open(self._process.pid)
+        try:
+            ended = select.poll()
+            ended.register(process, select.POLLIN)
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                if ended.poll(ENDS_S * 1000):
+                    break
+                self._tell(number)
+            if not ended.poll(ENDS_S * 1000):
+                return None
+            self._tell(signal.SIGTERM)  # what it began and left; its number is its own until it is waited for
+        finally:
+            os.close(process)
+        return self._process.wait()
+
+    def _tell(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
 
 
 class OpenSshLogins(Logins):
@@ -26,8 +200,8 @@ class OpenSshLogins(Logins):
 
     def __init__(self, settings: SshSettings) -> None:
         super().__init__(settings)
-        self._config = options.config_text(settings, is_fresh=False)
-        self._fresh_config = options.config_text(settings, is_fresh=True)
+        self._config = config_text(settings, is_fresh=False)
+        self._fresh_config = config_text(settings, is_fresh=True)
         self._under_way: set[OpenSshStream] = set()
         self._lock = threading.Lock()
         self._is_closed = False
@@ -53,18 +227,18 @@ class OpenSshLogins(Logins):
         with readable(self._config) as config:
             # a jump host has its own route: conf.py's is to the node
             settings = self._settings
-            words = options.argv(settings, config, host, jump=settings.jump if node is None else "")
+            words = argv(settings, config, host, jump=settings.jump if node is None else "")
             return ask(words[1:], (node or host).text)
 
     def _log_in(self, host: Host, python: str, bootstrap: Bootstrap, is_fresh: bool) -> OpenSshStream:
         limit_s = STEPS_OF_A_LOGIN * self._settings.connect_timeout_s
         attempt = FailedLogin(host.text, self._settings.connect_timeout_s)
         with readable(self._fresh_config if is_fresh else self._config) as config:
-            argv = options.argv(
+            words = argv(
                 self._settings, config, host, agent_command(bootstrap, python), jump=self._settings.jump
             )
             try:
-                stream = OpenSshStream(argv, bootstrap)
+                stream = OpenSshStream(words, bootstrap)
             except OSError as error:
                 raise not_started(host.text, error) from error
             try:

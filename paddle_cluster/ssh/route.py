@@ -16,10 +16,10 @@ from paddle_cluster.config.hosts import Host, parse_host
 from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.ssh import config_lines, config_reader, openssh_query
-from paddle_cluster.ssh.config_lines import ConfigLine
+from paddle_cluster.ssh.config_lines import ConfigLine, PlacedLine
 from paddle_cluster.ssh.config_reader import Options
 from paddle_cluster.ssh.host_config import HostConfig, host_config, local_user
-from paddle_cluster.ssh.openssh_options import USER_KNOWN_HOSTS, destination, included, jump_option
+from paddle_cluster.ssh.openssh_query import USER_KNOWN_HOSTS, destination, included, jump_option
 
 MOST_HOPS = 16
 
@@ -30,7 +30,7 @@ class Routes:
     def __init__(self, settings: SshSettings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
-        self._lines: list[ConfigLine] | None = None
+        self._lines: list[PlacedLine] | None = None
         self._key_lines: dict[str, ConfigLine] = {}
         self._found: dict[tuple[Host, str], Future[HostConfig]] = {}
 
@@ -86,7 +86,7 @@ class Routes:
             return {name: [value] for name, value in preset.items()}
         config = self._settings.config
         if not openssh_query.is_usable():
-            return config_reader.read(config, host, local_user(), preset)
+            return config_reader.read(self._lines, host, local_user(), preset)
         words = ["-T", *(["-o", way] if way else []), *destination(host)]
         if config_lines.is_own(config):
             return openssh_query.ask(words, node.text)

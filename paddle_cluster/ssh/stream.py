@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from paddle_cluster.connection.bootstrap import Bootstrap
-from paddle_cluster.connection.carrier import TAKEN_FOR_COMMANDS
-from paddle_cluster.connection.protocol import FrameError, marker
+from paddle_cluster.connection.protocol import marker
 from paddle_cluster.ssh.login_errors import BROKEN
 
 TURN_S = 0.05  # what a write waits for a node that takes nothing
@@ -71,8 +70,8 @@ class SshStream:
     def _read(self, limit: int) -> bytes | None:
         may_block = self.may_block()  # as whoever calls was told
         self._read_stderr(PIECE)
-        if not self._has_begun and self.bootstrap.is_repeated_in(self._stderr.decode("ascii", "replace")):
-            raise FrameError(TAKEN_FOR_COMMANDS)
+        if not self._has_begun:
+            self.bootstrap.check_unrepeated(self._stderr.decode("ascii", "replace"))
         if not self._channel.recv_ready():
             # bytes that came before the end came before this look
             is_over = self._channel.eof_received or self._channel.closed

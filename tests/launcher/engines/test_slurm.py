@@ -14,7 +14,7 @@ import pytest
 from paddle_cluster.config import arguments
 from paddle_cluster.config.resolve import resolve
 from paddle_cluster.config.settings import Settings
-from paddle_cluster.engines import slurm_allocation, slurm_batch
+from paddle_cluster.engines import slurm, slurm_allocation
 from paddle_cluster.errors import ConfError, UsageError
 from tests.cluster.deadline import wait_for
 
@@ -67,7 +67,7 @@ def test_a_batch_job_with_checkpoints_begins_again_and_shows_no_values(tmp_path:
         *("-p", f"{tmp_path}/ws", f"--conf={tmp_path}/conf.py", "--engine=slurm", "--nnodes=2", "--detach"),
         *("--env=A=s3cr3t", "--env", "B=t0k3n=x", "--env=C", "--checkpoint_dir=/d e", "--", "--env=D=mine"),
     ]
-    made = slurm_batch.batch(["python3", "p"], argv, resolved(tmp_path, *argv[4:], environ={"C": "c"}))
+    made = slurm.batch(["python3", "p"], argv, resolved(tmp_path, *argv[4:], environ={"C": "c"}))
     assert made.env == {"A": "s3cr3t", "B": "t0k3n=x"}
     assert "s3cr3t" not in made.script + str(made.argv)
     assert "--env=A --env B --env=C '--checkpoint_dir=/d e' -- --env=D=mine &\n" in made.script
@@ -77,7 +77,7 @@ def test_a_batch_job_with_checkpoints_begins_again_and_shows_no_values(tmp_path:
 
 
 def test_a_batch_job_without_checkpoints_is_left_to_slurm(tmp_path: Path) -> None:
-    made = slurm_batch.batch(["p"], ["--detach"], resolved(tmp_path, "--nnodes=2", "--detach"))
+    made = slurm.batch(["p"], ["--detach"], resolved(tmp_path, "--nnodes=2", "--detach"))
     assert "--resume" not in made.script
     assert not any(word.startswith(("--signal", "--requeue")) for word in made.argv)
 
@@ -117,7 +117,7 @@ def test_a_batch_job_that_gets_no_time_to_get_on_does_not_begin_again_for_ever(
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
     if restarts:
         env["SLURM_RESTART_COUNT"] = restarts
-    script = slurm_batch._SCRIPT.format(command=launcher, again="yes")
+    script = slurm._SCRIPT.format(command=launcher, again="yes")
     with subprocess.Popen(["sh", "-c", script], env=env, stdout=subprocess.PIPE, text=True) as batch:
         wait_for("the launcher", (tmp_path / "up").exists, 20)
         batch.send_signal(signal.SIGUSR1)

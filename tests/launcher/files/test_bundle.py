@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from paddle_cluster.errors import WorkspaceError
-from paddle_cluster.files.bundle import bundle
 from paddle_cluster.files.dispatch import RUNTIME, Dispatch, DispatchState
 from paddle_cluster.files.package import Package, TreeEntry, runtime_package
+from paddle_cluster.files.payload import bundle
 from paddle_cluster.system.digests import DIGEST_SIZE
 from tests.launcher.dispatching import RUNTIME_DIR, greeted, run
 from tests.runtime.paddle_node.agent.driven_node import Node

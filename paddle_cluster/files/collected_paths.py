@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which paths a node may send, rename and link to, and where they lie here. Pure: does not access the disk."""
+
+from __future__ import annotations
+
+from paddle_cluster.text.fields import FieldError
+
+LOG = "log"
+OUTPUT = "output"
+SAVED = "checkpoints"  # what scripts saved on any node; comes below output/
+OUTPUT_NODE = 0
+LARGEST = (1 << 63) - 1  # bytes of a file
+
+
+def check(node_id: int, path: str, offset: int = 0) -> None:
+    """Check that a node is allowed to send a file with this path. Does not access the disk.
+
+    Raises:
+        FieldError: the path or the offset is not valid.
+    """
+    if not 0 <= offset <= LARGEST:
+        raise FieldError(f"{path!r:.80} at {offset}")
+    top, *rest = path.split("/")
+    if not (rest and _is_name(path)) or any(part in ("", ".", "..") or "\0" in part for part in rest):
+        raise FieldError(f"{path!r:.80} is not a valid path")
+    if not (top in (LOG, SAVED) or (top == OUTPUT and node_id == OUTPUT_NODE)):
+        raise FieldError(f"{path!r:.80} is not collected from this node")
+
+
+def check_move(node_id: int, path: str, to: str) -> None:
+    """Check that a node is allowed to rename a log.
+
+    Raises:
+        FieldError: it is not a log, or a path is not valid.
+    """
+    check(node_id, path)
+    check(node_id, to)
+    if not (path.startswith(f"{LOG}/") and to.startswith(f"{LOG}/")):
+        raise FieldError(f"{path!r:.80} was renamed to {to!r:.80}, which is not a log")
+
+
+def check_link(node_id: int, path: str, to: str) -> None:
+    """Check that a link may be created.
+
+    Raises:
+        FieldError: the link or its target is outside output/.
+    """
+    check(node_id, path)
+    up = 0
+    parts = to.split("/")
+    while up < len(parts) and parts[up] == "..":
+        up += 1
+    names = [] if parts == ["."] else parts[up:]
+    depth = path.count("/") - 1 - up  # of what the names are in, below output/
+    inside = path.startswith(f"{OUTPUT}/") and (depth > 0 or (depth == 0 and names))
+    if not (inside and _is_name(to)) or any(part in ("", ".", "..") or "\0" in part for part in names):
+        raise FieldError(f"{path!r:.80} is not a valid link in output/ to {to!r:.80}")
+
+
+def _is_name(path: str) -> bool:
+    """Whether a file can have this name, whatever the locale here: a lone surrogate is no byte."""
+    try:
+        path.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
