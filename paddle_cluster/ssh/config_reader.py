@@ -21,6 +21,7 @@ from paddle_cluster.ssh.config_lines import (
 
 Options = dict[str, list[str]]
 
+DEFAULT_KEYS = ("id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk")  # in the order of ssh
 SEVERAL = ("identityfile", "certificatefile")  # each line adds one
 LISTS = ("userknownhostsfile", "globalknownhostsfile")
 _TIMES = ("connecttimeout", "serveraliveinterval")

@@ -17,7 +17,6 @@ from paramiko.ssh_exception import (
 
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.ssh import reasons
-from paddle_cluster.ssh.host_config import HostConfig
 from paddle_cluster.ssh.known_hosts import (
     CertifiedHostError,
     ChangedHostKeyError,
@@ -27,6 +26,7 @@ from paddle_cluster.ssh.known_hosts import (
 )
 from paddle_cluster.ssh.reasons import Reason, where
 from paddle_cluster.ssh.resolver import NameTimeoutError, SilentError
+from paddle_cluster.ssh.route import HostConfig
 from paddle_cluster.ssh.transport import NothingInCommonError
 
 BROKEN = (OSError, EOFError, SSHException)  # what the library raises on a connection that is gone

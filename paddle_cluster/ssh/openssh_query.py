@@ -23,8 +23,7 @@ from paddle_cluster.config.hosts import Host, parse_host
 from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.ssh.config_lines import SYSTEM_CONFIG
-from paddle_cluster.ssh.config_reader import LISTS, Options
-from paddle_cluster.ssh.host_config import DEFAULT_KEYS
+from paddle_cluster.ssh.config_reader import DEFAULT_KEYS, LISTS, Options
 from paddle_cluster.ssh.openssh_words import not_looked_up
 
 OLDEST = (8, 0)

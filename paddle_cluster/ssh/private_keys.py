@@ -18,8 +18,8 @@ from paramiko.agent import AgentKey, AgentSSH
 from paramiko.pkey import PublicBlob
 from paramiko.ssh_exception import PasswordRequiredException, SSHException
 
-from paddle_cluster.ssh.host_config import HostConfig
 from paddle_cluster.ssh.reasons import OPENSSH
+from paddle_cluster.ssh.route import HostConfig
 
 AGENT_S = 30.0  # for the ssh agent to answer: it may prompt the user
 _BEGIN, _END = "-----BEGIN OPENSSH PRIVATE KEY-----", "-----END OPENSSH PRIVATE KEY-----"

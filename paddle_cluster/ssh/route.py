@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The route to a node: the hosts to log in to, in order, from HOSTS and the user's ssh config.
+"""The route to a node: the hosts to log in to, in order, from HOSTS and the user's ssh config, with tokens expanded.
 
 If OpenSSH 8.0 or newer is installed, `ssh -G` resolves each host. It is not run if no line of the configuration has an
 effect.
@@ -7,21 +7,185 @@ effect.
 
 from __future__ import annotations
 
+import os
+import pwd
+import re
+import socket
 import threading
+from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paddle_cluster.config.hosts import Host, parse_host
 from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.ssh import config_lines, config_reader, openssh_query
-from paddle_cluster.ssh.config_lines import ConfigLine, PlacedLine
-from paddle_cluster.ssh.config_reader import Options
-from paddle_cluster.ssh.host_config import HostConfig, host_config, local_user
+from paddle_cluster.ssh.config_lines import ConfigLine, PlacedLine, home, without_tilde
+from paddle_cluster.ssh.config_reader import DEFAULT_KEYS, LISTS, Options, expanded_hostname, seconds
 from paddle_cluster.ssh.openssh_query import USER_KNOWN_HOSTS, destination, included, jump_option
 
 MOST_HOPS = 16
+SYSTEM_KNOWN_HOSTS = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
+_BOTH_KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
+_TOKEN = re.compile("%(.?)")
+_TOKEN_OR_VARIABLE = re.compile(r"%(.?)|\$\{([^}]*)\}")
+
+
+class ExpansionError(ValueError):
+    """A value has a token or a variable that cannot be expanded."""
+
+
+@dataclass(frozen=True)
+class HostConfig:
+    """One login, as the configuration resolves it.
+
+    Attributes:
+        jump: jump hosts as in ProxyJump, or empty.
+        proxy_command: what the connection runs over, or empty.
+        keys: private key files to offer, in this order.
+        missing_keys: key files that the configuration names and that do not exist, each with its line.
+        certificates: certificates for these keys.
+        identities_only: whether keys of the agent count only if they are among `keys`.
+        agent: the socket of the ssh agent, or empty.
+        known_hosts: the user's files with host keys; new keys go into the first.
+        global_known_hosts: the system's.
+        key_alias: under which name known_hosts has the host (HostKeyAlias), or empty.
+        connect_timeout_s: ConnectTimeout, or None.
+        alive_s: ServerAliveInterval, or 0.
+    """
+
+    user: str
+    host: str
+    port: int
+    jump: str = ""
+    proxy_command: str = ""
+    keys: tuple[Path, ...] = ()
+    missing_keys: tuple[str, ...] = ()
+    certificates: tuple[Path, ...] = ()
+    identities_only: bool = False
+    agent: str = ""
+    known_hosts: tuple[Path, ...] = ()
+    global_known_hosts: tuple[Path, ...] = ()
+    key_alias: str = ""
+    connect_timeout_s: float | None = None
+    alive_s: float = 0.0
+
+    @property
+    def text(self) -> str:
+        """Its name in messages."""
+        return f"{self.user}@{self.host}:{self.port}"
+
+
+def local_user() -> str:
+    """Return the name of this process's user; like `ssh`, ignore $USER."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return os.environ.get("USER") or os.environ.get("LOGNAME") or str(os.getuid())
+
+
+def host_config(host: Host, options: Options, key_lines: Mapping[str, ConfigLine]) -> HostConfig:
+    """The login that options describe.
+
+    Args:
+        options: as `ssh -G` prints them; those left out have their defaults.
+        key_lines: the line of the configuration that names a key file, to report one that does not exist.
+
+    Raises:
+        ExpansionError: a value cannot be expanded.
+    """
+
+    def one(name: str, default: str = "") -> str:
+        value = options.get(name, [default])[0]
+        return default if value.lower() == "none" else value
+
+    name = expanded_hostname(one("hostname", host.name), host.name).lower()
+    user, port = one("user") or host.user or local_user(), int(one("port", str(host.port or 22)))
+    alias = one("hostkeyalias").lower()
+    expand = _Expansion(
+        {
+            "%": "%",
+            "h": name,
+            "n": host.name,
+            "p": str(port),
+            "r": user,
+            "k": alias or host.name,
+            "d": str(home()),
+            "i": str(os.getuid()),
+            "u": local_user(),
+            "l": socket.gethostname(),
+            "L": socket.gethostname().partition(".")[0],
+        }
+    )
+    named = options.get("identityfile", [f"~/.ssh/{key}" for key in DEFAULT_KEYS])
+    keys = {key: expand.path(key) for key in named if key.lower() != "none"}
+    lists = {
+        option: tuple(expand.known_hosts(text) for text in options.get(option, default) if text != "none")
+        for option, default in zip(LISTS, (_BOTH_KNOWN_HOSTS, SYSTEM_KNOWN_HOSTS), strict=True)
+    }
+    agent = one("identityagent", "SSH_AUTH_SOCK") if options.get("identityagent") != ["none"] else ""
+    timeout = one("connecttimeout")
+    return HostConfig(
+        user=user,
+        host=name,
+        port=port,
+        jump=one("proxyjump"),
+        proxy_command=expand(one("proxycommand"), _TOKEN),
+        keys=tuple(dict.fromkeys(path for path in keys.values() if path.is_file())),
+        missing_keys=tuple(
+            f"{path} does not exist (IdentityFile, {line.path} line {line.number})"
+            for key, path in keys.items()
+            if (line := key_lines.get(key)) is not None and not path.exists()
+        ),
+        certificates=tuple(
+            expand.path(text) for text in options.get("certificatefile", []) if text != "none"
+        ),
+        identities_only=one("identitiesonly") == "yes",
+        agent=expand.agent(agent),
+        known_hosts=lists["userknownhostsfile"],
+        global_known_hosts=lists["globalknownhostsfile"],
+        key_alias=alias,
+        connect_timeout_s=float(seconds(timeout)) or None if timeout else None,
+        alive_s=float(seconds(one("serveraliveinterval", "0"))),
+    )
+
+
+class _Expansion:
+    """Replaces tokens (%h), variables (${HOME}) and ~ in the values of one host."""
+
+    def __init__(self, tokens: Mapping[str, str]) -> None:
+        self._tokens = tokens
+
+    def __call__(self, text: str, form: re.Pattern[str] = _TOKEN_OR_VARIABLE) -> str:
+        return form.sub(self._replace, text)
+
+    def _replace(self, found: re.Match[str]) -> str:
+        if found[0][0] == "%":
+            if found[1] not in self._tokens:
+                raise ExpansionError(f"the token {found[0]} of {found.string} is not supported")
+            return self._tokens[found[1]]
+        if found[2] not in os.environ:
+            raise ExpansionError(f"{found.string}: the environment has no variable {found[2]}")
+        return os.environ[found[2]]
+
+    def path(self, text: str) -> Path:
+        """A file that a value names."""
+        return Path(self(without_tilde(text)))
+
+    def known_hosts(self, text: str) -> Path:
+        """Newer versions of `ssh` print these names expanded."""
+        plain = without_tilde(text)
+        try:
+            return Path(plain) if Path(plain).exists() else self.path(text)
+        except ExpansionError:
+            return Path(plain)
+
+    def agent(self, text: str) -> str:
+        """The socket that IdentityAgent names: a path, or a variable that holds one."""
+        if text == "SSH_AUTH_SOCK" or (text.startswith("$") and not text.startswith("${")):
+            return os.environ.get(text.removeprefix("$"), "")
+        return str(self.known_hosts(text)) if text else ""
 
 
 class Routes:

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from paddle_cluster.config.hosts import parse_host
 from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.errors import ConnectError
-from paddle_cluster.ssh.host_config import HostConfig
 from paddle_cluster.ssh.login import FabricLogins
+from paddle_cluster.ssh.route import HostConfig
 from tests.launcher.ssh.generated_config import FILES, NAMES
 
 EXAMPLES = 200
