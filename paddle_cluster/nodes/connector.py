@@ -155,13 +155,8 @@ class Connector:
     def _attempt(self, node: Target) -> None:
         try:
             stream = self.engine.connect(node)
-        except LauncherError as error:
-            self._events.put(ConnectFailed(node.node_id, error))
-            return
         except Exception as error:  # noqa: BLE001 - a thread's end must be an event, whatever ended it
-            self._events.put(
-                ConnectFailed(node.node_id, ConnectError(node.label, f"{type(error).__name__}: {error}"))
-            )
+            self._events.put(ConnectFailed(node.node_id, _explained(node, error)))
             return
         if self._closed:
             stream.close()
@@ -172,13 +167,9 @@ class Connector:
     def _attempt_reconnect(self, link: Link, node: Target) -> None:
         try:
             self._reconnect(link, node)
-        except ReconnectError as error:
-            self._reconnect_failed(link, ConnectError(node.label, str(error)), error.is_final)
-        except LauncherError as error:
-            self._reconnect_failed(link, error, is_final=False)
-        except Exception as error:  # noqa: BLE001 - a thread's end must be an event, whatever ended it
-            text = f"{type(error).__name__}: {error}"
-            self._reconnect_failed(link, ConnectError(node.label, text), is_final=False)
+        except Exception as error:  # noqa: BLE001 - as above
+            is_final = isinstance(error, ReconnectError) and error.is_final
+            self._events.put(ReconnectFailed(link.node_id, link, _explained(node, error), is_final))
 
     def _reconnect(self, link: Link, node: Target) -> None:
         assert link.key is not None
@@ -192,8 +183,12 @@ class Connector:
             stream.end()
             raise
 
-    def _reconnect_failed(self, link: Link, error: LauncherError, is_final: bool) -> None:
-        self._events.put(ReconnectFailed(link.node_id, link, error, is_final))
+
+def _explained(node: Target, error: Exception) -> LauncherError:
+    if isinstance(error, LauncherError):
+        return error
+    kind = "" if isinstance(error, ReconnectError) else f"{type(error).__name__}: "
+    return ConnectError(node.label, f"{kind}{error}")
 
 
 def prepare(plan: Plan, engine: Engine) -> threading.Thread:
