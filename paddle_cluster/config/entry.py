@@ -6,13 +6,13 @@ As after the word `python`: `train.py`, or `-mpackage.module`. Everything else i
 
 from __future__ import annotations
 
-import os
 import re
 import stat
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from paddle_cluster.errors import UsageError, WorkspaceError
+from paddle_cluster.config.values import ValueMismatchError, inside
+from paddle_cluster.errors import WorkspaceError
 
 DEFAULT = "train.py"
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -56,20 +56,16 @@ def read(text: str) -> Entry:
     """Read the value of --entry.
 
     Raises:
-        UsageError: it is no path inside a workspace and no module.
+        ValueMismatchError: it is no path inside a workspace and no module.
     """
     if text.startswith("-m"):
         module = text[2:].strip()
         if _MODULE.fullmatch(module) is None:
-            raise UsageError(
-                f"--entry: expected -m with a module, such as --entry=-mpackage.train, got {text!r}"
+            raise ValueMismatchError(
+                f"expected -m with a module, such as --entry=-mpackage.train, got {text!r}"
             )
         return Entry(module=module)
-    path = PurePosixPath(os.path.normpath(text))
-    shown = all(character.isprintable() or "\udc80" <= character <= "\udcff" for character in text)
-    if path.is_absolute() or ".." in path.parts or str(path) == "." or text.startswith("-") or not shown:
-        raise UsageError(f"--entry: expected a path inside the workspace, got {text!r}")
-    return Entry(path=str(path))
+    return Entry(path=inside(text))
 
 
 def check(entry: Entry, package: Path) -> None:

@@ -120,7 +120,15 @@ COMMON = (
             "that is already there; give one of them"
         },
     ),
-    Option("job_workspace", "job.workspace", "DIR", str, None, "run DIR, which is on the nodes already", "j"),
+    Option(
+        "job_workspace",
+        "job.workspace",
+        "DIR",
+        values.directory_there,
+        None,
+        "run DIR, which is on the nodes already",
+        "j",
+    ),
     Option("dry_run", "dry_run", help="show every process of the job; connect to nothing"),
     Option("conf", "conf", "FILE", Path, None, f"the cluster (default: {_CONF})"),
     Option(

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Callable
 from enum import StrEnum
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from paddle_cluster.config.hosts import Host, HostError, parse_host
@@ -145,9 +145,37 @@ def words(given: str | tuple[str, ...]) -> tuple[str, ...]:
     return tuple(filter(None, given.split(","))) if isinstance(given, str) else given
 
 
+def is_line(given: str) -> bool:
+    """Whether a text has no control characters; bytes that are no UTF-8 are let through."""
+    return all(character.isprintable() or "\udc80" <= character <= "\udcff" for character in given)
+
+
+def inside(given: str) -> str:
+    """A path inside the workspace, in its shortest form."""
+    path = PurePosixPath(os.path.normpath(given))
+    if (
+        path.is_absolute()
+        or ".." in path.parts
+        or str(path) == "."
+        or given.startswith("-")
+        or not is_line(given)
+    ):
+        raise ValueMismatchError(f"expected a path inside the workspace, got {given!r}")
+    return str(path)
+
+
 def directories(given: str | tuple[str, ...]) -> tuple[str, ...]:
-    """Directories with commas between, in their shortest form."""
-    return tuple(map(os.path.normpath, words(given)))
+    """Directories of the workspace, with commas between."""
+    return tuple(map(inside, words(given)))
+
+
+def directory_there(given: str) -> str:
+    """A directory that nodes have already."""
+    if not is_line(given) or ".." in PurePosixPath(given).parts or given.startswith("-"):
+        raise ValueMismatchError(
+            f"expected a directory on the nodes, absolute, beginning with ~, or relative to ROOT_DIR, got {given!r}"
+        )
+    return given
 
 
 def kept_name(given: str) -> str:

@@ -63,26 +63,16 @@ _LIMIT = 1 << 20  # bytes of a source file
 
 
 def check_workspace(settings: Settings) -> None:
-    """Checks the package on this machine, or the text of a directory on the nodes.
+    """Checks the package on this machine, and that the options fit it.
 
     Raises:
         UsageError: an option cannot mean what it says.
         WorkspaceError: the package is missing or cannot run.
     """
-    for directory in settings.job.shard_dirs:
-        _check_relative("--shard_dirs", directory)
     _check_config(settings)
     _check_launcher(settings)
     if settings.job.package is not None:
         _check_package(settings.job.package, settings.job.entry, settings.job.shard_dirs)
-    elif settings.job.workspace is not None:
-        _check_remote(settings.job.workspace)
-
-
-def _check_relative(option: str, text: str) -> None:
-    path = PurePosixPath(text)
-    if path.is_absolute() or ".." in path.parts or text == "." or text.startswith("-") or not _one_line(text):
-        raise UsageError(f"{option}: expected a path inside the workspace, got {text!r}")
 
 
 def _check_config(settings: Settings) -> None:
@@ -133,19 +123,6 @@ def _check_package(package: Path, entry: Entry, shard_dirs: Iterable[str]) -> No
     for directory in shard_dirs:
         if not (package / directory).is_dir():
             raise WorkspaceError(f"--shard_dirs: {package} has no directory {directory}")
-
-
-def _check_remote(workspace: str) -> None:
-    if not _one_line(workspace) or ".." in PurePosixPath(workspace).parts or workspace.startswith("-"):
-        raise UsageError(
-            f"--job_workspace: expected a directory on the nodes, absolute, beginning with ~, "
-            f"or relative to ROOT_DIR, got {workspace!r}"
-        )
-
-
-def _one_line(text: str) -> bool:
-    """Whether the text has no control characters; bytes that are no UTF-8 are let through."""
-    return all(character.isprintable() or "\udc80" <= character <= "\udcff" for character in text)
 
 
 def _check_launcher(settings: Settings) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from paddle_cluster.config.arguments import parse
 from paddle_cluster.config.entry import Entry, check, files, read
 from paddle_cluster.errors import LauncherError, UsageError
 
@@ -45,7 +46,7 @@ def test_an_entry_reads_as_after_the_word_python(text: str, entry: Entry) -> Non
 )
 def test_what_is_neither_path_nor_module_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--entry: expected"):
-        read(text)
+        parse(["-p", "ws", f"--entry={text}"])
 
 
 def test_a_program_has_to_be_executable_and_one_that_linux_runs(tmp_path: Path) -> None:
