@@ -70,7 +70,7 @@ def _size(name: str) -> Callable[[Plan], None]:
             }
             at = f"{name}_w{count}"
             if name != "4KB":
-                # Ours does not leave it to the system within a machine: see stream_wire.
+                # Ours does not leave it to the system within a machine: see byte_stream.
                 sides[f"raw_reno_{name}_w{count}"] = partial(raw, size, count, "reno")
             if name == "4KB" and count == 1:
                 for way in ("raw", "tcp", "node"):

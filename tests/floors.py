@@ -146,7 +146,6 @@ SIZES: Mapping[str, str] = {
     "runtime/paddle_node/linux": "begins with what had twins",
     "runtime/paddle_node/contract": "begins with what had twins",
     "runtime/paddle/fluid/incubate": "of what the original has under that name, generators of data alone are here",
-    "runtime/paddle/pserver/reader": "who looks from outside is looked for under that name, and is no trainer's side",
     "runtime/paddle/ops/metric": "there are no more metrics; they are looked for under that name",
 }
 """Folder -> why it holds fewer than 5 modules, or more than 25."""
@@ -166,9 +165,7 @@ FRAGMENTS: Mapping[str, str] = {
     "paddle.optim.clip": "user scripts clip gradients by norms before they push them",
     "paddle.optim.row_step": "parameter servers step the rows of their tables by it too",
     "paddle.pserver.metrics": "what an optional library asks for: nothing else knows of it",
-    "paddle.pserver.reader.viewing": "one side of a protocol, whose other side is server.readers",
     "paddle.pserver.sparse.warming": "Fluid's growing tables and the tests compile with it too",
-    "paddle.pserver.wire.reused_memory": "a pool for anybody's arrays: nothing in it knows of streams",
     "paddle.fluid.run.batch_queue": "a protocol between the thread that makes batches and the operators that take them",
 }
 """Module, dotted -> why it stands alone although only one other imports it and it has fewer than 70 lines."""

@@ -19,10 +19,7 @@ SOLE_IMPORTERS = {
         f"paddle_cluster/ssh/{name}.py"
         for name in ("known_hosts", "login", "login_errors", "private_keys", "transport")
     },
-    "zmq": {
-        f"runtime/paddle/pserver/{name}.py"
-        for name in ("wire/poller", "wire/keys", "transports/zmq_link", "transports/zmq_door", "client/links")
-    },
+    "zmq": {f"runtime/paddle/pserver/{name}.py" for name in ("wire/poller", "wire/keys", "transports/zmq")},
     "kubernetes": {"paddle_cluster/engines/kubernetes_api.py"},
     "urllib3": {"paddle_cluster/engines/kubernetes_api.py"},
     "cupy": {"runtime/paddle/backend.py"},

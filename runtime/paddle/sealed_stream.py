@@ -22,12 +22,12 @@ from paddle.sealing import (
     CONFIRMS,
     GREETING_BYTES,
     HEADER_BYTES,
-    LANE_BYTES,
     LAST,
     MORE,
     NONCE_BYTES,
     OVERHEAD,
     PIECE,
+    TOKEN_BYTES,
     Greeting,
     Opener,
     Sealer,
@@ -230,7 +230,7 @@ class Handshake:
     """One side of one connection until both have proved that they know the job's key. Not thread-safe.
 
     Attributes:
-        lane: of the connection; empty where we are called and were not told yet.
+        token: of the connection; empty where we are called and were not told yet.
         source, sink: for messages, once `is_over`.
     """
 
@@ -241,27 +241,27 @@ class Handshake:
         self,
         sock: socket.socket,
         key: bytes,
-        lane: bytes = b"",
-        admits: Callable[[bytes], bool] = lambda lane: True,
+        token: bytes = b"",
+        admits: Callable[[bytes], bool] = lambda token: True,
     ) -> None:
         """Begin, on a socket that does not wait.
 
         Args:
             sock: nothing was sent or received.
             key: what both sides must know.
-            lane: a caller's; who is called waits for it.
-            admits: tells who is called whether a lane is one that may be asked for.
+            token: a caller's; who is called waits for it.
+            admits: tells who is called whether a token is one that may be asked for.
 
         Raises:
             OSError: the connection is over.
         """
         self._sock, self._key, self._admits = sock, key, admits
-        self.lane = lane
-        self._us, self._them = (CALLER, CALLED) if lane else (CALLED, CALLER)
-        self._ours = Greeting(self._us, lane or bytes(LANE_BYTES), secrets.token_bytes(NONCE_BYTES))
+        self.token = token
+        self._us, self._them = (CALLER, CALLED) if token else (CALLED, CALLER)
+        self._ours = Greeting(self._us, token or bytes(TOKEN_BYTES), secrets.token_bytes(NONCE_BYTES))
         self.heard = b""
         self._has_keys = False
-        if lane:
+        if token:
             self._send(self._ours.to_bytes())
 
     def go_on(self) -> bool:
@@ -269,7 +269,7 @@ class Handshake:
 
         Raises:
             ConnectionError: the connection is over.
-            SealError: the other side does not know it, speaks otherwise, or asks for a lane that was not offered.
+            SealError: the other side does not know it, speaks otherwise, or asks for a token that was not offered.
         """
         if not self._has_keys and not self._hear():
             return False
@@ -292,14 +292,14 @@ class Handshake:
         if theirs is None:
             return False
         if self._us == CALLED:
-            if not self._admits(theirs.lane):
-                raise SealError("not the word that was given")
-            self.lane = theirs.lane
-            self._ours = self._ours._replace(lane=theirs.lane)
+            if not self._admits(theirs.token):
+                raise SealError("not the token that was given")
+            self.token = theirs.token
+            self._ours = self._ours._replace(token=theirs.token)
         both = (self._ours, theirs) if self._us == CALLER else (theirs, self._ours)
         keys = keys_of(self._key, *both)
-        self.source = SealedSource(self._sock, Opener(keys[self._them], self._them, self.lane))
-        self.sink = SealedSink(self._sock, Sealer(keys[self._us], self._us, self.lane))
+        self.source = SealedSource(self._sock, Opener(keys[self._them], self._them, self.token))
+        self.sink = SealedSink(self._sock, Sealer(keys[self._us], self._us, self.token))
         self._has_keys = True
         if self._us == CALLED:
             self._send(self._ours.to_bytes())

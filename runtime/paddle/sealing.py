@@ -2,18 +2,18 @@
 """Authenticated encryption of a stream where the job has a key: AES-256-GCM in pieces, and how both sides get there.
 
     caller                                                           called
-      greeting: "PDSS" | version B | 0 B | lane 16s | nonce 32s  ->    in the clear; whose connection it is: see below
-             <-  greeting: "PDSS" | version B | 1 B | lane 16s | nonce 32s
+      greeting: "PDSS" | version B | 0 B | token 16s | nonce 32s  ->    in the clear; whose connection it is: see below
+             <-  greeting: "PDSS" | version B | 1 B | token 16s | nonce 32s
              <-  piece 0, empty: the called side knows the key         looked at before anything else
       piece 0, empty: the caller knows it  ->                          nothing of a caller is read before
       piece 1, 2, ... of messages  <->
 
-    keys:   HKDF-SHA256(salt = caller's nonce | called one's, input = key, info = name | version | sender B | lane)
+    keys:   HKDF-SHA256(salt = caller's nonce | called one's, input = key, info = name | version | sender B | token)
     piece:  length I | kind B | ciphertext, of that length | tag 16s        (little-endian)
     nonce:  how many pieces of this sender came before on this connection, 96 bits, big-endian; it does not travel
-    associated data:  version B | sender B | lane 16s | length I | kind B
+    associated data:  version B | sender B | token 16s | length I | kind B
 
-The key is one of the job's: what its parameter server and its ranks make theirs from differ. The lane says which of
+The key is one of the job's: what its parameter server and its ranks make theirs from differ. The token says which of
 the job's connections this is: a pserver's invitation, or a session of ranks and two of them.
 Each direction of each connection has a key of its own, so that a piece opens at one place alone: not for its sender
 (reflection), not on another connection (splicing, replay of a whole one), not at another number (replay, reordering,
@@ -40,7 +40,7 @@ MORE, LAST, CONFIRMS = 0, 1, 2
 CALLER, CALLED = 0, 1
 """Senders."""
 
-LANE_BYTES = 16
+TOKEN_BYTES = 16
 NONCE_BYTES = 32
 MOST_PIECES = 1 << 32
 
@@ -54,7 +54,7 @@ _MAGIC = b"PDSS"
 _KEY_BYTES = 32
 _COUNT_BYTES = 12
 _TAG_BYTES = 16
-_GREETING = struct.Struct(f"<4sBB{LANE_BYTES}s{NONCE_BYTES}s")
+_GREETING = struct.Struct(f"<4sBB{TOKEN_BYTES}s{NONCE_BYTES}s")
 _HEADER = struct.Struct("<IB")
 
 GREETING_BYTES = _GREETING.size
@@ -71,7 +71,7 @@ class Greeting(NamedTuple):
     """What a connection begins with, in the clear."""
 
     sender: int
-    lane: bytes
+    token: bytes
     nonce: bytes
 
     def to_bytes(self) -> bytes:
@@ -89,24 +89,24 @@ class Greeting(NamedTuple):
             raise SealError(f"not a sealed stream: expected {_MAGIC!r}, got {data[: len(_MAGIC)]!r}")
         if len(data) < GREETING_BYTES:
             return None
-        _, version, who, lane, nonce = _GREETING.unpack(data[:GREETING_BYTES])
+        _, version, who, token, nonce = _GREETING.unpack(data[:GREETING_BYTES])
         if version != _VERSION:
             raise SealError(f"sealed streams: this side speaks version {_VERSION}, the peer {version}")
         if who != sender:
             raise SealError(
                 f"a greeting of sender {who}, expected {sender}: it was sent back, or goes the wrong way"
             )
-        return cls(sender, lane, nonce)
+        return cls(sender, token, nonce)
 
 
 class _Counted:
     """One direction: its key, and the number of the next piece, which is never used twice."""
 
     def __init__(
-        self, key: bytes, sender: int, lane: bytes, *, count: int = 0, rekey_every: int = REKEY_EVERY
+        self, key: bytes, sender: int, token: bytes, *, count: int = 0, rekey_every: int = REKEY_EVERY
     ) -> None:
         """Begin with piece `count`; both ends must have the same arguments."""
-        self._where = bytes([_VERSION, sender]) + lane
+        self._where = bytes([_VERSION, sender]) + token
         self._count, self._rekey_every = count, rekey_every
         self._set(key)
 
@@ -198,11 +198,11 @@ def keys_of(key: bytes, caller: Greeting, called: Greeting) -> tuple[bytes, byte
     Raises:
         SealError: the greetings are not of one connection.
     """
-    if caller.lane != called.lane:
+    if caller.token != called.token:
         raise SealError("the other side answers for another connection")
     salt = caller.nonce + called.nonce
     of_caller, of_called = (
-        _derived(key, salt, bytes([_VERSION, sender]) + caller.lane) for sender in (CALLER, CALLED)
+        _derived(key, salt, bytes([_VERSION, sender]) + caller.token) for sender in (CALLER, CALLED)
     )
     return of_caller, of_called
 

@@ -27,12 +27,12 @@ from paddle.collective.errors import CollectiveError
 from paddle.errors import PaddleError, WireError
 from paddle.fluid.files import program_file, tensor_file
 from paddle.pserver.durable.checkpoint.format import DataFile, Manifest
-from paddle.pserver.transports.stream_wire import PlainSource, StreamReader
-from paddle.pserver.wire import message
+from paddle.pserver.transports.byte_stream import PlainSource, StreamReader
+from paddle.pserver.wire import codec
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.verbs import Configure, Hello, Ping, PushPull, Record
 from paddle.sealed_stream import Handshake, SealedSource
-from paddle.sealing import CALLER, LANE_BYTES, NONCE_BYTES, OVERHEAD, Greeting, Opener
+from paddle.sealing import CALLER, NONCE_BYTES, OVERHEAD, TOKEN_BYTES, Greeting, Opener
 from paddle.v2.parameter_config import ParameterConfig
 from paddle.v2.parameter_file import read_tar, write_tar
 from paddle_node.agent.files.wheels import unpack
@@ -136,7 +136,7 @@ _SECTIONS = (Section("w", np.ones(3, np.float32)), Section.text("t", "text"))
 
 
 def _sent(record: Record) -> list[bytes]:
-    return [bytes(frame) for frame in message.encode(Message(record, 1, 2, 3, 4, _SECTIONS))]
+    return [bytes(frame) for frame in codec.encode_any(Message(record, 1, 2, 3, 4, _SECTIONS))]
 
 
 def _packet(sent: list[bytes]) -> bytes:
@@ -149,7 +149,7 @@ frames = st.sampled_from(_SENT).flatmap(
     lambda sent: st.tuples(*(damaged(st.just(frame)) for frame in sent)).map(list)
 )
 packets = damaged(st.sampled_from([_packet(sent) for sent in _SENT]))
-_GREETING = Greeting(CALLER, b"w" * LANE_BYTES, b"n" * NONCE_BYTES).to_bytes()
+_GREETING = Greeting(CALLER, b"w" * TOKEN_BYTES, b"n" * NONCE_BYTES).to_bytes()
 sealed = st.tuples(
     damaged(st.sampled_from([_GREETING + bytes(OVERHEAD), bytes(2 * OVERHEAD)])), st.booleans()
 )
@@ -158,12 +158,12 @@ greetings = st.tuples(st.binary(max_size=200), st.booleans(), st.booleans(), st.
 
 def read_message(found: list[bytes]) -> None:
     """They are a message, whether their checksums are looked at or not, or an error of ours."""
-    for read in (message.decode, message.parse):
+    for read in (codec.decode, codec.parse):
         with contextlib.suppress(WireError):
             for section in read(found).sections:
                 section.as_text()
     with contextlib.suppress(WireError):
-        message.peek(found[0])
+        codec.peek(found[0])
 
 
 def read_packets(data: bytes) -> None:
@@ -191,7 +191,7 @@ def read_sealed(found: tuple[bytes, bool]) -> None:
         far.shutdown(socket.SHUT_WR)
         with contextlib.suppress(WireError, OSError):
             if is_within:
-                SealedSource(near, Opener(b"k" * 32, CALLER, b"w" * LANE_BYTES)).receive(
+                SealedSource(near, Opener(b"k" * 32, CALLER, b"w" * TOKEN_BYTES)).receive(
                     memoryview(bytearray(64))
                 )
             else:

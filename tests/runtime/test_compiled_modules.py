@@ -42,9 +42,8 @@ for thread in threads:
 sys.exit("\\n".join(failures) or 0)
 """
 MODULES = (
-    "paddle.pserver.wire.dense_kernels",
+    "paddle.pserver.wire.kernels",
     "paddle.pserver.sparse.row_kernels",
-    "paddle.pserver.wire.arrival_kernel",
     "paddle.ops.base.kernels",
     "paddle.ops.base.conv_lines",
     "paddle.ops.base.lstm_kernels",

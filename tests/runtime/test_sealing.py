@@ -18,7 +18,6 @@ from paddle.sealing import (
     CONFIRMS,
     GREETING_BYTES,
     HEADER_BYTES,
-    LANE_BYTES,
     LAST,
     MORE,
     MOST_PIECES,
@@ -26,6 +25,7 @@ from paddle.sealing import (
     OVERHEAD,
     PIECE,
     REKEY_EVERY,
+    TOKEN_BYTES,
     Greeting,
     Opener,
     Sealer,
@@ -35,7 +35,7 @@ from paddle.sealing import (
 )
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
-LANE, OTHER_LANE = bytes(range(LANE_BYTES)), bytes(LANE_BYTES)
+TOKEN, OTHER_TOKEN = bytes(range(TOKEN_BYTES)), bytes(TOKEN_BYTES)
 
 
 def bytes_of(count: int) -> bytes:
@@ -54,8 +54,8 @@ def opened(opener: Opener, piece: bytes) -> bytes:
     return bytes(into)
 
 
-def ends(lane: bytes = LANE, **more: int) -> tuple[Sealer, Opener]:
-    return Sealer(KEY, CALLER, lane, **more), Opener(KEY, CALLER, lane, **more)
+def ends(token: bytes = TOKEN, **more: int) -> tuple[Sealer, Opener]:
+    return Sealer(KEY, CALLER, token, **more), Opener(KEY, CALLER, token, **more)
 
 
 @pytest.mark.parametrize("size", [0, 1, 15, 16, 17, 4096, PIECE - 1, PIECE])
@@ -74,17 +74,19 @@ def hkdf(key: bytes, salt: bytes, info: bytes) -> bytes:
 
 
 def test_keys_and_pieces_are_made_as_they_are_drawn() -> None:
-    greetings = [Greeting(sender, LANE, bytes([7 + sender]) * NONCE_BYTES) for sender in (CALLER, CALLED)]
+    greetings = [Greeting(sender, TOKEN, bytes([7 + sender]) * NONCE_BYTES) for sender in (CALLER, CALLED)]
     salt = b"\x07" * NONCE_BYTES + b"\x08" * NONCE_BYTES
     keys = keys_of(b"the job's", *greetings)
     name = b"paddle sealed stream\x02"
     assert keys == tuple(
-        hkdf(b"the job's", salt, name + bytes([sender]) + LANE) for sender in (CALLER, CALLED)
+        hkdf(b"the job's", salt, name + bytes([sender]) + TOKEN) for sender in (CALLER, CALLED)
     )
-    sealer = Sealer(keys[CALLED], CALLED, LANE, count=258)
+    sealer = Sealer(keys[CALLED], CALLED, TOKEN, count=258)
     piece = sealed(sealer, b"gradient", MORE)
     header = struct.pack("<IB", 8, 0)
-    expected = AESGCM(keys[CALLED]).encrypt(bytes(10) + b"\x01\x02", b"gradient", b"\x02\x01" + LANE + header)
+    expected = AESGCM(keys[CALLED]).encrypt(
+        bytes(10) + b"\x01\x02", b"gradient", b"\x02\x01" + TOKEN + header
+    )
     assert piece == header + expected
 
 
@@ -127,10 +129,10 @@ def test_a_piece_that_was_changed_gives_nothing_of_what_it_held_and_is_the_last(
 @pytest.mark.parametrize(
     "elsewhere",
     [
-        Opener(KEY, CALLED, LANE),
-        Opener(KEY, CALLER, OTHER_LANE),
-        Opener(OTHER_KEY, CALLER, LANE),
-        Opener(KEY, CALLER, LANE, count=1),
+        Opener(KEY, CALLED, TOKEN),
+        Opener(KEY, CALLER, OTHER_TOKEN),
+        Opener(OTHER_KEY, CALLER, TOKEN),
+        Opener(KEY, CALLER, TOKEN, count=1),
     ],
     ids=["its sender", "another connection", "another key", "another number"],
 )
@@ -156,8 +158,8 @@ def test_pieces_open_once_and_in_their_order(first: tuple[int, ...], then: int) 
 def test_keys_of_two_connections_and_directions_have_nothing_in_common() -> None:
     found: list[bytes] = []
     for n in range(2):
-        for lane in (LANE, OTHER_LANE):
-            greetings = [Greeting(who, lane, bytes([n + who]) * NONCE_BYTES) for who in (CALLER, CALLED)]
+        for token in (TOKEN, OTHER_TOKEN):
+            greetings = [Greeting(who, token, bytes([n + who]) * NONCE_BYTES) for who in (CALLER, CALLED)]
             found += keys_of(b"the job's", *greetings)
     found += keys_of(b"another", *greetings)
     assert len(set(found)) == 10
@@ -166,14 +168,16 @@ def test_keys_of_two_connections_and_directions_have_nothing_in_common() -> None
 def test_another_connections_greeting_makes_no_key() -> None:
     with pytest.raises(SealError, match="another connection"):
         keys_of(
-            b"", Greeting(CALLER, LANE, bytes(NONCE_BYTES)), Greeting(CALLED, OTHER_LANE, bytes(NONCE_BYTES))
+            b"",
+            Greeting(CALLER, TOKEN, bytes(NONCE_BYTES)),
+            Greeting(CALLED, OTHER_TOKEN, bytes(NONCE_BYTES)),
         )
 
 
 @pytest.mark.parametrize("first", [REKEY_EVERY - 2, MOST_PIECES - 2, 1 << 64], ids=["2^22", "2^32", "2^64"])
 def test_a_key_is_followed_by_the_next_one_at_both_ends(first: int) -> None:
     sealer, opener = ends(count=first)
-    without = Opener(KEY, CALLER, LANE, count=first, rekey_every=1 << 90)
+    without = Opener(KEY, CALLER, TOKEN, count=first, rekey_every=1 << 90)
     pieces = [sealed(sealer, b"gradient") for _ in range(5)]
     assert [opened(opener, piece) for piece in pieces] == [b"gradient"] * 5
     if first % REKEY_EVERY:
@@ -215,7 +219,7 @@ def test_what_is_no_piece_is_refused_by_its_header(header: bytes) -> None:
         piece_of(memoryview(header), 0)
 
 
-GREETING = Greeting(CALLER, LANE, b"n" * NONCE_BYTES)
+GREETING = Greeting(CALLER, TOKEN, b"n" * NONCE_BYTES)
 
 
 @pytest.mark.parametrize("count", range(GREETING_BYTES))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import socket
 
-from paddle.collective.connection.calling import listen
+from paddle.collective.connection.calls import listen
 from paddle.collective.connection.mesh import connected
 from paddle.collective.connection.rendezvous import Met, meet
 from paddle.collective.errors import CollectiveError

@@ -13,20 +13,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from paddle.optim.spec import OptimizerSpec
     from paddle.pserver.client.client import Client
-    from paddle.pserver.client.tensor_options import GrowingTable, TensorOptions
-    from paddle.pserver.reader.reader import Reader
-    from paddle.pserver.reader.shown_model import TensorInfo
+    from paddle.pserver.client.declaration import GrowingTable, TensorOptions
+    from paddle.pserver.reader import Reader, TensorInfo
     from paddle.pserver.sparse.initial import Initial
 
 _HOMES = MappingProxyType(
     {
         "Client": "paddle.pserver.client.client",
-        "GrowingTable": "paddle.pserver.client.tensor_options",
+        "GrowingTable": "paddle.pserver.client.declaration",
         "Initial": "paddle.pserver.sparse.initial",
         "OptimizerSpec": "paddle.optim.spec",
-        "Reader": "paddle.pserver.reader.reader",
-        "TensorInfo": "paddle.pserver.reader.shown_model",
-        "TensorOptions": "paddle.pserver.client.tensor_options",
+        "Reader": "paddle.pserver.reader",
+        "TensorInfo": "paddle.pserver.reader",
+        "TensorOptions": "paddle.pserver.client.declaration",
     }
 )
 

@@ -27,16 +27,15 @@ from paddle.pserver.durable.process_state import Identity, Revival
 from paddle.pserver.metrics import ServerMetrics
 from paddle.pserver.recovery import Safety, guarded
 from paddle.pserver.server.barrier import of_all
-from paddle.pserver.server.port import Port
+from paddle.pserver.server.port import Port, listen_beside
 from paddle.pserver.server.service import EngineOptions
 from paddle.pserver.server.staleness import PushCount
-from paddle.pserver.transports.local_door import open_door
-from paddle.pserver.transports.stream_door import open_stream_door
-from paddle.pserver.transports.zmq_door import Router
-from paddle.pserver.wire.adaptive_wait import AdaptiveWait
+from paddle.pserver.transports.table import BaseListener
+from paddle.pserver.transports.transport import Site
 from paddle.pserver.wire.address import bind_addresses, owner_of, published
 from paddle.pserver.wire.keys import Context, WireKeys
 from paddle.pserver.wire.message import Message
+from paddle.pserver.wire.poller import AdaptiveWait
 from paddle.pserver.wire.verbs import Ping
 from paddle.report import Reporter
 from paddle_node.contract.facts import Queue
@@ -140,9 +139,8 @@ class Server:
         if revival is not None and earlier is None:
             revival.write(Identity(tuple(router.port for _, router in self._routers), tuple(stamps)))
         for number, (address, router) in enumerate(self._routers):
-            door = open_door(published(address, router.port), options.keys)
-            streams = open_stream_door(address, options.keys)
-            port = Port(router, self._guarded[number].engine, door, streams)
+            site = Site(address, published(address, router.port), options.keys)
+            port = Port(router, self._guarded[number].engine, listen_beside(site))
             _log.info("Starting parameterServer[%d]", number)
             thread = threading.Thread(
                 target=self._serve, args=(number, port), name=f"pserver-{number}", daemon=True
@@ -251,7 +249,7 @@ class Server:
             self.failed = True
             self.stopped.set()
 
-    def _bind(self, count: int, again: Sequence[int]) -> list[tuple[str, Router]]:
+    def _bind(self, count: int, again: Sequence[int]) -> list[tuple[str, BaseListener]]:
         """Bind a whole range of ports, or the next free one; or the very ports that are given."""
         options = self._options
         if again:
@@ -275,19 +273,21 @@ class Server:
             f"{busy}{tried}{owner}; stop it, or give another --port, or --port_tries=<n>", busy.endpoint
         )
 
-    def _bind_all(self, places: Sequence[tuple[str, int]]) -> list[tuple[str, Router]]:
+    def _bind_all(self, places: Sequence[tuple[str, int]]) -> list[tuple[str, BaseListener]]:
         """Bind all addresses with their ports, or none."""
-        routers: list[tuple[str, Router]] = []
+        routers: list[tuple[str, BaseListener]] = []
         try:
             for address, port in places:
-                routers.append((address, Router(self._context, address, port, AdaptiveWait(self._spin_s))))
+                routers.append(
+                    (address, BaseListener(self._context, address, port, AdaptiveWait(self._spin_s)))
+                )
         except PaddleError:
             for _, router in routers:
                 router.close()
             raise
         return routers
 
-    def _bind_again(self, places: Sequence[tuple[str, int]]) -> list[tuple[str, Router]]:
+    def _bind_again(self, places: Sequence[tuple[str, int]]) -> list[tuple[str, BaseListener]]:
         """Bind the ports that trainers know; a connection of another process may have got one for moments.
 
         The kernel gives a port that nobody listens on to whoever connects to somewhere. It tells nobody when that

@@ -27,13 +27,13 @@ from paddle.pserver.durable.kept_folder import MIN_JOURNAL_BYTES, KeptFolder
 from paddle.pserver.durable.process_state import Identity, Revival
 from paddle.pserver.durable.program_copy import Copy, Sent, newest_copy, read_copy, write_copy
 from paddle.pserver.server.engine import Engine
-from paddle.pserver.server.port import Port
+from paddle.pserver.server.port import Port, listen_beside
 from paddle.pserver.server.program_service import ProgramService
 from paddle.pserver.server.served import Served
 from paddle.pserver.server.service import NOBODY, Desk, EngineOptions
 from paddle.pserver.store.store import Store
-from paddle.pserver.transports.local_door import open_door
-from paddle.pserver.transports.zmq_door import Router
+from paddle.pserver.transports.table import BaseListener
+from paddle.pserver.transports.transport import Site
 from paddle.pserver.wire.address import host_and_port, owner_of, published
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.keys import Context, WireKeys
@@ -196,7 +196,7 @@ class ProgramServer:
             (port,) = earlier.ports
         self._context = Context(keys)
         try:
-            self._router = Router(self._context, host, port)
+            self._router = BaseListener(self._context, host, port)
         except PortBusy as error:
             self._context.close()
             raise PortBusy(
@@ -214,8 +214,9 @@ class ProgramServer:
             self._router.close()
             self._context.close()
             raise
-        door = open_door(f"{host}:{self._router.port}", keys) if is_sync else None
-        self._port = Port(self._router, self._engine, door)
+        site = Site(host, f"{host}:{self._router.port}", keys)
+        beside = listen_beside(site, within_node_only=True) if is_sync else ()
+        self._port = Port(self._router, self._engine, beside)
         self._thread = threading.Thread(target=self._serve, name=f"pserver-{endpoint}", daemon=True)
         self._thread.start()
 

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from paddle.collective import CollectiveError, Membership, PeerDiffers, PeerLate, PeerLost, Ranks, connect
-from paddle.collective.connection.calling import call
+from paddle.collective.connection.calls import call
 from paddle.collective.connection.stream import finish
 from paddle.errors import ConfigError, PortBusy
 from tests.runtime.collective.ranks import KEY, at_once, endpoints, failure, members

@@ -20,9 +20,8 @@ import numpy as np
 import pytest
 
 from paddle.collective import Membership, connect
-from paddle.collective.connection import callers
-from paddle.collective.connection.callers import Callers
-from paddle.collective.connection.calling import call, listen
+from paddle.collective.connection import calls
+from paddle.collective.connection.calls import Callers, call, listen
 from paddle.collective.connection.stream import Greet
 from tests.runtime.collective.ranks import KEY, PATIENCE_S, members
 
@@ -178,7 +177,7 @@ def is_closed(sock: socket.socket) -> bool:
 def test_a_rank_that_had_to_make_room_for_strangers_calls_again(
     wire: str, place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, came = callers._introduction, []
+    plain, came = calls._introduction, []
 
     def first_one_goes(sock: socket.socket, greet: Greet) -> Any:
         stream, note = yield from plain(sock, greet)
@@ -188,7 +187,7 @@ def test_a_rank_that_had_to_make_room_for_strangers_calls_again(
             raise OSError("no room")
         return stream, note
 
-    monkeypatch.setattr(callers, "_introduction", first_one_goes)
+    monkeypatch.setattr(calls, "_introduction", first_one_goes)
     with ThreadPoolExecutor(3) as threads:
         found = list(threads.map(sums, members(3, way="tcp", wire=wire, timeout_s=SOON_S)))
     assert found == [(3.0, 3.0)] * 3

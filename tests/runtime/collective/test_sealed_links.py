@@ -19,9 +19,8 @@ import numpy as np
 import pytest
 
 from paddle.collective import CollectiveError, PeerLost, connect
-from paddle.collective.connection.callers import Callers
-from paddle.collective.connection.calling import call, listen
-from paddle.collective.connection.sealed_link import SealedLink, key_of, lane_of, sealing
+from paddle.collective.connection.calls import Callers, call, listen
+from paddle.collective.connection.mesh import SealedLink, key_of, sealing, token_of
 from paddle.collective.connection.stream import Stream, finish, prepare
 from paddle.collective.exchange.inter_node import InterNode
 from paddle.collective.exchange.pieces import Pieces
@@ -44,7 +43,7 @@ from paddle.sealing import (
 from tests.runtime.collective.ranks import KEY, PATIENCE_S, failure, members
 
 RUNTIME = Path(__file__).resolve().parents[3] / "runtime"
-LINKS_KEY, LANE = b"s" * 32, b"l" * 16
+LINKS_KEY, TOKEN = b"s" * 32, b"l" * 16
 SMALL, LARGE = 1000, 500_000  # elements: in rounds, and round the ring
 WITHOUT_CRYPTOGRAPHY = """
 import sys
@@ -66,9 +65,9 @@ def connection() -> tuple[socket.socket, socket.socket]:
         return near, listener.accept()[0]
 
 
-def link(sock: socket.socket, lane: bytes = b"", key: bytes = LINKS_KEY) -> Stream:
+def link(sock: socket.socket, token: bytes = b"", key: bytes = LINKS_KEY) -> Stream:
     """One side's link, after its handshake."""
-    steps = sealing(sock, key, lane, lambda asked: asked == LANE)
+    steps = sealing(sock, key, token, lambda asked: asked == TOKEN)
     return finish(steps, sock.fileno(), time.monotonic() + PATIENCE_S)
 
 
@@ -133,9 +132,9 @@ def through(attack: Attack, size: int) -> list[float | CollectiveError]:
     (near, at_near), (at_far, far) = connection(), connection()
 
     def act(place: int) -> float | CollectiveError:
-        sock, lane = ((near, LANE), (far, b""))[place]
+        sock, token = ((near, TOKEN), (far, b""))[place]
         try:
-            return total(place, link(sock, lane), size)
+            return total(place, link(sock, token), size)
         except CollectiveError as error:
             return error
 
@@ -170,7 +169,7 @@ def test_a_link_that_is_cut_off_is_a_lost_rank() -> None:
     (near, far) = connection()
     with closing(near), closing(far), ThreadPoolExecutor(1) as threads:
         called = threads.submit(link, far)
-        link(near, LANE).sock.sendall(b"\0\4\0\0" + bytes(100))  # of a piece that would be longer
+        link(near, TOKEN).sock.sendall(b"\0\4\0\0" + bytes(100))  # of a piece that would be longer
         with closing(called.result(PATIENCE_S)) as theirs:
             near.close()
             lost = failure(lambda: total(1, theirs, LARGE))
@@ -179,12 +178,12 @@ def test_a_link_that_is_cut_off_is_a_lost_rank() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lane", "key"), [(b"x" * 16, LINKS_KEY), (LANE, b"o" * 32)], ids=["another lane", "another key"]
+    ("token", "key"), [(b"x" * 16, LINKS_KEY), (TOKEN, b"o" * 32)], ids=["another token", "another key"]
 )
-def test_who_is_not_expected_gets_no_link(lane: bytes, key: bytes) -> None:
+def test_who_is_not_expected_gets_no_link(token: bytes, key: bytes) -> None:
     near, far = connection()
     with closing(near), closing(far), ThreadPoolExecutor(2) as threads:
-        for each in (threads.submit(link, near, lane, key), threads.submit(link, far)):
+        for each in (threads.submit(link, near, token, key), threads.submit(link, far)):
             with pytest.raises((WireError, ConnectionError)):
                 each.result(PATIENCE_S)
 
@@ -195,7 +194,7 @@ def test_a_rank_takes_links_of_that_encryption_alone_that_the_meeting_agreed_on(
 ) -> None:
     one, other = members(2, way="tcp")
     deadline = time.monotonic() + PATIENCE_S
-    calling, called = partial(sealing, key=LINKS_KEY, lane=LANE), partial(sealing, key=LINKS_KEY)
+    calling, called = partial(sealing, key=LINKS_KEY, token=TOKEN), partial(sealing, key=LINKS_KEY)
     right, wrong = (calling, None) if seals else (None, calling)
     with (
         listen(one) as listener,
@@ -215,13 +214,13 @@ def test_a_rank_takes_links_of_that_encryption_alone_that_the_meeting_agreed_on(
 
 
 def test_a_lane_is_one_sessions_and_one_pairs() -> None:
-    lanes = {
-        lane_of(key_of(secret, session), caller, called)
+    tokens = {
+        token_of(key_of(secret, session), caller, called)
         for secret in (b"s" * 32, b"o" * 32)
         for session in (b"m" * 16, b"n" * 16)
         for caller, called in ((0, 1), (1, 0), (0, 2), (256, 1))
     }
-    assert len(lanes) == 16
+    assert len(tokens) == 16
 
 
 def counted(count: int, rekey_every: int) -> tuple[Stream, Stream]:
@@ -232,8 +231,8 @@ def counted(count: int, rekey_every: int) -> tuple[Stream, Stream]:
     def end(ours: int) -> Stream:
         prepare(ends[ours])
         theirs = 1 - ours
-        opener = Opener(keys[theirs], theirs, LANE, count=count, rekey_every=rekey_every)
-        sealer = Sealer(keys[ours], ours, LANE, count=count, rekey_every=rekey_every)
+        opener = Opener(keys[theirs], theirs, TOKEN, count=count, rekey_every=rekey_every)
+        sealer = Sealer(keys[ours], ours, TOKEN, count=count, rekey_every=rekey_every)
         return SealedLink(ends[ours], SealedSource(ends[ours], opener), SealedSink(ends[ours], sealer))
 
     return end(CALLER), end(CALLED)

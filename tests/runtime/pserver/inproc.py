@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 
 from paddle.errors import PserverLost
 from paddle.pserver.client.conversation import Incoming
-from paddle.pserver.client.transfer import Lane
+from paddle.pserver.client.request import Flow
 from paddle.pserver.server.engine import Engine, Reply
-from paddle.pserver.wire.message import Message, decode, encode
+from paddle.pserver.wire.codec import decode, encode
+from paddle.pserver.wire.message import Message
 
 
 class InprocServers:
@@ -110,7 +111,7 @@ class InprocLinks:
         self._addresses[index] = self._servers.register(index, self._box)
         self._box.put(Incoming(index, None))
 
-    def expect(self, index: int, lane: Lane | None) -> None:
+    def expect(self, index: int, flow: Flow | None) -> None:
         """See `Links.expect`: everything is copied here."""
 
     def attach(self, index: int, hello: Message, size: int) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paddle.pserver.transports.stream_door import StreamDoor
+from paddle.pserver.transports.tcp import TcpListener
 from paddle.pserver.wire.arithmetic import Findings
+from paddle.pserver.wire.codec import decode
 from paddle.pserver.wire.keys import WireKeys
-from paddle.pserver.wire.message import Frame, Message, decode
-from paddle.pserver.wire.poller import Doorbells
+from paddle.pserver.wire.message import Frame, Message
+from paddle.pserver.wire.poller import Poller
 from paddle.pserver.wire.shared_memory import SharedArray
 from paddle.pserver.wire.verbs import OpenStream
 
@@ -18,7 +19,7 @@ class Beside:
     """A port that notes what comes in by a door, and what is lost."""
 
     def __init__(self, keys: WireKeys | None = None, within_s: float = 20.0) -> None:
-        self.bells, self.door = Doorbells(), StreamDoor("127.0.0.1", keys, within_s)
+        self.poller, self.door = Poller(), TcpListener("127.0.0.1", keys, within_s)
         self.heard: list[tuple[bytes, Message]] = []
         self.lost: list[bytes] = []
         self.door.open(self)
@@ -38,5 +39,5 @@ class Beside:
         return self.door.invite(b"host", Message(OpenStream()), 7164)
 
     def serve_one(self, within_s: float = 2.0) -> None:
-        self.bells.wait(within_s)
+        self.poller.wait(within_s)
         self.door.serve()

@@ -2,24 +2,34 @@
 """Connections for data between nodes: of each node's first rank with its neighbours in the ring and its partners.
 
 Of two ranks the lower one calls the higher one at that one's endpoint, so that no other port is ever used.
+
+Where all ranks can, these links are sealed in pieces (see `paddle.sealing`). Whether they can is said at the meeting,
+whose connections are encrypted and proven already: a man in the middle cannot talk two ranks out of it. There ranks get
+the session too, which is random and in the key: who learns the job's secret afterwards opens nothing of what was
+recorded. A link's token names caller and called side, to those alone who have the key; so no link opens to another rank
+than it was meant for, and none of an earlier attempt opens.
 """
 
 from __future__ import annotations
 
+import hashlib
+import select
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from paddle.collective.connection.callers import Callers
-from paddle.collective.connection.calling import call
+from paddle.collective.connection.calls import Callers, call
 from paddle.collective.connection.rendezvous import Met
-from paddle.collective.connection.sealed_link import key_of, lane_of, sealing
-from paddle.collective.connection.stream import Greet, Stream
+from paddle.collective.connection.stream import Greet, Steps, Stream, prepare
 from paddle.collective.errors import PeerLate
 from paddle.collective.membership import Membership
+from paddle.sealed_stream import Handshake, SealedSink, SealedSource
+from paddle.sealing import PIECE, TOKEN_BYTES, SealError
 
 _TRIES = 4  # of a call that strangers at a partner's door may cost
+_KEY_BYTES = 32
+_MOST = 2 * PIECE  # of bytes that are sealed at once
 
 
 def partners(place: int, count: int) -> set[int]:
@@ -117,7 +127,7 @@ def _greet_called(me: Membership, met: Met, rank: int) -> Greet | None:
     if me.secret is None or not met.seals:
         return None
     key = key_of(me.secret, met.session)
-    return partial(sealing, key=key, lane=lane_of(key, me.rank, rank))
+    return partial(sealing, key=key, token=token_of(key, me.rank, rank))
 
 
 def _greet_callers(me: Membership, met: Met, lower: set[int]) -> Greet | None:
@@ -125,8 +135,86 @@ def _greet_callers(me: Membership, met: Met, lower: set[int]) -> Greet | None:
     if me.secret is None or not met.seals:
         return None
     key = key_of(me.secret, met.session)
-    return partial(sealing, key=key, admits={lane_of(key, rank, me.rank) for rank in lower}.__contains__)
+    return partial(sealing, key=key, admits={token_of(key, rank, me.rank) for rank in lower}.__contains__)
 
 
 def _named(me: Membership, rank: int) -> str:
     return f"rank {rank} ({me.endpoints[rank]})"
+
+
+def key_of(secret: bytes, session: bytes) -> bytes:
+    """Return what all links of a session make their keys from."""
+    return hashlib.blake2b(session, key=secret, digest_size=_KEY_BYTES, person=b"links").digest()
+
+
+def token_of(key: bytes, caller: int, called: int) -> bytes:
+    """Return the token of one rank's calls to another in a session."""
+    said = caller.to_bytes(4, "little") + called.to_bytes(4, "little")
+    return hashlib.blake2b(said, key=key, digest_size=TOKEN_BYTES, person=b"lane").digest()
+
+
+def sealing(
+    sock: socket.socket, key: bytes, token: bytes = b"", admits: Callable[[bytes], bool] = lambda token: True
+) -> Steps[Stream]:
+    """Return the connection, ready for use. The caller ends the steps after `HANDSHAKE_S`.
+
+    Args:
+        sock: just connected; closed if this fails or is ended.
+        key: see `key_of`.
+        token: of the side that calls; who is called has none.
+        admits: tells who is called whether it expects a token.
+
+    Raises:
+        WireError: the other end is no rank that this link is meant for.
+        OSError: the connection broke.
+    """
+    prepare(sock)
+    try:
+        handshake = Handshake(sock, key, token, admits)
+        while not handshake.go_on():
+            yield select.POLLIN
+    except BaseException:
+        sock.close()
+        raise
+    return SealedLink(sock, handshake.source, handshake.sink)
+
+
+class SealedLink(Stream):
+    """A `Stream` whose bytes are sealed. Not thread-safe."""
+
+    def __init__(self, sock: socket.socket, source: SealedSource, sink: SealedSink) -> None:
+        super().__init__(sock)
+        self._source, self._sink = source, sink
+        self._underway = 0  # bytes that were given to be sent, and are not sent as a whole
+
+    def send_some(self, views: Sequence[memoryview]) -> int:
+        """See `Stream.send_some`: what was sealed is sent before 1 byte of it counts."""
+        try:
+            if self._underway:
+                self._sink.flush()
+            elif parts := _first(views, _MOST):
+                self._underway = sum(map(len, parts))
+                self._sink.put(parts)
+        except SealError as error:
+            raise ConnectionAbortedError(str(error)) from None
+        if len(self._sink):
+            return 0
+        sent, self._underway = self._underway, 0
+        return sent
+
+    def take_some(self, view: memoryview) -> int:
+        """See `Stream.take_some`."""
+        try:
+            return self._source.receive(view) if len(view) else 0
+        except SealError as error:
+            raise ConnectionAbortedError(str(error)) from None
+
+
+def _first(views: Sequence[memoryview], most: int) -> list[memoryview]:
+    """Return the beginning of what these views have, at most so many bytes."""
+    found = []
+    for view in views:
+        if most and view:
+            found.append(view[:most])
+            most -= len(found[-1])
+    return found

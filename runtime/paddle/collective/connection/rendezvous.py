@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paddle.collective.connection.callers import Callers
-from paddle.collective.connection.calling import call, listen
+from paddle.collective.connection.calls import Callers, call, listen
 from paddle.collective.connection.stream import Stream
 from paddle.collective.errors import CollectiveError, PeerDiffers, PeerLate, PeerLost
 from paddle.collective.membership import Membership

@@ -1,16 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums and broadcasts between nodes, by the first rank of each: in few rounds or round the ring, by size."""
+"""Sums and broadcasts between nodes, by the first rank of each: small sums in few rounds, the rest round a ring.
+
+Recursive doubling: in round k a rank exchanges all it has with the one 2^k away. Both of a pair compute the same sum of
+the same two numbers, and x + y has the bits of y + x, so all ranks end with the same bits. Where the number of ranks is
+no power of two, those beyond it give theirs to a partner first and get the sum from it at the end.
+
+Ring: each rank sends to the next and receives from the one before. A sum takes 2(n-1) legs. In each of the first n-1 a
+rank adds what comes to its own part of a segment, in the others finished segments go round. What is sent in one leg is
+what came in the one before, so a byte may go on as soon as it is there: receiving, adding and sending overlap, and one
+thread does all three. A segment is summed by one rank after another and never twice, so all ranks have the same bits,
+and every run has them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import select
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
 
 from paddle.collective.connection.stream import Stream
 from paddle.collective.exchange.pieces import Pieces
-from paddle.collective.exchange.recursive_doubling import LARGEST, small_sum
-from paddle.collective.exchange.ring import Neighbours, ring_broadcast, ring_sum
-from paddle.collective.exchange.task import Task
+from paddle.collective.exchange.task import SIZE, Task, unpack
 from paddle.collective.exchange.watch import Watch
+
+_LARGEST = 64 << 10  # above, a ring moves fewer bytes
+_SWAP_TRIES = 100
+CHUNK = 256 << 10  # stays in a core's own cache between the kernel's copy and the sum
+# Most looks before it sleeps, about 50 us. After looking in vain half as many: on a busy machine the others may work
+# only when this rank does not.
+_RING_TRIES = 50
+
+Range = tuple[int, int]
 
 
 class InterNode:
@@ -20,20 +44,280 @@ class InterNode:
         place, count = ranks.index(rank), len(ranks)
         self._ranks = tuple(ranks)
         before, after = ranks[(place - 1) % count], ranks[(place + 1) % count]
-        self._ring = Neighbours(place, count, before, after, streams, watch)
+        self._ring = _Neighbours(place, count, before, after, streams, watch)
 
     def sum(self, pieces: Pieces, task: Task) -> None:
         """Sum over all nodes, in place."""
-        if pieces.nbytes <= LARGEST:
-            small_sum(self._ring, self._ranks, pieces, task)
+        if pieces.nbytes <= _LARGEST:
+            _small_sum(self._ring, self._ranks, pieces, task)
         else:
-            ring_sum(self._ring, pieces, task)
+            _ring_sum(self._ring, pieces, task)
 
     def broadcast(self, pieces: Pieces, task: Task, root: int) -> None:
         """Give the values of node `root`'s first rank to all nodes, in place."""
-        ring_broadcast(self._ring, pieces, task, self._ranks.index(root))
+        _ring_broadcast(self._ring, pieces, task, self._ranks.index(root))
 
     def close(self) -> None:
         """Close the connections."""
         for stream in self._ring.streams.values():
             stream.close()
+
+
+@dataclass(frozen=True)
+class _Neighbours:
+    """Where a rank is in the ring.
+
+    Attributes:
+        place: 0 to count - 1.
+        before: the rank that it receives from.
+        after: the rank that it sends to.
+    """
+
+    place: int
+    count: int
+    before: int
+    after: int
+    streams: dict[int, Stream]
+    watch: Watch
+
+
+def _ring_sum(ring: _Neighbours, pieces: Pieces, task: Task) -> None:
+    """Sum over all ranks of the ring, in place; see `errors` for what may come in between."""
+    place, count = ring.place, ring.count
+    segments = _segments(pieces, count)
+    legs = 2 * (count - 1)
+    _pump(
+        ring,
+        pieces,
+        task,
+        outgoing=[segments[(place - leg) % count] for leg in range(legs)],
+        incoming=[segments[(place - leg - 1) % count] for leg in range(legs)],
+        adding=count - 1,
+        ready=segments[place][1] - segments[place][0],
+    )
+
+
+def _ring_broadcast(ring: _Neighbours, pieces: Pieces, task: Task, root_place: int) -> None:
+    """Send the values of the rank at `root_place` to all others, in place."""
+    everything = [(0, pieces.nbytes)]
+    distance = (ring.place - root_place) % ring.count
+    _pump(
+        ring,
+        pieces,
+        task,
+        outgoing=everything if distance < ring.count - 1 else [],
+        incoming=everything if distance else [],
+        adding=0,
+        ready=0 if distance else pieces.nbytes,
+    )
+
+
+def _segments(pieces: Pieces, count: int) -> list[Range]:
+    """Return bytes of each of `count` equal parts."""
+    item = pieces.dtype.itemsize
+    cuts = [pieces.size * number // count * item for number in range(count + 1)]
+    return list(pairwise(cuts))
+
+
+class _Sender:
+    """What is still to be sent: the task, then ranges of the pieces, as far as they are ready."""
+
+    def __init__(
+        self, stream: Stream, pieces: Pieces, task: Task, ranges: Sequence[Range], ready: int
+    ) -> None:
+        self._stream, self._pieces = stream, pieces
+        self._ranges = [each for each in ranges if each[1] > each[0]]
+        self._head = memoryview(task.pack() if ranges else b"")
+        self._leg, self._at = 0, self._ranges[0][0] if self._ranges else 0
+        self.ready = ready
+
+    @property
+    def done(self) -> bool:
+        """Whether all of it went."""
+        return self._leg == len(self._ranges) and not self._head
+
+    @property
+    def can(self) -> bool:
+        """Whether something of it may go."""
+        return bool(self._head) or (self.ready > 0 and self._leg < len(self._ranges))
+
+    def step(self) -> bool:
+        """Send what the connection takes now; False: nothing."""
+        views: list[memoryview] = [self._head] if self._head else []
+        if self.ready > 0 and self._leg < len(self._ranges):
+            stop = min(self._ranges[self._leg][1], self._at + self.ready, self._at + 2 * CHUNK)
+            views += self._pieces.raw(self._at, stop)[:64]
+        sent = self._stream.send_some(views)
+        head = min(sent, len(self._head))
+        self._head = self._head[head:]
+        self._at += sent - head
+        self.ready -= sent - head
+        if self._leg < len(self._ranges) and self._at == self._ranges[self._leg][1]:
+            self._leg += 1
+            if self._leg < len(self._ranges):
+                self._at = self._ranges[self._leg][0]
+        return sent > 0
+
+
+class _Receiver:
+    """What is still to come: the task, then ranges of the pieces, the first `adding` of them to be added."""
+
+    def __init__(
+        self, stream: Stream, pieces: Pieces, task: Task, ranges: Sequence[Range], adding: int, rank: int
+    ) -> None:
+        self._stream, self._pieces, self._task, self._rank = stream, pieces, task, rank
+        self._ranges = [(*each, leg < adding) for leg, each in enumerate(ranges) if each[1] > each[0]]
+        self._head = bytearray(SIZE)
+        self._head_got = 0 if ranges else SIZE
+        self._leg, self._at = 0, self._ranges[0][0] if self._ranges else 0
+        self._scratch = np.empty(CHUNK if adding else 0, np.uint8)
+        self._held = 0  # bytes in scratch that are not added yet
+
+    @property
+    def done(self) -> bool:
+        """Whether all of it came."""
+        return self._leg == len(self._ranges) and self._head_got == SIZE
+
+    def step(self) -> tuple[bool, int]:
+        """Take what is there now; return whether that was anything, and how many bytes are ready to go on."""
+        if self._head_got < SIZE:
+            got = self._stream.take_some(memoryview(self._head)[self._head_got :])
+            self._head_got += got
+            if self._head_got == SIZE:
+                self._task.check(unpack(self._head), self._rank)
+            return got > 0, 0
+        _, stop, adds = self._ranges[self._leg]
+        took: Callable[[int], tuple[bool, int]] = self._add if adds else self._place
+        got, ready = took(stop)
+        self._at += ready
+        if self._at == stop:
+            self._leg += 1
+            if self._leg < len(self._ranges):
+                self._at = self._ranges[self._leg][0]
+        return got, ready
+
+    def _place(self, stop: int) -> tuple[bool, int]:
+        got = self._stream.take_some(self._pieces.raw(self._at, min(stop, self._at + 2 * CHUNK))[0])
+        return got > 0, got
+
+    def _add(self, stop: int) -> tuple[bool, int]:
+        room = min(CHUNK, stop - self._at) - self._held
+        got = self._stream.take_some(self._scratch.data[self._held : self._held + room])
+        held = self._held + got
+        item = self._pieces.dtype.itemsize
+        whole = held // item * item
+        if whole:
+            came = self._scratch[:whole].view(self._pieces.dtype)
+            for at, part in self._pieces.elements(self._at // item, (self._at + whole) // item):
+                np.add(part, came[at : at + part.size], out=part)
+            self._scratch[: held - whole] = self._scratch[whole:held]
+        self._held = held - whole
+        return got > 0, whole
+
+
+def _pump(
+    ring: _Neighbours,
+    pieces: Pieces,
+    task: Task,
+    outgoing: Sequence[Range],
+    incoming: Sequence[Range],
+    adding: int,
+    ready: int,
+) -> None:
+    sending = _Sender(ring.streams[ring.after], pieces, task, outgoing, ready)
+    receiving = _Receiver(ring.streams[ring.before], pieces, task, incoming, adding, ring.before)
+    idle, tries = 0, _RING_TRIES
+    while not (sending.done and receiving.done):
+        moved = False
+        if not receiving.done:
+            try:
+                moved, came = receiving.step()
+            except OSError as error:
+                raise ring.watch.broken(ring.before, error) from None
+            sending.ready += came
+        if sending.can:
+            try:
+                moved = sending.step() or moved
+            except OSError as error:
+                raise ring.watch.broken(ring.after, error) from None
+        if not moved:
+            idle += 1
+            if idle > tries:
+                _sleep(ring, sending, receiving)
+                idle, tries = 0, tries // 2
+        elif idle:
+            idle, tries = 0, min(2 * tries + 1, _RING_TRIES)
+
+
+def _sleep(ring: _Neighbours, sending: _Sender, receiving: _Receiver) -> None:
+    events: dict[int, int] = {}
+    if not receiving.done:
+        events[ring.streams[ring.before].fileno()] = select.POLLIN
+    if sending.can:
+        descriptor = ring.streams[ring.after].fileno()
+        events[descriptor] = events.get(descriptor, 0) | select.POLLOUT
+    ring.watch.wait(list(events.items()), [ring.after if receiving.done else ring.before])
+
+
+def _small_sum(ring: _Neighbours, ranks: tuple[int, ...], pieces: Pieces, task: Task) -> None:
+    """Sum over all ranks, in place.
+
+    Args:
+        ring: this rank's place and its connections.
+        ranks: of all places.
+    """
+    power = 1 << (ring.count.bit_length() - 1)
+    mine = np.empty(pieces.size, pieces.dtype)
+    for at, part in pieces.elements(0, pieces.size):
+        mine[at : at + part.size] = part
+    place = ring.place
+    if place >= power:
+        _swap(ring, ranks[place - power], task, sends=mine, takes=None)
+        mine = _swap(ring, ranks[place - power], task, sends=None, takes=mine)
+    else:
+        if place + power < ring.count:
+            mine += _swap(ring, ranks[place + power], task, sends=None, takes=mine)
+        for bit in range(power.bit_length() - 1):
+            mine += _swap(ring, ranks[place ^ 1 << bit], task, sends=mine, takes=mine)
+        if place + power < ring.count:
+            _swap(ring, ranks[place + power], task, sends=mine, takes=None)
+    for at, part in pieces.elements(0, pieces.size):
+        part[:] = mine[at : at + part.size]
+
+
+def _swap(
+    ring: _Neighbours,
+    rank: int,
+    task: Task,
+    sends: npt.NDArray[np.generic] | None,
+    takes: npt.NDArray[np.generic] | None,
+) -> npt.NDArray[np.generic]:
+    """Send an array to a rank and return one like `takes` from it; either may be None."""
+    stream = ring.streams[rank]
+    out = memoryview(task.pack() + sends.tobytes() if sends is not None else b"")
+    came = bytearray(SIZE + takes.nbytes if takes is not None else 0)
+    left = memoryview(came)
+    idle, checked = 0, False
+    while out or left:
+        moved = 0
+        try:
+            if out:
+                moved = stream.send_some([out])
+                out = out[moved:]
+            if left:
+                got = stream.take_some(left)
+                if not checked and len(came) - len(left) + got >= SIZE:
+                    task.check(unpack(memoryview(came)[:SIZE]), rank)
+                    checked = True
+                left = left[got:]
+                moved += got
+        except OSError as error:
+            raise ring.watch.broken(rank, error) from None
+        idle = 0 if moved else idle + 1
+        if idle > _SWAP_TRIES:
+            events = (select.POLLIN if left else 0) | (select.POLLOUT if out else 0)
+            ring.watch.wait([(stream.fileno(), events)], [rank])
+            idle = 0
+    if takes is None:
+        return np.empty(0)
+    return np.frombuffer(came, takes.dtype, offset=SIZE)

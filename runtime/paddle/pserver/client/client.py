@@ -16,14 +16,18 @@ from typing import Any, Self
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
-from paddle.pserver.client.declaration import declare
-from paddle.pserver.client.destinations import Destinations, put_rows
-from paddle.pserver.client.interop import HostArray, host_array
+from paddle.pserver.client.declaration import TensorOptions, declare
+from paddle.pserver.client.interop import (
+    Destinations,
+    HostArray,
+    host_array,
+    put_rows,
+    read_ids,
+    row_gradient,
+)
 from paddle.pserver.client.job_servers import JobServers, positive
-from paddle.pserver.client.row_gradients import read_ids, row_gradient
 from paddle.pserver.client.session import TrainerSession
-from paddle.pserver.client.tensor_options import TensorOptions
-from paddle.pserver.wire.resumption import Position
+from paddle.pserver.wire.configuration import Position
 
 
 class Client:

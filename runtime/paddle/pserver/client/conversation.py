@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from paddle.errors import ConfigError, PserverError, PserverLost, WaitTimeout, WireError
-from paddle.pserver.client.transfer import Transfer
+from paddle.pserver.client.request import Request
 from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.verbs import Error, Repeat, Values, Verb, Waits
 
@@ -57,18 +57,18 @@ class Patience:
 class _Peer:
     """What is known of one server that owes a reply."""
 
-    __slots__ = ("asked_at", "heard_at", "idle_since", "transfer")
+    __slots__ = ("asked_at", "heard_at", "idle_since", "request")
 
-    def __init__(self, transfer: Transfer, now: float) -> None:
-        self.transfer = transfer
+    def __init__(self, request: Request, now: float) -> None:
+        self.request = request
         self.heard_at = self.asked_at = now
         self.idle_since: float | None = None  # it says that nothing keeps it, and nothing moved since
 
     def hears(self, now: float) -> None:
         """Note that it said something, and whether the request got on."""
         self.heard_at = now
-        if self.transfer.has_moved:
-            self.transfer.has_moved, self.idle_since = False, None
+        if self.request.has_moved:
+            self.request.has_moved, self.idle_since = False, None
 
 
 class Conversation:
@@ -80,7 +80,7 @@ class Conversation:
 
     def __init__(
         self,
-        transfers: Mapping[int, Transfer],
+        requests: Mapping[int, Request],
         own: Message,
         endpoints: Sequence[str],
         patience: Patience,
@@ -89,14 +89,14 @@ class Conversation:
         """Begin nothing yet.
 
         Args:
-            transfers: by server.
+            requests: by server.
             own: any message with the session and the number of this request.
             endpoints: "ip:port" of all servers, for errors.
             patience: see there.
             now: monotonic seconds.
         """
         self._own, self._endpoints, self._patience = own, endpoints, patience
-        self._peers = {server: _Peer(transfer, now) for server, transfer in transfers.items()}
+        self._peers = {server: _Peer(request, now) for server, request in requests.items()}
         self._ends_at, self._told_at, self._told = now + patience.wait_s, now, ""
         self._awake_at = now
         self.replies: dict[int, Message] = {}
@@ -124,23 +124,23 @@ class Conversation:
         if peer is None:
             return
         if message is None:
-            yield from self._repeat(server, peer.transfer.again)
+            yield from self._repeat(server, peer.request.again)
         elif isinstance(message.record, Repeat):
             if message.request in (0, self._own.request):
                 which = message.record.chunk
-                yield from self._repeat(server, lambda: peer.transfer.repeat(which))
+                yield from self._repeat(server, lambda: peer.request.repeat(which))
         elif (message.session, message.request) == (self._own.session, self._own.request):
             if isinstance(message.record, Waits):
                 self._hear_wait(server, message.record, message.section("").as_text(), now)
                 return
             if not isinstance(message.record, Values):
                 self._accept(server, message)
-            for each in peer.transfer.take(message):
+            for each in peer.request.take(message):
                 yield Outgoing(server, each)
             peer.hears(now)
-            if peer.transfer.is_over:
-                assert peer.transfer.reply is not None
-                self.replies[server] = peer.transfer.reply
+            if peer.request.is_over:
+                assert peer.request.reply is not None
+                self.replies[server] = peer.request.reply
                 del self._peers[server]
 
     def look(
@@ -159,7 +159,7 @@ class Conversation:
         """
         self._wake(now)
         for server, peer in self._peers.items():
-            if peer.transfer.has_moved:
+            if peer.request.has_moved:
                 peer.hears(now)
             silent_s = now - peer.heard_at
             if silent_s > self._patience.timeout_s:
@@ -169,7 +169,7 @@ class Conversation:
                 )
             if now - peer.asked_at > self._patience.ask_after_s:
                 peer.asked_at = now
-                for each in peer.transfer.inquire() if knows(server) else peer.transfer.again():
+                for each in peer.request.inquire() if knows(server) else peer.request.again():
                     yield Outgoing(server, each)
 
     def check_end(self, now: float) -> None:
@@ -191,9 +191,9 @@ class Conversation:
                     peer.idle_since += slept_s
 
     def _repeat(self, server: int, messages: Callable[[], Iterator[Message]]) -> Iterator[Outgoing]:
-        transfer = self._peers[server].transfer
-        transfer.repeats += 1
-        if transfer.repeats > _MAX_REPEATS:
+        request = self._peers[server].request
+        request.repeats += 1
+        if request.repeats > _MAX_REPEATS:
             endpoint = self._endpoints[server]
             raise WireError(f"pserver {endpoint}: {_MAX_REPEATS} messages in a row were lost", endpoint)
         for each in messages():
@@ -208,10 +208,10 @@ class Conversation:
         elif peer.idle_since is None:
             peer.idle_since = now
         elif now - peer.idle_since > self._patience.timeout_s:
-            verb = peer.transfer.head.verb.name
+            verb = peer.request.head.verb.name
             raise PserverError(
                 f"pserver {endpoint} lives and waits for nobody, but {verb} has not got on for "
-                f"{now - peer.idle_since:.0f} s ({peer.transfer.progress}): this is a fault of the wire between "
+                f"{now - peer.idle_since:.0f} s ({peer.request.progress}): this is a fault of the wire between "
                 "trainer and pserver; restart the job, and please report it with both logs",
                 endpoint,
             )

@@ -16,8 +16,8 @@ from typing import Protocol
 
 from paddle.errors import ConfigError, PserverError
 from paddle.pserver.client.conversation import Conversation, Incoming, Outgoing, Patience
-from paddle.pserver.client.transfer import Lane, Transfer
-from paddle.pserver.client.within_node import SharedSlabs
+from paddle.pserver.client.request import Flow, Request
+from paddle.pserver.transports.transport import SharedSlabs
 from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.verbs import Attach, Hello, Leave, Status
 
@@ -35,7 +35,7 @@ class Network(Protocol):
     def receive(self, timeout_s: float) -> Incoming | None:
         """Wait for the next message or healed connection; None when the time is over."""
 
-    def expect(self, index: int, lane: Lane | None) -> None:
+    def expect(self, index: int, flow: Flow | None) -> None:
         """Tell what values are due from a server, instead of whatever was told before; None: none are."""
 
     def attach(self, index: int, hello: Message, size: int) -> SharedSlabs | None:
@@ -94,14 +94,14 @@ class Exchange:
             WaitTimeout: it took longer than `wait_s`; the exchange is cut off.
             PserverError: a server refused, an earlier exchange was cut off in the middle, or this was closed.
         """
-        return self.carry({index: Transfer(message) for index, message in requests.items()})
+        return self.carry({index: Request(message) for index, message in requests.items()})
 
-    def carry(self, transfers: Mapping[int, Transfer]) -> dict[int, Message]:
+    def carry(self, requests: Mapping[int, Request]) -> dict[int, Message]:
         """Do what `run` does with requests that may be too large for a message.
 
         Raises:
             PserverLost, WaitTimeout, PserverError: see `run`.
-            ConfigError: part of a transfer cannot be sent; nothing was changed, and the next exchange may come.
+            ConfigError: part of a request cannot be sent; nothing was changed, and the next exchange may come.
         """
         if not self._turn.acquire(blocking=False):
             raise PserverError(
@@ -109,22 +109,22 @@ class Exchange:
                 "own, or take a lock around its calls"
             )
         try:
-            return self._carry(transfers)
+            return self._carry(requests)
         finally:
             self._turn.release()
 
-    def _carry(self, transfers: Mapping[int, Transfer]) -> dict[int, Message]:
+    def _carry(self, requests: Mapping[int, Request]) -> dict[int, Message]:
         self.check_open()
         if self._broken:
             raise PserverError(f"this client cannot go on after an error: {self._broken}")
         self._request += 1
         self._broken = "an exchange with the pservers was interrupted"
         try:
-            for index, transfer in transfers.items():
-                self._network.expect(index, Lane(transfer, self._own(index, transfer.head)))
-                for each in transfer.begin():
+            for index, request in requests.items():
+                self._network.expect(index, Flow(request, self._own(index, request.head)))
+                for each in request.begin():
                     self._network.send(index, self._own(index, each))
-            replies = self._converse(transfers)
+            replies = self._converse(requests)
         except ConfigError:
             # Of what cannot be sent no server has the whole: the next push to it takes back what there is.
             self._broken = ""
@@ -133,7 +133,7 @@ class Exchange:
             self._broken = str(error)
             raise
         finally:
-            for index in transfers:
+            for index in requests:
                 self._network.expect(index, None)
         self._broken = ""
         return replies
@@ -174,13 +174,13 @@ class Exchange:
             self._turn.release()
         return is_free
 
-    def _converse(self, transfers: Mapping[int, Transfer]) -> dict[int, Message]:
+    def _converse(self, requests: Mapping[int, Request]) -> dict[int, Message]:
         """Wait for all replies."""
         now = time.monotonic()
         own, patience = self._own(0, _ANY), self._patience
         if (patience.timeout_s, patience.wait_s) != (self._timeout_s, self.wait_s):
             patience = self._patience = Patience(self._timeout_s, self.wait_s)
-        conversation = Conversation(transfers, own, self._network.endpoints, patience, now)
+        conversation = Conversation(requests, own, self._network.endpoints, patience, now)
         while not conversation.is_over:
             conversation.check_end(now)
             incoming = self._network.receive(conversation.rest_s(now))

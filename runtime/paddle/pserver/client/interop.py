@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of any library as numpy arrays: numpy's and cupy's own, and whatever speaks DLPack or the array interface.
+"""Arrays of any library as numpy arrays: numpy's and cupy's own, and all that offer DLPack or the array interface.
 
-No library is imported for it. What lies in the host's memory is looked at where it lies; only what lies on a GPU
+Gradients, row ids and arrays to fill come in by this module, which checks them against what servers hold. No library is
+imported for it. What lies in the host's memory is looked at where it lies; only what lies on a GPU
 is copied. Nothing is converted: a dtype that numpy does not have, or one that is not asked for, is an error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +16,12 @@ import numpy.typing as npt
 
 from paddle import backend
 from paddle.errors import ConfigError
+from paddle.optim.spec import ParameterSpec, RowGradient
 
 # DLPack's device types that the processor can read: its own memory, pinned memory of CUDA and ROCm, managed memory.
 _HOST_DEVICES = frozenset({1, 3, 11, 13})
+
+_ID_TYPES = (np.dtype(np.int64), np.dtype(np.int32))
 
 HostArray = npt.NDArray[Any]
 
@@ -76,6 +80,94 @@ def target(array: Any, what: str) -> Target:
     if view.flags.c_contiguous:
         return Target(view, _nothing)
     return _through_buffer(view.shape, view.dtype, lambda host: np.copyto(view, host))
+
+
+class Destinations:
+    """The tensors of a job. `growing`: names of those that have no whole."""
+
+    def __init__(self, parameters: Mapping[str, ParameterSpec], growing: Collection[str]) -> None:
+        self._parameters, self._growing = parameters, growing
+
+    def of(self, name: str, array: Any) -> Target:
+        """Return where to put the whole of a tensor.
+
+        Raises:
+            ConfigError: there is no such tensor, it has no whole, or the array is of another shape or dtype.
+        """
+        what = f"out array of tensor {name}"
+        if name in self._growing:
+            raise ConfigError(f"{what}: a growing table has no whole; look up its rows with pull_rows")
+        place = target(array, what)
+        self.check(name, place.host, what)
+        return place
+
+    def check(self, name: str, array: HostArray, what: str) -> None:
+        """Check an array for the whole of a tensor.
+
+        Raises:
+            ConfigError: see `of`.
+        """
+        if name not in self._parameters:
+            raise ConfigError(f"{what}: no such tensor was created; there are {', '.join(self._parameters)}")
+        shape = self._parameters[name].shape
+        # A single number is kept as an array of one.
+        if (array.shape or (1,)) != shape or array.dtype != np.float32:
+            raise ConfigError(f"{what}: expected {shape} float32, got {array.shape} {array.dtype}")
+
+
+def put_rows(name: str, found: HostArray, out: Any) -> None:
+    """Fill `out` with rows of a tensor.
+
+    Raises:
+        ConfigError: it is of another shape or dtype.
+    """
+    place = target(out, f"out array of tensor {name}")
+    if place.host.shape != found.shape or place.host.dtype != found.dtype:
+        raise ConfigError(
+            f"out array of tensor {name}: expected {found.shape} float32, got {place.host.shape} "
+            f"{place.host.dtype}"
+        )
+    place.host[...] = found
+    place.finish()
+
+
+def read_ids(array: Any, what: str) -> npt.NDArray[np.int64]:
+    """Return row ids, of any shape, as int64.
+
+    Raises:
+        ConfigError: they are not int64 or int32.
+    """
+    ids = host_array(array, what)
+    if ids.dtype not in _ID_TYPES:
+        raise ConfigError(f"{what}: expected int64 or int32, got {ids.dtype}")
+    return ids.astype(np.int64, copy=False)
+
+
+def row_gradient(ids: Any, values: Any, what: str) -> RowGradient:
+    """Return the gradient of rows, each row once, with its values summed in the order given.
+
+    Args:
+        ids: (...) int64 or int32.
+        values: (..., width) float32.
+        what: how an error calls it.
+
+    Raises:
+        ConfigError: the shapes do not fit, or a dtype is wrong.
+    """
+    rows = read_ids(ids, f"row ids of {what}")
+    found = host_array(values, what)
+    if found.dtype != np.float32 or found.ndim != rows.ndim + 1 or found.shape[:-1] != rows.shape:
+        expected = ", ".join(map(str, rows.shape))
+        raise ConfigError(
+            f"{what}: expected ({expected}, width) float32 for ids {rows.shape}, got {found.shape} {found.dtype}"
+        )
+    rows, found = rows.reshape(-1), found.reshape(-1, found.shape[-1])
+    if (np.diff(rows) > 0).all():
+        return RowGradient(rows, np.ascontiguousarray(found))
+    order = np.argsort(rows, kind="stable")
+    rows = rows[order]
+    starts = np.flatnonzero(np.concatenate(([True], rows[1:] != rows[:-1])))
+    return RowGradient(rows[starts], np.add.reduceat(found[order], starts, axis=0))
 
 
 def _through_buffer(shape: tuple[int, ...], dtype: Any, put: Callable[[HostArray], None]) -> Target:

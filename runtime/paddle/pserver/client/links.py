@@ -1,38 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer's connections to all its servers: ZeroMQ, and what is faster beside it."""
+"""A trainer's connections to all its servers: the base, and the fastest transport beside it."""
 
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Sequence
 from typing import Any
 
-import zmq
-
 from paddle.endpoints import check_endpoints
-from paddle.errors import ConfigError, WireError
+from paddle.errors import WireError
 from paddle.pserver.client.conversation import Incoming
 from paddle.pserver.client.reachability import Reaching
-from paddle.pserver.client.transfer import Lane
-from paddle.pserver.transports.local_link import LocalLink
-from paddle.pserver.transports.stream_link import StreamLink
-from paddle.pserver.transports.transport import Transport
-from paddle.pserver.transports.zmq_link import RENEW_S, ZmqLink
-from paddle.pserver.wire import arrival
+from paddle.pserver.client.request import Flow
+from paddle.pserver.transports.table import TRANSPORTS, BaseConnection, BaseConnections
+from paddle.pserver.transports.transport import Connection, Offer, SharedSlabs
+from paddle.pserver.wire.codec import peek
+from paddle.pserver.wire.configuration import PortRange
 from paddle.pserver.wire.keys import WireKeys
-from paddle.pserver.wire.message import DamagedError, Message, peek
-from paddle.pserver.wire.poller import LINGER_MS, Doorbells
-from paddle.pserver.wire.port_range import PortRange
-from paddle.pserver.wire.verbs import Configured, Leave, OpenStream, Repeat, Values
-from paddle.sealing import is_possible
+from paddle.pserver.wire.message import DamagedError, Message
+from paddle.pserver.wire.poller import Poller
+from paddle.pserver.wire.verbs import Configured, Leave, Repeat, Values
 
 _log = logging.getLogger(__name__)
 
-_INVITED_WITHIN_S = 10.0
-_MAX_IO_THREADS = 4
-_BATCH = 64  # messages of one stream before others are looked at
+_ANSWER_S = 10.0  # to a transport's question
+_LOOK_S = 0.1  # while a base connection needs care
+_BATCH = 64  # messages of one connection before others are served
 
 
 class Links:
@@ -63,34 +57,20 @@ class Links:
         """
         check_endpoints(endpoints, "pserver endpoint")
         self.endpoints = tuple(endpoints)
-        self._keys, self._within_node = keys, within_node
-        self._beside: dict[int, Transport] = {}  # what is faster than a server's ZeroMQ connection
-        self._beside_at: dict[Any, int] = {}  # its bell -> the server
-        self._needs_care = (
-            False  # a ZeroMQ connection is to be looked at soon; whole ones wake us by themselves
-        )
-        self._lanes: dict[int, Lane] = {}
+        self._keys = keys
+        self._transports = [each for each in TRANSPORTS if within_node or not each.is_within_node]
+        self._beside: dict[int, Connection] = {}  # what is faster than a server's base connection
+        self._beside_at: dict[Any, int] = {}  # its handle -> the server
+        self._needs_care = False  # a base connection must be watched soon; healthy ones wake us by themselves
+        self._flows: dict[int, Flow] = {}
         self._interrupted: set[int] = set()  # what was on a pipe when it ended must be sent again
-        self._is_walled = False
+        self._poller = Poller()
+        self._base = BaseConnections(endpoints, keys, self._poller, patience_s)
         self._reaching: Reaching | None = None
-        # Encryption is most of the work of an I/O thread: one for each server, as far as there are cores for both ends.
-        cores = len(os.sched_getaffinity(0))
-        threads = min(len(endpoints), _MAX_IO_THREADS, cores // 2) if keys is not None else 1
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(max(threads, 1))
-        self._bells = Doorbells()
-        self._links: list[ZmqLink] = []
-        try:
-            for endpoint in endpoints:
-                self._links.append(ZmqLink(self._context, self._bells, endpoint, keys, patience_s))
-        except zmq.ZMQError as error:
-            self.close()
-            raise ConfigError(
-                f"pserver endpoint {endpoint!r}: {error.strerror}; expected 'ip:port'"
-            ) from error
         if first_answer_s is not None:
             self._reaching = Reaching(
                 self.endpoints,
-                [link.liveness for link in self._links],
+                [each.liveness for each in self._base],
                 is_encrypted=keys is not None,
                 timeout_s=first_answer_s,
                 ports=ports,
@@ -102,108 +82,97 @@ class Links:
         What cannot be queued is as good as lost on the way: the connection broke and is made anew.
         """
         if isinstance(message.record, Leave):
-            self._links[index].liveness.is_leaving = True
+            self._base[index].liveness.is_leaving = True
         beside = self._beside.get(index)
         if beside is not None and beside.carries(message):
             if beside.send(message):
-                self._bells.expect_room(beside.bell, beside.is_sending)
+                self._poller.expect_room(beside.handle, beside.is_sending)
                 return
             self._end(index, beside)
             if beside.is_pipe:
                 self._interrupted.add(index)
-        self._links[index].send(message)
+        self._base[index].send(message)
 
-    def expect(self, index: int, lane: Lane | None) -> None:
-        """Tell what values are due from a server, instead of whatever was told before; None: none are."""
-        if lane is None:
-            self._lanes.pop(index, None)
+    def expect(self, index: int, flow: Flow | None) -> None:
+        """Announce which values are due from a server, instead of earlier ones; None: none are."""
+        if flow is None:
+            self._flows.pop(index, None)
         else:
-            self._lanes[index] = lane
+            self._flows[index] = flow
 
-    def attach(self, index: int, hello: Message, size: int) -> LocalLink | None:
-        """Share memory with a server, if it is of this node and lets us; pushes of that memory then stay in it.
-
-        Else open a stream to it, if it can be reached, and where there is a key, if it can be sealed.
+    def attach(self, index: int, hello: Message, size: int) -> SharedSlabs | None:
+        """Open the fastest connection beside the base that a server offers; return the memory that it shares, if any.
 
         Args:
             hello: carries the trainer's session.
             size: elements of the server's slab; 0 for a server that has none.
         """
-        local = self._share(index, hello, size) if self._within_node else None
-        if local is None and size and (self._keys is None or is_possible()) and not self._is_walled:
-            try:
-                self._open_stream(index, hello, size)
-            finally:
-                self._note_care()
-        return local
-
-    def _share(self, index: int, hello: Message, size: int) -> LocalLink | None:
-        try:
-            local = LocalLink(self.endpoints[index], self._keys, hello, size)
-        except (OSError, WireError, MemoryError) as error:
-            _log.debug("no shared memory with pserver %s: %s", self.endpoints[index], error)
-            return None
-        self._stand_beside(index, local)
-        _log.info(
-            "pserver %s is on this node: gradients and values stay in shared memory", self.endpoints[index]
+        offer = Offer(
+            self.endpoints[index],
+            self._keys,
+            hello,
+            size,
+            ask=lambda message: self._ask(index, message),
+            place=lambda header: self._place(index, header),
         )
-        return local
-
-    def _open_stream(self, index: int, hello: Message, size: int) -> None:
-        link = self._links[index]
-        asked = hello._replace(record=OpenStream())
-        deadline = time.monotonic() + _INVITED_WITHIN_S
-        try:
-            link.send(asked)
-            while (invitation := self._invited(link, asked)) is None:
-                rest_s = deadline - time.monotonic()
-                self._bells.wait(min(rest_s, RENEW_S) if link.needs_care else rest_s, link.sockets)
-                if link.watch() or time.monotonic() >= deadline:
-                    _log.info(
-                        "no stream to pserver %s (it does not answer); on without", self.endpoints[index]
-                    )
-                    return
-            stream = StreamLink(
-                self.endpoints[index], invitation, lambda head: self._place(index, head), self._keys
-            )
-        except (OSError, WireError) as error:
-            self._is_walled = isinstance(error, TimeoutError)
-            _log.info("no stream to pserver %s (%s); on without", self.endpoints[index], error)
-            return
-        arrival.prepare(4 * size)
-        self._stand_beside(index, stream)
-
-    @staticmethod
-    def _invited(link: ZmqLink, asked: Message) -> Message | None:
-        """Return the answer to a question for a stream, if it is here.
-
-        The CONFIGURE before has the same number, and where it was asked for twice its reply comes twice.
-        """
-        while (answer := link.take()) is not None:
-            if answer.request == asked.request and not isinstance(answer.record, Configured):
-                return answer
+        for transport in self._transports:
+            try:
+                connection = transport.client(offer)
+            except (OSError, WireError, MemoryError) as error:
+                if isinstance(error, TimeoutError):  # a firewall: finding that out takes long
+                    self._transports = [each for each in self._transports if each is not transport]
+                log = _log.debug if transport.is_within_node else _log.info
+                log("no %s connection to pserver %s (%s)", transport.name, self.endpoints[index], error)
+                continue
+            if connection is not None:
+                self._stand_beside(index, connection)
+                return connection.slabs
         return None
 
-    def _stand_beside(self, index: int, transport: Transport) -> None:
+    def _ask(self, index: int, message: Message) -> Message:
+        """Send a request over the base, and return the answer.
+
+        The CONFIGURE before has the same number, and where it was sent twice its reply comes twice.
+
+        Raises:
+            WireError: there is none in time, or the connection broke.
+        """
+        base: BaseConnection = self._base[index]
+        deadline = time.monotonic() + _ANSWER_S
+        try:
+            base.send(message)
+            while True:
+                while (answer := base.take()) is not None:
+                    if answer.request == message.request and not isinstance(answer.record, Configured):
+                        return answer
+                rest_s = deadline - time.monotonic()
+                self._poller.wait(min(rest_s, _LOOK_S) if base.needs_care else rest_s, base.sockets)
+                if base.watch() or time.monotonic() >= deadline:
+                    raise WireError("it does not answer")
+        finally:
+            self._note_care()
+
+    def _stand_beside(self, index: int, connection: Connection) -> None:
         if (before := self._beside.get(index)) is not None:
             self._end(index, before)
-        self._beside[index] = transport
-        self._beside_at[transport.bell] = index
-        self._bells.add_descriptor(transport.bell)
+        self._beside[index] = connection
+        self._beside_at[connection.handle] = index
+        self._poller.add_descriptor(connection.handle)
 
-    def _end(self, index: int, beside: Transport) -> None:
+    def _end(self, index: int, beside: Connection) -> None:
         if self._beside.get(index) is beside:
-            del self._beside[index], self._beside_at[beside.bell]
-            self._bells.remove_descriptor(beside.bell)
+            del self._beside[index], self._beside_at[beside.handle]
+            self._poller.remove_descriptor(beside.handle)
             beside.close()
 
     def _place(self, index: int, header: bytes) -> memoryview | None:
-        lane = self._lanes.get(index)
-        return None if lane is None else lane.place(peek(header))
+        flow = self._flows.get(index)
+        return None if flow is None else flow.place(peek(header))
 
     def is_attached(self, index: int) -> bool:
         """Return whether memory is still shared with a server."""
-        return isinstance(self._beside.get(index), LocalLink)
+        beside = self._beside.get(index)
+        return beside is not None and beside.slabs is not None
 
     def receive(self, timeout_s: float) -> Incoming | None:
         """Wait for the next message or healed connection; None when the time is over.
@@ -219,18 +188,18 @@ class Links:
                 self._reaching.go_on()
             if self._interrupted:
                 return Incoming(self._interrupted.pop(), None)
-            if (self._needs_care or self._bells.rung) and (incoming := self._look()) is not None:
+            if (self._needs_care or self._poller.ready) and (incoming := self._look()) is not None:
                 return incoming
             rest_s = deadline - time.monotonic()
             if rest_s <= 0:
                 return None
             is_short = self._needs_care or self._reaching is not None
-            self._bells.wait(min(rest_s, RENEW_S) if is_short else rest_s)
+            self._poller.wait(min(rest_s, _LOOK_S) if is_short else rest_s)
 
     def _look(self) -> Incoming | None:
-        rung = self._bells.rung
-        if not self._needs_care and rung <= self._beside_at.keys():
-            for index in [self._beside_at[bell] for bell in rung]:
+        ready = self._poller.ready
+        if not self._needs_care and ready <= self._beside_at.keys():
+            for index in [self._beside_at[handle] for handle in ready]:
                 beside = self._beside.get(index)
                 if beside is not None and (incoming := self._hear_beside(index, beside)) is not None:
                     return incoming
@@ -241,18 +210,18 @@ class Links:
             self._note_care()
 
     def _note_care(self) -> None:
-        self._needs_care = any(link.needs_care for link in self._links)
+        self._needs_care = any(each.needs_care for each in self._base)
 
     def _look_at_all(self) -> Incoming | None:
-        for index, link in enumerate(self._links):
-            if link.watch():
+        for index, base in enumerate(self._base):
+            if base.watch():
                 return Incoming(index, None)
             beside = self._beside.get(index)
-            if beside is not None and beside.needs_connection and link.needs_care:
+            if beside is not None and beside.needs_base and base.needs_care:
                 self._end(index, beside)
             elif beside is not None and (incoming := self._hear_beside(index, beside)) is not None:
                 return incoming
-            if (incoming := self._hear(index, link)) is not None:
+            if (incoming := self._hear(index, base)) is not None:
                 if self._reaching is not None and incoming.message is not None:
                     self._meet(self._reaching, index, incoming.message)
                 return incoming
@@ -264,8 +233,8 @@ class Links:
             reaching.close()
             self._reaching = None
 
-    def _hear_beside(self, index: int, beside: Transport) -> Incoming | None:
-        if not self._bells.is_ready(beside.bell):
+    def _hear_beside(self, index: int, beside: Connection) -> Incoming | None:
+        if not self._poller.take_ready(beside.handle):
             return None
         try:
             incoming = self._hear(index, beside)
@@ -274,29 +243,29 @@ class Links:
             self._end(index, beside)
             return Incoming(index, None)
         if self._beside.get(index) is beside:
-            self._bells.expect_room(beside.bell, beside.is_sending)
+            self._poller.expect_room(beside.handle, beside.is_sending)
             if incoming is not None and beside.has_more:
-                self._bells.ring(beside.bell)
+                self._poller.mark_ready(beside.handle)
         return incoming
 
-    def _hear(self, index: int, transport: Transport) -> Incoming | None:
-        """Go on with the transfer that is due, as long as its values arrive; return what else there is."""
-        lane = self._lanes.get(index)
+    def _hear(self, index: int, connection: Connection) -> Incoming | None:
+        """Go on with the request that is due, as long as its values arrive; return what else there is."""
+        flow = self._flows.get(index)
         for _ in range(_BATCH):
             try:
-                message = transport.take()
+                message = connection.take()
             except DamagedError as error:
                 _log.warning("%s; asking again", error)
                 return Incoming(index, _question_for(error.message))
             if message is None:
                 return None
-            if lane is None or not lane.leads(message):
+            if flow is None or not flow.leads(message):
                 return Incoming(index, message)
-            for each in lane.go_on(message):
+            for each in flow.go_on(message):
                 self.send(index, each)
-            if lane.transfer.is_over:
+            if flow.request.is_over:
                 return Incoming(index, message)
-        self._bells.ring(transport.bell)
+        self._poller.mark_ready(connection.handle)
         return None
 
     def hint(self, index: int) -> str:
@@ -309,9 +278,7 @@ class Links:
             self._reaching.close()
         for index, beside in list(self._beside.items()):
             self._end(index, beside)
-        for link in self._links:
-            link.close(LINGER_MS)
-        self._context.term()
+        self._base.close()
 
 
 def _question_for(damaged: Message | None) -> Message | None:

@@ -20,14 +20,16 @@ from paddle.pserver.client.links import Links
 from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.named_values import (
+    Gathering,
     Ids,
     Value,
     from_sections,
     names_of,
     names_section,
+    parcels,
     to_sections,
+    wish,
 )
-from paddle.pserver.wire.value_parts import Gathering, parcels, wish
 from paddle.pserver.wire.verbs import Begin, Fetch, Lookup, Ok, Save, Step
 
 _log = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ from paddle.endpoints import address_of, listed
 from paddle.errors import ConfigError, WireError
 from paddle.pserver.client.probe import Finding, Sight, look
 from paddle.pserver.transports.liveness import Liveness
+from paddle.pserver.wire.configuration import PortRange, told_range
 from paddle.pserver.wire.message import Message
-from paddle.pserver.wire.port_range import PortRange, told_range
 from paddle.telling import Telling
 
 _log = logging.getLogger(__name__)

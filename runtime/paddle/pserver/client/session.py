@@ -23,16 +23,20 @@ from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient, rule_of
 from paddle.pserver.client.exchange import Exchange, Network
 from paddle.pserver.client.layout import Array, Layout
 from paddle.pserver.client.links import Links
-from paddle.pserver.client.push_pull import TrainerStep
-from paddle.pserver.client.tables import Tables
-from paddle.pserver.client.whole_slabs import WholeSlabs
-from paddle.pserver.client.within_node import SharedSlabs, WithinNode
+from paddle.pserver.client.step import TrainerStep
+from paddle.pserver.client.stored_values import StoredValues
+from paddle.pserver.client.within_node import WithinNode
 from paddle.pserver.sparse.spec import TableSpec
-from paddle.pserver.wire.configuration import Configuration, configure_message
+from paddle.pserver.transports.transport import SharedSlabs
+from paddle.pserver.wire.configuration import (
+    Configuration,
+    PortRange,
+    Position,
+    configure_message,
+    read_positions,
+)
 from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import Message
-from paddle.pserver.wire.port_range import PortRange
-from paddle.pserver.wire.resumption import Position, read_positions
 from paddle.pserver.wire.verbs import Configured, FinishPass, Ok, Pull, Ready, Record, StartPass
 
 _log = logging.getLogger(__name__)
@@ -65,7 +69,6 @@ class TrainerSession:
         """
         self._network = network
         self._exchange = Exchange(network, trainer_id, timeout_s)
-        self._tables = Tables(self._exchange, network.endpoints)
         self._trainer = trainer_id
         self._num_sparse = num_sparse
         self._everyone = range(len(network.endpoints))
@@ -190,10 +193,7 @@ class TrainerSession:
                 _log.info("the pservers hold values of this model already; they are kept")
             return
         flat = {name: self._layout.flat(name, values, "value") for name in self._layout.parameters}
-        self._slabs.send(missing, flat)
-        for index in missing:
-            for share in self._layout.shares[index].tables:
-                self._tables.send(index, share, flat[share.parameter.name])
+        self._stored.send(missing, flat)
         # Server 0 last: it lets others go on to all servers.
         for turn in ([i for i in missing if i], [i for i in missing if not i]):
             self._exchange.run({i: Message(Ready()) for i in turn})
@@ -239,9 +239,9 @@ class TrainerSession:
                 was changed on servers, `out` has what they hold, and the client goes on.
             PserverError, PserverLost: see the class.
         """
-        wanted = [self._tables.want(self._layout, name, ids) for name, ids in ahead.items()]
+        wanted = [self._stored.want(name, ids) for name, ids in ahead.items()]
         came = self._step.run(grads, num_samples, out, wanted)
-        return {each.name: self._tables.rows(each, came) for each in wanted}
+        return {each.name: self._stored.rows(each, came) for each in wanted}
 
     def push(self, grads: Mapping[str, Array | RowGradient], num_samples: int) -> None:
         """Give this batch's gradients, as `push_pull` does; servers send no values back.
@@ -284,17 +284,17 @@ class TrainerSession:
         """
         views = self._layout.views(out)
         if any(not self._layout.parameter(name).sparse for name in out):
-            self._slabs.pull(views)
+            self._stored.pull_dense(views)
         for name in out:
             if self._layout.parameter(name).sparse:
-                self._tables.pull(self._layout.tables(name), out[name])
+                self._stored.pull_table(name, out[name])
 
     def pull_rows(self, name: str, ids: npt.NDArray[np.int64]) -> Array:
         """Return rows (n, width) float32 of a sparse parameter for ids (n,) int64; ids may repeat.
 
         A growing table has every id: one that got no gradient yet has the values that it would begin with.
         """
-        return self._tables.rows(self._tables.want(self._layout, name, ids))
+        return self._stored.rows(self._stored.want(name, ids))
 
     def check_open(self) -> None:
         """Raise an error after `close`.
@@ -336,8 +336,8 @@ class TrainerSession:
 
     def _lay_out(self, layout: Layout, shared: Mapping[int, SharedSlabs]) -> None:
         self._layout, self._node = layout, WithinNode(layout, shared)
-        self._slabs = WholeSlabs(self._exchange, self._network.endpoints, layout)
-        self._step = TrainerStep(self._exchange, self._network, layout, self._node, self._slabs)
+        self._stored = StoredValues(self._exchange, self._network.endpoints, layout)
+        self._step = TrainerStep(self._exchange, self._network, layout, self._node, self._stored)
 
 
 def rejoin(exchange: Exchange, servers: Iterable[int]) -> int:

@@ -4,28 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from paddle.errors import ConfigError
 from paddle.pserver.client.layout import Array, Layout
 from paddle.pserver.store.dense_step import DenseThreads
+from paddle.pserver.transports.transport import SharedSlabs
 from paddle.pserver.wire.arithmetic import is_looked_at_once
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.placement import DenseShare
 
 _PIECE = 1 << 18
 """Elements of a large array that are copied, and looked at while they are in the cache."""
-
-
-class SharedSlabs(Protocol):
-    """What is shared with one server: see `LocalLink`."""
-
-    gradient: Array
-
-    def values(self, reply: Message) -> Array:
-        """Return the slab that a reply speaks of."""
 
 
 class _Home(NamedTuple):

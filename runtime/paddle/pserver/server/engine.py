@@ -20,9 +20,8 @@ from paddle.pserver.server.session import Session, Sessions, sessions_from_json,
 from paddle.pserver.server.staleness import PushCount
 from paddle.pserver.server.training import Training
 from paddle.pserver.store.store import Store
-from paddle.pserver.wire.configuration import Configuration
+from paddle.pserver.wire.configuration import Configuration, ports_section
 from paddle.pserver.wire.message import Message, Section, error_message
-from paddle.pserver.wire.port_range import ports_section
 from paddle.pserver.wire.reader_protocol import READER
 from paddle.pserver.wire.shared_memory import SharedArray
 from paddle.pserver.wire.verbs import WHOLE, Hello, Ok, PullTable, Repeat, StateLost, Status, Verb, Waits

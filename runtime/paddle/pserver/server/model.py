@@ -16,9 +16,8 @@ from paddle.pserver.server.readers import Shown
 from paddle.pserver.server.service import Desk
 from paddle.pserver.server.staleness import LagGate, lag_ratio
 from paddle.pserver.store.store import Store
-from paddle.pserver.wire.configuration import Configuration
+from paddle.pserver.wire.configuration import Configuration, position
 from paddle.pserver.wire.message import Message, error_message
-from paddle.pserver.wire.resumption import position
 from paddle.pserver.wire.verbs import Configure, Configured, Ok, SetValues, Verb
 
 _log = logging.getLogger(__name__)

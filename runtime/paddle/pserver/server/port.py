@@ -14,69 +14,67 @@ from collections.abc import Sequence
 from paddle.errors import WireError
 from paddle.pserver.server.engine import Engine, Reply
 from paddle.pserver.server.staleness import PushCount
-from paddle.pserver.transports.local_door import LocalDoor
-from paddle.pserver.transports.stream_door import StreamDoor
-from paddle.pserver.transports.transport import Listener
-from paddle.pserver.transports.zmq_door import Router
+from paddle.pserver.transports.table import TRANSPORTS, BaseListener
+from paddle.pserver.transports.transport import Listener, Site
 from paddle.pserver.wire.arithmetic import Findings
-from paddle.pserver.wire.chunk_wire import read_message
+from paddle.pserver.wire.codec import decode
 from paddle.pserver.wire.message import DamagedError, Frame, Message, error_message
 from paddle.pserver.wire.reader_protocol import READER, peer_name
 from paddle.pserver.wire.shared_memory import SharedArray
-from paddle.pserver.wire.verbs import WHOLE, Chunk, Error, OpenStream, Repeat
+from paddle.pserver.wire.verbs import WHOLE, Chunk, Error, Repeat
 from paddle_node.contract.facts import Queue
 
 _log = logging.getLogger(__name__)
 
 _TICK_S = 1.0
-_TELL_EVERY_S = 60.0
+_REPORT_EVERY_S = 60.0
 _MAX_PEERS = 256
 
 
 class Port:
-    """One engine on one socket; everything but `stop` belongs to the thread that calls `serve`.
+    """One engine and its listeners; everything but `stop` belongs to the thread that calls `serve`.
 
     Attributes:
-        bells: see `Counter.bells`.
+        poller: of the thread.
         push_counts, queue: the engine's as they were less than two seconds ago; any thread may read them.
     """
 
     def __init__(
         self,
-        router: Router,
+        base: BaseListener,
         engine: Engine,
-        local: LocalDoor | None = None,
-        streams: StreamDoor | None = None,
+        beside: Sequence[Listener] = (),
     ) -> None:
-        self._router, self._engine, self._streams = router, engine, streams
-        self.bells = router.bells
+        self._base, self._engine = base, engine
+        self.poller = base.poller
         self.push_counts: tuple[PushCount, ...] = ()
         self.queue = Queue()
-        self._listeners: list[Listener] = [each for each in (router, local, streams) if each is not None]
+        self._listeners: Sequence[Listener] = (base, *beside)
+        self._inviting = {each.invited_by: each for each in beside if each.invited_by is not None}
         for each in self._listeners:
             each.open(self)
         self._complained: set[bytes] = set()
         self._refused = 0
-        self._told = 0
-        self._told_at = 0.0
+        self._reported = 0
+        self._reported_at = 0.0
 
     def stop(self) -> None:
         """End `serve` in another thread."""
-        self._router.wake()
+        self._base.wake()
 
     def serve(self) -> None:
-        """Work until `stop`, then close all entrances."""
+        """Work until `stop`, then close all listeners."""
         now = time.monotonic()
         next_tick = now + _TICK_S
         try:
-            while self._router.wait(max(min(next_tick - now, self._engine.background()), 0.0)):
+            while self._base.wait(max(min(next_tick - now, self._engine.background()), 0.0)):
                 for listener in self._listeners:
                     listener.serve()
                 now = time.monotonic()
                 if now >= next_tick:
                     next_tick = now + _TICK_S
                     self._deliver(self._engine.tick())
-                    self._tell_strangers()
+                    self._report_rejected()
                     self.push_counts = self._engine.push_counts()
                     self.queue = self._engine.queue()
                     for listener in self._listeners:
@@ -86,12 +84,10 @@ class Port:
             for listener in reversed(self._listeners):
                 listener.close()
 
-    # -- for listeners
-
     def read(self, address: bytes, frames: Sequence[Frame], found: Findings | None = None) -> None:
-        """See `Counter.read`; what is damaged is asked for again."""
+        """See `transport.Dispatcher.read`; what is damaged is asked for again."""
         try:
-            message = read_message(frames, found)
+            message = decode(frames, found)
         except DamagedError as error:
             self._complain(address, f"{error}; asking for it again")
             damaged = error.message
@@ -102,22 +98,22 @@ class Port:
         except WireError as error:
             self._deliver([Reply(address, error_message(str(error)))])
         else:
-            asks_for_stream = isinstance(message.record, OpenStream) and message.trainer != READER
-            if asks_for_stream and self._streams is not None:
-                self._send(address, self._streams.invite(address, message, self._router.port))
+            inviting = self._inviting.get(type(message.record))
+            if inviting is not None and message.trainer != READER:
+                self._send(address, inviting.invite(address, message, self._base.port))
             else:
                 self.handle(address, message)
 
     def handle(self, address: bytes, message: Message) -> None:
-        """See `Counter.handle`."""
+        """See `transport.Dispatcher.handle`."""
         self._deliver(self._engine.handle(address, message))
 
     def shared_slabs(self, message: Message) -> Sequence[SharedArray]:
-        """See `Counter.shared_slabs`."""
+        """See `transport.Dispatcher.shared_slabs`."""
         return self._engine.shared_slabs(message)
 
     def lose(self, address: bytes) -> None:
-        """See `Counter.lose`."""
+        """See `transport.Dispatcher.lose`."""
         for listener in self._listeners:
             listener.lose_host(address)
         self._engine.lose(address)
@@ -132,7 +128,7 @@ class Port:
                 _log.debug("a reply to %s found nobody; it is kept", peer_name(message.trainer))
 
     def _send(self, address: bytes, message: Message) -> bool:
-        for listener in reversed(self._listeners):  # the router takes any address
+        for listener in reversed(self._listeners):  # the base takes any address
             sent = listener.send(address, message)
             if sent is not None:
                 return sent
@@ -145,14 +141,20 @@ class Port:
         else:
             self._refused += 1
 
-    def _tell_strangers(self) -> None:
-        strangers = self._router.strangers + (self._streams.strangers if self._streams is not None else 0)
-        total = self._refused + strangers
-        if total > self._told and time.monotonic() - self._told_at > _TELL_EVERY_S:
-            self._told, self._told_at = total, time.monotonic()
+    def _report_rejected(self) -> None:
+        rejected = sum(each.rejected for each in self._listeners)
+        total = self._refused + rejected
+        if total > self._reported and time.monotonic() - self._reported_at > _REPORT_EVERY_S:
+            self._reported, self._reported_at = total, time.monotonic()
             _log.warning(
                 "port %d: %d connections that never spoke our language and %d more wrong messages so far",
-                self._router.port,
-                strangers,
+                self._base.port,
+                rejected,
                 self._refused,
             )
+
+
+def listen_beside(site: Site, *, within_node_only: bool = False) -> list[Listener]:
+    """Open a listener of every transport that can be had beside a port; trainers use the port for the others."""
+    opened = [each.server(site) for each in TRANSPORTS if each.is_within_node or not within_node_only]
+    return [each for each in opened if each is not None]

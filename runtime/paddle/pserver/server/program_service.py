@@ -23,17 +23,19 @@ from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.message import MAX_FRAME_BYTES, Message, Section, error_message
 from paddle.pserver.wire.named_values import (
+    Arriving,
     Rows,
     Value,
     fingerprint,
     from_sections,
     names_of,
     names_section,
+    pack,
     to_sections,
     value_bytes,
+    wishes_of,
 )
 from paddle.pserver.wire.shared_memory import SharedArray
-from paddle.pserver.wire.value_parts import Arriving, pack, wishes_of
 from paddle.pserver.wire.verbs import Begin, Ok, Step, Verb
 
 _log = logging.getLogger(__name__)

@@ -6,9 +6,9 @@ from __future__ import annotations
 import time
 
 from paddle.errors import WireError
-from paddle.pserver.transports.zmq_door import Router
+from paddle.pserver.transports.table import BaseListener
 from paddle.pserver.wire.address import host_and_port
-from paddle.pserver.wire.chunk_wire import read_message
+from paddle.pserver.wire.codec import decode
 from paddle.pserver.wire.keys import Context, WireKeys
 from paddle.pserver.wire.message import Message, error_message
 from paddle.pserver.wire.verbs import Verb
@@ -38,7 +38,7 @@ def refuse_trainers(
     host, port = host_and_port(endpoint)
     context = Context(keys)
     try:
-        router = Router(context, host, port)
+        router = BaseListener(context, host, port)
         try:
             return _refuse(router, text, trainers, time.monotonic() + limit_s)
         finally:
@@ -47,7 +47,7 @@ def refuse_trainers(
         context.close()
 
 
-def _refuse(router: Router, text: str, trainers: int, deadline: float) -> set[int]:
+def _refuse(router: BaseListener, text: str, trainers: int, deadline: float) -> set[int]:
     told: set[int] = set()
     listening: set[bytes] = set()
     while (now := time.monotonic()) < deadline and (len(told) < trainers or listening):
@@ -55,7 +55,7 @@ def _refuse(router: Router, text: str, trainers: int, deadline: float) -> set[in
         while (received := router.receive()) is not None:
             address, frames = received
             try:
-                asked = read_message(frames)
+                asked = decode(frames)
             except WireError:
                 continue
             was_sent = router.send(address, _refusal(asked, text))

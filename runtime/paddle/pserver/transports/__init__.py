@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ways of a message: ZeroMQ, a stream beside it, shared memory; a Transport and a Listener each; above `wire`."""
+"""Transports: shared memory, TCP, ZeroMQ; a Connection and a Listener each, and the table of them; above `wire`."""

@@ -1,56 +1,81 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pair that every way of a message is made of: a Transport at the trainer, a Listener beside the server's port.
+"""What a transport consists of: a Connection of a trainer, a Listener beside a server's port, and its entry in `table`.
 
-    trainer  client.links          LocalLink     StreamLink     ZmqLink        Transport: carries, send, take
-                                       |             |             |
-    server   server.port           LocalDoor     StreamDoor      Router        Listener: serve, send, tick
+    trainer  client.links     ShmConnection   TcpConnection   ZmqConnection    Connection: carries, send, take
+                                    |               |               |
+    server   server.port      ShmListener     TcpListener     ZmqListener      Listener: serve, send, tick
 
-ZeroMQ is always there. What is faster stands beside it, and may end at any time: what was on it is sent again.
+The base (ZeroMQ) is always there. A faster connection is opened beside it and may end at any time: what was on it is
+sent again over the base.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
 
-from paddle.pserver.wire.arithmetic import Findings
+from paddle.pserver.wire.arithmetic import Findings, Floats
+from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import Frame, Message
-from paddle.pserver.wire.poller import Doorbells
+from paddle.pserver.wire.poller import Poller
 from paddle.pserver.wire.shared_memory import SharedArray
+from paddle.pserver.wire.verbs import Record
 
 
-class Transport(ABC):
-    """A trainer's connection to one server. Not thread-safe; nothing here waits.
+class SharedSlabs(Protocol):
+    """Memory that a trainer shares with one server.
 
     Attributes:
-        bell: what the thread's doorbells know it by: a descriptor, or a ZeroMQ socket.
-        is_pipe: whether several messages of a request are on it at once. Then some may lie here while its descriptor
-            tells of none, and when it ends all are sent again.
-        needs_connection: whether it lives no longer than the ZeroMQ connection beside which it was opened.
+        gradient: this trainer's slab; the server reads it while a push is under way.
+    """
+
+    gradient: Floats
+
+    def values(self, reply: Message) -> Floats:
+        """Return the slab that an answer in place names; it changes with the next push but one.
+
+        Raises:
+            WireError: there is no such slab.
+        """
+
+
+class Connection(ABC):
+    """A trainer's connection to one server. Not thread-safe; never blocks once it is open.
+
+    Attributes:
+        handle: what the thread's poller knows it by: a descriptor, or a ZeroMQ socket.
+        is_pipe: whether several messages of a request are on it at a time. Then some may be buffered while its
+            descriptor is not ready, and when it ends all are sent again.
+        needs_base: whether it ends with the base connection beside which it was opened.
     """
 
     is_pipe: ClassVar[bool] = False
-    needs_connection: ClassVar[bool] = False
-    bell: Any
+    needs_base: ClassVar[bool] = False
+    handle: Any
 
-    def carries(self, message: Message) -> bool:
-        """Return whether a message may go this way."""
-        return True
+    @property
+    def slabs(self) -> SharedSlabs | None:
+        """Memory that it shares, if any."""
+        return None
 
     @property
     def is_sending(self) -> bool:
-        """Whether something waits for room to be sent."""
+        """Whether bytes wait for room to be sent."""
         return False
 
     @property
     def has_more(self) -> bool:
-        """Whether to look for another message at once, since `bell` may tell nothing of it, or it is likely."""
-        return self.is_pipe
+        """Whether `take` may find another message although the poller does not report one."""
+        return False
+
+    def carries(self, message: Message) -> bool:
+        """Return whether a message may take this connection."""
+        return True
 
     @abstractmethod
     def send(self, message: Message) -> bool:
-        """Queue a message; return False if that cannot be done. Arrays must not change before the reply is there."""
+        """Queue a message; return False if that failed. Arrays must not change before the reply is there."""
 
     @abstractmethod
     def take(self) -> Message | None:
@@ -66,15 +91,49 @@ class Transport(ABC):
         """Close the connection."""
 
 
-class Counter(Protocol):
-    """What a Listener needs of the port that it stands beside."""
+class Offer(NamedTuple):
+    """What a trainer gives a transport that is to open a connection to a server.
+
+    Attributes:
+        endpoint: "ip:port" of the server's base listener.
+        keys: of the job; None: the wire is plain.
+        hello: carries the trainer's session.
+        size: elements of the server's slab; 0 for a server that has none.
+        ask: sends a request over the base connection and returns the answer.
+        place: returns where the only array of a message belongs, by its header; None: anywhere.
+    """
+
+    endpoint: str
+    keys: WireKeys | None
+    hello: Message
+    size: int
+    ask: Callable[[Message], Message]
+    place: Callable[[bytes], memoryview | None]
+
+
+class Site(NamedTuple):
+    """Where a server's port is.
+
+    Attributes:
+        address: IPv4 or IPv6 address that it is bound to, or "*" for all.
+        endpoint: "ip:port" that trainers know.
+        keys: of the job; None: the wire is plain.
+    """
+
+    address: str
+    endpoint: str
+    keys: WireKeys | None
+
+
+class Dispatcher(Protocol):
+    """The port that a Listener hands messages to."""
 
     @property
-    def bells(self) -> Doorbells:
-        """Those of the port's thread."""
+    def poller(self) -> Poller:
+        """The one of the port's thread."""
 
     def read(self, address: bytes, frames: Sequence[Frame], found: Findings | None = None) -> None:
-        """Take the frames of a message, as they came; `found`: what is known of its only array."""
+        """Take the frames of a message, as received; `found`: what is known of its only array."""
 
     def handle(self, address: bytes, message: Message) -> None:
         """Carry out a request and send what is due."""
@@ -91,28 +150,58 @@ class Counter(Protocol):
 
 
 class Listener(ABC):
-    """A server's entrance, in the thread of its port. Not thread-safe; nothing here waits."""
+    """Accepts and serves connections, in the thread of its port. Not thread-safe; never blocks.
+
+    Attributes:
+        invited_by: the request that `invite` answers, which trainers send over the base; None: there is none.
+        rejected: connections that ended because the peer sent something malformed, or nothing at all. Those that were
+            closed right after connecting, as port scanners do, do not count.
+    """
+
+    invited_by: ClassVar[type[Record] | None] = None
+    rejected = 0
 
     @abstractmethod
-    def open(self, port: Counter) -> None:
-        """Let others in, from now on; called once."""
+    def open(self, port: Dispatcher) -> None:
+        """Accept connections from now on; called once."""
+
+    def invite(self, host: bytes, message: Message, port: int) -> Message:
+        """Answer a trainer's request for a connection. `host`: its base address; `port`: that it was asked at."""
+        raise NotImplementedError
 
     @abstractmethod
     def serve(self) -> None:
-        """Do what there is to do."""
+        """Handle what the poller reports."""
 
     @abstractmethod
     def send(self, address: bytes, message: Message) -> bool | None:
-        """Send; return False if that cannot be done here and now, None if the address came in elsewhere."""
+        """Send; return False if that failed, None if the address belongs to another listener."""
 
     def lose_host(self, host: bytes) -> None:
-        """End what a ZeroMQ address asked for: its connection broke."""
+        """Close connections that a base address asked for: its own connection broke."""
         return
 
     def tick(self) -> None:
-        """Look at the clock, about once a second."""
+        """Check deadlines, about once a second."""
         return
 
     @abstractmethod
     def close(self) -> None:
         """Close it and all connections."""
+
+
+class Transport(NamedTuple):
+    """An entry of `table.TRANSPORTS`.
+
+    Attributes:
+        client: opens a connection to a server, or returns None where this transport cannot serve it. Raises
+            TimeoutError if no server of this job can be reached by it: then it is not tried again; OSError,
+            WireError, MemoryError if this one cannot.
+        server: opens a listener beside a port, or returns None where there can be none.
+        is_within_node: whether it serves trainers of the same node only.
+    """
+
+    name: str
+    client: Callable[[Offer], Connection | None]
+    server: Callable[[Site], Listener | None]
+    is_within_node: bool = False

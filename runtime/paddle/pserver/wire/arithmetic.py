@@ -62,7 +62,7 @@ def is_looked_at_once(nbytes: int) -> bool:
 def inspect(frame: bytes | memoryview) -> Findings:
     """Look at a frame once."""
     count = len(frame) // 8
-    if (kernels := loops("dense_kernels", len(frame))) is not None:
+    if (kernels := loops(len(frame))) is not None:
         total, strange = kernels.inspect(_read_only(np.frombuffer(frame, "<u8", count)))
         rest = frame[8 * count :]
         return Findings(_with_rest(int(total), rest), not strange and (not rest or is_finite(rest)))
@@ -111,7 +111,7 @@ def descend(
         scratch: at least (n,), overwritten.
         look: look whether the sum is finite, and for no checksum; else the sum is taken for finite.
     """
-    kernels = loops("dense_kernels", w.nbytes)
+    kernels = loops(w.nbytes)
     if kernels is None:
         return Descent(None, descend_plainly(w, gradients, eta, out, scratch, look=look))
     words = _NO_WORDS if look else out[: out.size // 2 * 2].view(_WORD)
@@ -181,13 +181,9 @@ def is_worth_loading(nbytes: int) -> bool:
     return True
 
 
-def loops(module: str, nbytes: int) -> Any:
-    """Return a module of compiled loops, for an array of so many bytes, or None where the plain form is to do it.
-
-    Args:
-        module: of `paddle.pserver.wire`.
-    """
-    return None if nbytes < _COMPILED_FROM_BYTES or _patience.waits(nbytes) else _loaded(module)
+def loops(nbytes: int) -> Any:
+    """Return `kernels` for an array of so many bytes, or None where the plain form is to do it."""
+    return None if nbytes < _COMPILED_FROM_BYTES or _patience.waits(nbytes) else _loaded()
 
 
 class _Patience:
@@ -210,8 +206,8 @@ _patience = _Patience()
 
 
 @functools.cache
-def _loaded(module: str) -> Any:
+def _loaded() -> Any:
     try:
-        return importlib.import_module(f"paddle.pserver.wire.{module}")
+        return importlib.import_module("paddle.pserver.wire.kernels")
     except ImportError:
         return None

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A large array that is looked at while it arrives, as far as it came, while that lies in the nearest caches."""
+"""Large arrays while they arrive: inspected block by block in the nearest caches, in memory that is reused."""
 
 from __future__ import annotations
 
 import socket
+import sys
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ import numpy as np
 from paddle.pserver.wire.arithmetic import Findings, is_worth_loading, loops
 
 _NONE = np.uint64(0)
-_LOOPS = "arrival_kernel"
+_LINE = 64
+_KEPT = 4
 
 
 class Arrival:
@@ -25,7 +27,7 @@ class Arrival:
     @classmethod
     def begin(cls, place: memoryview) -> Arrival | None:
         """Return one for an array that belongs to `place`, or None where the plain form is better, or all there is."""
-        kernels = None if len(place) % 8 else loops(_LOOPS, len(place))
+        kernels = None if len(place) % 8 else loops(len(place))
         return None if kernels is None else cls(place, kernels)
 
     def receive(self, descriptor: int, got: int, behind: memoryview) -> tuple[int, int]:
@@ -66,9 +68,49 @@ class Arrival:
 def prepare(nbytes: int) -> None:
     """Load or compile what arrays of so many bytes need, before somebody waits for it."""
     memory = np.zeros(8, np.uint8)
-    if is_worth_loading(nbytes) and (kernels := loops(_LOOPS, nbytes)) is not None:
+    if is_worth_loading(nbytes) and (kernels := loops(nbytes)) is not None:
         near, far = socket.socketpair()
         with near, far:
             near.setblocking(False)
             kernels.receive(near.fileno(), memory, 0, memory, 0, _NONE, _NONE)
         kernels.look(memory, 0, 0, _NONE, _NONE)
+
+
+class ReusedMemory:
+    """Memory for large arrays, reused when nothing refers to what lay in it: it is in the caches then, and mapped.
+
+    A few pieces of one reader. Not thread-safe; what was taken may be dropped in any thread.
+    """
+
+    def __init__(self) -> None:
+        self._kept: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
+
+    def take(self, length: int) -> memoryview:
+        """Return `length` bytes that begin with a line of the cache, so that compiled loops take none twice."""
+        for memory in self._kept:
+            if memory.size == length and sys.getrefcount(memory) == _FREE:
+                return memory.data
+        whole = np.empty(length + _LINE, np.uint8)
+        start = -whole.ctypes.data % _LINE
+        memory = whole[start : start + length]
+        self._kept = [memory, *self._kept[: _KEPT - 1]]
+        return memory.data
+
+
+def _references_when_free() -> int:
+    """Return what the question of `take` is answered for memory that nobody refers to, -1 if that cannot be told.
+
+    How many references the interpreter holds itself differs between its versions.
+    """
+    kept = [np.empty(1, np.uint8)]
+    view, counts = None, []
+    for _ in range(2):
+        for memory in kept:
+            counts.append(sys.getrefcount(memory))
+        view = kept[0].data
+    del view
+    free, used = counts
+    return free if free < used else -1
+
+
+_FREE = _references_when_free()

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What trainers tell a server before training: parameters, optimizer, and which server of how many it is.
+"""What trainers and a server tell each other before training.
 
-Every trainer sends it and all must agree; only trainer 0's initial values count.
+Every trainer describes the model: parameters, optimizer, and which server of how many this is. All must agree; only
+trainer 0's initial values count. A server answers with the ports of its process, and with the batch from which a job
+that begins with a checkpoint continues.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from paddle.errors import ConfigError, PserverError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, rule_of
@@ -16,6 +19,9 @@ from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.placement import ServerShare, place
 from paddle.pserver.wire.verbs import Configure
+
+_PORTS, _RESUMED = "ports", "resumed"  # sections
+_PORT_DIGITS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +121,80 @@ def configure_message(model: Configuration, server: int, first_comes: bool) -> M
     """Return what a trainer tells server number `server` of a model."""
     text = replace(model, server=server).to_text()
     return Message(Configure(first_comes), sections=(Section.text("", text),))
+
+
+class PortRange(NamedTuple):
+    """The flags ports_num and ports_num_for_sparse."""
+
+    dense: int
+    sparse: int
+
+    def __str__(self) -> str:
+        return f"ports_num={self.dense} and ports_num_for_sparse={self.sparse}"
+
+
+def ports_section(dense: int, sparse: int) -> Section:
+    """Return what the answer to HELLO says of a process with so many ports."""
+    return Section.text(_PORTS, f"{dense} {sparse}")
+
+
+def told_range(reply: Message) -> PortRange | None:
+    """Return what an answer to HELLO says; None if it says nothing."""
+    for section in reply.sections:
+        words = section.as_text().split() if section.name == _PORTS else []
+        if len(words) == len(PortRange._fields) and all(
+            word.isascii() and word.isdigit() and len(word) <= _PORT_DIGITS for word in words
+        ):
+            return PortRange(*map(int, words))
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in training.
+
+    Attributes:
+        version: batches applied; in asynchronous training every trainer's count.
+        in_pass: those of them in the pass that is not over.
+    """
+
+    version: int
+    in_pass: int
+
+
+def position(version: int, pass_version: int) -> Section:
+    """Return what a server says: it holds the values of a checkpoint, and nothing came after."""
+    return Section.text(_RESUMED, f"{version} {version - pass_version}")
+
+
+def read_positions(
+    replies: Mapping[int, Message], endpoints: Sequence[str], *, is_async: bool
+) -> Position | None:
+    """Return where a job goes on from, by what all servers said; None: it does not begin with a checkpoint.
+
+    Of the last batch of a pass, a server may have saved its values before it heard of the end of the pass, and another
+    one after that: the pass is over, and `rejoin` ends it on the servers that are behind.
+
+    Raises:
+        PserverError: in synchronous training, servers have checkpoints of different batches, or only some have one.
+    """
+    found = {index: _read(reply) for index, reply in replies.items()}
+    if len({at.version if at else None for at in found.values()}) > 1 and not is_async:
+        said = "; ".join(
+            f"{endpoints[index]}: {f'batch {at.version}' if at else 'none'}"
+            for index, at in sorted(found.items())
+        )
+        raise PserverError(
+            "the pservers go on from checkpoints of different batches: "
+            f"{said}; name one that all have with --resume=<batch>"
+        )
+    there = [at for at in found.values() if at is not None]
+    return min(there, key=lambda at: (at.version, at.in_pass), default=None)
+
+
+def _read(reply: Message) -> Position | None:
+    for section in reply.sections:
+        if section.name == _RESUMED:
+            version, in_pass = map(int, section.as_text().split())
+            return Position(version, in_pass)
+    return None

@@ -1,24 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What both ends of the wire have in common: the limits of their sockets, and waiting for several of them.
+"""Polls the sockets of one thread; also the options that both ends of a ZeroMQ socket have in common.
 
-Waiting goes by the sockets' descriptors: one system call, where zmq_poll makes some for each socket. A
-descriptor tells of news once. Whoever hears of them must take until nothing is left, and look again after
-sending, since that may swallow them; so a socket stays rung until a `take` finds it empty.
+Waiting goes by the sockets' descriptors: one system call, where zmq_poll makes some for each socket. A descriptor
+reports news one time. So a socket stays ready until a `take` finds it empty, and sending, which may swallow a report,
+makes it ready again.
 
-Waking a process takes longer than most small messages do. So whoever was answered within moments again and again
-looks for the next answer for moments before going to sleep: see `AdaptiveWait`.
+Waking a process takes longer than most small messages do. So a thread that was answered within moments again and again
+polls for the next answer for moments before it sleeps: see `AdaptiveWait`.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import select
 import struct
-from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import zmq
 
-from paddle.pserver.wire.adaptive_wait import AdaptiveWait
 from paddle.pserver.wire.message import MAX_FRAME_BYTES
 
 LINGER_MS = 500
@@ -26,35 +28,97 @@ _HANDSHAKE_MS = 5000
 _QUEUE = 64
 _EVENT = struct.Struct("=hi")  # zmq_socket_monitor(3); zmq.utils.monitor brings all of asyncio along
 
+SPIN_S = 200e-6
+"""How long to look. To wake the other side and be woken by it takes about half of that."""
 
-class Doorbells:
-    """Sockets of one thread, and which of them may have something to take. Not thread-safe.
+_FEWEST, _MOST = 8, 64  # short waits in a row that it takes to look again after looking in vain
+_TAKEN_S = 20e-6  # two looks lie a few us apart, unless the core was somebody else's between them
+
+
+class Poll(Protocol):
+    """What `select.poll` returns."""
+
+    def poll(self, timeout_ms: int, /) -> list[tuple[int, int]]:
+        """Return (descriptor, what happened) of those that something happened to."""
+
+
+class AdaptiveWait:
+    """Waits for descriptors: asleep, or, where news used to come within moments, by polling for moments first.
+
+    Polling costs a core that nothing else wants: it begins only after several short waits in a row, takes no longer
+    than a wake-up is worth, yields the core between two polls, and ends as soon as another thread took it. A thread
+    that polls in vain again and again all but stops polling. Not thread-safe.
+    """
+
+    def __init__(self, spin_s: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin as one who sleeps.
+
+        Args:
+            spin_s: how long to look before going to sleep; 0: never; None: `SPIN_S` where there is more than one core.
+            clock: monotonic seconds.
+        """
+        if spin_s is None:
+            spin_s = SPIN_S if len(os.sched_getaffinity(0)) > 1 else 0.0
+        self._spin_s, self._clock = spin_s, clock
+        self._short_waits = 0  # in a row
+        self._needed = _FEWEST
+
+    def wait(self, poll: Poll, timeout_s: float) -> list[tuple[int, int]]:
+        """Return the news of a poll object, at most `timeout_s` later; none if there were none."""
+        if not self._spin_s or timeout_s <= 0:
+            return poll.poll(math.ceil(timeout_s * 1000))
+        begun = self._clock()
+        if self._short_waits >= self._needed:
+            if news := self._look(poll, begun, min(timeout_s, self._spin_s)):
+                self._needed = _FEWEST
+                return news
+            self._short_waits = 0
+        news = poll.poll(math.ceil(timeout_s * 1000))
+        is_short = bool(news) and self._clock() - begun <= self._spin_s
+        self._short_waits = self._short_waits + 1 if is_short else 0
+        return news
+
+    def _look(self, poll: Poll, begun: float, spin_s: float) -> list[tuple[int, int]]:
+        now = begun
+        while now - begun < spin_s:
+            if news := poll.poll(0):
+                return news
+            os.sched_yield()
+            before, now = now, self._clock()
+            if now - before > _TAKEN_S:
+                return poll.poll(0)
+        self._needed = min(2 * self._needed, _MOST)
+        return []
+
+
+class Poller:
+    """The sockets and descriptors of one thread, and which of them may have something to take. Not thread-safe.
 
     Attributes:
-        rung: sockets and descriptors that may have something; `take` and `is_ready` forget them.
+        ready: those that may have something; `take` and `take_ready` remove them.
     """
 
     def __init__(self, patience: AdaptiveWait | None = None) -> None:
         """Begin without any.
 
         Args:
-            patience: decides when to look again and again; None: as it is best for the cores that there are.
+            patience: how to wait; None: as suits the number of cores.
         """
         self._patience = AdaptiveWait() if patience is None else patience
         self._poll = select.poll()
         self._sockets: dict[int, Any] = {}
-        self.rung: set[Any] = set()
+        self.ready: set[Any] = set()
         self._full: set[int] = set()
 
     def add(self, sock: Any) -> None:
-        """Listen for a socket; it counts as rung."""
+        """Poll a socket from now on; it counts as ready."""
         descriptor = sock.getsockopt(zmq.FD)
         self._poll.register(descriptor, select.POLLIN)
         self._sockets[descriptor] = sock
-        self.rung.add(sock)
+        self.ready.add(sock)
 
     def add_descriptor(self, descriptor: int) -> None:
-        """Listen for a descriptor that tells of news for as long as there are any; `is_ready` answers for it."""
+        """Poll a descriptor that stays ready as long as there is something to read; see `take_ready`."""
         self._poll.register(descriptor, select.POLLIN)
         self._sockets[descriptor] = descriptor
 
@@ -62,20 +126,20 @@ class Doorbells:
         """Forget a descriptor; call it before that is closed."""
         self._poll.unregister(descriptor)
         del self._sockets[descriptor]
-        self.rung.discard(descriptor)
+        self.ready.discard(descriptor)
         self._full.discard(descriptor)
 
     def expect_room(self, descriptor: int, wanted: bool) -> None:
-        """Listen, or not any more, for a descriptor that can be written to as well."""
+        """Report, or stop reporting, that a descriptor can be written to."""
         if wanted != (descriptor in self._full):
             self._poll.modify(descriptor, select.POLLIN | (select.POLLOUT if wanted else 0))
             (self._full.add if wanted else self._full.discard)(descriptor)
 
-    def is_ready(self, descriptor: int) -> bool:
-        """Return whether there are news behind a descriptor; look at them then, this tells of them once."""
-        if descriptor not in self.rung:
+    def take_ready(self, descriptor: int) -> bool:
+        """Return whether a descriptor is ready, one time: the caller must read it then."""
+        if descriptor not in self.ready:
             return False
-        self.rung.discard(descriptor)
+        self.ready.discard(descriptor)
         return True
 
     def remove(self, sock: Any) -> None:
@@ -83,32 +147,32 @@ class Doorbells:
         descriptor = sock.getsockopt(zmq.FD)
         self._poll.unregister(descriptor)
         del self._sockets[descriptor]
-        self.rung.discard(sock)
+        self.ready.discard(sock)
 
-    def ring(self, sock: Any) -> None:
-        """Have the next `take` look at a socket, whatever its descriptor says."""
-        self.rung.add(sock)
+    def mark_ready(self, sock: Any) -> None:
+        """Let the next `take` or `take_ready` find this one ready, whatever its descriptor says."""
+        self.ready.add(sock)
 
     def wait(self, timeout_s: float, only: Collection[Any] = ()) -> None:
         """Wait until a socket may have something to take, at most `timeout_s`; `only`: whatever others may have."""
-        if not (self.rung.intersection(only) if only else self.rung):
+        if not (self.ready.intersection(only) if only else self.ready):
             for descriptor, _ in self._patience.wait(self._poll, timeout_s):
-                self.rung.add(self._sockets[descriptor])
+                self.ready.add(self._sockets[descriptor])
 
     def take(self, sock: Any) -> list[zmq.Frame] | None:
         """Return the next message of a socket, not copied, or None; does not wait."""
-        if sock not in self.rung:
+        if sock not in self.ready:
             return None
         try:
             parts: list[zmq.Frame] = sock.recv_multipart(zmq.NOBLOCK, copy=False)
         except zmq.Again:
-            self.rung.discard(sock)
+            self.ready.discard(sock)
             return None
         return parts
 
 
 class MonitorEvent(NamedTuple):
-    """What became of a connection, as zmq_socket_monitor tells it: `zmq.EVENT_*`, and what that says more."""
+    """An event of zmq_socket_monitor: `zmq.EVENT_*`, and its value."""
 
     event: int
     value: int

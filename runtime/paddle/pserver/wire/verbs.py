@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verbs of the wire, and one record for each: what a message says beside its arrays; `message` puts it into bytes.
+"""The verbs of the wire, and one record for each: what a message says beside its arrays; `codec` puts it into bytes.
 
 A record is as long as its verb says, its fields follow each other without gaps:
 
@@ -14,12 +14,9 @@ Whoever changes a record, or adds a verb, raises `message.WIRE_VERSION`: both en
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
-
-from paddle.errors import WireError
 
 WHOLE = -1
 """`chunk` of a STATUS or a REPEAT that is about a request as a whole."""
@@ -306,40 +303,3 @@ LAYOUTS: Mapping[Verb, tuple[type[Record], str]] = {
 """Verb -> its record, and how the fields of that travel."""
 
 VERBS: Mapping[type, Verb] = {kind: verb for verb, (kind, _) in LAYOUTS.items()}
-
-
-class HeadLayout:
-    """How a header with a record begins, for one verb.
-
-    Attributes:
-        kind: of the record.
-        size: bytes of it.
-        pack, unpack: the header's own fields, then those of the record.
-    """
-
-    __slots__ = ("_flags", "_signed", "_verb", "kind", "pack", "size", "unpack")
-
-    def __init__(self, verb: Verb, before: struct.Struct) -> None:
-        """Put what the record of a verb says behind what all headers begin with."""
-        self.kind, fields = LAYOUTS[verb]
-        self._verb = verb
-        whole = struct.Struct(before.format + fields)
-        self.pack, self.unpack, self.size = whole.pack, whole.unpack_from, whole.size
-        at = [before.size + struct.calcsize("<" + fields[:number]) for number in range(len(fields))]
-        self._flags = [place for place, code in zip(at, fields, strict=True) if code == "?"]
-        self._signed = [number for number, code in enumerate(fields) if code == "q"]
-
-    def record(self, header: bytes | memoryview, fields: Sequence[int]) -> Record:
-        """Return the record of a header, whose fields were unpacked.
-
-        Raises:
-            WireError: a field has a value that it cannot have.
-        """
-        for place in self._flags:
-            if header[place] > 1:
-                raise WireError(f"{self._verb.name}: expected a flag of 0 or 1, got {header[place]}")
-        for number in self._signed:
-            if fields[number] < -1:
-                raise WireError(f"{self._verb.name}: expected -1 or more, got {fields[number]}")
-        # What `_make` does, without its look at the number of fields, which the layout decides: every message pays.
-        return tuple.__new__(self.kind, fields)

@@ -19,7 +19,8 @@ from paddle.pserver.program_server import ProgramServer
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.program_service import ProgramService
 from paddle.pserver.server.service import EngineOptions
-from paddle.pserver.wire.message import Message, Section, decode, encode
+from paddle.pserver.wire.codec import decode, encode
+from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.verbs import Fetch, Hello, Lookup, Save, Step, Verb
 
 EP = "127.0.0.1:6174"

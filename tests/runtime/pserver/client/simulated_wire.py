@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job's trainers and servers in one thread, over a wire that a seed decides: late, lost, doubled, swapped, cut.
 
-The state machines are those of real jobs: `Conversation` and `Transfer` on one side, `Engine` with `Training` on the
+The state machines are those of real jobs: `Conversation` and `Request` on one side, `Engine` with `Training` on the
 other. Only sockets, files and the clock are played. As a program it plays many histories and says which went wrong:
 
     python -m tests.runtime.pserver.client.simulated_wire --histories 100000 --seed 1
@@ -25,7 +25,7 @@ import numpy as np
 from paddle.errors import PaddleError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec
 from paddle.pserver.client.conversation import Conversation, Incoming, Outgoing, Patience
-from paddle.pserver.client.transfer import Transfer
+from paddle.pserver.client.request import Request
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.service import EngineOptions, Keeper
 from paddle.pserver.store.store import Store
@@ -156,17 +156,17 @@ class Trainer:
         for server, transfer in transfers.items():
             self.history.send(self, (Outgoing(server, each) for each in transfer.begin()))
 
-    def _all(self, message: Message) -> dict[int, Transfer]:
-        return {server.index: Transfer(message) for server in self.history.servers}
+    def _all(self, message: Message) -> dict[int, Request]:
+        return {server.index: Request(message) for server in self.history.servers}
 
-    def _script(self) -> Iterator[dict[int, Transfer]]:
+    def _script(self) -> Iterator[dict[int, Request]]:
         history = self.history
         takes_over = self.session > 2000 and history.choices.random() < 0.5
         yield self._all(Message(Hello(history.num_trainers, takes_over)))
         for server, reply in self.conversation.replies.items():
             self.stamps[server] = reply.stamp
         model = history.model
-        yield {s.index: Transfer(configure_message(model, s.index, False)) for s in history.servers}
+        yield {s.index: Request(configure_message(model, s.index, False)) for s in history.servers}
         missing = [
             server
             for server, reply in self.conversation.replies.items()
@@ -174,17 +174,17 @@ class Trainer:
         ]
         for server in missing:
             zeros = np.zeros(history.slab_sizes[server], np.float32)
-            yield {server: Transfer(Message(SetValues(), sections=(Section("", zeros),)))}
+            yield {server: Request(Message(SetValues(), sections=(Section("", zeros),)))}
         for turn in ([i for i in missing if i], [i for i in missing if not i]):
             if turn:
-                yield {server: Transfer(Message(Ready())) for server in turn}
+                yield {server: Request(Message(Ready())) for server in turn}
         # The process before may have told one server of the end of its pass, and not the next: see `session.rejoin`.
         yield self._all(Message(Pull(0, 1)))
         over = {server: reply.expect(Ok).passes for server, reply in self.conversation.replies.items()}
         behind = [server for server, passes in over.items() if passes < max(over.values())]
         turns: tuple[Record, ...] = (StartPass(), FinishPass()) if behind else ()
         for record in turns:
-            yield {server: Transfer(Message(record)) for server in behind}
+            yield {server: Request(Message(record)) for server in behind}
         if max(over.values()):
             yield self._all(Message(Leave()))
             return
@@ -199,18 +199,18 @@ class Trainer:
         yield self._all(Message(FinishPass()))
         yield self._all(Message(Leave()))
 
-    def _push(self, server: int, push: Push) -> Transfer:
+    def _push(self, server: int, push: Push) -> Request:
         size = self.history.slab_sizes[server]
         count = chunks.chunk_count(size)
         head = Message(PushPull(1, wants_values=not push.is_quiet))
         gradient = np.full(size, push.bit, np.float32)
         if count <= 1:
-            return Transfer(head._replace(sections=(Section("", gradient),)))
+            return Request(head._replace(sections=(Section("", gradient),)))
 
         def deliver(index: int, section: Section) -> None:
             push.values[server, index] = section.array.copy()
 
-        return Transfer(
+        return Request(
             head._replace(record=head.expect(PushPull)._replace(chunks=count)),
             count,
             lambda index: Section("", gradient[chunks.chunk_span(index, size)]),
@@ -415,7 +415,7 @@ class History:
             + [
                 f"trainer {each.number}: done {each.is_done}, request {each.request}, left {len(each.left)}, "
                 + ", ".join(
-                    f"{peer.transfer.head.verb.name} {peer.transfer.progress}"
+                    f"{peer.request.head.verb.name} {peer.request.progress}"
                     for peer in each.conversation._peers.values()
                 )
                 for each in self.trainers

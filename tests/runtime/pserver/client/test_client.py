@@ -16,7 +16,7 @@ from paddle.optim.dense import DenseUpdater
 from paddle.optim.sparse import SparseUpdater
 from paddle.optim.spec import ParameterSpec
 from paddle.pserver import Client, GrowingTable, Initial, OptimizerSpec, TensorOptions
-from paddle.pserver.client.row_gradients import row_gradient
+from paddle.pserver.client.interop import row_gradient
 from tests.runtime.pserver.neutral_job import client, run, server
 from tests.runtime.pserver.other_tensors import GpuTensor, OldTensor, Tensor
 from tests.runtime.pserver.pserver_process import KEY, ROOT

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from paddle.errors import ConfigError
-from paddle.pserver.client.interop import host_array, target
-from paddle.pserver.client.row_gradients import row_gradient
+from paddle.pserver.client.interop import host_array, row_gradient, target
 from tests.runtime.pserver.other_tensors import Exposed, FrozenTensor, GpuTensor, OldTensor, Tensor
 
 READABLE = [lambda a: a, Tensor, OldTensor, FrozenTensor, Exposed, lambda a: Tensor(a, requires_grad=True)]

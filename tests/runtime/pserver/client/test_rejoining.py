@@ -10,8 +10,8 @@ import pytest
 
 from paddle.errors import PserverLost
 from paddle.pserver.client.conversation import Incoming
+from paddle.pserver.client.request import Flow
 from paddle.pserver.client.session import TrainerSession
-from paddle.pserver.client.transfer import Lane
 from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.verbs import Verb
 from tests.runtime.pserver.in_process_job import SGD, InProcessJob, Model
@@ -43,7 +43,7 @@ class DyingNetwork:
     def receive(self, timeout_s: float) -> Incoming | None:
         return self._links.receive(timeout_s)
 
-    def expect(self, index: int, lane: Lane | None) -> None:
+    def expect(self, index: int, lane: Flow | None) -> None:
         self._links.expect(index, lane)
 
     def attach(self, index: int, hello: Message, size: int) -> None:

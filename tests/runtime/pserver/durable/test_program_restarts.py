@@ -19,8 +19,16 @@ from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.program_service import ProgramService
 from paddle.pserver.server.service import Desk, EngineOptions
 from paddle.pserver.wire.message import Message
-from paddle.pserver.wire.named_values import Rows, Value, fingerprint, from_sections, names_of, to_sections
-from paddle.pserver.wire.value_parts import parcels, wish
+from paddle.pserver.wire.named_values import (
+    Rows,
+    Value,
+    fingerprint,
+    from_sections,
+    names_of,
+    parcels,
+    to_sections,
+    wish,
+)
 from paddle.pserver.wire.verbs import Begin, Fetch, Hello, Step, Verb
 from tests.runtime.pserver.in_process_job import Clock
 from tests.runtime.pserver.recorded_program import Recorder

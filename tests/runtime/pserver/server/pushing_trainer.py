@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from paddle.pserver.client.transfer import Transfer
+from paddle.pserver.client.request import Request
 from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.verbs import Verb
 from tests.runtime.pserver.push_ports import BITS, Way, asynchronous, parameters, start_values
@@ -26,10 +26,10 @@ from tests.runtime.pserver.push_ports import BITS, Way, asynchronous, parameters
 @contextlib.contextmanager
 def stopping_after(count: int) -> Iterator[None]:
     """Let the first push within it stop once so many chunks were made; 0: none stops."""
-    plain = Transfer._message
+    plain = Request._message
     made = 0
 
-    def counted(transfer: Transfer, index: int) -> Message:
+    def counted(transfer: Request, index: int) -> Message:
         nonlocal made
         message = plain(transfer, index)
         if message.verb is Verb.CHUNK and message.sections:
@@ -39,11 +39,11 @@ def stopping_after(count: int) -> Iterator[None]:
                 sys.stdin.readline()
         return message
 
-    Transfer._message = counted  # type: ignore[method-assign,assignment]
+    Request._message = counted  # type: ignore[method-assign,assignment]
     try:
         yield
     finally:
-        Transfer._message = plain  # type: ignore[method-assign]
+        Request._message = plain  # type: ignore[method-assign]
 
 
 def tell(text: str) -> None:

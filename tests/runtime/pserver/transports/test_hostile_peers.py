@@ -18,9 +18,10 @@ import pytest
 from paddle.pserver.client.links import Links
 from paddle.pserver.client.probe import Sight, look
 from paddle.pserver.client.session import TrainerSession
-from paddle.pserver.transports.zmq_door import Router
+from paddle.pserver.transports.zmq import ZmqListener
+from paddle.pserver.wire.codec import encode
 from paddle.pserver.wire.keys import Context, WireKeys
-from paddle.pserver.wire.message import WIRE_VERSION, Message, Section, encode
+from paddle.pserver.wire.message import WIRE_VERSION, Message, Section
 from paddle.pserver.wire.verbs import Pull, PushPull
 from tests.runtime.pserver.in_process_job import SGD, Model
 from tests.runtime.pserver.pserver_process import PserverProcess
@@ -82,7 +83,7 @@ def test_who_only_looks_whether_somebody_listens_is_no_stranger(keys: WireKeys |
     with contextlib.ExitStack() as stack:
         context = Context(keys)
         stack.callback(context.close)
-        router = Router(context, "127.0.0.1", 0)
+        router = ZmqListener(context, "127.0.0.1", 0)
         stack.callback(router.close)
         for _ in range(5):
             socket.create_connection(("127.0.0.1", router.port)).close()
@@ -97,10 +98,10 @@ def test_who_only_looks_whether_somebody_listens_is_no_stranger(keys: WireKeys |
             router.wait(deadline - time.monotonic())
             router.lost()
             assert time.monotonic() < deadline
-        assert router.strangers == 0
+        assert router.rejected == 0
         with socket.create_connection(("127.0.0.1", router.port)) as stranger:
             stranger.sendall(b"\xff" * 200)
-            while not router.strangers:
+            while not router.rejected:
                 router.receive()
                 router.wait(deadline - time.monotonic())
                 router.lost()

@@ -13,13 +13,13 @@ import zmq
 
 from paddle.errors import ConfigError
 from paddle.optim.spec import OptimizerSpec
+from paddle.pserver.client.request import Flow, Request
 from paddle.pserver.client.session import TrainerSession
-from paddle.pserver.client.transfer import Lane, Transfer
 from paddle.pserver.durable.journal import Journal
 from paddle.pserver.recovery import Safekeeper, Safety
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.service import EngineOptions
-from paddle.pserver.transports.stream_link import StreamLink
+from paddle.pserver.transports.tcp import TcpConnection
 from paddle.pserver.wire.chunks import CHUNK
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.message import Message, Section
@@ -210,20 +210,20 @@ def over_two(server: PserverProcess) -> TrainerSession:
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[StreamLink]:
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[TcpConnection]:
     """Streams that were opened, in their order."""
-    found: list[StreamLink] = []
+    found: list[TcpConnection] = []
 
-    class Noted(StreamLink):
+    class Noted(TcpConnection):
         def __init__(self, *given: object) -> None:
             super().__init__(*given)  # type: ignore[arg-type]
             found.append(self)
 
-    monkeypatch.setattr("paddle.pserver.client.links.StreamLink", Noted)
+    monkeypatch.setattr("paddle.pserver.transports.tcp.TcpConnection", Noted)
     return found
 
 
-def test_every_one_of_several_servers_gets_a_stream(opened: list[StreamLink]) -> None:
+def test_every_one_of_several_servers_gets_a_stream(opened: list[TcpConnection]) -> None:
     with PserverProcess("--port=0", "--ports_num=2", key=None) as server:
         for number in range(1, 4):
             with over_two(server):
@@ -257,10 +257,10 @@ def test_what_is_strange_on_one_server_changes_nothing_on_another_whatever_comes
 
 
 def test_what_was_on_a_stream_when_it_broke_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    put = StreamLink.send
+    put = TcpConnection.send
     chunks = itertools.count()
 
-    def breaks_with_the_second_chunk(stream: StreamLink, message: Message) -> bool:
+    def breaks_with_the_second_chunk(stream: TcpConnection, message: Message) -> bool:
         if message.verb is not Verb.CHUNK:
             return put(stream, message)
         return next(chunks) == 0  # which nobody ever sees
@@ -273,7 +273,7 @@ def test_what_was_on_a_stream_when_it_broke_is_sent_again(monkeypatch: pytest.Mo
             client.configure(LARGE.parameters, SGD, LARGE.values())
             client.start_pass()
             client.wait_at_most(30.0)
-            monkeypatch.setattr(StreamLink, "send", breaks_with_the_second_chunk)
+            monkeypatch.setattr(TcpConnection, "send", breaks_with_the_second_chunk)
             out = LARGE.empty()
             client.push_pull({"a": np.ones(SIZE, np.float32)}, 1, out)
     assert next(chunks) == 2
@@ -283,10 +283,10 @@ def test_what_was_on_a_stream_when_it_broke_is_sent_again(monkeypatch: pytest.Mo
 def test_a_transfer_that_stops_anywhere_sends_each_chunk_once_and_ends_with_the_last() -> None:
     one = Section("", np.zeros(1, np.float32))
     delivered: list[int] = []
-    transfer = Transfer(
+    transfer = Request(
         Message(PushPull()), 8, lambda number: one, lambda number, section: delivered.append(number)
     )
-    lane = Lane(transfer, Message(PushPull(), 0, 1, 1))
+    lane = Flow(transfer, Message(PushPull(), 0, 1, 1))
     sent = [chunk_of(m) for m in transfer.begin() if m.verb is Verb.CHUNK]
     sent.append(chunk_of(next(iter(lane.go_on(values(0, one))))))  # a stream breaks while it takes this one
     assert {chunk_of(m) for m in transfer.again() if m.verb is Verb.CHUNK} == set(sent) - {0}
@@ -301,8 +301,8 @@ def test_a_transfer_that_stops_anywhere_sends_each_chunk_once_and_ends_with_the_
 
 def test_values_that_come_with_the_reply_go_where_they_belong_until_it_is_here() -> None:
     home = memoryview(bytearray(4))
-    transfer = Transfer(Message(PushPull()), place=lambda number: home)
-    lane = Lane(transfer, Message(PushPull(), 0, 1, 2))
+    transfer = Request(Message(PushPull()), place=lambda number: home)
+    lane = Flow(transfer, Message(PushPull(), 0, 1, 2))
     due = Message(Ok(), 0, 1, 2)
     assert lane.place(due) is home
     for other in (due._replace(request=1), due._replace(session=2), due._replace(record=Error())):

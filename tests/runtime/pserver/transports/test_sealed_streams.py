@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 from paddle.errors import WireError
-from paddle.pserver.transports.stream_wire import StreamReader, StreamWriter, prepare
-from paddle.pserver.wire.message import Message, Section, decode
+from paddle.pserver.transports.byte_stream import StreamReader, StreamWriter, prepare
+from paddle.pserver.wire.codec import decode
+from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.verbs import Ping, Values
 from paddle.sealed_stream import Handshake, SealedSink, SealedSource
 from paddle.sealing import (

@@ -9,7 +9,7 @@ import pytest
 import zmq
 
 from paddle.errors import WireError
-from paddle.pserver.transports.local_link import LocalLink
+from paddle.pserver.transports.shm import ShmConnection
 from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.shared_memory import SharedArray, mapped
@@ -22,12 +22,12 @@ zmq.Frame(bytes(1 << 17), copy=False)
 
 def test_only_the_holder_of_the_key_finds_the_shared_memory() -> None:
     with PserverProcess("--port=0") as server, pytest.raises(ConnectionRefusedError):
-        LocalLink(server.endpoints[0], WireKeys.of("6b" * 32), Message(Attach()), 10)
+        ShmConnection(server.endpoints[0], WireKeys.of("6b" * 32), Message(Attach()), 10)
 
 
 def test_without_a_session_no_memory_is_shared() -> None:
     with PserverProcess("--port=0") as server, pytest.raises(WireError):
-        LocalLink(server.endpoints[0], WireKeys.of(KEY), Message(Attach()), 10)
+        ShmConnection(server.endpoints[0], WireKeys.of(KEY), Message(Attach()), 10)
 
 
 def test_memory_that_its_owner_can_shrink_is_not_mapped() -> None:

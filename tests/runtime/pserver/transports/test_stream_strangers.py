@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 from paddle.errors import WireError
-from paddle.pserver.transports.stream_link import StreamLink
-from paddle.pserver.transports.stream_wire import WORD
+from paddle.pserver.transports.tcp import TcpConnection
 from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.verbs import Invited, Ping, Verb
@@ -35,10 +34,10 @@ def beside() -> Iterator[Beside]:
     port.door.close()
 
 
-def come(beside: Beside, invitation: Message, keys: WireKeys | None) -> StreamLink:
+def come(beside: Beside, invitation: Message, keys: WireKeys | None) -> TcpConnection:
     """Return a trainer's stream, the port at work meanwhile."""
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(StreamLink, ENDPOINT, invitation, lambda header: None, keys)
+        coming = pool.submit(TcpConnection, ENDPOINT, invitation, lambda header: None, keys)
         while not coming.done():
             beside.serve_one(0.05)
         return coming.result()
@@ -70,12 +69,12 @@ def test_who_has_the_word_and_the_key_is_heard(beside: Beside) -> None:
         assert answer.verb is Verb.PING
         beside.door.lose_host(b"host")
         assert beside.lost == [address]
-        assert beside.door.strangers == 0
+        assert beside.door.rejected == 0
 
 
 def test_the_word_is_good_once_and_lasts_until_its_owner_came(beside: Beside) -> None:
     invitation = beside.invite()
-    word = bytes(invitation.section(WORD).array)
+    word = bytes(invitation.section("word").array)
     greeting = Greeting(CALLER, word, bytes(NONCE_BYTES)).to_bytes()
     with stranger(beside, invitation, greeting + bytes(OVERHEAD)):  # saw the word on its way
         come(beside, invitation, KEYS).close()
@@ -104,7 +103,7 @@ def test_a_stranger_is_sent_away_at_once_counted_and_not_complained_of(
             beside.serve_one()
         with contextlib.suppress(ConnectionResetError):
             assert sock.recv(1) == b""
-    assert (beside.door.strangers, beside.heard) == (1, [])
+    assert (beside.door.rejected, beside.heard) == (1, [])
     assert not caplog.records
 
 
@@ -114,7 +113,7 @@ def test_a_plain_stream_with_the_right_word_is_refused(beside: Beside) -> None:
         link.send(Message(Ping()))
         while not beside.lost:
             beside.serve_one()
-    assert (beside.door.strangers, beside.heard) == (1, [])
+    assert (beside.door.rejected, beside.heard) == (1, [])
 
 
 @pytest.mark.parametrize("servers", [None, OTHER_KEYS], ids=["no key", "another key"])
@@ -141,7 +140,7 @@ def test_a_trainer_with_a_key_reads_nothing_plain(said: bytes) -> None:
         talking = threading.Thread(target=answer)
         talking.start()
         with pytest.raises(SealError, match="not a sealed stream"):
-            StreamLink(ENDPOINT, invitation, lambda header: None, KEYS)
+            TcpConnection(ENDPOINT, invitation, lambda header: None, KEYS)
         talking.join(ANSWER_S)
 
 
@@ -154,7 +153,7 @@ def test_a_crowd_that_never_finishes_its_greeting_does_not_shut_the_door_to_who_
         for _ in range(300):
             crowd.enter_context(stranger(beside, invitation, said))
         crowd.enter_context(contextlib.closing(come(beside, invitation, KEYS)))
-        assert beside.door.strangers == len(beside.lost) >= 300 - 128
+        assert beside.door.rejected == len(beside.lost) >= 300 - 128
 
 
 def test_who_takes_too_long_is_sent_away_and_who_only_looked_is_not_counted() -> None:
@@ -163,11 +162,11 @@ def test_who_takes_too_long_is_sent_away_and_who_only_looked_is_not_counted() ->
         invitation = beside.invite()
         with stranger(beside, invitation, b""):
             beside.door.tick()
-            assert (beside.door.strangers, len(beside.lost)) == (1, 1)
+            assert (beside.door.rejected, len(beside.lost)) == (1, 1)
         stranger(beside, invitation, b"").close()
         while len(beside.lost) < 2:
             beside.serve_one()
-        assert beside.door.strangers == 1
+        assert beside.door.rejected == 1
 
 
 def test_damage_on_the_way_is_told_with_its_cause(

@@ -21,10 +21,11 @@ import zmq
 from paddle.errors import PserverLost, WireError
 from paddle.optim.spec import OptimizerSpec
 from paddle.pserver.client.session import TrainerSession
-from paddle.pserver.transports.stream_link import StreamLink
-from paddle.pserver.transports.stream_wire import PlainSink, PlainSource, StreamReader, StreamWriter
+from paddle.pserver.transports.byte_stream import PlainSink, PlainSource, StreamReader, StreamWriter
+from paddle.pserver.transports.tcp import TcpConnection
 from paddle.pserver.wire.chunks import CHUNK
-from paddle.pserver.wire.message import MAX_HEADER_BYTES, Message, Section, decode
+from paddle.pserver.wire.codec import decode
+from paddle.pserver.wire.message import MAX_HEADER_BYTES, Message, Section
 from paddle.pserver.wire.verbs import Invited, Ping, Values, Verb
 from tests.cluster.proxy import Faults, Proxy
 from tests.cluster.zmtp import ZmtpMessages
@@ -113,7 +114,7 @@ def test_a_door_admits_each_word_once(beside: Beside) -> None:
     invitation = beside.invite()
     with contextlib.ExitStack() as stack:
         for _ in range(2):
-            link = StreamLink("127.0.0.1:7164", invitation, lambda header: None)
+            link = TcpConnection("127.0.0.1:7164", invitation, lambda header: None)
             stack.callback(link.close)
             assert link.send(Message(Ping()))
         for _ in range(10):
@@ -135,7 +136,7 @@ def test_a_crowd_that_says_no_word_does_not_shut_the_door_to_who_was_invited(bes
         for _ in range(1100):
             stack.enter_context(socket.create_connection(where, 20.0))
             beside.serve_one()
-        link = StreamLink("127.0.0.1:7164", invitation, lambda header: None)
+        link = TcpConnection("127.0.0.1:7164", invitation, lambda header: None)
         stack.callback(link.close)
         assert link.send(Message(Ping()))
         for _ in range(10):
@@ -148,7 +149,7 @@ def test_a_crowd_that_says_no_word_does_not_shut_the_door_to_who_was_invited(bes
 
 def test_an_invitation_to_another_port_than_ours_is_not_taken() -> None:
     with pytest.raises(WireError, match="own port is 7164, we reach it by 9"):
-        StreamLink("127.0.0.1:9", Message(Invited(5, 7164)), lambda header: None)
+        TcpConnection("127.0.0.1:9", Message(Invited(5, 7164)), lambda header: None)
 
 
 def streams(server: PserverProcess) -> list[socket.socket]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from paddle.pserver.wire.adaptive_wait import AdaptiveWait
+from paddle.pserver.wire.poller import AdaptiveWait
 
 SPIN_S = 1e-3
 NEWS = [(3, 1)]

@@ -9,12 +9,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from paddle.pserver.transports.stream_wire import PlainSink, PlainSource, StreamReader, StreamWriter
+from paddle.pserver.transports.byte_stream import PlainSink, PlainSource, StreamReader, StreamWriter
 from paddle.pserver.wire.arithmetic import Findings, inspect
-from paddle.pserver.wire.arrival import Arrival
-from paddle.pserver.wire.chunk_wire import chunk_header, read_chunk, read_message
-from paddle.pserver.wire.message import Message, Section, decode, encode
-from paddle.pserver.wire.reused_memory import ReusedMemory
+from paddle.pserver.wire.arrival import Arrival, ReusedMemory
+from paddle.pserver.wire.codec import decode, decode_any, decode_short, encode_any, encode_short
+from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.verbs import Chunk, Ok, PullRows, PushPull, Record, Values
 
 LARGE = 1 << 17
@@ -39,9 +38,9 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 @pytest.mark.parametrize("count", [1, 7, LARGE])
 def test_the_short_form_writes_and_reads_what_the_general_one_does(record: Record, count: int) -> None:
     message = chunk(count)._replace(record=record)
-    header, frame = encode(message)
-    assert chunk_header(message) == header
-    got, wanted = read_chunk(header, frame, inspect(frame)), decode([header, frame])
+    header, frame = encode_any(message)
+    assert encode_short(message) == header
+    got, wanted = decode_short(header, frame, inspect(frame)), decode_any([header, frame])
     assert got is not None
     assert got.verb == wanted.verb == message.verb
     assert got[:5] == wanted[:5] == message[:5]
@@ -61,26 +60,26 @@ def test_the_short_form_writes_and_reads_what_the_general_one_does(record: Recor
     ids=["no array", "another verb", "a name", "doubles", "two dimensions", "two arrays"],
 )
 def test_every_other_message_is_left_to_the_general_form(other: Message) -> None:
-    assert chunk_header(other) is None
-    header, *frames = encode(other)
+    assert encode_short(other) is None
+    header, *frames = encode_any(other)
     for frame in frames[:1]:
-        assert read_chunk(header, frame, inspect(frame)) is None
+        assert decode_short(header, frame, inspect(frame)) is None
 
 
 def test_whatever_bit_of_a_chunk_is_flipped_the_general_form_is_to_tell() -> None:
-    header, frame = encode(chunk(64))
+    header, frame = encode_any(chunk(64))
     for at in range(len(header)):
         damaged = bytearray(header)
         damaged[at] ^= 1 << at % 8
-        assert read_chunk(bytes(damaged), frame, inspect(frame)) is None
-        assert read_chunk(bytes(damaged), frame) is None
+        assert decode_short(bytes(damaged), frame, inspect(frame)) is None
+        assert decode_short(bytes(damaged), frame) is None
     for at in range(len(frame)):
         other = bytearray(frame)
         other[at] ^= 1 << at % 8
-        assert read_chunk(header, memoryview(other)) is None
+        assert decode_short(header, memoryview(other)) is None
     found = inspect(frame)
-    assert read_chunk(header, frame, Findings(found.checksum ^ 1, is_finite=True)) is None
-    assert read_chunk(header, frame[:-4], found) is None
+    assert decode_short(header, frame, Findings(found.checksum ^ 1, is_finite=True)) is None
+    assert decode_short(header, frame[:-4], found) is None
 
 
 @pytest.mark.parametrize("strange", [None, np.nan, np.inf, -np.inf])
@@ -134,7 +133,7 @@ def test_messages_about_as_long_as_a_reader_takes_at_once_follow_each_other_on_a
         for message in sent:
             while (frames := reader.read()) is None:
                 writer.flush()
-            found = read_message(frames, reader.found)
+            found = decode(frames, reader.found)
             assert found[:5] == message[:5]
             assert [s.array.tobytes() for s in found.sections] == [
                 s.array.tobytes() for s in message.sections
@@ -186,7 +185,7 @@ def test_memory_is_used_again_only_when_nobody_refers_to_it_any_more() -> None:
 def test_where_references_cannot_be_told_apart_no_memory_is_used_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("paddle.pserver.wire.reused_memory._FREE", -1)
+    monkeypatch.setattr("paddle.pserver.wire.arrival._FREE", -1)
     memory = ReusedMemory()
     places = {memory.take(4096).obj.ctypes.data for _ in range(3)}  # type: ignore[attr-defined]
     kept = memory._kept

@@ -15,16 +15,8 @@ import numpy as np
 import pytest
 
 from paddle.errors import WireError
-from paddle.pserver.wire.message import (
-    WIRE_VERSION,
-    DamagedError,
-    Frame,
-    Message,
-    Section,
-    decode,
-    encode,
-    parse,
-)
+from paddle.pserver.wire.codec import decode, encode, parse
+from paddle.pserver.wire.message import WIRE_VERSION, DamagedError, Frame, Message, Section
 from paddle.pserver.wire.verbs import LAYOUTS, Chunk, Pull, PushPull, Status, Step, Values, Verb
 
 MESSAGE = Message(

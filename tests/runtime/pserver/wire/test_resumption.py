@@ -4,8 +4,8 @@ from __future__ import annotations
 import pytest
 
 from paddle.errors import PserverError
+from paddle.pserver.wire.configuration import Position, position, read_positions
 from paddle.pserver.wire.message import Message
-from paddle.pserver.wire.resumption import Position, position, read_positions
 from paddle.pserver.wire.verbs import Configured
 
 ENDPOINTS = ("10.0.0.1:7164", "10.0.0.2:7164")

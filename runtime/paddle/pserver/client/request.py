@@ -32,7 +32,7 @@ class _State(Enum):
 _ON_THEIR_WAY = (_State.SENT, _State.ASKED)
 
 
-class Transfer:
+class Request:
     """One request.
 
     `chunk` gives part `index` of the gradient, `deliver` takes part `index` of the values, `place` tells where that
@@ -176,14 +176,14 @@ class Transfer:
         self._next = self._next_asked = self._done = self._on_their_way = 0
 
 
-class Lane(NamedTuple):
-    """What a connection needs to go on with a transfer by itself, as long as nothing but its values arrives.
+class Flow(NamedTuple):
+    """What a connection needs to go on with a request by itself, as long as nothing but its values arrives.
 
     Attributes:
         own: a message with the numbers that all messages of the request carry.
     """
 
-    transfer: Transfer
+    request: Request
     own: Message
 
     def leads(self, message: Message) -> bool:
@@ -199,21 +199,19 @@ class Lane(NamedTuple):
         record = message.record
         if not isinstance(record, Values | Ok) or not self._is_due(message):
             return None
-        return (
-            self.transfer.place(record.number) if isinstance(record, Values) else self.transfer.place_whole()
-        )
+        return self.request.place(record.number) if isinstance(record, Values) else self.request.place_whole()
 
     def go_on(self, message: Message) -> Iterator[Message]:
         """Take part of the values; what to send next.
 
         Raises:
-            WireError: see `Transfer.take`.
+            WireError: see `Request.take`.
         """
         own = self.own
-        for each in self.transfer.take(message):
+        for each in self.request.take(message):
             yield each.numbered(own.trainer, own.session, own.request, own.stamp)
 
     def _is_due(self, message: Message) -> bool:
         own = self.own
         is_ours = message.request == own.request and message.session == own.session
-        return is_ours and not self.transfer.is_over
+        return is_ours and not self.request.is_over

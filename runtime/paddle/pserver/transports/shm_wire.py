@@ -25,8 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import WireError
+from paddle.pserver.wire.codec import encode, parse
 from paddle.pserver.wire.keys import WireKeys
-from paddle.pserver.wire.message import Frame, Message, Section, encode, parse
+from paddle.pserver.wire.message import Frame, Message, Section
 from paddle.pserver.wire.shared_memory import Floats
 
 MAX_PACKET = 1 << 17

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sparse parameters on their way to and from servers: whole ones, in pieces that bound memory, and single rows."""
+"""What servers hold, set and pulled in parts that bound messages and memory: dense slabs, tables, single rows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -13,12 +13,14 @@ import numpy.typing as npt
 from paddle.errors import ConfigError, WireError
 from paddle.pserver.client.exchange import Exchange
 from paddle.pserver.client.layout import Array, Layout
-from paddle.pserver.transports.local_wire import SMALL
+from paddle.pserver.transports.shm_wire import SMALL
+from paddle.pserver.wire.chunks import PART
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.placement import RowShare
-from paddle.pserver.wire.verbs import PullRows, PullTable, SetValues
+from paddle.pserver.wire.verbs import Ok, Pull, PullRows, PullTable, SetValues
 
 _NONE: Mapping[int, Message] = MappingProxyType({})
+_TRIES = 3
 
 
 class WantedRows(NamedTuple):
@@ -44,40 +46,75 @@ class WantedRows(NamedTuple):
         return 4 * self.width * len(self.places.get(index, ()))
 
 
-class Tables:
-    """A client's requests about sparse parameters and growing tables. Not thread-safe; all methods block."""
+class StoredValues:
+    """A client's requests about the values of one layout. Not thread-safe; all methods block.
 
-    def __init__(self, exchange: Exchange, endpoints: Sequence[str], part_bytes: int = 32 << 20) -> None:
-        self._exchange, self._endpoints, self._part_bytes = exchange, endpoints, part_bytes
+    `part_bytes`: of a table, in one message.
+    """
 
-    def send(self, index: int, share: RowShare, flat: Array) -> None:
-        """Give server `index` its rows of a parameter (size,)."""
-        whole = flat.reshape(share.parameter.shape)
-        step = max(self._part_bytes // (4 * share.width), 1)
-        for start in range(0, share.height, step):
-            part = np.ascontiguousarray(whole[share.span(start, min(start + step, share.height))])
-            section = Section(share.parameter.name, part)
-            self._exchange.run({index: Message(SetValues(start), sections=(section,))})
+    def __init__(
+        self, exchange: Exchange, endpoints: Collection[str], layout: Layout, part_bytes: int = 32 << 20
+    ) -> None:
+        self._exchange, self._endpoints, self._layout = exchange, tuple(endpoints), layout
+        self._part_bytes = part_bytes
 
-    def pull(self, shares: Sequence[tuple[int, RowShare]], out: Array) -> None:
-        """Fill `out`, of the parameter's shape, with the rows of all (server, share)."""
-        for index, share in shares:
+    def send(self, servers: Collection[int], flat: Mapping[str, Array]) -> None:
+        """Give servers their part of whole parameters (size,)."""
+        self._layout.gather(flat)
+        slabs = self._layout.slabs
+        for start in range(0, max((max(slabs[i].size, 1) for i in servers), default=0), PART):
+            parts = {i: slabs[i][start : start + PART] for i in servers}
+            self._exchange.run({i: _set(start, part) for i, part in parts.items() if part.size or not start})
+        for index in servers:
+            for share in self._layout.shares[index].tables:
+                name = share.parameter.name
+                whole = flat[name].reshape(share.parameter.shape)
+                for start, stop in self._spans(share):
+                    part = np.ascontiguousarray(whole[share.span(start, stop)])
+                    self._exchange.run({index: _set(start, part, name)})
+
+    def pull_dense(self, views: Mapping[str, Array]) -> None:
+        """Fill whole parameters (size,) with what the servers hold.
+
+        All values of a server are of one moment, unless others go on training asynchronously meanwhile.
+
+        Raises:
+            PserverError: see `Client`.
+        """
+        slabs = {i: slab for i, slab in enumerate(self._layout.slabs) if slab.size}
+        for _ in range(_TRIES):
+            versions: dict[int, set[int]] = {i: set() for i in slabs}
+            for start in range(0, max((slab.size for slab in slabs.values()), default=0), PART):
+                parts = {i: slab[start : start + PART] for i, slab in slabs.items() if start < slab.size}
+                replies = self._exchange.run(
+                    {i: Message(Pull(start, part.size)) for i, part in parts.items()}
+                )
+                for i, reply in replies.items():
+                    parts[i][...] = reply_array(reply, self._endpoints[i], "", parts[i].shape)
+                    versions[i].add(reply.expect(Ok).version)
+            if all(len(seen) == 1 for seen in versions.values()):
+                break
+        for i, slab in slabs.items():
+            self._layout.scatter(i, slab, views)
+
+    def pull_table(self, name: str, out: Array) -> None:
+        """Fill `out`, of the parameter's shape, with all rows of a sparse parameter."""
+        section = Section.text("name", name)
+        for index, share in self._layout.tables(name):
             whole = out.reshape(share.parameter.shape)
-            name = Section.text("name", share.parameter.name)
-            step = max(self._part_bytes // (4 * share.width), 1)
-            for start in range(0, share.height, step):
-                stop = min(start + step, share.height)
-                request = Message(PullTable(start, stop - start), sections=(name,))
+            for start, stop in self._spans(share):
+                request = Message(PullTable(start, stop - start), sections=(section,))
                 reply = self._exchange.run({index: request})[index]
                 shape = (stop - start, share.width)
                 whole[share.span(start, stop)] = reply_array(reply, self._endpoints[index], "", shape)
 
-    def want(self, layout: Layout, name: str, ids: npt.NDArray[np.int64]) -> WantedRows:
+    def want(self, name: str, ids: npt.NDArray[np.int64]) -> WantedRows:
         """Find out where rows lie.
 
         Raises:
             ConfigError: the parameter is not sparse, or has no such ids.
         """
+        layout = self._layout
         parameter = layout.parameter(name)
         if not parameter.sparse:
             raise ConfigError(f"parameter {name} is not sparse: pull it whole")
@@ -114,6 +151,12 @@ class Tables:
             found[place] = reply_array(replies[index], self._endpoints[index], wanted.name, shape)
         return found
 
+    def _spans(self, share: RowShare) -> Iterator[tuple[int, int]]:
+        """Yield (start, stop) of the rows that go in one message."""
+        step = max(self._part_bytes // (4 * share.width), 1)
+        for start in range(0, share.height, step):
+            yield start, min(start + step, share.height)
+
 
 def reply_array(reply: Message, endpoint: str, name: str, shape: tuple[int, ...]) -> Array:
     """Return the array of that name in a reply.
@@ -127,3 +170,7 @@ def reply_array(reply: Message, endpoint: str, name: str, shape: tuple[int, ...]
             f"pserver {endpoint}: expected {shape} float32, got {array.shape} {array.dtype}", endpoint
         )
     return array
+
+
+def _set(start: int, part: Array, name: str = "") -> Message:
+    return Message(SetValues(start), sections=(Section(name, part),))

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages on a TCP connection of our own: large arrays go from where they lie to where they belong, in one thread.
+"""Messages on a byte stream, plain or sealed: large arrays go from where they lie to where they belong, in one thread.
 
-    connection, trainer to server:  word 16s | packet | packet | ...        the word is good once: see `stream_door`
+    connection, trainer to server:  token 16s | packet | packet | ...       the token is good one time: see `tcp`
     connection, server to trainer:  packet | packet | ...
 
     packet:  header bytes I | frames H | bytes Q of each frame | header | frames        (little-endian)
 
-A packet begins where the one before ends, and nothing marks its beginning: after one that cannot be read the rest
-means nothing, so the connection ends, and what was on it is asked for again over ZeroMQ.
-Both ends never wait: what cannot be sent or received now is taken up when the socket is ready again. Lengths are
-checked before anything is allocated, and memory is touched only as bytes arrive.
+Nothing marks the beginning of a packet: after one that cannot be read the rest means nothing, so the connection ends,
+and what was on it is asked for again over the base. Neither end blocks: the rest follows when the socket is ready.
+Lengths are checked before anything is allocated; memory is touched only as bytes arrive.
 """
 
 from __future__ import annotations
@@ -26,26 +25,18 @@ import numpy as np
 
 from paddle.errors import WireError
 from paddle.pserver.wire.arithmetic import Findings, is_looked_at_once
-from paddle.pserver.wire.arrival import Arrival
-from paddle.pserver.wire.chunk_wire import chunk_header
+from paddle.pserver.wire.arrival import Arrival, ReusedMemory
+from paddle.pserver.wire.codec import encode
 from paddle.pserver.wire.message import (
     MAX_FRAME_BYTES,
     MAX_HEADER_BYTES,
     MAX_SECTIONS,
     Frame,
     Message,
-    encode,
 )
-from paddle.pserver.wire.reused_memory import ReusedMemory
-
-TOKEN_BYTES = 16
-"""What a trainer begins a connection with: the word it was given by the server's port."""
-
-WORD = "word"
-"""Section of the answer that has it."""
 
 Place = Callable[[bytes], memoryview | None]
-"""Tells from a message's header where its only frame belongs; None: anywhere."""
+"""Returns where the only array of a message belongs, by its header; None: anywhere."""
 
 _PREFIX = struct.Struct("<IH")
 _ONE_LENGTH = struct.Struct("<Q")
@@ -378,11 +369,9 @@ class PlainSink:
 
 
 def _packet(message: Message) -> list[Frame]:
-    """Return what a message is on the wire; no part is empty."""
-    short = chunk_header(message)
-    if short is not None:
-        array = message.sections[0].frame
-        return [_BEFORE_CHUNK.pack(len(short), 1, len(array)) + short, array]
+    """Return the parts of a message on the wire; none is empty."""
     header, *arrays = encode(message)
+    if len(arrays) == 1 and arrays[0]:
+        return [_BEFORE_CHUNK.pack(len(header), 1, len(arrays[0])) + header, arrays[0]]
     lengths = struct.pack(f"<{len(arrays)}Q", *map(len, arrays))
     return [_PREFIX.pack(len(header), len(arrays)) + lengths + header, *filter(len, arrays)]

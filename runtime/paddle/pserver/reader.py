@@ -1,34 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks at the parameters of a running job from outside: for serving, evaluation, a dashboard.
+"""Reads the parameters of a running job from outside: for serving, evaluation, a dashboard.
 
-No trainer waits for a reader or notices it. Servers tell it what tensors there are. Every call blocks and ends.
+A reader takes no part in training: no trainer waits for it or notices it. Servers describe the tensors that there are,
+and give dense values of one moment in parts: see `server.reader_snapshots`. Every call blocks and ends.
 """
 
 from __future__ import annotations
 
 import atexit
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
 from paddle.env import JobEnvironment
-from paddle.errors import ConfigError
+from paddle.errors import ConfigError, PserverError, WaitTimeout
 from paddle.freed_memory import MESSAGES, keep_freed_memory
-from paddle.pserver.client.destinations import Destinations, put_rows
+from paddle.optim.spec import rule_of
 from paddle.pserver.client.exchange import Exchange, Network
-from paddle.pserver.client.interop import HostArray
+from paddle.pserver.client.interop import Destinations, HostArray, put_rows, read_ids
 from paddle.pserver.client.job_servers import JobServers, positive
+from paddle.pserver.client.layout import Array, Layout
 from paddle.pserver.client.links import Links
-from paddle.pserver.client.row_gradients import read_ids
-from paddle.pserver.client.tables import Tables
-from paddle.pserver.reader.shown_model import TensorInfo, layout_of, read_model, tensors_of
-from paddle.pserver.reader.viewing import Viewing
+from paddle.pserver.client.stored_values import StoredValues, reply_array
+from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.reader_protocol import READ_PART, READER, rows_at_once
-from paddle.pserver.wire.verbs import Describe, Ok
+from paddle.pserver.wire.verbs import Describe, Ok, View
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One tensor of a job.
+
+    Attributes:
+        shape: of the whole; of a growing table (0, width), since it has no height.
+        dtype: always "float32".
+        sparse: whether its rows can be looked up.
+        growing: whether it has rows for any int64 id, and no whole.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    sparse: bool = False
+    growing: bool = False
 
 
 class Reader:
@@ -50,15 +69,16 @@ class Reader:
         try:
             self._exchange.hello(0)
             replies = self._exchange.run(dict.fromkeys(self._everyone, Message(Describe())))
-            self._layout = layout_of(read_model(replies, network.endpoints))
+            self._layout = layout = _layout_of(_read_model(replies, network.endpoints))
         except BaseException:
             network.close()
             raise
-        layout, endpoints = self._layout, network.endpoints
-        self.tensors: Mapping[str, TensorInfo] = tensors_of(layout)
+        tensors = {name: TensorInfo(p.shape, sparse=p.sparse) for name, p in layout.parameters.items()}
+        for name, table in layout.growing.items():
+            tensors[name] = TensorInfo((0, table.width), sparse=True, growing=True)
+        self.tensors: Mapping[str, TensorInfo] = tensors
         self._destinations = Destinations(layout.parameters, layout.growing)
-        self._viewing = Viewing(self._exchange, endpoints, layout)
-        self._tables = Tables(self._exchange, endpoints, 4 * READ_PART)
+        self._stored = StoredValues(self._exchange, network.endpoints, layout, 4 * READ_PART)
         self._closed = False
         atexit.register(self.close)
 
@@ -127,9 +147,9 @@ class Reader:
         hosts = {name: each.host for name, each in targets.items()}
         sparse = [name for name in hosts if self.tensors[name].sparse]
         views = self._layout.views({name: host for name, host in hosts.items() if name not in sparse})
-        version = self._viewing.pull(views) if views else self.version()
+        version = self._pull_dense(views) if views else self.version()
         for name in sparse:
-            self._tables.pull(self._layout.tables(name), hosts[name])
+            self._stored.pull_table(name, hosts[name])
         for each in targets.values():
             each.finish()
         return version
@@ -158,9 +178,8 @@ class Reader:
         found = np.empty((flat.size, width), np.float32)
         step = rows_at_once(width)
         for start in range(0, flat.size, step):
-            found[start : start + step] = self._tables.rows(
-                self._tables.want(self._layout, name, flat[start : start + step])
-            )
+            wanted = self._stored.want(name, flat[start : start + step])
+            found[start : start + step] = self._stored.rows(wanted)
         found = found.reshape(*rows.shape, width)
         if out is not None:
             put_rows(name, found, out)
@@ -185,3 +204,74 @@ class Reader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _pull_dense(self, views: Mapping[str, Array]) -> int:
+        """Fill whole parameters (size,), all of them or none; return batches in the values, the fewest of all servers.
+
+        Raises:
+            WaitTimeout: a server never kept a moment until all of it was here.
+            PserverError: see `Reader`.
+        """
+        slabs = self._layout.slabs
+        wanted = [
+            i
+            for i, share in enumerate(self._layout.shares)
+            if any(part.parameter.name in views for part in share.dense)
+        ]
+        ends_at = time.monotonic() + self._exchange.wait_s
+        starts, moments = dict.fromkeys(wanted, 0), dict.fromkeys(wanted, 0)
+        while starts:
+            if time.monotonic() >= ends_at:
+                raise WaitTimeout(
+                    f"gave up after {self._exchange.wait_s:g} s: values change faster than they get here"
+                )
+            replies = self._exchange.run({i: Message(View(start, moments[i])) for i, start in starts.items()})
+            for i, reply in replies.items():
+                if not reply.sections:
+                    starts[i] = 0
+                    continue
+                part = slabs[i][starts[i] : starts[i] + READ_PART]
+                part[...] = reply_array(reply, self._network.endpoints[i], "", part.shape)
+                moments[i] = reply.expect(Ok).version
+                starts[i] += READ_PART
+                if starts[i] >= slabs[i].size:
+                    del starts[i]
+        for i in wanted:
+            self._layout.scatter(i, slabs[i], views)
+        return min(moments.values())
+
+
+def _read_model(replies: Mapping[int, Message], endpoints: Sequence[str]) -> Configuration:
+    """Return what all servers describe.
+
+    Raises:
+        PserverError: they are of several jobs, or not all of one, or in another order than trainers have them.
+    """
+    found = {i: Configuration.from_text(reply.section("").as_text()) for i, reply in replies.items()}
+    first = found[0]
+    for index, each in found.items():
+        theirs = (each.server, each.num_dense + each.num_sparse)
+        if theirs != (index, len(endpoints)):
+            raise PserverError(
+                f"pserver {endpoints[index]} is number {theirs[0]} of {theirs[1]} in its job, given as number "
+                f"{index} of {len(endpoints)}: give endpoints and sparse_endpoints as the job's trainers have them",
+                endpoints[index],
+            )
+        difference = first.difference(replace(each, server=first.server))
+        if difference:
+            raise PserverError(
+                f"pservers {endpoints[0]} and {endpoints[index]} are of different jobs: {difference}",
+                endpoints[index],
+            )
+    return first
+
+
+def _layout_of(model: Configuration) -> Layout:
+    """Return where everything lies."""
+    return Layout(
+        model.parameters,
+        model.num_dense,
+        model.num_sparse,
+        whole=rule_of(model.optimizer).needs_whole,
+        growing=model.tables,
+    )

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One step of a trainer with all its servers: each gets its part of the gradients the fastest way there is.
+
+A server uses a push only when it is whole. So the last chunk for each server goes out when all chunks for all servers
+were inspected for NaN and infinity, and until then everything can be taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from paddle.errors import ConfigError, WireError
+from paddle.optim.spec import RowGradient
+from paddle.pserver.client.exchange import Exchange, Network
+from paddle.pserver.client.layout import Array, Layout
+from paddle.pserver.client.request import Request
+from paddle.pserver.client.stored_values import StoredValues, WantedRows, reply_array
+from paddle.pserver.client.within_node import WithinNode
+from paddle.pserver.transports.shm_wire import SMALL
+from paddle.pserver.wire.chunks import chunk_span
+from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.verbs import NO_SLAB, Ok, Pull, PushPull
+
+
+class TrainerStep:
+    """Every step of a trainer with one layout. Not thread-safe; `run` blocks."""
+
+    def __init__(
+        self, exchange: Exchange, network: Network, layout: Layout, node: WithinNode, stored: StoredValues
+    ) -> None:
+        self._exchange, self._network = exchange, network
+        self._layout, self._node, self._stored = layout, node, stored
+
+    def run(
+        self,
+        grads: Mapping[str, Array | RowGradient],
+        num_samples: int,
+        out: Mapping[str, Array],
+        ahead: Sequence[WantedRows] = (),
+        *,
+        is_quiet: bool = False,
+    ) -> dict[int, Message]:
+        """See `TrainerSession.push_pull`; `is_quiet`: servers are to send no values.
+
+        Returns:
+            Every server's answer, with rows that are wanted; they lack where a server cannot send them with it.
+        """
+        if num_samples < 0:
+            raise ConfigError(f"num_samples: expected 0 or more, got {num_samples}")
+        views = self._layout.views(out)
+        flat, rows = self._sorted(grads)
+        split = self._by_server(rows) if rows else {}
+        record = PushPull(num_samples, wants_values=not is_quiet)
+        requests: dict[int, Request] = {}
+        pushes: dict[int, tuple[_Push, Message, list[Section]]] = {}
+        inspection = _Inspection(self._layout, flat)
+        in_place: set[int] = set()
+        for i, endpoint in enumerate(self._network.endpoints):
+            is_near = self._shares_memory(i)
+            asked = _asked_of(i, ahead, is_near=is_near) if ahead else []
+            theirs = [*split.get(i, ()), *asked]
+            head = Message(record._replace(asked=len(asked)) if asked else record)
+            if is_near:
+                slab = Section("", self._node.fill(i, flat))
+                requests[i] = Request(head._replace(sections=(slab, *theirs)))
+                in_place.add(i)
+            else:
+                pushes[i] = _Push(self._layout, i, endpoint, inspection, views), head, theirs
+        if requests or any(push.count <= 1 for push, _, _ in pushes.values()):
+            inspection.finish()  # what goes out in one message cannot be taken back
+        for i, (push, head, theirs) in pushes.items():
+            requests[i] = push.request(head, theirs)
+        replies = self._carry(requests, inspection, views)
+        for i, reply in replies.items():
+            if i in in_place and reply.expect(Ok).slab != NO_SLAB:
+                self._node.scatter(i, self._node.take(i, reply), views)
+                continue
+            self._node.lose(i)  # what was shared, if anything, is not what holds now
+            if not reply.has_section(""):
+                continue
+            if i in pushes:
+                pushes[i][0].finish(reply.section(""))
+            else:
+                shape = self._layout.slabs[i].shape
+                values = reply_array(reply, self._network.endpoints[i], "", shape)
+                self._layout.scatter(i, values, views)
+        return replies
+
+    def look(self) -> None:
+        """Let `WithinNode.value` have what servers of this node hold now."""
+        near = [i for i in range(len(self._network.endpoints)) if self._shares_memory(i)]
+        for i, reply in self._exchange.run({i: Message(Pull(in_place=True)) for i in near}).items():
+            if self._shares_memory(i):
+                self._node.take(i, reply)
+
+    def _carry(
+        self, requests: Mapping[int, Request], inspection: _Inspection, views: Mapping[str, Array]
+    ) -> dict[int, Message]:
+        try:
+            return self._exchange.carry(requests)
+        except ConfigError:
+            if inspection.has_given and views:
+                self._stored.pull_dense(views)  # values of the step that is taken back may lie there already
+            raise
+
+    def _sorted(
+        self, grads: Mapping[str, Array | RowGradient]
+    ) -> tuple[dict[str, Array], dict[str, RowGradient]]:
+        """Return dense gradients, each (size,), and those of rows."""
+        flat: dict[str, Array] = {}
+        rows: dict[str, RowGradient] = {}
+        for name, grad in grads.items():
+            parameter = self._layout.parameter(name)
+            if isinstance(grad, RowGradient) != parameter.sparse:
+                expected = "a RowGradient" if parameter.sparse else "an array"
+                raise ConfigError(
+                    f"gradient of parameter {name}: expected {expected}, got {type(grad).__name__}"
+                )
+            if isinstance(grad, RowGradient):
+                rows[name] = self._layout.rows(name, grad)
+            else:
+                flat[name] = self._layout.flat(name, {name: grad}, "gradient", check=False)
+        return flat, rows
+
+    def _shares_memory(self, index: int) -> bool:
+        if self._node.has(index) and not self._network.is_attached(index):
+            self._node.lose(index)
+        return self._node.has(index)
+
+    def _by_server(self, rows: Mapping[str, RowGradient]) -> dict[int, list[Section]]:
+        sections: dict[int, list[Section]] = {}
+        for name, gradient in rows.items():
+            for index, share in self._layout.holders(name):
+                mine = np.flatnonzero(share.holds(gradient.rows))
+                both = Section(name, gradient.rows[mine]), Section(name, gradient.values[mine])
+                sections.setdefault(index, []).extend(both)
+        return sections
+
+
+class _Inspection:
+    """Inspects the gradients of a step chunk by chunk, each one time, before it is sent.
+
+    Attributes:
+        has_given: whether any chunk was given to be sent.
+    """
+
+    def __init__(self, layout: Layout, flat: Mapping[str, Array]) -> None:
+        """Inspect nothing yet. `flat`: whole parameters (size,) by name."""
+        self._layout, self._flat = layout, flat
+        self.has_given = False
+        self._left: dict[tuple[int, int], None] = {}
+        self._chunks: dict[tuple[int, int], Section | None] = {}
+
+    def add(self, index: int) -> int:
+        """Take all chunks for server `index`; return how many they are."""
+        count = self._layout.num_chunks(index)
+        self._left.update(dict.fromkeys((index, number) for number in range(count)))
+        return count
+
+    def chunk(self, index: int, number: int) -> Section:
+        """Return a chunk that may be sent.
+
+        Raises:
+            ConfigError: a gradient is NaN or infinite.
+        """
+        if number + 1 == self._layout.num_chunks(index):
+            self.finish()
+        section = self._look(index, number) or self._layout.chunk(index, number, self._flat)
+        self.has_given = True
+        return section
+
+    def finish(self) -> None:
+        """Inspect the rest; see `chunk`."""
+        for each in list(self._left):
+            self._look(*each)
+
+    def _look(self, index: int, number: int) -> Section | None:
+        at = (index, number)
+        if at in self._left:
+            self._chunks[at] = self._layout.checked(index, number, self._flat)
+            del self._left[at]
+        return self._chunks[at]
+
+
+class _Push:
+    """The dense gradients for one server, and where its values belong.
+
+    Gradients come from `inspection`, values go to `views`, whole parameters (size,) by name; neither is copied as a
+    whole.
+    """
+
+    def __init__(
+        self, layout: Layout, index: int, endpoint: str, inspection: _Inspection, views: Mapping[str, Array]
+    ) -> None:
+        self._layout, self._index, self._endpoint = layout, index, endpoint
+        self._inspection, self._views = inspection, views
+        self._homes: dict[int, Array] = {}
+        self.count = inspection.add(index)
+
+    def request(self, head: Message, rows: Sequence[Section]) -> Request:
+        """Return the request: a message with all, or one that chunks follow."""
+        if self.count > 1:
+            head = head._replace(
+                record=head.expect(PushPull)._replace(chunks=self.count), sections=tuple(rows)
+            )
+            return Request(head, self.count, self._chunk, self._deliver, self._place)
+        if not self.count:
+            return Request(head._replace(sections=(Section("", np.zeros(0, np.float32)), *rows)))
+        return Request(head._replace(sections=(self._chunk(0), *rows)), place=self._place)
+
+    def finish(self, values: Section) -> None:
+        """Take all values, if they came with the reply.
+
+        Raises:
+            WireError: they are not what the server has.
+        """
+        if self.count:
+            self._deliver(0, values)
+
+    def _chunk(self, number: int) -> Section:
+        return self._inspection.chunk(self._index, number)
+
+    def _deliver(self, number: int, values: Section) -> None:
+        span = chunk_span(number, self._layout.slabs[self._index].size)
+        array = values.array
+        if array.shape != (span.stop - span.start,) or array.dtype != np.float32:
+            raise WireError(
+                f"pserver {self._endpoint}: expected ({span.stop - span.start},) float32, "
+                f"got {array.shape} {array.dtype}",
+                self._endpoint,
+            )
+        home = self._homes.pop(number, None)
+        if home is None or not np.may_share_memory(home, array):
+            self._layout.spread(self._index, number, array, self._views)
+
+    def _place(self, number: int) -> memoryview | None:
+        home = self._layout.home(self._index, number, self._views)
+        if home is None:
+            return None
+        self._homes[number] = home
+        return home.data.cast("B")
+
+
+def _asked_of(index: int, ahead: Sequence[WantedRows], *, is_near: bool) -> list[Section]:
+    """Return what asks server `index` for rows; nothing where they would not go in one packet of this node."""
+    theirs = [each for each in ahead if index in each.places]
+    if is_near and sum(each.nbytes_of(index) for each in theirs) > SMALL:
+        return []
+    return [each.asked_of(index) for each in theirs]

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The transport within a node: a unix socket in the abstract namespace carries headers, arrays stay in shared memory.
+
+Dense gradients are read from the trainer's memory, and values lie in the server's, which trainers map read-only. Only
+processes of the same user are accepted, and the socket's name depends on the job's key: see `shm_wire`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.errors import PaddleError, WireError
+from paddle.pserver.transports.shm_wire import (
+    MAX_PACKET,
+    SMALL,
+    address_of,
+    is_our_user,
+    lies_in,
+    local_name,
+    pack,
+    pack_placed,
+    place_of,
+    unpack,
+)
+from paddle.pserver.transports.socket_listener import Peer, SocketListener
+from paddle.pserver.transports.transport import Connection, Offer, Site
+from paddle.pserver.wire.keys import WireKeys
+from paddle.pserver.wire.message import Message, error_message
+from paddle.pserver.wire.shared_memory import Floats, SharedArray, mapped
+from paddle.pserver.wire.verbs import Attach, Ok, Pull, PullRows, PushPull, Step
+
+_log = logging.getLogger(__name__)
+
+_BACKLOG = 64
+_ANSWER_S = 5.0
+_SCRATCH = 1 << 25
+"""Elements for arrays that lie elsewhere; pages that were never touched take no memory."""
+_LINE = 64  # bytes; arrays begin at a multiple of it
+
+
+class ShmConnection(Connection):
+    """Shared memory with one server; also the `SharedSlabs` of it."""
+
+    def __init__(self, endpoint: str, keys: WireKeys | None, hello: Message, size: int) -> None:
+        """Connect and exchange the memory; see `Offer` for the arguments.
+
+        Raises:
+            OSError, WireError, MemoryError: no memory can be shared with this server.
+        """
+        self._shared = SharedArray(size + _SCRATCH)
+        self.gradient = self._shared.array[:size]
+        self._bytes, self._address = self._shared.array.view(np.uint8), address_of(self._shared.array)
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.handle = self._sock.fileno()
+        try:
+            self._sock.settimeout(_ANSWER_S)
+            self._sock.connect(local_name(endpoint, keys))
+            if not is_our_user(self._sock):
+                raise WireError("another user's process has the name of a pserver")
+            packet = pack(hello._replace(record=Attach(self._shared.array.size)))
+            socket.send_fds(self._sock, [packet], [self._shared.descriptor])
+            self._values = self._attached(size)
+            self._sock.setblocking(False)
+        except BaseException:
+            self._sock.close()
+            raise
+
+    @property
+    def slabs(self) -> ShmConnection:
+        """See `Connection.slabs`."""
+        return self
+
+    def send(self, message: Message) -> bool:
+        """See `Connection.send`; only for messages that it `carries`."""
+        try:
+            packet = self._packed(message)
+            return len(packet) <= MAX_PACKET and bool(self._sock.send(packet))
+        except OSError:
+            return False
+
+    def take(self) -> Message | None:
+        """See `Connection.take`."""
+        try:
+            packet = self._sock.recv(MAX_PACKET)
+        except BlockingIOError:
+            return None
+        if not packet:
+            raise ConnectionResetError("closed")
+        return unpack(packet, self._values)
+
+    def values(self, reply: Message) -> Floats:
+        """See `SharedSlabs.values`."""
+        which = reply.expect(Ok).slab
+        if not 0 <= which < len(self._values):
+            raise WireError(f"a reply names slab {which}, expected one of {len(self._values)}")
+        return self._values[which]
+
+    def carries(self, message: Message) -> bool:
+        """Return whether a message may go: its arrays lie in shared memory, or there is room for them.
+
+        A push must have the whole gradient there; the server then answers in place.
+        """
+        record = message.record
+        if isinstance(record, Pull):
+            return record.in_place
+        if isinstance(record, PushPull):
+            if not message.sections or message.sections[0].array is not self.gradient:
+                return False
+        elif not isinstance(record, Step) and not (isinstance(record, PullRows) and record.is_small):
+            return False
+        arrays = [each.array for each in message.sections]
+        return self._has_room(arrays) or self._has_room(
+            [array for array in arrays if not lies_in(self._shared.array, array)]
+        )
+
+    def close(self) -> None:
+        """Close the connection; arrays stay valid."""
+        self._sock.close()
+
+    def _has_room(self, arrays: Sequence[npt.NDArray[Any]]) -> bool:
+        nbytes = sum([array.nbytes for array in arrays]) + _LINE * (len(arrays) + 1)
+        return self.gradient.nbytes + nbytes <= self._bytes.size
+
+    def _packed(self, message: Message) -> bytes:
+        """Return a message without its arrays: those that lie elsewhere are copied to the scratch memory.
+
+        They stay there until the next message.
+        """
+        places, at = [], -(-self.gradient.nbytes // _LINE) * _LINE
+        for array in [each.array for each in message.sections]:
+            nbytes = array.nbytes
+            offset = 0 if array is self.gradient else address_of(array) - self._address
+            if nbytes and not 0 <= offset < self._bytes.size:
+                self._bytes[at : at + nbytes] = array.reshape(-1).view(np.uint8)
+                offset = at
+                at += -(-nbytes // _LINE) * _LINE
+            places.append(place_of(0, offset, nbytes) if nbytes else b"")
+        record = message.record
+        if isinstance(record, PushPull):
+            message = message._replace(record=record._replace(in_place=True))
+        return pack_placed(message, places)
+
+    def _attached(self, size: int) -> list[Floats]:
+        packet, descriptors, _, _ = socket.recv_fds(self._sock, MAX_PACKET, 2)
+        try:
+            answer = unpack(packet)
+            # A program's server shares one array, a model's two: without elements where all it holds are rows.
+            if not isinstance(answer.record, Ok) or len(descriptors) not in ((2,) if size else (1, 2)):
+                raise WireError("the pserver gives no shared memory")
+            return [mapped(descriptor, size or None) for descriptor in descriptors]
+        finally:
+            _close(descriptors)
+
+
+class _Trainer(Peer):
+    """A trainer's connection: its memory, once it was attached, and the arrays of ours that it can map."""
+
+    memory: Floats | None = None
+    shown: Sequence[Floats] = ()
+
+
+class ShmListener(SocketListener[_Trainer]):
+    """Beside one port, for processes of this node."""
+
+    _KIND = b"local"
+
+    def __init__(self, endpoint: str, keys: WireKeys | None) -> None:
+        """Listen.
+
+        Raises:
+            OSError: this system has no such sockets, or the name is taken.
+        """
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        try:
+            listener.bind(local_name(endpoint, keys))
+            listener.listen(_BACKLOG)
+        except OSError:
+            listener.close()
+            raise
+        super().__init__(listener)
+
+    def send(self, address: bytes, message: Message) -> bool | None:
+        """See `Listener.send`.
+
+        A message that is too large, and not in shared memory, cannot go: the connection ends, and the trainer asks
+        over the base.
+        """
+        peer = self._by_address.get(address)
+        if peer is None:
+            return None
+        packet = pack(message, peer.shown) if self._may_fit(peer, message) else b""
+        try:
+            if 0 < len(packet) <= MAX_PACKET:
+                return bool(peer.sock.send(packet))
+            peer.sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        return False
+
+    def _accept(self, sock: socket.socket, address: bytes) -> _Trainer | None:
+        return _Trainer(sock, address) if is_our_user(sock) else None
+
+    def _hear(self, peer: _Trainer) -> bool:
+        received = _receive(peer)
+        if received is None:
+            return False
+        message, descriptors = received
+        try:
+            if isinstance(message.record, Attach):
+                self._attach(peer, message, descriptors)
+            else:
+                self._port.handle(peer.address, message)
+        finally:
+            _close(descriptors)
+        return False  # the poller reports the next message
+
+    def _attach(self, peer: _Trainer, message: Message, descriptors: Sequence[int]) -> None:
+        """Answer an ATTACH: map the trainer's memory, send the descriptors of ours.
+
+        Raises:
+            WireError: the trainer's memory cannot be used.
+        """
+        if len(descriptors) != 1:
+            raise WireError(f"ATTACH with {len(descriptors)} descriptors, expected 1")
+        try:
+            ours = self._port.shared_slabs(message)
+        except PaddleError as error:
+            self.send(peer.address, error_message(str(error))._replace(request=message.request))
+            return
+        peer.memory = mapped(descriptors[0], message.expect(Attach).size)
+        peer.shown = [each.array for each in ours]
+        answer = [pack(message._replace(record=Ok()))]
+        with contextlib.suppress(OSError):  # it has exited: the next read reports that
+            socket.send_fds(peer.sock, answer, [each.descriptor for each in ours])
+
+    @staticmethod
+    def _may_fit(peer: _Trainer, message: Message) -> bool:
+        arrays = [each.array for each in message.sections]
+        far = (a for a in arrays if not any(lies_in(memory, a) for memory in peer.shown))
+        return sum(array.nbytes for array in far) <= SMALL
+
+
+def connect(offer: Offer) -> ShmConnection:
+    """Open a connection; see `Transport.client`."""
+    try:
+        connection = ShmConnection(offer.endpoint, offer.keys, offer.hello, offer.size)
+    except TimeoutError:
+        raise WireError(f"no answer within {_ANSWER_S:.0f} s") from None
+    _log.info("pserver %s is on this node: gradients and values stay in shared memory", offer.endpoint)
+    return connection
+
+
+def listen(site: Site) -> ShmListener | None:
+    """Open a listener; see `Transport.server`."""
+    try:
+        return ShmListener(site.endpoint, site.keys)
+    except (OSError, AttributeError) as error:
+        _log.info("no shared memory with trainers of this node: %s", error)
+        return None
+
+
+def _receive(peer: _Trainer) -> tuple[Message, list[int]] | None:
+    """Return the next message and the descriptors with it, which a trainer sends only one time; None: nothing now.
+
+    Raises:
+        ConnectionError: the trainer has exited.
+        WireError: it is malformed.
+    """
+    descriptors: list[int] = []
+    try:
+        if peer.memory is None:
+            data, descriptors, _, _ = socket.recv_fds(peer.sock, MAX_PACKET, 1)
+        else:
+            data = peer.sock.recv(MAX_PACKET)
+    except BlockingIOError:
+        return None
+    if not data:
+        raise ConnectionResetError("closed")
+    try:
+        message = unpack(data, [] if peer.memory is None else [peer.memory])
+    except WireError:
+        _close(descriptors)
+        raise
+    return message, descriptors
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Listener on a listening socket: accepts peers, reads them in turns, closes those that break the protocol."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+from abc import abstractmethod
+from typing import ClassVar, Generic, TypeVar
+
+from paddle.errors import WireError
+from paddle.pserver.transports.transport import Dispatcher, Listener
+
+_log = logging.getLogger(__name__)
+
+_BATCH = 64  # messages of each peer before other listeners are served
+
+
+class Peer:
+    """One accepted connection."""
+
+    def __init__(self, sock: socket.socket, address: bytes) -> None:
+        self.sock, self.address = sock, address
+        self.descriptor = sock.fileno()
+
+
+_Peer = TypeVar("_Peer", bound=Peer)
+
+
+class SocketListener(Listener, Generic[_Peer]):
+    """A listening socket and its peers.
+
+    While the process has no descriptors left it stops accepting until the next tick: a pending connection would keep
+    the poller busy.
+    """
+
+    _KIND: ClassVar[bytes]
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener, self._listens_at = listener, listener.fileno()
+        self._peers: dict[int, _Peer] = {}  # by descriptor
+        self._by_address: dict[bytes, _Peer] = {}
+        self._count = 0
+        self._is_paused = False
+        self._port: Dispatcher
+
+    @abstractmethod
+    def _accept(self, sock: socket.socket, address: bytes) -> _Peer | None:
+        """Make a peer of a non-blocking connection, or return None to reject it."""
+
+    @abstractmethod
+    def _hear(self, peer: _Peer) -> bool:
+        """Take one message; return whether there may be more.
+
+        Raises:
+            OSError, WireError, MemoryError: the connection is over.
+        """
+
+    def open(self, port: Dispatcher) -> None:
+        """See `Listener.open`."""
+        self._port = port
+        port.poller.add_descriptor(self._listens_at)
+
+    def serve(self) -> None:
+        """See `Listener.serve`."""
+        poller = self._port.poller
+        if poller.ready.isdisjoint(self._peers) and self._listens_at not in poller.ready:
+            return
+        if poller.take_ready(self._listens_at):
+            self._admit()
+        ready = [self._peers[descriptor] for descriptor in poller.ready.intersection(self._peers)]
+        poller.ready.difference_update(self._peers)
+        # One message of each at a time: chunks of several trainers are summed while they are in the caches.
+        for _ in range(_BATCH):
+            ready = [peer for peer in ready if self._heard(peer)]
+            if not ready:
+                return
+        for peer in ready:
+            if peer.address in self._by_address:
+                poller.mark_ready(peer.descriptor)  # its buffer may hold whole messages
+
+    def tick(self) -> None:
+        """See `Listener.tick`."""
+        if self._is_paused:
+            self._port.poller.add_descriptor(self._listens_at)
+            self._is_paused = False
+
+    def close(self) -> None:
+        """See `Listener.close`."""
+        for peer in self._peers.values():
+            peer.sock.close()
+        self._listener.close()
+
+    def _dismiss(self, peer: _Peer) -> None:
+        """Close a connection."""
+        self._port.poller.remove_descriptor(peer.descriptor)
+        del self._peers[peer.descriptor], self._by_address[peer.address]
+        peer.sock.close()
+        self._port.lose(peer.address)
+
+    def _admit(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        except OSError as error:
+            _log.debug("no further connections are accepted for now: %s", error)
+            self._port.poller.remove_descriptor(self._listens_at)
+            self._is_paused = True
+            return
+        sock.setblocking(False)
+        self._count += 1
+        peer = None
+        with contextlib.suppress(OSError):  # it is closed already
+            peer = self._accept(sock, b"\0%s-%d" % (self._KIND, self._count))
+        if peer is None:
+            sock.close()
+            return
+        self._peers[peer.descriptor] = self._by_address[peer.address] = peer
+        self._port.poller.add_descriptor(peer.descriptor)
+
+    def _heard(self, peer: _Peer) -> bool:
+        if peer.address not in self._by_address:
+            return False
+        try:
+            return self._hear(peer)
+        except (OSError, WireError, MemoryError) as error:
+            level = logging.DEBUG if isinstance(error, OSError) else logging.WARNING
+            why = error or "not enough memory for its request"
+            _log.log(level, "a %s connection ends: %s", self._KIND.decode(), why)
+            if peer.address in self._by_address:
+                self._dismiss(peer)
+            return False

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The transport for large messages: TCP connections without ZeroMQ, beside a port.
+
+A trainer asks for one over the base and gets a port and a token that is good one time. The stream lives no longer
+than the base connection that asked for it. Where the job has a key the token alone opens nothing: both ends prove that
+they know the key, and what follows is sealed (see `sealing`).
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import select
+import socket
+import time
+
+import numpy as np
+
+from paddle.errors import WireError
+from paddle.pserver.transports.byte_stream import (
+    ByteSink,
+    ByteSource,
+    Place,
+    PlainSink,
+    PlainSource,
+    StreamReader,
+    StreamWriter,
+    prepare,
+)
+from paddle.pserver.transports.socket_listener import Peer, SocketListener
+from paddle.pserver.transports.transport import Connection, Offer, Site
+from paddle.pserver.wire import arrival
+from paddle.pserver.wire.codec import decode
+from paddle.pserver.wire.keys import WireKeys
+from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.verbs import Invited, OpenStream
+from paddle.sealed_stream import Handshake
+from paddle.sealing import TOKEN_BYTES, SealError, is_possible
+
+_log = logging.getLogger(__name__)
+
+_SECTION = "word"  # of the invitation: the token
+_BACKLOG = 64
+_MAX_PEERS = 1024
+_MAX_UNKNOWN = 128  # peers that have not shown a token
+_TOKEN_WITHIN_S = 5.0
+# Where a firewall passes only known ports, this is what finding out costs, one time.
+_CONNECT_S = 1.0
+# The server may be busy, as when it was asked for the stream.
+_HANDSHAKE_S = 5.0
+
+
+class TcpConnection(Connection):
+    """A trainer's stream to one server. `place`: see `byte_stream.Place`."""
+
+    is_pipe = needs_base = True
+
+    def __init__(
+        self, endpoint: str, invitation: Message, place: Place, keys: WireKeys | None = None
+    ) -> None:
+        """Connect to where an answer to OPEN_STREAM says; with the job's key the stream is sealed.
+
+        Raises:
+            OSError: it cannot be reached.
+            WireError: the answer is no invitation to the server of `endpoint`, or the peer does not know the key.
+        """
+        host, _, port = endpoint.rpartition(":")
+        offered = invitation.record
+        if not isinstance(offered, Invited) or not 0 < offered.port < 1 << 16:
+            raise WireError("the pserver offers no stream")
+        if str(offered.own_port) != port:
+            raise WireError(f"the pserver's own port is {offered.own_port}, we reach it by {port}")
+        token = bytes(invitation.section(_SECTION).array)
+        self._sock = socket.create_connection((host.strip("[]"), offered.port), _CONNECT_S)
+        try:
+            source, sink = _plain(self._sock, token) if keys is None else _sealed(self._sock, token, keys)
+        except (OSError, WireError):
+            self._sock.close()
+            raise
+        self.handle = self._sock.fileno()
+        self._reader, self._writer = StreamReader(source, place), StreamWriter(sink)
+
+    @property
+    def is_sending(self) -> bool:
+        """See `Connection`."""
+        return not self._writer.is_empty
+
+    @property
+    def has_more(self) -> bool:
+        """See `Connection`."""
+        return self._reader.has_more
+
+    def send(self, message: Message) -> bool:
+        """See `Connection.send`."""
+        try:
+            return self._writer.put(message)
+        except (OSError, SealError):
+            return False
+
+    def take(self) -> Message | None:
+        """See `Connection.take`; also sends what waits for room."""
+        if not self._writer.is_empty:
+            self._writer.flush()
+        frames = self._reader.read()
+        return None if frames is None else decode(frames, self._reader.found)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._sock.close()
+
+
+class Stream(Peer):
+    """A trainer's stream, as its server has it.
+
+    Attributes:
+        host: the base address that asked for it; None until it showed its token, and where there is a key proved it.
+        reader, writer: for messages; sealed ones only after the handshake.
+        handshake: until there is a host; None where the wire is plain.
+    """
+
+    reader: StreamReader
+    writer: StreamWriter
+
+    def __init__(self, sock: socket.socket, address: bytes, handshake: Handshake | None) -> None:
+        super().__init__(sock, address)
+        self.host: bytes | None = None
+        self.handshake = handshake
+        if handshake is None:
+            self.reader, self.writer = StreamReader(PlainSource(sock)), StreamWriter(PlainSink(sock))
+
+
+class TcpListener(SocketListener[Stream]):
+    """Beside one port, for trainers that were invited."""
+
+    _KIND = b"stream"
+    invited_by = OpenStream
+
+    def __init__(self, address: str, keys: WireKeys | None = None, within_s: float = _TOKEN_WITHIN_S) -> None:
+        """Listen on a free port of the same address.
+
+        Args:
+            address: see `Site`.
+            keys: of the job; None: the wire is plain.
+            within_s: how long a peer may take to show its token, and to prove that it knows the key.
+
+        Raises:
+            OSError: that cannot be done.
+        """
+        host = "" if address == "*" else address
+        is_6 = ":" in host or (not host and socket.has_dualstack_ipv6())
+        family = socket.AF_INET6 if is_6 else socket.AF_INET
+        listener = socket.create_server(
+            (host, 0), family=family, backlog=_BACKLOG, dualstack_ipv6=is_6 and not host
+        )
+        listener.setblocking(False)
+        super().__init__(listener)
+        self._tokens: dict[bytes, bytes] = {}  # -> the base address that it was given to
+        self._unknown: dict[
+            bytes, float
+        ] = {}  # address of a peer without a host -> since when, the oldest first
+        self._keys, self._within_s = keys, within_s
+
+    def invite(self, host: bytes, message: Message, port: int) -> Message:
+        """Answer OPEN_STREAM: where to connect, and the token to show."""
+        token = secrets.token_bytes(TOKEN_BYTES)
+        if len(self._tokens) >= _MAX_PEERS:
+            self._tokens.clear()
+        self._tokens[token] = host
+        section = Section(_SECTION, np.frombuffer(token, np.uint8))
+        where = int(self._listener.getsockname()[1])
+        return message._replace(record=Invited(where, port), sections=(section,))
+
+    def send(self, address: bytes, message: Message) -> bool | None:
+        """See `Listener.send`."""
+        stream = self._by_address.get(address)
+        if stream is None or stream.host is None:
+            return None
+        try:
+            done = stream.writer.put(message)
+        except (OSError, SealError):
+            return False  # the next read finds it closed, or its trainer sends again what has no answer
+        self._port.poller.expect_room(stream.descriptor, not stream.writer.is_empty)
+        return done
+
+    def lose_host(self, host: bytes) -> None:
+        """See `Listener.lose_host`."""
+        for stream in [each for each in self._peers.values() if each.host == host]:
+            self._dismiss(stream)
+
+    def tick(self) -> None:
+        """Close connections that have not shown a token in time; accept new ones again."""
+        for address, since in list(self._unknown.items()):
+            if time.monotonic() - since > self._within_s:
+                self._dismiss(self._by_address[address])
+        super().tick()
+
+    def _accept(self, sock: socket.socket, address: bytes) -> Stream | None:
+        if len(self._unknown) >= _MAX_UNKNOWN:
+            self._dismiss(self._by_address[next(iter(self._unknown))])
+        if len(self._peers) >= _MAX_PEERS:
+            return None
+        prepare(sock)
+        key = None if self._keys is None else self._keys.job
+        handshake = None if key is None else Handshake(sock, key, admits=self._tokens.__contains__)
+        self._unknown[address] = time.monotonic()
+        return Stream(sock, address, handshake)
+
+    def _hear(self, stream: Stream) -> bool:
+        if stream.host is None and not self._identify(stream):
+            return False
+        if not stream.writer.is_empty:
+            stream.writer.flush()
+            self._port.poller.expect_room(stream.descriptor, not stream.writer.is_empty)
+        frames = stream.reader.read()
+        if frames is None:
+            return False
+        self._port.read(stream.address, frames, stream.reader.found)
+        return stream.reader.has_more
+
+    def _identify(self, stream: Stream) -> bool:
+        """Return whether a stream has shown its token, which is good one time, and proved the key if there is one.
+
+        Raises:
+            ConnectionError: it was closed, or showed or proved another one.
+        """
+        try:
+            token = self._token_of(stream)
+        except ConnectionResetError:  # a port scanner: it is not counted
+            del self._unknown[stream.address]
+            raise
+        if token is None:
+            return False
+        stream.host = self._tokens.pop(token, None)
+        if stream.host is None:
+            raise ConnectionRefusedError("not the token that was given")
+        stream.handshake = None
+        del self._unknown[stream.address]
+        return True
+
+    def _token_of(self, stream: Stream) -> bytes | None:
+        handshake = stream.handshake
+        if handshake is None:
+            return stream.reader.take(TOKEN_BYTES)
+        try:
+            if not handshake.go_on():
+                return None
+        except SealError as error:
+            raise ConnectionRefusedError(str(error)) from error
+        stream.reader, stream.writer = StreamReader(handshake.source), StreamWriter(handshake.sink)
+        return handshake.token
+
+    def _dismiss(self, peer: Stream) -> None:
+        if self._unknown.pop(peer.address, None) is not None:
+            self.rejected += 1
+        super()._dismiss(peer)
+
+
+def connect(offer: Offer) -> TcpConnection | None:
+    """Open a stream, if there are dense values to send and the job's key can seal it; see `Transport.client`."""
+    if not offer.size or (offer.keys is not None and not is_possible()):
+        return None
+    invitation = offer.ask(offer.hello._replace(record=OpenStream()))
+    connection = TcpConnection(offer.endpoint, invitation, offer.place, offer.keys)
+    arrival.prepare(4 * offer.size)
+    return connection
+
+
+def listen(site: Site) -> TcpListener | None:
+    """Open a listener; see `Transport.server`."""
+    if site.keys is not None and not is_possible():
+        _log.info("no streams beside the port: this Python has no cryptography 47 or newer to seal them with")
+        return None
+    try:
+        return TcpListener(site.address, site.keys)
+    except OSError as error:
+        _log.info("no streams beside the port: %s", error)
+        return None
+
+
+def _plain(sock: socket.socket, token: bytes) -> tuple[ByteSource, ByteSink]:
+    sock.sendall(token)
+    prepare(sock)
+    return PlainSource(sock), PlainSink(sock)
+
+
+def _sealed(sock: socket.socket, token: bytes, keys: WireKeys) -> tuple[ByteSource, ByteSink]:
+    """Return what a stream consists of when both ends have proved that they know the job's key.
+
+    Raises:
+        OSError: the connection is over.
+        WireError: the other end does not know the key, or does not answer.
+    """
+    prepare(sock)
+    handshake = Handshake(sock, keys.job, token)
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    deadline = time.monotonic() + _HANDSHAKE_S
+    while not handshake.go_on():
+        rest_s = deadline - time.monotonic()
+        if rest_s <= 0:
+            raise WireError(f"no handshake within {_HANDSHAKE_S:.0f} s")
+        poll.poll(rest_s * 1000)
+    return handshake.source, handshake.sink

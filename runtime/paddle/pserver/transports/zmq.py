@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The base: ZeroMQ on one port. It carries every message, and detects broken connections and lost servers.
+
+With the keys of a job, frames are encrypted and both ends prove that they know them (see `keys`); else they are plain.
+A broken connection is noticed within moments when the other process died, and within about ten seconds when the
+network went silent; short interruptions heal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import zmq
+
+from paddle.errors import ConfigError, PortBusy, WireError
+from paddle.pserver.transports.liveness import Liveness
+from paddle.pserver.transports.transport import Connection, Dispatcher, Listener
+from paddle.pserver.wire.codec import decode, encode
+from paddle.pserver.wire.keys import Context, WireKeys
+from paddle.pserver.wire.message import Frame, Message
+from paddle.pserver.wire.poller import LINGER_MS, AdaptiveWait, Poller, monitor_event, prepare
+
+RENEW_S = 0.1
+_MAX_IO_THREADS = 4
+_HEARTBEAT_MS = 1000
+_HEARTBEAT_TIMEOUT_MS = 4000
+_RECONNECT_MS = 100
+# Failures by protocol error are not asked for: reporting one makes ZeroMQ 4.3.5 forget that it is one, and the
+# broken connection stays as it is.
+_CLIENT_EVENTS = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+_SERVER_EVENTS = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+_CLOSED = (errno.EPIPE, errno.ECONNRESET)  # the peer closed before it sent anything malformed
+_NUMBERS = itertools.count()
+_BATCH = 64  # messages before other listeners are served
+
+
+class ZmqConnection(Connection):
+    """A trainer's connection to one server.
+
+    ZeroMQ gives a connection up after a protocol error, which is what damage looks like to the cipher. So every broken
+    connection gets a new socket; what was lost with the old one is asked for again.
+    """
+
+    def __init__(
+        self, context: Any, poller: Poller, endpoint: str, keys: WireKeys | None, patience_s: float
+    ) -> None:
+        self.endpoint = endpoint
+        self.liveness = Liveness(endpoint, patience_s)
+        self._context, self._poller, self._keys = context, poller, keys
+        self._renew_at: float | None = None
+        self._is_new_socket = False  # and not the first one: what was queued before is lost
+        self._connect()
+
+    @property
+    def sockets(self) -> tuple[Any, Any]:
+        """What a wait for this server alone polls."""
+        return self._socket, self._monitor
+
+    def send(self, message: Message) -> bool:
+        """See `Connection.send`; False if the queue is full."""
+        try:
+            self._socket.send_multipart(encode(message), zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return False
+        self._poller.mark_ready(self._socket)
+        return True
+
+    def take(self) -> Message | None:
+        """See `Connection.take`."""
+        parts = self._poller.take(self._socket)
+        return None if parts is None else decode([part.buffer for part in parts])
+
+    def watch(self) -> bool:
+        """Read the monitor; return True if what was sent before may be lost, and can be sent again."""
+        if self._monitor not in self._poller.ready and not self.needs_care:
+            return False
+        came_back = False
+        while (parts := self._poller.take(self._monitor)) is not None:
+            event = monitor_event(parts).event
+            if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                came_back = self.liveness.came_up() or self._is_new_socket
+                self._renew_at, self._is_new_socket = None, False
+            elif event == zmq.EVENT_DISCONNECTED:
+                came_back = False
+                self.liveness.went_down()
+                self._renew_at = time.monotonic() + RENEW_S
+            else:
+                raise WireError(f"pserver {self.endpoint} knows another job's key than ours", self.endpoint)
+        self.liveness.check()
+        if self._renew_at is not None and time.monotonic() >= self._renew_at:
+            self._renew_at = None
+            self.close()
+            self._connect()
+            self._is_new_socket = True
+        return came_back
+
+    @property
+    def needs_care(self) -> bool:
+        """Whether `watch` must be called soon, whatever arrives."""
+        return self.liveness.is_down or self._renew_at is not None
+
+    def close(self, linger_ms: int = 0) -> None:
+        """Close the connection."""
+        for each in (self._socket, self._monitor):
+            self._poller.remove(each)
+        self._socket.disable_monitor()
+        self._monitor.close(linger=0)
+        self._socket.close(linger=linger_ms)
+
+    def _connect(self) -> None:
+        self.handle = self._socket = self._context.socket(zmq.DEALER)
+        prepare(self._socket)
+        self._socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
+        # Only trainers send heartbeats. ZeroMQ 4.3.5 aborts the process when one falls due on a connection that broke
+        # while its queue was full, and a server's queue is for others to fill.
+        self._socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
+        self._socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT_MS)
+        self._socket.setsockopt(zmq.HEARTBEAT_TTL, _HEARTBEAT_TIMEOUT_MS)
+        if self._keys is not None:
+            self._socket.curve_serverkey = self._keys.server.public
+            self._socket.curve_secretkey = self._keys.client.secret
+            self._socket.curve_publickey = self._keys.client.public
+        self._monitor = self._socket.get_monitor_socket(_CLIENT_EVENTS)
+        for each in (self._socket, self._monitor):
+            self._poller.add(each)
+        try:
+            self._socket.connect(f"tcp://{self.endpoint}")
+        except zmq.ZMQError:
+            self.close()
+            raise
+
+
+class ZmqConnections(Sequence[ZmqConnection]):
+    """A trainer's connections to all its servers, by index."""
+
+    def __init__(
+        self, endpoints: Sequence[str], keys: WireKeys | None, poller: Poller, patience_s: float
+    ) -> None:
+        """Begin to connect to each "ip:port"; nothing need listen there yet.
+
+        Raises:
+            ConfigError: an endpoint cannot be read.
+        """
+        # Encryption is most of the work of an I/O thread: one for each server, as far as there are cores for both ends.
+        cores = len(os.sched_getaffinity(0))
+        threads = min(len(endpoints), _MAX_IO_THREADS, cores // 2) if keys is not None else 1
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(max(threads, 1))
+        self._all: list[ZmqConnection] = []
+        for endpoint in endpoints:
+            try:
+                self._all.append(ZmqConnection(self._context, poller, endpoint, keys, patience_s))
+            except zmq.ZMQError as error:
+                self.close()
+                raise ConfigError(
+                    f"pserver endpoint {endpoint!r}: {error.strerror}; expected 'ip:port'"
+                ) from error
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._all[index]
+
+    def __iter__(self) -> Iterator[ZmqConnection]:
+        return iter(self._all)
+
+    def close(self) -> None:
+        """Close all connections; messages on their way get half a second."""
+        for each in self._all:
+            each.close(LINGER_MS)
+        self._context.term()
+
+
+class ZmqListener(Listener):
+    """A server's end of one port. Used by one thread, except `wake`.
+
+    Attributes:
+        port: TCP port.
+        poller: of all listeners of the port.
+    """
+
+    def __init__(
+        self, context: Context, address: str, port: int, patience: AdaptiveWait | None = None
+    ) -> None:
+        """Bind; port 0 takes a free one.
+
+        Args:
+            context: shared by the servers of a process.
+            address: IPv4 or IPv6 address, or "*" for all.
+            port: TCP port.
+            patience: how `wait` waits.
+
+        Raises:
+            PortBusy: another process has the port.
+            ConfigError: the address is not of this machine, or the port needs other rights.
+        """
+        self._socket = context.zmq.socket(zmq.ROUTER)
+        prepare(self._socket)
+        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        if context.keys is not None:
+            self._socket.curve_server = True
+            self._socket.curve_secretkey = context.keys.server.secret
+            self._socket.curve_publickey = context.keys.server.public
+        host = f"[{address}]" if ":" in address else address
+        try:
+            self._socket.bind(f"tcp://{host}:{port or '*'}")
+        except zmq.ZMQError as error:
+            self._socket.close()
+            text = f"cannot listen on {host}:{port}: {zmq.strerror(error.errno or 0)}"
+            if error.errno == errno.EADDRINUSE:
+                raise PortBusy(text, f"{host}:{port}") from error
+            raise ConfigError(f"{text}; give an address of this machine as --bind, or --nics") from error
+        self.port = int(self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
+        self._monitor = self._socket.get_monitor_socket(_SERVER_EVENTS)
+        self._peers: dict[int, bytes] = {}  # descriptor of the connection -> address
+        self._lost: list[bytes] = []
+        self._port: Dispatcher
+        wake_at = f"inproc://wake-{next(_NUMBERS)}"  # the name of a closed socket may stay taken for a while
+        self._wake_in = context.zmq.socket(zmq.PAIR)
+        self._wake_in.bind(wake_at)
+        self._wake_out = context.zmq.socket(zmq.PAIR)
+        self._wake_out.connect(wake_at)
+        self.poller = Poller(patience)
+        for each in (self._socket, self._monitor, self._wake_in):
+            self.poller.add(each)
+
+    def wake(self) -> None:
+        """End the wait of `wait` in another thread; call it one time."""
+        with contextlib.suppress(zmq.ZMQError):  # that thread ended by itself and closed the port
+            self._wake_out.send(b"")
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for something to receive; return False after `wake` was called."""
+        self.poller.wait(timeout_s)
+        return self._wake_in not in self.poller.ready or self.poller.take(self._wake_in) is None
+
+    def open(self, port: Dispatcher) -> None:
+        """See `Listener.open`: earlier messages wait in the socket."""
+        self._port = port
+
+    def serve(self) -> None:
+        """See `Listener.serve`."""
+        if self._socket not in self.poller.ready and self._monitor not in self.poller.ready:
+            return
+        for _ in range(_BATCH):
+            received = self.receive()
+            # Before the message: its connection may have taken over the descriptor of a broken one.
+            for address in self.lost():
+                self._port.lose(address)
+            if received is None:
+                return
+            self._port.read(*received)
+
+    def receive(self) -> tuple[bytes, list[Frame]] | None:
+        """Return the next message as (address, frames), or None; does not wait. Frames are not copied."""
+        parts = self.poller.take(self._socket)
+        if parts is None:
+            return None
+        address = parts[0].bytes
+        with contextlib.suppress(zmq.ZMQError):  # a peer that has exited already has no descriptor
+            descriptor = int(parts[0].get(zmq.SRCFD))
+            if self._peers.get(descriptor) != address:
+                # The descriptor may have been that of a connection that broke: first that one is lost.
+                self.poller.mark_ready(self._monitor)
+                self._read_monitor()
+                self._peers[descriptor] = address
+        return address, [part.buffer for part in parts[1:]]
+
+    def lost(self) -> list[bytes]:
+        """Return the addresses whose connections broke since the last call; count those that never sent anything."""
+        self._read_monitor()
+        lost, self._lost = self._lost, []
+        return lost
+
+    def send(self, address: bytes, message: Message) -> bool:
+        """Send; return False if the peer has exited or does not take its messages."""
+        try:
+            frames = encode(message)
+            self._socket.send_multipart([address, *frames], zmq.NOBLOCK, copy=False)
+            self.poller.mark_ready(self._socket)
+        except zmq.ZMQError as error:
+            if error.errno in (errno.EHOSTUNREACH, errno.EAGAIN):
+                return False
+            raise
+        return True
+
+    def close(self) -> None:
+        """Close the port; replies on their way get half a second."""
+        self._socket.disable_monitor()
+        for each in (self._monitor, self._wake_in, self._wake_out):
+            each.close(linger=0)
+        self._socket.close(linger=LINGER_MS)
+
+    def _read_monitor(self) -> None:
+        while (parts := self.poller.take(self._monitor)) is not None:
+            event, value = monitor_event(parts)
+            if event == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+                # The same connection is reported as DISCONNECTED next, and counted there.
+                self.rejected -= value in _CLOSED
+                continue
+            address = self._peers.pop(value, None)
+            if address is None:
+                self.rejected += 1
+            else:
+                self._lost.append(address)

@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages as bytes: one binary header frame, then one raw frame for each array.
+
+    frame 0:  magic 4s | version B | verb B | number of sections H | trainer I | crc I |
+              session Q | request Q | stamp Q | record, as `verbs` says | a section for each array
+    frame 1, 2, ...: the bytes of an array each
+
+    section: name length B | dtype B | ndim B | checksum Q | name, UTF-8 | dims Q each          (all little-endian)
+
+Decoding trusts nothing: lengths, names, dtypes and sizes are checked before any array is made, and arrays are views on
+the frames received. The crc covers the header, and with it the checksums of all arrays: they detect damage, and frames
+of two messages put together, which encryption alone does not. Magic, version and crc stay where they are in all
+versions, so that each side can recognize another release by its first message.
+
+The commonest messages, those with one (n,) float32 without a name, have a short form of the code with the same bytes:
+`encode_any` and `decode_any` are the general form. What the interpreter does between two large arrays it does with cold
+caches, and of a small message it is most of the cost.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.errors import WireError
+from paddle.pserver.wire.arithmetic import Findings
+from paddle.pserver.wire.message import (
+    MAX_FRAME_BYTES,
+    MAX_HEADER_BYTES,
+    MAX_SECTIONS,
+    WIRE_VERSION,
+    DamagedError,
+    Frame,
+    Message,
+    Section,
+)
+from paddle.pserver.wire.verbs import LAYOUTS, VERBS, Chunk, Ok, PushPull, Record, Values, Verb
+
+DTYPES = tuple(np.dtype(code) for code in ("<f4", "<i8", "u1", "<f8", "<i4", "<f2", "?"))
+
+_MAGIC = b"PDPS"
+_BEFORE = struct.Struct("<4sBBHIIQQQ")
+_VERB_AT = 5
+_CRC_AT, _CRC, _NO_CRC = 12, struct.Struct("<I"), bytes(4)
+_SECTION = struct.Struct("<BBBQ")
+_SHAPES = [struct.Struct(f"<{ndim}Q") for ndim in range(9)]  # by number of dimensions
+_CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
+_FLOATS = DTYPES[0]
+
+
+class _Layout:
+    """How a header with a record begins, for one verb.
+
+    Attributes:
+        kind: of the record.
+        size: bytes of it.
+        pack, unpack: the header's own fields, then those of the record.
+        short: the whole header of a message with one (n,) float32 without a name.
+    """
+
+    __slots__ = ("_flags", "_signed", "kind", "pack", "short", "size", "unpack", "verb")
+
+    def __init__(self, verb: Verb) -> None:
+        self.kind, fields = LAYOUTS[verb]
+        self.verb = verb
+        whole = struct.Struct(_BEFORE.format + fields)
+        self.pack, self.unpack, self.size = whole.pack, whole.unpack_from, whole.size
+        self.short = struct.Struct(whole.format + _SECTION.format[1:] + "Q")
+        at = [_BEFORE.size + struct.calcsize("<" + fields[:number]) for number in range(len(fields))]
+        self._flags = [place for place, code in zip(at, fields, strict=True) if code == "?"]
+        self._signed = [number for number, code in enumerate(fields) if code == "q"]
+
+    def record(self, header: bytes | memoryview, fields: Sequence[int]) -> Record:
+        """Return the record of a header, whose fields were unpacked.
+
+        Raises:
+            WireError: a field has a value that it cannot have.
+        """
+        for place in self._flags:
+            if header[place] > 1:
+                raise WireError(f"{self.verb.name}: expected a flag of 0 or 1, got {header[place]}")
+        for number in self._signed:
+            if fields[number] < -1:
+                raise WireError(f"{self.verb.name}: expected -1 or more, got {fields[number]}")
+        # Like `_make`, but without its check of the number of fields, which the layout decides: every message pays.
+        return tuple.__new__(self.kind, fields)
+
+
+_LAYOUTS: dict[int, _Layout] = {verb: _Layout(verb) for verb in Verb}
+_SHORT: dict[type, _Layout] = {kind: _LAYOUTS[VERBS[kind]] for kind in (Chunk, Values, PushPull, Ok)}
+_SHORT_BY_VERB: dict[int, _Layout] = {layout.verb: layout for layout in _SHORT.values()}
+_ONE_FLOATS = (0, _CODES[_FLOATS], 1)  # name length, dtype, ndim
+
+
+def encode(message: Message) -> list[Frame]:
+    """Return the frames of a message; array frames are views, not copies.
+
+    Raises:
+        WireError: a number does not fit in its field.
+    """
+    header = encode_short(message)
+    return encode_any(message) if header is None else [header, message.sections[0].frame]
+
+
+def encode_short(message: Message) -> bytes | None:
+    """Return frame 0 of a message as `encode_any` makes it, or None if the short form does not apply."""
+    record, trainer, session, request, stamp, sections = message
+    if len(sections) != 1 or (layout := _SHORT.get(type(record))) is None:
+        return None
+    section = sections[0]
+    array = section.array
+    if section.name or array.dtype is not _FLOATS or array.ndim != 1 or not array.size:
+        return None
+    try:
+        header = bytearray(
+            layout.short.pack(
+                *(_MAGIC, WIRE_VERSION, layout.verb, 1, trainer, 0, session, request, stamp, *record),
+                *(*_ONE_FLOATS, section.checksum, array.size),
+            )
+        )
+    except struct.error:  # `encode_any` reports why
+        return None
+    _CRC.pack_into(header, _CRC_AT, zlib.crc32(header))
+    return bytes(header)
+
+
+def encode_any(message: Message) -> list[Frame]:
+    """The general form of `encode`."""
+    record, trainer, session, request, stamp, sections = message
+    verb = VERBS[type(record)]
+    before = (_MAGIC, WIRE_VERSION, verb, len(sections), trainer, 0, session, request, stamp)
+    try:
+        header = bytearray(_LAYOUTS[verb].pack(*before, *record))
+    except struct.error as error:
+        raise WireError(f"{record} cannot travel: {error}") from None
+    frames: list[Frame] = [b""]
+    for section in sections:
+        name, array = section.name.encode(), section.array
+        header += _SECTION.pack(len(name), _CODES[array.dtype], array.ndim, section.checksum)
+        header += name + _SHAPES[array.ndim].pack(*array.shape)
+        frames.append(section.frame)
+    _CRC.pack_into(header, _CRC_AT, zlib.crc32(header))
+    frames[0] = bytes(header)
+    return frames
+
+
+def decode(frames: Sequence[Frame], found: Findings | None = None) -> Message:
+    """Read the frames of one message.
+
+    Args:
+        frames: of the wire.
+        found: what `inspect` returns for the only array, if it was called already.
+
+    Raises:
+        DamagedError: they changed on the way, or are no message.
+        WireError: they are whole, but no message of this wire version.
+    """
+    message = decode_short(frames[0], frames[1], found) if len(frames) == 2 else None
+    return decode_any(frames, found) if message is None else message
+
+
+def decode_short(header: Frame, frame: Frame, found: Findings | None = None) -> Message | None:
+    """Return a message as `decode_any` reads it, or None if the short form does not apply, or the message is damaged.
+
+    Raises:
+        WireError: it is whole, with a record that it cannot have.
+    """
+    layout = _SHORT_BY_VERB.get(header[_VERB_AT]) if len(header) > _VERB_AT else None
+    if layout is None or len(header) != layout.short.size:
+        return None
+    magic, version, _, count, trainer, crc, session, request, stamp, *more = layout.short.unpack(header)
+    *fields, name_bytes, code, ndim, checksum, size = more
+    if (magic, version, count) != (_MAGIC, WIRE_VERSION, 1) or (name_bytes, code, ndim) != _ONE_FLOATS:
+        return None
+    if 4 * size != len(frame) or not size or crc != _crc_of(header):
+        return None
+    if found is None:
+        section = Section("", np.frombuffer(frame, _FLOATS))
+        if section.checksum != checksum:
+            return None
+    else:
+        if found.checksum != checksum:
+            return None
+        section = Section("", np.frombuffer(frame, _FLOATS), checksum)
+        section.note(found)
+    return Message(layout.record(header, fields), trainer, session, request, stamp, (section,))
+
+
+def decode_any(frames: Sequence[Frame], found: Findings | None = None) -> Message:
+    """The general form of `decode`."""
+    if not frames or not _BEFORE.size <= len(frames[0]) <= MAX_HEADER_BYTES:
+        raise DamagedError(f"not a message: header of {len(frames[0]) if frames else 0} bytes")
+    header = bytes(frames[0])
+    if header[: len(_MAGIC)] != _MAGIC:
+        raise DamagedError(f"not a message: expected {_MAGIC!r}, got {header[: len(_MAGIC)]!r}")
+    if _CRC.unpack_from(header, _CRC_AT)[0] != _crc_of(header):
+        raise DamagedError("a message was damaged on the way: the checksum of its header differs")
+    message, checksums = _parse(header, frames)
+    if found is not None and len(message.sections) == 1:
+        message.sections[0].note(found)
+    for section, checksum in zip(message.sections, checksums, strict=True):
+        if section.checksum != checksum:
+            raise DamagedError("a message was damaged on the way: its checksum differs", message)
+    return message
+
+
+def peek(header: bytes) -> Message:
+    """Read the numbers of a header, and nothing else of it, without trusting them.
+
+    Raises:
+        WireError: it is too short, of an unknown verb, or has numbers that it cannot have.
+    """
+    layout = _layout(header)
+    _, _, _, _, trainer, _, session, request, stamp, *fields = layout.unpack(header)
+    return Message(layout.record(header, fields), trainer, session, request, stamp)
+
+
+def parse(frames: Sequence[Frame]) -> Message:
+    """Read frames without checking checksums, and without trusting what they hold.
+
+    Raises:
+        WireError: they are no message of this wire version.
+    """
+    return _parse(bytes(frames[0]), frames)[0]
+
+
+def _parse(header: bytes, frames: Sequence[Frame]) -> tuple[Message, list[int]]:
+    layout = _layout(header)
+    _, _, _, count, trainer, _, session, request, stamp, *fields = layout.unpack(header)
+    if count != len(frames) - 1 or count > MAX_SECTIONS:
+        raise WireError(f"expected {count} array frames (at most {MAX_SECTIONS}), got {len(frames) - 1}")
+    record = layout.record(header, fields)
+    if not count and len(header) == layout.size:
+        return Message(record, trainer, session, request, stamp), []
+    found = _arrays(header, layout.size, frames[1:])
+    sections = tuple([Section(name, array) for name, array, _ in found])
+    return Message(record, trainer, session, request, stamp, sections), [each.checksum for each in found]
+
+
+def _crc_of(header: Frame) -> int:
+    """The crc of a header, whose own field counts as zeros."""
+    return zlib.crc32(header[_CRC_AT + _CRC.size :], zlib.crc32(_NO_CRC, zlib.crc32(header[:_CRC_AT])))
+
+
+def _layout(header: bytes) -> _Layout:
+    """Return how a header begins."""
+    if len(header) < _BEFORE.size:
+        raise WireError(f"a header of {len(header)} bytes")
+    version, verb = header[len(_MAGIC)], header[_VERB_AT]
+    if version != WIRE_VERSION:
+        raise WireError(
+            f"wire version: this side speaks {WIRE_VERSION}, the peer {version}; use one release everywhere"
+        )
+    layout = _LAYOUTS.get(verb)
+    if layout is None:
+        raise WireError(f"unknown verb {verb}")
+    if len(header) < layout.size:
+        raise WireError(f"a header of {len(header)} bytes, expected {layout.size} or more")
+    return layout
+
+
+class _Described(NamedTuple):
+    name: str
+    array: npt.NDArray[Any]
+    checksum: int
+
+
+def _arrays(header: bytes, at: int, frames: Iterable[Frame]) -> list[_Described]:
+    """Return a header's arrays with what it says of them; the first one's section is at `at`."""
+    found = []
+    for frame in frames:
+        try:
+            name_bytes, code, ndim, checksum = _SECTION.unpack_from(header, at)
+            at += _SECTION.size
+            name = header[at : at + name_bytes].decode()
+            at += name_bytes
+            if ndim >= len(_SHAPES) or code >= len(DTYPES):
+                raise WireError(f"section {name!r}: unknown dtype {code} or {ndim} dimensions")
+            shape = _SHAPES[ndim].unpack_from(header, at)
+            at += 8 * ndim
+        except (struct.error, UnicodeDecodeError) as error:
+            raise WireError(f"a section's description is damaged: {error}") from None
+        dtype = DTYPES[code]
+        expected = dtype.itemsize
+        for dim in shape:
+            expected *= dim
+        if expected != len(frame) or expected > MAX_FRAME_BYTES:
+            raise WireError(
+                f"section {name!r}: {shape} {dtype} is {expected} bytes, the frame has {len(frame)}"
+            )
+        try:
+            array = np.frombuffer(frame, dtype)
+            found.append(_Described(name, array if ndim == 1 else array.reshape(shape), checksum))
+        except ValueError as error:  # no bytes, yet a dimension beyond every limit
+            raise WireError(f"section {name!r}: {shape}: {error}") from None
+    if at != len(header):
+        raise WireError(f"header: expected {at} bytes, got {len(header)}")
+    return found
