@@ -25,6 +25,25 @@ RECIPES = {
         r"^### An? (\w+): (\d) files?\n(.*?)(?=^#|\Z)", PAGE, re.MULTILINE | re.DOTALL
     )
 }
+TRANSPORT = """
+import os
+import numpy as np
+from paddle.env import JobEnvironment
+from paddle.optim.spec import OptimizerSpec
+from paddle.pserver import Client, command
+from paddle.pserver.transports.unix import UnixConnection
+
+given = ["--port=0", "--ports_num=1", "--num_gradient_servers=1", "--bind=127.0.0.1"]
+endpoint = command.Server(command.ServerOptions.read(given, JobEnvironment())).endpoints[0]
+sent, put = [], UnixConnection.send
+UnixConnection.send = lambda self, message: sent.append(1) or put(self, message)
+client = Client([endpoint], trainer_id=0, num_trainers=1, within_node=False)
+client.create({"w": np.zeros(1 << 20, np.float32)}, OptimizerSpec("momentum", learning_rate=0.5))
+out = {"w": np.zeros(1 << 20, np.float32)}
+client.push_pull({"w": np.ones(1 << 20, np.float32)}, out)
+print(bool(sent), set(out["w"].tolist()), flush=True)
+os._exit(0)
+"""
 OPERATOR = """
 import numpy as np
 import paddle.fluid as fluid
@@ -112,7 +131,13 @@ def a_fact_is_shown(copy: Path) -> None:
     assert re.search(r"^  trainer-0 .* 4$", shown, re.MULTILINE), shown
 
 
+def a_transport_carries_values(copy: Path) -> None:
+    done = run(copy, "-P", "-c", TRANSPORT, PYTHONPATH=str(copy / "runtime"))
+    assert done.stdout.strip() == "True {-0.5}", done.stderr
+
+
 CHECKS: dict[str, Callable[[Path], None]] = {
+    "transport": a_transport_carries_values,
     "operator": an_operator_computes,
     "option": an_option_is_read,
     "engine": an_engine_starts_a_job,
