@@ -46,14 +46,22 @@ Places = Callable[[], AbstractContextManager[Place]]
 
 
 class Outcomes:
-    """How scenarios end."""
+    """How scenarios end.
 
-    def __init__(self, runs: Mapping[str, Future[None]]) -> None:
+    Args:
+        was_seen: called after each outcome that was asked for.
+    """
+
+    def __init__(self, runs: Mapping[str, Future[None]], was_seen: Callable[[], None]) -> None:
         self._runs = runs
+        self._was_seen = was_seen
 
     def of(self, scenario: str) -> None:
         """Waits for this scenario, and raises what it raised."""
-        self._runs[scenario].result()
+        try:
+            self._runs[scenario].result()
+        finally:
+            self._was_seen()
 
 
 class Scenarios(Collection[str]):
@@ -126,6 +134,8 @@ class Beside:
         self._wanted: dict[Scenarios, list[str]] = {}
         self._outcomes: dict[Scenarios, Outcomes] = {}
         self._running = ExitStack()
+        self._before = Belongings.now()
+        self._unseen = 0
         for item in items:
             if (scenarios := scenarios_of(item)) is not None:
                 self._wanted.setdefault(scenarios, []).append(_name(item))
@@ -138,16 +148,19 @@ class Beside:
         return self._outcomes[scenarios]
 
     def close(self) -> None:
-        """Ends the running kind: what has begun ends by itself, what has not is left out.
-
-        Raises:
-            AssertionError: a scenario left a thread, a child process or an open socket behind.
-        """
+        """Ends the running kind: what has begun ends by itself, what has not is left out."""
         self._running.close()
+
+    def _saw(self) -> None:
+        self._unseen -= 1
+        if not self._unseen:  # before other tests start what lasts longer
+            self.close()
+            check_nothing_left(self._before)
 
     def _begin(self, group: Sequence[Scenarios]) -> None:
         places, at_once = group[0].kind
-        self._running.callback(check_nothing_left, Belongings.now())
+        self._before = Belongings.now()
+        self._unseen = sum(len(self._wanted[scenarios]) for scenarios in group)
         place = self._running.enter_context(places())
         pool = ThreadPoolExecutor(at_once)
         self._running.callback(pool.shutdown, cancel_futures=True)
@@ -156,7 +169,8 @@ class Beside:
                 {
                     name: pool.submit(scenarios.run, name, place, self._folder(name))
                     for name in self._wanted[scenarios]
-                }
+                },
+                self._saw,
             )
 
     def _folder(self, name: str) -> Path:
