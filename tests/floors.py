@@ -74,7 +74,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
     ),
     "runtime/paddle/collective": ("errors membership", "connection", "exchange", "."),
     "runtime/paddle/distributed": (
-        "alarm kernel worker nodes",
+        "alarm worker nodes",
         "endings",
         "keeper",
         "front",
@@ -143,7 +143,6 @@ UPWARD: Mapping[tuple[str, str], str] = {
 
 SIZES: Mapping[str, str] = {
     "paddle_cluster/text": "fields, sizes, events and lines: there is no fifth subject",
-    "runtime/paddle_node/linux": "begins with what had twins",
     "runtime/paddle_node/contract": "begins with what had twins",
     "runtime/paddle/fluid/incubate": "of what the original has under that name, generators of data alone are here",
     "runtime/paddle/ops/metric": "there are no more metrics; they are looked for under that name",

@@ -26,6 +26,7 @@ from paddle_cluster.system import process_id, signals
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.state_dir import StatePlaces, own_directory
 from paddle_cluster.text.output_events import Event, PhaseEntered
+from paddle_node.linux import proc
 
 ERRORS_FILE = "launcher.err"
 ERRORS_LIMIT = 1 << 20
@@ -82,7 +83,7 @@ def _let_go_of_terminal(first: socket.socket, where: StatePlaces) -> None:
         os.dup2(null, descriptor)
     kept = first.fileno()
     os.closerange(3, kept)
-    os.closerange(kept + 1, 1 + max(int(name) for name in os.listdir("/proc/self/fd")))
+    os.closerange(kept + 1, 1 + max(proc.open_descriptors()))
     with contextlib.suppress(OSError):
         path = own_directory(where.jobs) / ERRORS_FILE
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW

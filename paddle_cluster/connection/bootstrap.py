@@ -42,6 +42,8 @@ FIRST = (
     "paddle_node.agent.link.__init__",
     "paddle_node.agent.link.identity",
     "paddle_node.agent.link.opening",
+    "paddle_node.linux.__init__",
+    "paddle_node.linux.proc",
 )
 # What a login needs that brings its connection to an agent: that is not sent again.
 RECONNECT = (
@@ -53,6 +55,7 @@ RECONNECT = (
     "paddle_node.agent.link.fields",
     "paddle_node.agent.link.loop",
     "paddle_node.agent.link.protocol",
+    "paddle_node.linux.descriptors",
 )
 LOADER = "paddle_node.agent.bootstrap"
 NONCE_BYTES = 16

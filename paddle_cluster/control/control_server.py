@@ -9,12 +9,10 @@ posted as the event that a signal posts.
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import selectors
 import signal
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +33,7 @@ from paddle_cluster.screen.scrollback import Scrollback
 from paddle_cluster.system.state_dir import own_directory
 from paddle_cluster.text.fields import flag, items, line, whole
 from paddle_cluster.text.output_events import Event, to_fields
+from paddle_node.linux.descriptors import is_our_user
 
 CLIENTS_LIMIT = 32
 BUFFER_LIMIT = 256 << 10  # bytes that wait for one client before its lines are held back
@@ -44,7 +43,6 @@ BEAT_S = 2.0
 IDLE_S = 2.0
 CLOSE_S = 2.0  # for what clients have not read yet when the job ends
 READ_SIZE = 1 << 16
-_PEER = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 PostStop = Callable[[int, bool, str], None]
 PostStacks = Callable[[Sequence[str]], None]
@@ -193,8 +191,7 @@ class ControlServer:
             connection, _ = self._listener.accept()
         except OSError:
             return
-        _, uid, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
-        if uid != os.geteuid() or len(self._clients) >= CLIENTS_LIMIT:
+        if not is_our_user(connection) or len(self._clients) >= CLIENTS_LIMIT:
             connection.close()
             return
         self._greet(connection)

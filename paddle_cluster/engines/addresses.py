@@ -8,18 +8,16 @@ first, then those of all other interfaces. No packet is sent to any node.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import ipaddress
 import re
 import socket
-import struct
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+
+from paddle_node.linux.interfaces import interfaces
 
 MOST = 16  # addresses given to a node
 LOOKED_UP, LOOK_UP_S = 16, 3.0
-_SIOCGIFADDR = 0x8915
 _FAR = ("192.0.2.1", "2001:db8::1")  # documentation address, reached by the default route
 _INSIDE = re.compile(r"docker|br-|virbr|veth|cni|flannel|cali|lxc|lxd|podman|vmnet|vboxnet")
 
@@ -39,8 +37,8 @@ def own_addresses(hosts: Sequence[str], given: str = "") -> list[str]:
     if given:
         return [given]
     found = dict.fromkeys([*routed_addresses(hosts), *routed_addresses(_FAR)])
-    others = sorted(_interfaces(), key=lambda one: _INSIDE.match(one[0]) is not None)
-    found |= dict.fromkeys(address for _, address in others)
+    others = sorted(interfaces().items(), key=lambda one: _INSIDE.match(one[0]) is not None)
+    found |= dict.fromkeys(address for _, addresses in others for address in addresses)
     return [address for address in found if _may_be_called(address)][:MOST] or ["127.0.0.1"]
 
 
@@ -66,19 +64,6 @@ def routed_addresses(hosts: Sequence[str]) -> list[str]:
 def sampled(hosts: Sequence[str]) -> Sequence[str]:
     """Return an evenly spread sample of hosts."""
     return hosts[:: max(1, len(hosts) // LOOKED_UP)]
-
-
-def _interfaces() -> Iterator[tuple[str, str]]:
-    """Return name and address of each interface: its first IPv4 address, and its IPv6 addresses."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
-        for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):  # it has none
-                reply = fcntl.ioctl(asker.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-                yield name, socket.inet_ntoa(reply[20:24])
-    with contextlib.suppress(OSError):  # IPv6 is off
-        for line in Path("/proc/net/if_inet6").read_text(encoding="ascii").splitlines():
-            digits, *_, name = line.split()
-            yield name, socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits))
 
 
 def _may_be_called(address: str) -> bool:

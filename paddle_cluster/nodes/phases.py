@@ -3,26 +3,16 @@
 
 from __future__ import annotations
 
-import os
 import time
-from pathlib import Path
 
-
-def process_age_s() -> float:
-    """Seconds since this process was started, so that imports count too; 0 where /proc does not tell."""
-    try:
-        stat = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace")
-        ticks = int(stat.rpartition(")")[2].split()[19])  # field 22, starttime; proc(5)
-    except (OSError, ValueError, IndexError):
-        return 0.0
-    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
+from paddle_node.linux import proc
 
 
 class PhaseClock:
     """Names the phase a job is in and keeps what the finished ones took."""
 
     def __init__(self) -> None:
-        age_s = process_age_s()
+        age_s = proc.age_s()
         self._started = time.monotonic() - age_s
         self._since = self._started
         self._current = ""

@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from paddle_cluster.config.hosts import Host, parse_host
@@ -25,6 +26,7 @@ from paddle_cluster.errors import ConnectError
 from paddle_cluster.ssh.config_lines import SYSTEM_CONFIG
 from paddle_cluster.ssh.config_reader import DEFAULT_KEYS, LISTS, Options
 from paddle_cluster.ssh.openssh_words import not_looked_up
+from paddle_node.linux.descriptors import memory_file
 
 OLDEST = (8, 0)
 ASK_S = 20.0  # for `ssh -G`, which runs the commands of `Match exec`
@@ -173,15 +175,9 @@ def _file_names(printed: str) -> Iterator[str]:
         yield from [name] if name[:1] in "/~%$" else name.split()
 
 
-@contextlib.contextmanager
-def readable(text: str) -> Iterator[str]:
-    """Yield the path of a file with this text that exists as long as this process."""
-    fd = os.memfd_create("ssh_config")
-    try:
-        os.write(fd, text.encode("utf-8", "surrogateescape"))
-        yield f"/proc/{os.getpid()}/fd/{fd}"
-    finally:
-        os.close(fd)
+def readable(text: str) -> AbstractContextManager[str]:
+    """Return the path of a file with this text, which exists inside the context."""
+    return memory_file("ssh_config", text.encode("utf-8", "surrogateescape"))
 
 
 def not_started(node: str, error: OSError | subprocess.TimeoutExpired) -> ConnectError:

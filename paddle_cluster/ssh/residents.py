@@ -34,6 +34,7 @@ from paddle_cluster.system import file_cache, job_certificate
 from paddle_cluster.system.digests import DIGEST_SIZE, MEMORIES
 from paddle_cluster.system.job_certificate import Certificate
 from paddle_node.contract import checked_json
+from paddle_node.linux.descriptors import memory_file
 
 FOLDER = ".residents"  # below the jobs' states
 REACH_S = 0.5  # a connection that takes longer is no shorter way than a login
@@ -231,12 +232,8 @@ def _context(record: _Record, certificate: bytes) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # the certificate itself is compared
     context.load_verify_locations(cadata=certificate)
-    given = os.memfd_create("resident", os.MFD_CLOEXEC)
-    try:
-        os.write(given, (record.certificate + record.key).encode())
-        context.load_cert_chain(f"/proc/self/fd/{given}")
-    finally:
-        os.close(given)
+    with memory_file("resident", (record.certificate + record.key).encode()) as path:
+        context.load_cert_chain(path)
     return context
 
 

@@ -7,11 +7,10 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_ENDED = ("Z", "X")
+from paddle_node.linux import proc
+from paddle_node.linux.process_tree import living
 
 
 @dataclass(frozen=True)
@@ -32,10 +31,7 @@ class ProcessId:
         """Whether it still runs; None when it is another machine's."""
         if self.host != socket.gethostname():
             return None
-        if self.boot_id != _boot_id():
-            return False
-        state, start = _look(self.pid)
-        return state not in ("", *_ENDED) and start == self.start
+        return self.boot_id == proc.boot_id() and living(self.pid, self.start) is not None
 
     def describe(self) -> str:
         """ "pid 4711 on alpha"."""
@@ -48,7 +44,9 @@ class ProcessId:
 
 def own() -> ProcessId:
     """This process."""
-    return ProcessId(socket.gethostname(), os.getpid(), _look(os.getpid())[1], _boot_id())
+    fields = proc.stat("self")
+    start = int(fields[proc.START]) if fields else 0
+    return ProcessId(socket.gethostname(), os.getpid(), start, proc.boot_id())
 
 
 def from_json(fields: Mapping[str, Any]) -> ProcessId:
@@ -61,20 +59,3 @@ def from_json(fields: Mapping[str, Any]) -> ProcessId:
     if type(pid) is not int or type(start) is not int:
         raise ValueError(f"expected a process id and start time, got pid {pid!r:.80}, start {start!r:.80}")
     return ProcessId(str(fields["host"]), pid, start, str(fields.get("boot_id") or ""))
-
-
-def _look(pid: int) -> tuple[str, int]:
-    """State and start time, ("", 0) when there is no such process."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-        rest = stat.rpartition(")")[2].split()
-        return rest[0], int(rest[19])  # field 22, starttime; proc(5)
-    except (OSError, ValueError, IndexError):
-        return "", 0
-
-
-def _boot_id() -> str:
-    try:
-        return _BOOT_ID.read_text(encoding="ascii").strip()
-    except OSError:
-        return ""

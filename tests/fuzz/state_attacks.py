@@ -27,7 +27,7 @@ from paddle_cluster.system.state_dir import FAILURE_FILE, JOB_FILE, STATUS_FILE,
 from paddle_node.agent import registry
 from paddle_node.agent.files import disk
 from paddle_node.agent.node import checkpoints, known_python
-from paddle_node.agent.processes import process_tree
+from paddle_node.linux import proc, process_tree
 from tests.fuzz.shapes import damaged, spoiled
 from tests.launcher.control.test_odd_files import JOB, RECORD, STATUS
 
@@ -135,7 +135,7 @@ _RECORD: dict[str, Any] = {
     "job_dir": "/r/J",
     "group": "/g/paddle-J",
     "root_dir": "/r",
-    "agent": {"pid": 7, "start": 7, "boot_id": registry.boot_id()},
+    "agent": {"pid": 7, "start": 7, "boot_id": proc.boot_id()},
     "hostname": socket.gethostname(),
     "since": 1e9,
     "ended": {"at": 1e9, "how": "x", "settled": True},

@@ -9,7 +9,6 @@ import os
 import textwrap
 from collections.abc import Sequence
 from datetime import datetime
-from pathlib import Path
 
 from paddle_cluster.cli.commands import COMMANDS
 from paddle_cluster.config import arguments, workspace
@@ -22,6 +21,7 @@ from paddle_cluster.screen.console import Console, answer
 from paddle_cluster.system import signals
 from paddle_cluster.system.installation import COMMAND, PROGRAM
 from paddle_cluster.system.installation import argv as own_argv
+from paddle_node.linux import proc
 
 VERSION = "0.1.0"
 
@@ -53,8 +53,6 @@ USAGE = f"""\
 {PROGRAM} run (-p DIR | -j DIR) [options] [--flag=value ...] [-- ...]
 
 {_told(OPTIONS)}"""
-
-_ARG_START, _ARG_END = 45, 46  # fields of /proc/self/stat, counted from the one after the command
 
 
 def run(argv: Sequence[str]) -> ExitCode:
@@ -119,13 +117,9 @@ def hide_values(options: tuple[str, ...] = ("--env",)) -> None:
     Linux alone lets a process write there; anywhere else the line stays as it is.
     """
     try:
-        fields = (
-            Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        )
-        start, end = int(fields[_ARG_START]), int(fields[_ARG_END])
-        if not 0 < start < end or Path("/proc/self/cmdline").read_bytes() != ctypes.string_at(
-            start, end - start
-        ):
+        fields = proc.stat("self")
+        start, end = int(fields[proc.ARG_START]), int(fields[proc.ARG_END])
+        if not 0 < start < end or proc.read("/proc/self/cmdline") != ctypes.string_at(start, end - start):
             return
     except (OSError, ValueError, IndexError):
         return

@@ -8,10 +8,12 @@ import os
 import select
 import signal
 import socket
+import sys
 import time
 from collections.abc import Collection
 
-from paddle.distributed import alarm, kernel
+from paddle.distributed import alarm
+from paddle_node.linux import process_tree
 
 KILL_S = 5.0  # how long killed processes may take to be gone
 _AGAIN_S = 0.2  # they may have had children in the meantime
@@ -53,12 +55,18 @@ def send_to_all(*numbers: signal.Signals, but: Collection[int] = ()) -> set[int]
     Args:
         but: processes that are left out.
     """
-    below = set(kernel.descendants(os.getpid())).difference(but)
+    below = set(_below()).difference(but)
     for pid in below:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             for number in numbers:
                 os.kill(pid, number)
     return below
+
+
+def _below() -> list[int]:
+    """The living processes below this one; found by their parents, never by a name."""
+    seen = process_tree.snapshot() if sys.platform == "linux" else {}
+    return [pid for pid in process_tree.descendants(seen, [os.getpid()]) if seen[pid].is_alive]
 
 
 def kill_all(alarms: socket.socket) -> list[int]:
@@ -71,7 +79,7 @@ def kill_all(alarms: socket.socket) -> list[int]:
     while has_children():
         left = deadline - time.monotonic()
         if left <= 0:
-            return kernel.descendants(os.getpid())
+            return _below()
         send_to_all(signal.SIGKILL)
         select.select([alarms], [], [], min(_AGAIN_S, left))
         alarm.take(alarms)

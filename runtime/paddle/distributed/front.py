@@ -16,9 +16,10 @@ import sys
 import time
 from collections.abc import Sequence
 
-from paddle.distributed import alarm, endings, kernel
+from paddle.distributed import alarm, endings
 from paddle.distributed.keeper import FAILED, GRACE_S, SERVERS_S, Keeper
 from paddle.distributed.worker import Worker
+from paddle_node.linux.prctl import become_subreaper
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _MARGIN_S = 5.0
@@ -33,7 +34,7 @@ def say(line: str) -> None:
 
 def run(workers: Sequence[Worker]) -> int:
     """Run workers; return the exit code: 0 all are done, 1 one failed, 128 + number of a signal that ended us."""
-    kernel.adopt_orphans()
+    become_subreaper()
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     ours, theirs = socket.socketpair()
@@ -58,7 +59,7 @@ def run(workers: Sequence[Worker]) -> int:
 
 def _keep(workers: Sequence[Worker], orders: socket.socket) -> int:
     os.setsid()  # Ctrl+C and the end of the terminal come through the other process alone
-    kernel.adopt_orphans()
+    become_subreaper()
     with alarm.signals_on_socket((*STOPS, signal.SIGCHLD)) as alarms:
         return Keeper(workers, orders, alarms, say).run()
 

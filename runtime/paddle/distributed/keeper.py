@@ -13,11 +13,12 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from paddle.distributed import alarm, endings, kernel
+from paddle.distributed import alarm, endings
 from paddle.distributed.worker import Worker
+from paddle_node.linux.prctl import end_with_parent
 
 DONE, FAILED, ABANDONED = 0, 1, 1
 GRACE_S = 10.0  # between TERM and KILL
@@ -26,6 +27,23 @@ AGAIN_S = 0.2  # some were just being started, and are asked next time
 DRAIN = signal.SIGUSR1
 LOG_LINES, LOG_BYTES = 20, 16384  # shown of the log of who failed
 SERVERS_S = 2.0  # servers end by themselves when all trainers have said that they are done
+
+
+def dying_with(parent: int, blocked: Collection[signal.Signals] = ()) -> Callable[[], None]:
+    """What a child of process `parent` runs between fork and exec, so that it is killed when the parent dies.
+
+    Args:
+        parent: of the process that runs it, which may be this one.
+        blocked: signals that wait in the kernel until the program asks for them.
+    """
+
+    def tie() -> None:
+        end_with_parent(signal.SIGKILL)
+        signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+        if os.getppid() != parent:  # it died before the tie was there
+            os._exit(1)
+
+    return tie
 
 
 class Keeper:
@@ -68,7 +86,7 @@ class Keeper:
 
     def _start(self) -> None:
         for worker in self._workers:
-            tie = kernel.dying_with(os.getpid(), (DRAIN,) if worker.drains else ())
+            tie = dying_with(os.getpid(), (DRAIN,) if worker.drains else ())
             log = None if worker.log is None else worker.log.open("wb")
             try:
                 process = subprocess.Popen(

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from paddle.distributed import front, kernel
+from paddle.distributed import front
+from paddle.distributed.keeper import dying_with
 from paddle.distributed.nodes import Nodes
 from paddle.distributed.worker import Worker
 from paddle.errors import ConfigError
@@ -42,7 +43,7 @@ def launch(module: str, flags: argparse.ArgumentParser, plan: Plan, arguments: S
         front.say(str(error))
         return _USAGE
     if given.parent is not None:
-        kernel.dying_with(given.parent)()
+        dying_with(given.parent)()
     if warning := _misplaced(module, given, words):
         front.say(f"WARNING: {warning}")
     return front.run(workers)

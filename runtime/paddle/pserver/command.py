@@ -32,7 +32,7 @@ from paddle.pserver.server.service import EngineOptions
 from paddle.pserver.server.staleness import PushCount
 from paddle.pserver.transports.table import BaseListener
 from paddle.pserver.transports.transport import Site
-from paddle.pserver.wire.address import bind_addresses, owner_of, published
+from paddle.pserver.wire.address import bind_addresses, owner_text, published
 from paddle.pserver.wire.keys import Context, WireKeys
 from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.poller import AdaptiveWait
@@ -267,7 +267,7 @@ class Server:
             if attempt:
                 _log.warning("port %d is taken; listening from port %d on", options.port, base)
             return routers
-        owner = owner_of(busy.endpoint)
+        owner = owner_text(busy.endpoint)
         tried = f" (tried {options.tries + 1} base ports from {options.port} on)" if options.tries else ""
         raise PortBusy(
             f"{busy}{tried}{owner}; stop it, or give another --port, or --port_tries=<n>", busy.endpoint

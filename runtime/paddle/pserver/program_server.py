@@ -34,7 +34,7 @@ from paddle.pserver.server.service import NOBODY, Desk, EngineOptions
 from paddle.pserver.store.store import Store
 from paddle.pserver.transports.table import BaseListener
 from paddle.pserver.transports.transport import Site
-from paddle.pserver.wire.address import host_and_port, owner_of, published
+from paddle.pserver.wire.address import host_and_port, owner_text, published
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.keys import Context, WireKeys
 from paddle.pserver.wire.message import Message
@@ -200,7 +200,7 @@ class ProgramServer:
         except PortBusy as error:
             self._context.close()
             raise PortBusy(
-                f"{error}{owner_of(error.endpoint)}; stop it, or take another port", endpoint
+                f"{error}{owner_text(error.endpoint)}; stop it, or take another port", endpoint
             ) from None
         except ConfigError:
             self._context.close()

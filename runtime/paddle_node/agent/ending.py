@@ -14,10 +14,11 @@ from typing import Callable, Dict, List
 
 from paddle_node.agent import registry
 from paddle_node.agent.link.loop import Loop
-from paddle_node.agent.processes import leftovers, process_tree
-from paddle_node.agent.processes.process_tree import Found
+from paddle_node.agent.processes import leftovers
 from paddle_node.agent.processes.stopper import Scope, Stop
 from paddle_node.agent.registry import Known
+from paddle_node.linux import proc, process_tree
+from paddle_node.linux.process_tree import Found
 
 AGENT_S = 12.0  # for an agent to stop its job and exit
 LOOK_S = 0.1
@@ -101,5 +102,5 @@ class End:
         doubtful = {one.pid for of in self._traces for one in leftovers.search(of)[1]} - {
             one.pid for one in left
         }
-        sentences = [DOUBTFUL % (pid, process_tree.command(pid)) for pid in sorted(doubtful)]
+        sentences = [DOUBTFUL % (pid, proc.command(pid)) for pid in sorted(doubtful)]
         self._done(self._told, left, "; ".join(sentences + [UNSEEN] * self._unsure))

@@ -14,8 +14,9 @@ import stat
 import sys
 import time
 
-from paddle_node.agent.processes.subreaper import become_subreaper, end_with_parent
 from paddle_node.agent.sign_of_life import LOOK_S, Vigil
+from paddle_node.linux import proc
+from paddle_node.linux.prctl import become_subreaper, end_with_parent
 
 CLEAN_S = 5.0
 FAREWELL_S = 15.0  # how long the agent proper may take to stop a job when its guard is gone
@@ -89,7 +90,7 @@ class Watcher:
 
     def note_wait(self, waited_s: float) -> None:
         """Look at it after one more wait of the guard."""
-        from paddle_node.agent.processes import process_tree  # there is time now
+        from paddle_node.linux import process_tree  # there is time now
 
         found = process_tree.look(self._pid)
         self._stopped_s = self._stopped_s + waited_s if found is not None and found.state == "T" else 0.0
@@ -131,7 +132,7 @@ def _guard(received: bytes, watcher: Watcher) -> int:
 
 def _first_free() -> int:
     """A number above those of all open descriptors."""
-    return 1 + max(int(name) for name in os.listdir("/proc/self/fd"))
+    return 1 + max(proc.open_descriptors())
 
 
 def _run_supervisor(received: bytes, guard_alive: int, marks: int, signs: int) -> None:
@@ -217,7 +218,7 @@ def _marks(pipe: int) -> "dict[str, str]":
 
 
 def _clean(marks: "dict[str, str]") -> None:
-    from paddle_node.agent.processes import process_tree  # there is time now
+    from paddle_node.linux import process_tree  # there is time now
 
     deadline = time.monotonic() + CLEAN_S
     while time.monotonic() < deadline:

@@ -20,10 +20,11 @@ from paddle_node.agent.link.protocol import Fields
 from paddle_node.agent.node import checkpoints
 from paddle_node.agent.node.probe_child import ProbeChild
 from paddle_node.agent.node.verification import Verification
-from paddle_node.agent.processes import process_tree, residents
+from paddle_node.agent.processes import residents
 from paddle_node.agent.processes.leftovers import JOB_MARK
-from paddle_node.agent.processes.process_tree import Found
 from paddle_node.agent.registry import Cleanable, Registry
+from paddle_node.linux import proc
+from paddle_node.linux.process_tree import Found
 
 LISTING_S = 20.0  # of a file system that may hang
 AGAIN_S = 4.0  # what a stopped agent may take to stop its job, while its launcher waits for that
@@ -120,7 +121,7 @@ class JobsDesk:
         name = job_id(fields, "job_id")
 
         def done(told: List[str], left: List[Found], unsure: str) -> None:
-            named = [[one.pid, process_tree.command(one.pid)] for one in left]
+            named = [[one.pid, proc.command(one.pid)] for one in left]
             self._outbox.send("job_ended", job_id=name, told=told, left=named, unsure=unsure)
 
         End(self._loop, self._root(), {JOB_MARK: name}, seconds(fields, "grace_s", 2.0), done)

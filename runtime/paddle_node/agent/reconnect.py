@@ -7,16 +7,16 @@ agent has let go of them, for the login ends with its command.
 
 from __future__ import annotations
 
-import array
 import json
 import os
 import signal
 import socket
 
 from paddle_node.agent.greeting import read_frame
-from paddle_node.agent.link.door import WELCOME, peer_user
+from paddle_node.agent.link.door import WELCOME
 from paddle_node.agent.link.opening import PREFIX_SIZE, frame, marker
 from paddle_node.contract import checked_json
+from paddle_node.linux import descriptors
 
 ANSWER_S = 5.0  # an agent that hangs may answer later: the launcher tries again
 LEFT, REFUSED = 0, 70
@@ -49,10 +49,9 @@ def _enter(door: socket.socket, at: str, request: bytes, fds: "list[int]") -> "d
     """Why the agent does not take the connection; nothing when it has."""
     try:
         door.connect(b"\0" + at.encode())
-        if peer_user(door) != os.geteuid():  # whoever took the name when the agent was gone
+        if not descriptors.is_our_user(door):  # whoever took the name when the agent was gone
             return {"reason": "gone", "detail": "its node agent is gone"}
-        rights = array.array("i", fds)
-        door.sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        descriptors.send(door, request, fds)
         if door.recv(1) != WELCOME:
             return {"reason": "gone", "detail": "its node agent ends the job, or does not know this launcher"}
     except socket.timeout:

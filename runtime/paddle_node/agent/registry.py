@@ -8,7 +8,6 @@ told by its pid, start time and boot together. A disk that cannot be written cos
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import socket
@@ -16,9 +15,10 @@ import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from paddle_node.agent.files import disk, saved_files
-from paddle_node.agent.processes import leftovers, process_tree
+from paddle_node.agent.processes import leftovers
 from paddle_node.agent.processes.leftovers import JOB_MARK
 from paddle_node.contract import checked_json
+from paddle_node.linux import proc, process_tree
 
 FOLDER = "/.paddle/jobs"
 RECORD_LIMIT = 1 << 16
@@ -76,7 +76,7 @@ class Registry:
             "group": "",
             "root_dir": root_dir,
             "sessions": [],
-            "agent": dict(leftovers.own_agent(), boot_id=boot_id()),
+            "agent": dict(leftovers.own_agent(), boot_id=proc.boot_id()),
             "hostname": socket.gethostname(),
             "since": time.time(),
             "ended": None,
@@ -164,7 +164,7 @@ def before_us(root_dir: str, marks: Dict[str, str]) -> List[Known]:
     users = [one for one in found if one.record.get("job_dir") == own]
     return [
         one._replace(traces=leftovers.traces(one.record, users == [one]))
-        if one.record["agent"].get("boot_id") == boot_id()
+        if one.record["agent"].get("boot_id") == proc.boot_id()
         else one
         for one in found
         if one.record["job_id"] == marks[JOB_MARK]
@@ -179,7 +179,7 @@ def describe(root_dir: str) -> List[Fields]:
     for one in process_tree.snapshot().values():
         name = job_of(one.pid)
         if name and one.state not in ("Z", "X"):
-            marked.setdefault(name, []).append([one.pid, process_tree.command(one.pid)])
+            marked.setdefault(name, []).append([one.pid, proc.command(one.pid)])
     found = []
     for known_job in known(root_dir)[:LISTED]:
         record = known_job.record
@@ -196,7 +196,7 @@ def describe(root_dir: str) -> List[Fields]:
 def job_of(pid: int) -> str:
     """The job id in a process's environment, or nothing; only this user's processes can be read."""
     prefix = (JOB_MARK + "=").encode()
-    values = [entry[len(prefix) :] for entry in process_tree.environ(pid) if entry.startswith(prefix)]
+    values = [entry[len(prefix) :] for entry in proc.environ(pid) if entry.startswith(prefix)]
     return values[0].decode("utf-8", "replace")[:200] if values else ""
 
 
@@ -342,16 +342,6 @@ def _workspace(record: Fields) -> Optional[List[Any]]:
     return [submitter[name] for name in names]
 
 
-@functools.lru_cache(maxsize=None)
-def boot_id() -> str:
-    """Names this boot of the machine."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
-
-
 def _is_here(record: Fields) -> bool:
     """Several machines may share a root directory."""
     return record.get("hostname") == socket.gethostname()
@@ -360,12 +350,9 @@ def _is_here(record: Fields) -> bool:
 def _living(record: Fields) -> Optional[process_tree.Found]:
     agent = record["agent"]
     pid = agent.get("pid")
-    if not isinstance(pid, int) or pid <= 1 or agent.get("boot_id") != boot_id():
+    if not isinstance(pid, int) or pid <= 1 or agent.get("boot_id") != proc.boot_id():
         return None
-    found = process_tree.look(pid)
-    return (
-        found if found is not None and found.start == agent.get("start") and found.state not in "ZX" else None
-    )
+    return process_tree.living(pid, agent.get("start"))
 
 
 def _submitter(given: Any) -> Fields:

@@ -26,12 +26,13 @@ from paddle_node.agent.link.protocol import Decoder, Fields, Message, ProtocolEr
 from paddle_node.agent.node.probe import Probe
 from paddle_node.agent.node.reach import Reach
 from paddle_node.agent.node.usage import Usage
-from paddle_node.agent.processes import control_group, process_tree
-from paddle_node.agent.processes.process_tree import Found
+from paddle_node.agent.processes import control_group
 from paddle_node.agent.processes.processes import Processes
 from paddle_node.agent.processes.stopper import Scope, Stop
 from paddle_node.agent.sign_of_life import SignOfLife
 from paddle_node.contract.replay import ACK_EACH
+from paddle_node.linux import process_tree
+from paddle_node.linux.process_tree import Found
 
 if TYPE_CHECKING:
     from paddle_node.agent.relay.relay import Relay

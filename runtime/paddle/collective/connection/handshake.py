@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import secrets
 import select
 import socket
@@ -19,6 +18,7 @@ from enum import Enum
 
 from paddle.collective.connection.stream import Steps, Stream, prepare
 from paddle.errors import WireError
+from paddle_node.linux.descriptors import memory_file
 
 HANDSHAKE_S = 10.0
 _GREETING = b"PADDLE-COLLECTIVE-1\n"
@@ -145,9 +145,5 @@ def _tls(side: Side) -> ssl.SSLContext:
 
 
 def _load_group(context: ssl.SSLContext) -> None:
-    descriptor = os.memfd_create("ffdhe2048", os.MFD_CLOEXEC)
-    try:
-        os.write(descriptor, _GROUP)
-        context.load_dh_params(f"/proc/self/fd/{descriptor}")
-    finally:
-        os.close(descriptor)
+    with memory_file("ffdhe2048", _GROUP) as path:
+        context.load_dh_params(path)

@@ -10,7 +10,6 @@ import platform
 import secrets
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from paddle.collective.connection.calls import Callers, call, listen
@@ -18,6 +17,7 @@ from paddle.collective.connection.stream import Stream
 from paddle.collective.errors import CollectiveError, PeerDiffers, PeerLate, PeerLost
 from paddle.collective.membership import Membership
 from paddle.sealing import is_possible
+from paddle_node.linux import proc
 
 _log = logging.getLogger(__name__)
 
@@ -176,7 +176,7 @@ def _node(me: Membership) -> str:
         return f"rank {me.rank}"
     if me.node:
         return me.node
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    if not boot.exists():
+    boot = proc.boot_id()
+    if not boot:
         return f"rank {me.rank}"
-    return f"{boot.read_text().strip()} {os.readlink('/proc/self/ns/net')} {os.geteuid()}"
+    return f"{boot} {os.readlink('/proc/self/ns/net')} {os.geteuid()}"

@@ -13,15 +13,14 @@ import mmap
 import os
 import select
 import socket
-import struct
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paddle.collective.errors import CollectiveError, PeerLate
 from paddle.collective.membership import Membership
+from paddle_node.linux.descriptors import is_our_user
 
-_CREDENTIALS = struct.Struct("3i")
 _MAX_HELLO = 1 << 10
 _PAUSE_S = 0.01
 _MAX_FDS = 250  # of one message; the kernel takes 253
@@ -108,7 +107,7 @@ def _serve(
     with sock:
         sock.settimeout(1.0)
         try:
-            if not _is_our_user(sock):
+            if not is_our_user(sock):
                 return set()
             rank = json.loads(sock.recv(_MAX_HELLO))
             if rank not in ranks:
@@ -152,8 +151,3 @@ def _connect(sock: socket.socket, me: Membership, first: int, name: bytes, deadl
                     f"rank {first} of this node shares no memory within {me.timeout_s:g} s", first
                 ) from None
             time.sleep(_PAUSE_S)
-
-
-def _is_our_user(sock: socket.socket) -> bool:
-    got = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return bool(_CREDENTIALS.unpack(got)[1] == os.geteuid())

@@ -7,7 +7,6 @@ this module, and whoever began it then loads what it kept. Importing this loads 
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import logging
 import signal
@@ -24,6 +23,7 @@ from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.mixing import segments_of
 from paddle.pserver.sparse.spec import TableSpec
+from paddle_node.linux.prctl import end_with_parent
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,6 @@ _CHILD = (
     "import runpy, sys; sys.path.insert(0, sys.argv[1]); "
     "runpy.run_module('paddle.pserver.sparse.warming', run_name='__main__')"
 )
-_PR_SET_PDEATHSIG = 1
 
 
 @functools.cache
@@ -130,5 +129,5 @@ def _use(rule: str) -> None:
 
 
 if __name__ == "__main__":
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    end_with_parent(signal.SIGKILL)
     _use_all()

@@ -15,8 +15,6 @@ alone.
 from __future__ import annotations
 
 import hashlib
-import os
-import socket
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -35,7 +33,6 @@ SMALL = MAX_PACKET // 2
 """Bytes of arrays that surely go in one packet, whatever else is in it."""
 
 FAR = (1 << 32) - 1
-_CREDENTIALS = struct.Struct("3i")
 _LENGTH = struct.Struct("<I")
 _PLACE = struct.Struct("<BQQ")
 _FAR = _LENGTH.pack(FAR)
@@ -48,12 +45,6 @@ def local_name(endpoint: str, keys: WireKeys | None) -> bytes:
         b"\0paddle-pserver-"
         + hashlib.blake2b(endpoint.encode(), key=key, digest_size=16).hexdigest().encode()
     )
-
-
-def is_our_user(sock: socket.socket) -> bool:
-    """Return whether the process at the other end is the same user's."""
-    got = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return bool(_CREDENTIALS.unpack(got)[1] == os.geteuid())
 
 
 def lies_in(memory: Floats, array: npt.NDArray[Any]) -> bool:

@@ -3,21 +3,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 import socket
-import struct
 from collections.abc import Sequence
-from pathlib import Path
 
 from paddle.endpoints import address_of, endpoint_of
 from paddle.errors import ConfigError
+from paddle_node.linux.interfaces import ipv4_of
+from paddle_node.linux.ports import owner_of
 
 _log = logging.getLogger(__name__)
 
-_SIOCGIFADDR = 0x8915
-_LISTEN = "0A"
 ALL = "*"
 
 
@@ -56,49 +52,25 @@ def host_and_port(endpoint: str) -> tuple[str, int]:
         raise ConfigError(f"endpoint {endpoint!r}: {host!r} cannot be resolved: {error}") from None
 
 
-def owner_of(endpoint: str) -> str:
-    """Return who listens on a port here, as ": held by pid 7 (python train.py)"; empty if unknown."""
-    port = int(endpoint.rpartition(":")[2])
-    inodes = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
-    if not inodes:
+def owner_text(endpoint: str) -> str:
+    """Return who listens on "ip:port" of this machine, as ": held by pid 7 (python train.py)"; empty if unknown."""
+    address, _, port = endpoint.rpartition(":")
+    owner = owner_of("" if address == ALL else address.strip("[]"), int(port))
+    if owner is None:
         return ""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and inodes & _links(entry / "fd"):
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
-            return f": held by pid {entry.name} ({command[:200]})"
-    return ": held by a process of another user"
-
-
-def _listening_inodes(port: int) -> list[str]:
-    inodes = []
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            lines = Path(table).read_text(encoding="ascii").splitlines()[1:]
-        except OSError:
-            continue
-        for fields in map(str.split, lines):
-            if fields[3] == _LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
-                inodes.append(fields[9])
-    return inodes
-
-
-def _links(folder: Path) -> set[str]:
-    try:
-        return {os.readlink(entry) for entry in folder.iterdir()}
-    except OSError:
-        return set()
+    return (
+        f": held by pid {owner.pid} ({owner.command})" if owner.pid else ": held by a process of another user"
+    )
 
 
 def _address_of(device: str) -> str:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        try:
-            answer = fcntl.ioctl(sock, _SIOCGIFADDR, struct.pack("256s", device.encode()[:15]))
-        except OSError as error:
-            names = ", ".join(name for _, name in socket.if_nameindex())
-            raise ConfigError(
-                f"flag --nics: device {device!r} has no IPv4 address ({error.strerror}); there are {names}"
-            ) from None
-    return socket.inet_ntoa(answer[20:24])
+    try:
+        return ipv4_of(device)
+    except OSError as error:
+        names = ", ".join(name for _, name in socket.if_nameindex())
+        raise ConfigError(
+            f"flag --nics: device {device!r} has no IPv4 address ({error.strerror}); there are {names}"
+        ) from None
 
 
 def _own_address() -> str:

@@ -13,6 +13,7 @@ from typing import Any, Dict, List, NamedTuple, Optional
 
 from paddle_node.agent.files import disk
 from paddle_node.agent.files.digests import blake2b
+from paddle_node.linux import proc
 
 STALE_S = 24 * 3600.0
 _MARK = ".paddle-mark-"
@@ -30,12 +31,7 @@ class Mount(NamedTuple):
 def mount_of(path: str) -> Optional[Mount]:
     """The innermost mount above a path, as /proc lists it; asks no file system."""
     found = None
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        return None
-    for line in lines:
+    for line in proc.lines("/proc/self/mountinfo"):
         left, _, right = line.partition(" - ")
         fields, about = left.split(" "), right.split(" ")
         point = _unescaped(fields[4])

@@ -13,7 +13,8 @@ import contextlib
 import os
 from typing import Dict
 
-_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+from paddle_node.linux import proc
+
 _FORM = "verified-1"
 _SETTLED = " settled"
 
@@ -33,7 +34,7 @@ class Verified:
 
     def load(self) -> None:
         """Read what earlier jobs verified; a record of another boot, or one that cannot be read, is empty."""
-        self._head = "%s %s" % (_FORM, _boot_id())
+        self._head = "%s %s" % (_FORM, proc.boot_id())
         self._marks, self._changed = {}, False
         with contextlib.suppress(OSError, ValueError):
             with open(self._path, encoding="ascii") as file:
@@ -83,11 +84,3 @@ class Verified:
 
 def _mark(status: os.stat_result) -> str:
     return "%d %d %d %d" % (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-
-
-def _boot_id() -> str:
-    try:
-        with open(_BOOT_ID, encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""

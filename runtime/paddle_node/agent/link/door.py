@@ -9,16 +9,15 @@ environment.
 
 from __future__ import annotations
 
-import array
 import os
 import socket
-import struct
 from typing import Callable, Dict, List, Optional, Tuple
 
 from paddle_node.agent.link.fields import text, whole
 from paddle_node.agent.link.loop import Loop, Timer
 from paddle_node.agent.link.protocol import Fields
 from paddle_node.contract import checked_json
+from paddle_node.linux import descriptors
 
 WELCOME = b"+"
 REQUEST_LIMIT = 4096
@@ -26,7 +25,6 @@ MOST_VISITORS = (
     8  # at once; of our own user, for others are turned away first. One more, and the first one goes
 )
 VISIT_S = 5.0  # in which a visitor must have said what he wants
-_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
 class Door:
@@ -59,7 +57,7 @@ class Door:
             visitor, _ = self._socket.accept()
         except OSError:  # he has gone already, or no descriptor is left: the next one may have more luck
             return
-        if peer_user(visitor) != os.geteuid():
+        if not descriptors.is_our_user(visitor):
             visitor.close()
             return
         if (
@@ -81,7 +79,7 @@ class Door:
     def _hear(self, number: int) -> None:
         visitor = self._part(number)
         try:
-            request, given = _read(visitor)
+            request, given = descriptors.receive(visitor, REQUEST_LIMIT, 8)
         except OSError:
             visitor.close()
             return
@@ -107,19 +105,3 @@ class Door:
         if self._inside is not None:
             self._inside.close()
         self._inside = visitor  # he stays until we go, or another one comes
-
-
-def peer_user(connection: socket.socket) -> int:
-    """The number of the user at the other end of a socket of this machine."""
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    return int(_CREDENTIALS.unpack(credentials)[1])
-
-
-def _read(visitor: socket.socket) -> Tuple[bytes, List[int]]:
-    """One message, and the descriptors that came with it; they are the caller's to close."""
-    fds = array.array("i")
-    data, ancillary, _flags, _address = visitor.recvmsg(REQUEST_LIMIT, socket.CMSG_SPACE(8 * fds.itemsize))
-    for level, kind, content in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
-    return data, list(fds)

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 
-_START_FIELD = 19  # of /proc/<pid>/stat behind the command's name: clock ticks since boot
+from paddle_node.linux import proc
 
 
 def describe_node() -> "dict[str, object]":
@@ -22,7 +22,7 @@ def describe_node() -> "dict[str, object]":
         "platform": "%s %s %s" % (system.sysname, system.release, system.machine),
         "address": login_address(),
         "clock": time.time(),
-        "agent_start_s": _age_s(),
+        "agent_start_s": proc.age_s(),
     }
 
 
@@ -35,14 +35,3 @@ def login_address() -> "str | None":
 def _user() -> str:
     # not from the user database, which may be on the network: the login has asked it already
     return os.environ.get("LOGNAME") or os.environ.get("USER") or str(os.getuid())
-
-
-def _age_s() -> float:
-    """Seconds since the interpreter was started, as far as the kernel's clock ticks tell."""
-    try:
-        with open("/proc/self/stat", "rb") as file:
-            behind_the_name = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return 0.0
-    started_s = int(behind_the_name[_START_FIELD]) / os.sysconf("SC_CLK_TCK")
-    return round(time.clock_gettime(time.CLOCK_BOOTTIME) - started_s, 3)

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 from typing import Any, Dict, List, Optional
+
+from paddle_node.linux import proc
 
 _LIMITS = {
     "nofile": resource.RLIMIT_NOFILE,
@@ -42,7 +45,7 @@ def _limit(which: int) -> Optional[int]:
 
 def _memory() -> Dict[str, int]:
     found = {}
-    for line in _text("/proc/meminfo").splitlines():
+    for line in proc.lines("/proc/meminfo"):
         words = line.replace(":", " ").split()
         if len(words) == 3 and words[2] == "kB":
             found[words[0]] = int(words[1]) * 1024
@@ -52,26 +55,16 @@ def _memory() -> Dict[str, int]:
 def _threads_of_user(uid: int) -> int:
     """What RLIMIT_NPROC counts: threads, not processes."""
     count = 0
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            if os.stat("/proc/" + name).st_uid != uid:
-                continue
-            with open("/proc/%s/stat" % name, encoding="utf-8", errors="replace") as file:
-                count += int(file.read().rpartition(")")[2].split()[17])  # field 20, num_threads; proc(5)
-        except (OSError, IndexError, ValueError):
-            continue  # it has ended
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError, IndexError):  # it has ended
+            if os.stat("/proc/" + name).st_uid == uid:
+                count += int(proc.stat(name)[proc.THREADS])
     return count
 
 
 def _cgroup() -> Dict[str, Optional[float]]:
     """The tightest limits of our control groups, version 2 or 1: cores, bytes, processes and those used."""
-    paths = {}
-    for line in _text("/proc/self/cgroup").splitlines():
-        _, names, path = line.split(":", 2)
-        for name in names.split(","):
-            paths[name] = path
+    paths = proc.control_groups()
     if "" in paths and os.path.exists(_GROUPS + "/cgroup.controllers"):
         folders = _upwards(_GROUPS, paths[""])
         return {
@@ -126,8 +119,4 @@ def _least(found: List[Any]) -> Optional[float]:
 
 
 def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
+    return proc.read(path).decode("ascii", "replace")

@@ -1,82 +1,95 @@
 # SPDX-License-Identifier: Apache-2.0
-"""This node's interfaces and addresses, from the kernel alone, and what it says of variables of the network itself.
+"""The network of this node for a probe: addresses for the job's traffic, busy ports, variables, RDMA.
 
-Addresses with their prefix lengths come from the routing socket: no program, no name lookup; only those that others
-could use: of interfaces that are up with a carrier, not link-local, not tentative.
+The launcher, which sees all nodes, takes one of the addresses.
 """
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import os
 import socket
-import struct
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional
 
-from paddle_node.agent.link.inet import is_link_local
+from paddle_node.linux import proc
+from paddle_node.linux.inet import family_of, is_loopback, usual
+from paddle_node.linux.interfaces import Placed
+from paddle_node.linux.ports import Owner, owner_of
 
-REPLY_S = 2.0
-_RTM_NEWADDR, _RTM_GETADDR = 20, 22
-_NLMSG_ERROR, _NLMSG_DONE = 2, 3
-_REQUEST_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
-_IFA_ADDRESS, _IFA_LOCAL = 1, 2
-_TENTATIVE, _FAILED = 0x40, 0x08
-_HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence, port
-_BODY = struct.Struct("=BBBBI")  # family, prefix length, flags, scope, interface
-_ATTRIBUTE = struct.Struct("=HH")  # length, type
-_SIOCGIFFLAGS, _SIOCGIFADDR = 0x8913, 0x8915
-_UP_AND_RUNNING = 0x1 | 0x40
+LOOPBACK = "127.0.0.1"
+MOST = 8
+# Networks that containers and virtual machines have inside one machine; what a login came in on counts all the same.
+_INSIDE = (
+    "docker",
+    "br-",
+    "virbr",
+    "veth",
+    "cni",
+    "flannel",
+    "cali",
+    "lxc",
+    "lxd",
+    "podman",
+    "kube",
+    "dummy",
+)
 
 
-class Placed(NamedTuple):
-    """One address of this node.
+class Candidates(NamedTuple):
+    """Addresses, the likeliest first.
 
     Attributes:
-        prefix: how many bits of it name the network.
+        problem: why what was asked for cannot be had, or "".
     """
 
-    nic: str
-    address: str
-    prefix: int
+    addresses: List[str]
+    problem: str
 
 
-def placed() -> List[Placed]:
-    """Every address that a peer may use, loopback included, in the kernel's order.
+def candidates(
+    given: Optional[str], nic: Optional[str], login: Optional[str], have: List[Placed]
+) -> Candidates:
+    """Choose among what the node has.
+
+    Args:
+        given: the address to take whatever the node says, or None.
+        nic: names of interfaces with commas between, the first one that has an address counts; or None.
+        login: the address that the login came to, or None.
 
     Raises:
-        OSError: the kernel did not answer.
+        ValueError: `given` is no address; a name would be looked up, which can take long.
     """
-    found = []
-    running = {}
-    for index, address, prefix in _dump():
-        try:
-            nic = socket.if_indextoname(index)
-        except OSError:
-            continue  # it has gone since
-        if nic not in running:
-            running[nic] = _is_running(nic)
-        if running[nic] and not is_link_local(address):
-            found.append(Placed(nic, address, prefix))
-    return found
+    if given:
+        return Candidates([usual(given)], "")
+    problem = ""
+    if nic:
+        for name in nic.split(","):
+            found = [one.address for one in have if one.nic == name]
+            if found:
+                return Candidates(sorted(found, key=_is_v6)[:MOST], "")
+        problem = _no_such(nic, have)
+    found = [one.address for one in have if not one.nic.startswith(_INSIDE) and not is_loopback(one.address)]
+    ordered = sorted(found, key=_is_v6)
+    if login:
+        ordered = [login, *(address for address in ordered if address != login)]
+    return Candidates(ordered[:MOST] or [LOOPBACK], problem)
 
 
-def interfaces() -> Dict[str, List[str]]:
-    """Addresses by interface: the first IPv4 one, then the IPv6 ones that are not link-local."""
-    found: Dict[str, List[str]] = {}
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
-        for _, name in socket.if_nameindex():
-            found[name] = []
-            try:
-                reply = fcntl.ioctl(asker.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-            except OSError:
-                continue  # it has none
-            found[name].append(socket.inet_ntoa(reply[20:24]))
-    for line in lines_of("/proc/net/if_inet6"):
-        digits, _, _, _, _, name = line.split()
-        address = socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits))
-        if not is_link_local(address):
-            found.setdefault(name, []).append(address)
-    return found
+def busy_ports(addresses: List[str], ports: List[int]) -> List[Any]:
+    """Ports that a server could not have: by address, each with who has it; and what else keeps one from them."""
+    busy: Dict[str, List[List[Any]]] = {}
+    problems: List[List[str]] = []
+    for address in addresses:
+        busy[address] = []
+        for port in ports:
+            code = _bind_problem(address, port) if port <= 65535 else errno.EINVAL
+            if code == errno.EADDRINUSE:
+                busy[address].append([port, _named(owner_of(address, port))])
+            elif code == errno.EADDRNOTAVAIL:
+                break  # told once, by the listener
+            elif code is not None:
+                problems.append(["port", "%s:%d cannot be bound: %s" % (address, port, os.strerror(code))])
+    return [busy, problems]
 
 
 def has_rdma() -> bool:
@@ -89,9 +102,9 @@ def has_rdma() -> bool:
 
 def own_variables(names: Iterable[str]) -> Dict[str, str]:
     """What this node says of variables: its login's environment, else the files that NCCL reads for its own."""
-    found = {}  # type: Dict[str, str]
+    found: Dict[str, str] = {}
     for path in ("/etc/nccl.conf", os.path.expanduser("~/.nccl.conf")):  # the later one wins
-        for line in lines_of(path):
+        for line in proc.lines(path):
             name, equals, value = line.partition("=")
             if equals and not name.startswith("#"):
                 found[name.strip()] = value.strip()
@@ -99,60 +112,34 @@ def own_variables(names: Iterable[str]) -> Dict[str, str]:
     return {name: found[name] for name in names if found.get(name)}
 
 
-def _dump() -> Iterator[Tuple[int, str, int]]:
-    """(interface index, address, prefix length) of every address."""
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as kernel:
-        kernel.settimeout(REPLY_S)
-        kernel.bind((0, 0))
-        size = _HEADER.size + _BODY.size
-        kernel.send(_HEADER.pack(size, _RTM_GETADDR, _REQUEST_DUMP, 1, 0) + _BODY.pack(0, 0, 0, 0, 0))
-        while True:
-            data = kernel.recv(1 << 17)
-            while len(data) >= _HEADER.size:
-                length, kind = _HEADER.unpack_from(data)[:2]
-                if kind in (_NLMSG_DONE, _NLMSG_ERROR) or length < _HEADER.size:
-                    return
-                if kind == _RTM_NEWADDR:
-                    one = _read(data[_HEADER.size : length])
-                    if one is not None:
-                        yield one
-                data = data[_aligned(length) :]
+def _no_such(nic: str, have: List[Placed]) -> str:
+    by_name = {}  # type: dict[str, List[str]]
+    for one in have:
+        by_name.setdefault(one.nic, []).append(one.address)
+    has = ", ".join("%s (%s)" % (name, " ".join(addresses)) for name, addresses in by_name.items())
+    return "%s is not there, is down, or has no address; this node has %s (PADDLE_NIC in conf.py)" % (
+        nic,
+        has,
+    )
 
 
-def _read(message: bytes) -> Optional[Tuple[int, str, int]]:
-    family, prefix, flags, _, index = _BODY.unpack_from(message)
-    if family not in (socket.AF_INET, socket.AF_INET6) or flags & (_TENTATIVE | _FAILED):
-        return None
-    values = {}
-    rest = message[_BODY.size :]
-    while len(rest) >= _ATTRIBUTE.size:
-        length, kind = _ATTRIBUTE.unpack_from(rest)
-        if length < _ATTRIBUTE.size:
-            break
-        values[kind] = rest[_ATTRIBUTE.size : length]
-        rest = rest[_aligned(length) :]
-    raw = values.get(_IFA_LOCAL) or values.get(_IFA_ADDRESS)  # of a tunnel, ADDRESS is the other end
-    return None if raw is None else (index, socket.inet_ntop(family, raw), prefix)
+def _is_v6(address: str) -> bool:
+    return ":" in address
 
 
-def _aligned(length: int) -> int:
-    return (length + 3) & ~3
-
-
-def _is_running(nic: str) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
+def _bind_problem(address: str, port: int) -> Optional[int]:
+    """The errno that binding a server would meet, or None."""
+    with socket.socket(family_of(address), socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            reply = fcntl.ioctl(asker.fileno(), _SIOCGIFFLAGS, struct.pack("256s", nic.encode()[:15]))
-        except OSError:
-            return False
-    flags = int(struct.unpack_from("=H", reply, 16)[0])
-    return flags & _UP_AND_RUNNING == _UP_AND_RUNNING
+            probe.bind((address, port))
+            probe.listen(1)
+        except OSError as error:
+            return error.errno or errno.EINVAL
+    return None
 
 
-def lines_of(path: str) -> List[str]:
-    """Lines of a small file of the kernel or of a user; none where it cannot be read."""
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read().splitlines()
-    except OSError:
-        return []
+def _named(owner: Optional[Owner]) -> str:
+    if owner is None:
+        return "unknown"
+    return "pid %d: %s" % (owner.pid, owner.command) if owner.pid else "a process of uid %d" % owner.uid

@@ -29,14 +29,12 @@ from paddle_node.agent.link.loop import Loop
 from paddle_node.agent.link.protocol import Fields
 from paddle_node.agent.node import gpus, known_python, limits, network
 from paddle_node.agent.node.ask_python import Told, ask_python
-from paddle_node.agent.node.candidates import candidates
 from paddle_node.agent.node.checkpoints import pserver_parts
-from paddle_node.agent.node.ports import busy_ports
 from paddle_node.agent.node.probe_child import Check, ProbeChild
 from paddle_node.agent.node.reach import Listeners
 from paddle_node.agent.node.workspace import code_of, folder_problem, workspace_problem
 from paddle_node.agent.processes import environment
-from paddle_node.linux import ownership
+from paddle_node.linux import interfaces, ownership
 
 PYTHON_LIMIT_S = 30.0
 CHECK_S = 6.0  # a check that runs beside the loop
@@ -65,8 +63,8 @@ class Probe:
         """
         problems: Problems = []
         token, node_id = text_or_none(fields, "token"), whole(fields, "node_id") if "node_id" in fields else 0
-        have = network.placed()
-        chosen = candidates(
+        have = interfaces.placed()
+        chosen = network.candidates(
             text_or_none(fields, "address"), text_or_none(fields, "nic"), login_address(), have
         )
         ports, modules = whole_numbers(fields, "ports"), texts(fields, "modules")
@@ -114,7 +112,7 @@ class Probe:
         if resumed_from is not None:
             look.beside("checkpoints", partial(pserver_parts, os.path.expanduser(resumed_from)), look.keep)
         look.beside("machine", limits.look, look.keep)
-        look.beside("ports", partial(busy_ports, list(listen_ports), ports), look.ports)
+        look.beside("ports", partial(network.busy_ports, list(listen_ports), ports), look.ports)
         look.beside("gpus", gpus.ask if fields.get("gpus") else gpus.look, look.gpus)
         look.begin()
         if modules:
@@ -277,7 +275,7 @@ class _Look:
 def _known_at_once(variables: List[str]) -> Dict[str, Any]:
     """What takes no time to ask."""
     return {
-        "nics": network.interfaces(),
+        "nics": interfaces.interfaces(),
         "variables": network.own_variables(variables),
         "has_rdma": network.has_rdma(),
         "login_address": login_address(),

@@ -18,6 +18,7 @@ from typing import Any, Callable, Iterator, List, Tuple
 
 from paddle_node.agent.link.loop import Loop, Timer
 from paddle_node.contract import checked_json
+from paddle_node.linux import proc
 
 SOON_S = 0.25
 ANSWER_LIMIT = 1 << 20
@@ -125,12 +126,10 @@ def _write_and_leave(answers: Iterator[Any], fd: int) -> None:
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
-        for name in os.listdir("/proc/self/fd"):
-            if int(name) != fd:
-                try:
-                    os.close(int(name))
-                except OSError:
-                    continue  # the one that listed the folder
+        for descriptor in proc.open_descriptors():
+            if descriptor != fd:
+                with contextlib.suppress(OSError):  # the one that listed them
+                    os.close(descriptor)
         for answer in answers:
             data = json.dumps(answer).encode() + b"\n"
             while data:

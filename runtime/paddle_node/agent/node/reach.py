@@ -18,8 +18,8 @@ import time
 from functools import partial
 from typing import Any, Callable, Dict, List, Set, Tuple
 
-from paddle_node.agent.link.inet import family_of, usual
 from paddle_node.agent.link.loop import Loop
+from paddle_node.linux.inet import family_of, usual
 
 REACH_S = 2.0  # until a connection is open
 FULL_S = 3.0  # then, until a packet of full size has arrived; several are sent again meanwhile

@@ -14,8 +14,8 @@ from typing import Callable, Dict, List, Optional, Tuple
 from paddle_node.agent.link.loop import Loop, Timer
 from paddle_node.agent.link.protocol import Fields
 from paddle_node.agent.node.gpu_usage import GpuUsage
-from paddle_node.agent.processes import process_tree
-from paddle_node.agent.processes.process_tree import Found
+from paddle_node.linux import proc, process_tree
+from paddle_node.linux.process_tree import Found
 
 FIRST_S = 1.0
 EVERY_S = 5.0
@@ -109,21 +109,21 @@ class Usage:
 
 def _memory() -> Fields:
     """Bytes of the machine's memory, and how many of them could not be had now."""
-    facts = {line.partition(":")[0]: line.split() for line in _lines("/proc/meminfo")}
+    facts = {line.partition(":")[0]: line.split() for line in proc.lines("/proc/meminfo")}
     total, free = (int(facts[name][1]) << 10 if name in facts else 0 for name in ("MemTotal", "MemAvailable"))
     return {"memory_bytes": max(0, total - free), "memory_total_bytes": total}
 
 
 def _processor_ticks() -> Tuple[float, float]:
     """Of all processors since boot: busy, and all."""
-    counts = [float(word) for word in "".join(_lines("/proc/stat")[:1]).split()[1:9]]
+    counts = [float(word) for word in "".join(proc.lines("/proc/stat")[:1]).split()[1:9]]
     return sum(counts) - sum(counts[3:5]), sum(counts)  # idle and iowait stand fourth and fifth
 
 
 def _network_bytes() -> Tuple[float, float]:
     """Received and sent since boot, over the network cards; where there are none, over all but loopback."""
     counts: Dict[str, Tuple[float, float]] = {}
-    for line in _lines("/proc/net/dev")[2:]:
+    for line in proc.lines("/proc/net/dev")[2:]:
         name, _, rest = line.partition(":")
         numbers = rest.split()
         if len(numbers) >= 9 and name.strip() != "lo":
@@ -131,11 +131,3 @@ def _network_bytes() -> Tuple[float, float]:
     # bridges and tunnels count once more what a card has
     cards = [name for name in counts if os.path.exists("%s/%s/device" % (_SYS_NICS, name))] or list(counts)
     return sum(counts[name][0] for name in cards), sum(counts[name][1] for name in cards)
-
-
-def _lines(path: str) -> List[str]:
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read().splitlines()
-    except OSError:
-        return []

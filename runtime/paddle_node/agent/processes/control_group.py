@@ -11,8 +11,8 @@ import contextlib
 import os
 from typing import Dict, Iterator, List, Set, Tuple
 
-from paddle_node.agent.processes import process_tree
-from paddle_node.agent.processes.process_tree import Found
+from paddle_node.linux import proc, process_tree
+from paddle_node.linux.process_tree import Found
 
 PREFIX = "paddle-"
 _HIERARCHIES = ("", "name=systemd", "freezer", "pids")  # the first one is version 2
@@ -50,7 +50,7 @@ def members(path: str) -> List[Found]:
         with contextlib.suppress(OSError, ValueError), open(folder + _PROCS, encoding="ascii") as file:
             pids.update(int(line) for line in file)
     found = [process_tree.look(pid) for pid in pids if pid > 1]
-    return [one for one in found if one is not None and one.state not in ("Z", "X")]
+    return [one for one in found if one is not None and one.is_alive]
 
 
 def remove(marks: Dict[str, str]) -> None:
@@ -66,7 +66,7 @@ def _places(marks: Dict[str, str]) -> Iterator[str]:
     if not job_id or "/" in job_id:
         return
     name = "%s%s.%s" % (PREFIX, job_id, marks.get("PADDLE_NODE_ID", "x"))
-    own, mounts = _own(), _mounts()
+    own, mounts = proc.control_groups(), _mounts()
     for hierarchy in _HIERARCHIES:
         if hierarchy in own and hierarchy in mounts:
             root, point = mounts[hierarchy]
@@ -79,20 +79,10 @@ def _places(marks: Dict[str, str]) -> Iterator[str]:
             yield os.path.normpath(point + "/" + below) + "/" + name
 
 
-def _own() -> Dict[str, str]:
-    """The group of this process in each hierarchy, by the name of one of its controllers."""
-    found: Dict[str, str] = {}
-    for line in _lines("/proc/self/cgroup"):
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        found.update((controller, path) for controller in controllers.split(","))
-    return found
-
-
 def _mounts() -> Dict[str, Tuple[str, str]]:
     """Which group is mounted where, by the name of one of its controllers."""
     found: Dict[str, Tuple[str, str]] = {}
-    for line in _lines("/proc/self/mountinfo"):
+    for line in proc.lines("/proc/self/mountinfo"):
         left, _, right = line.partition(" - ")
         fields, about = left.split(" "), right.split(" ")
         if about[0] == "cgroup2":
@@ -100,11 +90,3 @@ def _mounts() -> Dict[str, Tuple[str, str]]:
         elif about[0] == "cgroup":
             found.update((option, (fields[3], fields[4])) for option in about[-1].split(","))
     return found
-
-
-def _lines(path: str) -> List[str]:
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read().splitlines()
-    except OSError:
-        return []

@@ -8,11 +8,11 @@ from typing import Callable, Dict, Set
 
 from paddle_node.agent.link.loop import Loop
 from paddle_node.agent.link.outbox import Outbox
-from paddle_node.agent.processes import process_tree
 from paddle_node.agent.processes.memory_kills import MemoryKills
 from paddle_node.agent.processes.stacks import Stacks, is_traced
 from paddle_node.agent.processes.stall_detector import Stall, StallDetector
 from paddle_node.agent.processes.tapped_log import TappedLog
+from paddle_node.linux import process_tree
 
 LOOK_S = 1.0
 LATE_S = 1.0  # a look that is later than this: the machine stood still, or somebody stopped us

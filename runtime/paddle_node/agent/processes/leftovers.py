@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, Iterator, List, NamedTuple, Set, Tuple
 
-from paddle_node.agent.processes import control_group, process_tree
-from paddle_node.agent.processes.process_tree import Found
+from paddle_node.agent.processes import control_group
+from paddle_node.linux import proc, process_tree
+from paddle_node.linux.process_tree import Found
 
 JOB_MARK = "PADDLE_JOB_ID"
 _LOGIN = (b"HOME", b"LOGNAME", b"SHELL", b"USER")  # what each environment of a login has one of
@@ -66,11 +67,7 @@ def own_agent() -> Dict[str, Any]:
     own = process_tree.look(os.getpid())
     outer: List[Identity] = []
     one = process_tree.look(own.parent) if own is not None else None
-    while (
-        one is not None
-        and len(outer) < 2
-        and process_tree.command(one.pid) == process_tree.command(os.getpid())
-    ):
+    while one is not None and len(outer) < 2 and proc.command(one.pid) == proc.command(os.getpid()):
         outer.append((one.pid, one.start))  # a fork runs the same command
         one = process_tree.look(one.parent)
     return {"pid": os.getpid(), "start": own.start if own is not None else 0, "outer": outer}
@@ -81,18 +78,14 @@ def agents(of: Traces) -> List[Found]:
     seen = process_tree.snapshot()
     ours = process_tree.lineage(seen, os.getpid())
     found = [(seen.get(pid), start) for pid, start in of.agents if pid not in ours]
-    return [
-        one for one, start in found if one is not None and one.start == start and one.state not in ("Z", "X")
-    ]
+    return [one for one, start in found if one is not None and one.start == start and one.is_alive]
 
 
 def search(of: Traces) -> Tuple[List[Found], List[Found]]:
     """The processes of the job that live, and doubtful ones; those that carry its id may be missing."""
     seen = process_tree.snapshot()
     excluded = process_tree.lineage(seen, os.getpid())
-    candidates = {
-        pid: one for pid, one in seen.items() if one.state not in ("Z", "X") and one.start >= of.since > 0
-    }
+    candidates = {pid: one for pid, one in seen.items() if one.is_alive and one.start >= of.since > 0}
     for pid in excluded:
         candidates.pop(pid, None)
     held = {one.pid for one in control_group.members(of.group)} - excluded
@@ -101,9 +94,9 @@ def search(of: Traces) -> Tuple[List[Found], List[Found]]:
     for one in candidates.values():
         if one.pid in sure or one.parent != _REAPER or not _works_in(one.pid, of.folder):
             continue
-        if process_tree.has_terminal(one.pid) or not _is_mine(one.pid):
+        if one.terminal or not proc.is_ours(one.pid):
             continue
-        if any(entry.split(b"=")[0] in _LOGIN for entry in process_tree.environ(one.pid)):
+        if any(entry.split(b"=")[0] in _LOGIN for entry in proc.environ(one.pid)):
             doubtful.append(one)
         else:
             sure.add(one.pid)
@@ -125,22 +118,15 @@ def _identities(found: Any) -> List[Identity]:
 
 def _is_of_session(one: Found, of: Traces, seen: Dict[int, Found]) -> bool:
     """Whether a process is in a session that a process of the job led, or leads."""
-    if one.session not in of.sessions or process_tree.has_terminal(one.pid):
+    if one.session not in of.sessions or one.terminal:
         return False
     leader = seen.get(one.session)
     return leader is None or leader.start == of.sessions[one.session]
 
 
 def _is_anothers(pid: int, job_id: str) -> bool:
-    marks = [entry for entry in process_tree.environ(pid) if entry.startswith(JOB_MARK.encode() + b"=")]
+    marks = [entry for entry in proc.environ(pid) if entry.startswith(JOB_MARK.encode() + b"=")]
     return bool(marks) and os.fsencode("%s=%s" % (JOB_MARK, job_id)) not in marks
-
-
-def _is_mine(pid: int) -> bool:
-    try:
-        return os.stat("/proc/%d" % pid).st_uid == os.geteuid()
-    except OSError:
-        return False
 
 
 def _works_in(pid: int, folder: str) -> bool:

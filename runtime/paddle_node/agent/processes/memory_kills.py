@@ -11,6 +11,8 @@ import time
 from collections import deque
 from typing import Deque, List, Tuple
 
+from paddle_node.linux import proc
+
 RECENT_S = 15.0  # a large process takes seconds to give its memory back before it is gone
 CGROUP = "cgroup"
 MACHINE = "machine"
@@ -41,36 +43,21 @@ class MemoryKills:
         return MACHINE if now[1] > before[1] else ""
 
     def _read(self) -> Counts:
-        return max([0] + [_count(path, "oom_kill") for path in self._files]), _count(
-            "/proc/vmstat", "oom_kill"
-        )
+        return max([0] + [_kills(path) for path in self._files]), _kills("/proc/vmstat")
 
 
 def _counter_files() -> List[str]:
     """Where a cgroup of ours may count: version 2, and version 1's memory controller."""
     files = []
-    try:
-        with open("/proc/self/cgroup") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        return []
-    for line in lines:
-        number, controllers, path = line.split(":", 2)
+    for controller, path in proc.control_groups().items():
         path = path.rstrip("/")
-        if number == "0":
+        if not controller:
             files += ["/sys/fs/cgroup%s/memory.events" % path, "/sys/fs/cgroup/memory.events"]
-        elif "memory" in controllers.split(","):
+        elif controller == "memory":
             files += ["/sys/fs/cgroup/memory%s/memory.oom_control" % path]
     return files
 
 
-def _count(path: str, name: str) -> int:
-    try:
-        with open(path) as file:
-            for line in file:
-                key, _, value = line.partition(" ")
-                if key == name:
-                    return int(value)
-    except (OSError, ValueError):
-        pass
-    return 0
+def _kills(path: str) -> int:
+    count = proc.value(path, "oom_kill")
+    return int(count) if count.isdigit() else 0

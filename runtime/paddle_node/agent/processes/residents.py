@@ -11,8 +11,8 @@ import os
 import signal
 from typing import List, NamedTuple
 
-from paddle_node.agent.processes import process_tree
-from paddle_node.agent.processes.process_tree import Found
+from paddle_node.linux import proc, process_tree
+from paddle_node.linux.process_tree import Found
 
 MARK = "_PADDLE_RESIDENT"
 NAME = b"paddle-resident"  # as much as the kernel keeps
@@ -58,7 +58,7 @@ def find() -> List[Resident]:
     seen = process_tree.snapshot()
     found = []
     for one in seen.values():
-        if one.state in ("Z", "X") or one.pid != one.session or _called(one.pid) != NAME:
+        if not one.is_alive or one.pid != one.session or proc.read("/proc/%d/comm" % one.pid) != NAME + b"\n":
             continue
         name, port, wait_s, root_dir = [*_marked(one.pid).split(" ", 3), "", "", ""][:4]
         has_job = bool(process_tree.descendants(seen, [one.pid]))
@@ -69,22 +69,7 @@ def find() -> List[Resident]:
     return found
 
 
-def _called(pid: int) -> bytes:
-    try:
-        with open("/proc/%d/comm" % pid, "rb") as file:
-            return file.read().rstrip(b"\n")
-    except OSError:
-        return b""
-
-
 def _marked(pid: int) -> str:
-    try:
-        with open("/proc/%d/environ" % pid, "rb") as file:
-            if os.fstat(file.fileno()).st_uid != os.geteuid():  # root may read everybody's
-                return ""
-            environ = file.read()
-    except OSError:  # somebody else's
-        return ""
     prefix = (MARK + "=").encode()
-    values = [one[len(prefix) :] for one in environ.split(b"\0") if one.startswith(prefix)]
-    return os.fsdecode(values[0]) if values else ""
+    values = [one[len(prefix) :] for one in proc.environ(pid) if one.startswith(prefix)]
+    return os.fsdecode(values[0]) if values and proc.is_ours(pid) else ""

@@ -13,7 +13,7 @@ import signal
 from typing import Dict, List, Optional
 
 from paddle_node.agent.processes import control_group
-from paddle_node.agent.processes.subreaper import end_with_parent
+from paddle_node.linux.prctl import end_with_parent
 
 FAILURE_LIMIT = 4096  # bytes that a pipe takes at once
 START_LIMIT_S = 10.0  # a hung file system must not hang the agent

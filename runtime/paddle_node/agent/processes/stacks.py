@@ -7,15 +7,14 @@ every Python of a job. The stacks appear in the process's log; here they are pic
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 from typing import Callable, List, Optional, Set
 
 from paddle_node.agent.link.loop import Loop
-from paddle_node.agent.processes import process_tree
-from paddle_node.agent.processes.process_tree import Found
 from paddle_node.agent.processes.tapped_log import TappedLog
+from paddle_node.linux import proc, process_tree
+from paddle_node.linux.process_tree import Found
 
 SIGNAL_VARIABLE = "PADDLE_STACKS_SIGNAL"
 SIGNAL = signal.SIGRTMIN + 7  # far from those that C libraries, profilers and run times take
@@ -103,7 +102,7 @@ def describe(found: Found) -> str:
         "syscall %s" % (_text(found.pid, "syscall").split(" ")[0] or "?"),
         "%d children" % children,
     ]
-    return "pid %d %s: %s" % (found.pid, process_tree.command(found.pid)[:80], ", ".join(facts))
+    return "pid %d %s: %s" % (found.pid, proc.command(found.pid)[:80], ", ".join(facts))
 
 
 def is_traced(pid: int) -> bool:
@@ -117,16 +116,8 @@ def _has_handler(pid: int) -> bool:
 
 
 def _status(pid: int, name: str) -> str:
-    for line in _text(pid, "status").splitlines():
-        key, _, value = line.partition(":")
-        if key == name:
-            return value.strip()
-    return ""
+    return proc.value("/proc/%d/status" % pid, name)
 
 
 def _text(pid: int, name: str) -> str:
-    try:
-        with open(os.path.join("/proc", str(pid), name), encoding="utf-8", errors="replace") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
+    return proc.read("/proc/%d/%s" % (pid, name)).decode("utf-8", "replace").strip()

@@ -13,8 +13,8 @@ import time
 from typing import Callable, Dict, List, Optional, Set, Tuple
 
 from paddle_node.agent.link.loop import Loop
-from paddle_node.agent.processes import process_tree
-from paddle_node.agent.processes.process_tree import Found
+from paddle_node.linux import process_tree
+from paddle_node.linux.process_tree import Found
 
 KILL_S = 5.0  # a killed process can hang in the kernel, on a dead file system for one
 FIRST_LOOK_S = 0.01

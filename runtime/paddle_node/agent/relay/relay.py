@@ -13,12 +13,12 @@ from typing import Any, Callable, Dict, List, Optional, Set
 
 from paddle_node.agent.files.shared_trees import SharedTrees
 from paddle_node.agent.link.fields import text
-from paddle_node.agent.link.inet import family_of, usual
 from paddle_node.agent.link.loop import Loop
 from paddle_node.agent.link.protocol import Fields
 from paddle_node.agent.relay.giver import Giver
 from paddle_node.agent.relay.taker import Source, Taker
 from paddle_node.agent.relay.tls import Identity, identity
+from paddle_node.linux.inet import family_of, usual
 
 CONNECTIONS = 64
 BACKLOG = 128

@@ -13,11 +13,11 @@ from collections import deque
 from typing import Callable, Deque, Dict, List, Optional, Tuple
 
 from paddle_node.agent.files.arrivals import Arrivals, DigestError, Incoming
-from paddle_node.agent.link.inet import family_of
 from paddle_node.agent.link.loop import Loop, Timer
 from paddle_node.agent.relay.channel import Channel
 from paddle_node.agent.relay.tls import Identity
 from paddle_node.agent.relay.wire import AGAIN, DATA, MISSING, Want, WireError, WordReader, wants
+from paddle_node.linux.inet import family_of
 
 STALL_S = 4.0
 BATCH = 256  # files in one list of wants

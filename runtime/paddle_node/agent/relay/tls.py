@@ -7,10 +7,10 @@ kernel has memory files.
 
 from __future__ import annotations
 
-import os
 import ssl
-from contextlib import contextmanager
-from typing import Iterator, NamedTuple
+from typing import NamedTuple
+
+from paddle_node.linux.descriptors import memory_file
 
 
 class Identity(NamedTuple):
@@ -35,7 +35,7 @@ def identity(certificate: str, key: str) -> Identity:
     try:
         der = ssl.PEM_cert_to_DER_cert(certificate)
         contexts = []
-        with _file(certificate + key) as path:
+        with memory_file("relay", (certificate + key).encode("ascii")) as path:
             for protocol in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT):
                 context = ssl.SSLContext(protocol)
                 context.minimum_version = (
@@ -52,22 +52,3 @@ def identity(certificate: str, key: str) -> Identity:
     if hasattr(contexts[0], "num_tickets"):
         contexts[0].num_tickets = 0  # nobody comes a second time
     return Identity(contexts[0], contexts[1], der)
-
-
-@contextmanager
-def _file(content: str) -> Iterator[str]:
-    """A path where the library reads the content, gone afterwards."""
-    if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
-        fd = os.memfd_create("relay", os.MFD_CLOEXEC)
-        try:
-            os.write(fd, content.encode("ascii"))
-            yield "/proc/self/fd/%d" % fd
-        finally:
-            os.close(fd)
-        return
-    import tempfile  # where it is needed alone: it brings `random` and with it much else
-
-    with tempfile.NamedTemporaryFile(mode="w", prefix=".paddle-", encoding="ascii") as file:
-        file.write(content)
-        file.flush()
-        yield file.name

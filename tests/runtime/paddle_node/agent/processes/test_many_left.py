@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 
 from paddle_node.agent.link.protocol import encode
-from paddle_node.agent.processes.process_tree import Found, named
+from paddle_node.linux.process_tree import Found, named
 
 
 def test_of_very_many_processes_the_rest_is_counted() -> None:

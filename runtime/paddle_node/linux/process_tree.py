@@ -12,7 +12,9 @@ import os
 import signal
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
-_ZOMBIE = ("Z", "X")
+from paddle_node.linux import proc
+
+_ENDED = ("Z", "X")
 MOST_NAMED = 1000
 
 
@@ -20,6 +22,7 @@ class Found(NamedTuple):
     """One process as it was seen; pid and start time (clock ticks since boot) together are unique.
 
     Attributes:
+        terminal: its controlling terminal, which no process of a job has; 0 for none.
         ticks: of processor time that it has had.
         resident: pages.
     """
@@ -32,6 +35,12 @@ class Found(NamedTuple):
     start: int
     ticks: int
     resident: int
+    terminal: int = 0
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs: it is not one that has ended and waits for its parent."""
+        return self.state not in _ENDED
 
 
 def snapshot() -> Dict[int, Found]:
@@ -47,14 +56,18 @@ def snapshot() -> Dict[int, Found]:
 
 def look(pid: int) -> Optional[Found]:
     """One process now, or None when it is gone."""
-    stat = _read("/proc/%d/stat" % pid)
-    if not stat:
+    fields = proc.stat(pid)
+    if not fields:
         return None
-    # the command's name may hold spaces and brackets
-    rest = stat[stat.rindex(b")") + 2 :].split()
-    numbers = [int(rest[at]) for at in (1, 2, 3, 11, 12, 19, 21)]
-    parent, group, session, user, system, start, resident = numbers
-    return Found(pid, parent, group, session, rest[0].decode(), start, user + system, resident)
+    numbers = [int(fields[at]) for at in (1, 2, 3, 4, 11, 12, 19, 21)]
+    parent, group, session, terminal, user, system, start, resident = numbers
+    return Found(pid, parent, group, session, fields[0].decode(), start, user + system, resident, terminal)
+
+
+def living(pid: int, start: int) -> Optional[Found]:
+    """The process with this start time, if it still runs."""
+    found = look(pid)
+    return found if found is not None and found.start == start and found.is_alive else None
 
 
 def descendants(seen: Dict[int, Found], roots: Iterable[int]) -> Set[int]:
@@ -88,34 +101,17 @@ def members(
     below = descendants(seen, [root])
     found = []
     for one in seen.values():
-        if one.pid in excluded or one.state in _ZOMBIE:
+        if one.pid in excluded or not one.is_alive:
             continue
         if one.pid in below or (marks and _judge_marks(one, marks, judged)):
             found.append(one)
     return found
 
 
-def environ(pid: int) -> List[bytes]:
-    """The environment that a process was started with, one NAME=value each; nothing where it cannot be read."""
-    return [entry for entry in _read("/proc/%d/environ" % pid).split(b"\0") if entry]
-
-
-def has_terminal(pid: int) -> bool:
-    """Whether a process has a controlling terminal, which no process of a job has."""
-    stat = _read("/proc/%d/stat" % pid)
-    return bool(stat) and int(stat[stat.rindex(b")") + 2 :].split()[4]) != 0
-
-
 def has_marks(pid: int, marks: Dict[str, str]) -> bool:
     """Whether a process was started with these variables; False when its environment cannot be read."""
-    held = set(environ(pid))
+    held = set(proc.environ(pid))
     return bool(held) and all(os.fsencode("%s=%s" % mark) in held for mark in marks.items())
-
-
-def command(pid: int) -> str:
-    """What a process runs, for people; at most 200 characters."""
-    line = _read("/proc/%d/cmdline" % pid) or _read("/proc/%d/comm" % pid) or b"?"
-    return line.rstrip(b"\0\n").replace(b"\0", b" ").decode("utf-8", "replace")[:200]
 
 
 def named(left: List[Found], unsure: str) -> Dict[str, Any]:
@@ -127,7 +123,7 @@ def named(left: List[Found], unsure: str) -> Dict[str, Any]:
     more = len(left) - MOST_NAMED
     sentences = [unsure, "%d more processes that could not be ended" % more if more > 0 else ""]
     return {
-        "left": [[one.pid, command(one.pid)] for one in left[:MOST_NAMED]],
+        "left": [[one.pid, proc.command(one.pid)] for one in left[:MOST_NAMED]],
         "unsure": "; ".join(filter(None, sentences)),
     }
 
@@ -179,11 +175,3 @@ def _pidfd(pid: int) -> Optional[int]:
         return os.pidfd_open(pid)  # type: ignore[attr-defined,unused-ignore]
     except (AttributeError, OSError):
         return None  # Python 3.8, an old kernel, or gone: the start time decides alone
-
-
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return b""

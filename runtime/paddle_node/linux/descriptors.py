@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that lie in memory alone, descriptors sent over a socket of this machine, and who is at its other end."""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+import struct
+from contextlib import contextmanager
+from typing import Iterator, List, Sequence, Tuple
+
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+_INT = array.array("i").itemsize
+
+
+@contextmanager
+def memory_file(name: str, content: bytes) -> Iterator[str]:
+    """A path at which this process and its children can read the content; gone afterwards.
+
+    Where the kernel has no memory files it is a file that only this user can read.
+    """
+    if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
+        fd = os.memfd_create(name, os.MFD_CLOEXEC)
+        try:
+            os.write(fd, content)
+            yield "/proc/%s/fd/%d" % (os.readlink("/proc/self"), fd)
+        finally:
+            os.close(fd)
+        return
+    import tempfile  # brings `random` and with it much else
+
+    with tempfile.NamedTemporaryFile(prefix=".paddle-") as file:
+        file.write(content)
+        file.flush()
+        yield file.name
+
+
+def send(sock: socket.socket, data: bytes, fds: Sequence[int]) -> None:
+    """Send one message with descriptors."""
+    sock.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
+
+
+def receive(sock: socket.socket, size: int, most: int) -> Tuple[bytes, List[int]]:
+    """One message, and the descriptors that came with it; they are the caller's to close, and not inherited."""
+    data, ancillary, _flags, _address = sock.recvmsg(size, socket.CMSG_SPACE(most * _INT))
+    fds = array.array("i")
+    for level, kind, content in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(content[: len(content) - len(content) % _INT])
+    for fd in fds:
+        os.set_inheritable(fd, False)
+    return data, list(fds)
+
+
+def is_our_user(sock: socket.socket) -> bool:
+    """Whether the process at the other end of a socket of this machine is of the user of this one."""
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return bool(_CREDENTIALS.unpack(credentials)[1] == os.geteuid())

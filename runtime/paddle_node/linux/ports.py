@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who listens on a port of this machine, from the kernel alone."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from typing import List, NamedTuple, Optional, Tuple
+
+from paddle_node.linux import proc
+from paddle_node.linux.inet import family_of
+
+_LISTEN = "0A"
+_MAPPED = bytes(10) + b"\xff\xff"  # before an IPv4 address in the place of an IPv6 one
+
+
+class Owner(NamedTuple):
+    """Who listens on a port.
+
+    Attributes:
+        pid: 0 where it cannot be seen: the process is of another user.
+        command: what it runs, for people.
+    """
+
+    uid: int
+    pid: int = 0
+    command: str = ""
+
+
+def owner_of(address: str, port: int) -> Optional[Owner]:
+    """Who keeps a server from a port of an address; None where nobody listens there.
+
+    Args:
+        address: an IP address; empty for a server that listens on all of them.
+    """
+    found = _listeners(address, port)
+    wanted = {"socket:[%s]" % inode: uid for inode, uid in found}
+    for name in os.listdir("/proc") if wanted else ():
+        held = wanted.keys() & _links("/proc/%s/fd" % name) if name.isdigit() else ()
+        for link in held:
+            return Owner(wanted[link], int(name), proc.command(int(name)))
+    return Owner(found[0][1]) if found else None
+
+
+def _listeners(address: str, port: int) -> List[Tuple[str, int]]:
+    """Inode and uid of every socket that listens on a port, at this address or at all."""
+    found = []
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in proc.lines(table)[1:]:
+            columns = line.split()
+            where, _, number = columns[1].rpartition(":")
+            if columns[3] == _LISTEN and int(number, 16) == port and _covers(where, address):
+                found.append((columns[9], int(columns[7])))
+    return found
+
+
+def _covers(where: str, address: str) -> bool:
+    """Whether a socket at an address in /proc's form, 32-bit words in the machine's order, takes this one."""
+    raw = b"".join(struct.pack("=I", int(where[at : at + 8], 16)) for at in range(0, len(where), 8))
+    if not address or not any(raw):
+        return True
+    wanted = socket.inet_pton(family_of(address), address)
+    return not any(wanted) or raw in (wanted, _MAPPED + wanted)
+
+
+def _links(folder: str) -> "set[str]":
+    """What the descriptors of a process are; nothing where they cannot be seen."""
+    found = set()
+    try:
+        for name in os.listdir(folder):
+            found.add(os.readlink(folder + "/" + name))
+    except OSError:  # it has ended, or closed one meanwhile
+        pass
+    return found
