@@ -23,7 +23,7 @@ scenarios = Scenarios(own_nodes, at_once=12)
 outcomes = scenarios.fixture()
 
 PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT, WALL = 17, 0x4206, 0x4207, 0x40000000
-HOOKS = str(Path(__file__).resolve().parents[3] / "runtime" / "paddle" / "hooks")
+HOOKS = str(Path(__file__).resolve().parents[4] / "runtime" / "paddle" / "hooks")
 HOLD = "import time\ndef wait_for_nothing():\n    time.sleep(60)\nprint('holding')\nwait_for_nothing()\n"
 BEATS = """
 import os, time

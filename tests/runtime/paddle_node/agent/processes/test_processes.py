@@ -14,7 +14,7 @@ from paddle_cluster.plan.long_values import packed, split
 from paddle_node.agent.processes.spawn import spawn
 from tests.runtime.paddle_node.agent.driven_node import Node
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[5]
 DUMP = (
     "import json, os, sys; json.dump({'argv': sys.argv[1:], 'env': dict(os.environ)}, open('dump.json', 'w'))"
 )

@@ -19,7 +19,7 @@ from paddle_node.agent.processes import residents
 from tests.cluster.deadline import wait_for
 from tests.runtime.paddle_node.agent.relay.relay_nodes import dial
 
-RUNTIME = Path(__file__).parents[4] / "runtime"
+RUNTIME = Path(__file__).parents[5] / "runtime"
 WAIT = f"""
 import json, sys
 sys.path.insert(0, {str(RUNTIME)!r})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.runtime.paddle_node.agent.driven_node import Node, eventually
 
-HOOKS = str(Path(__file__).resolve().parents[4] / "runtime" / "paddle" / "hooks")
+HOOKS = str(Path(__file__).resolve().parents[5] / "runtime" / "paddle" / "hooks")
 HOLD = "import time\ndef wait_for_nothing():\n    time.sleep(60)\nprint('holding')\nwait_for_nothing()\n"
 BEATS = """
 import os, time
