@@ -4,32 +4,19 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
-
-import pytest
 
 import paddle.env
 import paddle.flags
 from paddle_cluster.config import flags
-from paddle_cluster.connection import protocol
+from paddle_node.contract.facts import REPORTS
+from paddle_node.contract.frames import Decoder, encode
+from paddle_node.contract.records import plan
+from paddle_node.contract.to_agent import TO_AGENT
+from paddle_node.contract.to_launcher import TO_LAUNCHER
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-def agent_protocol() -> ModuleType:
-    """The agent's twin, loaded by path: on nodes it is imported from memory, never from a directory."""
-    path = ROOT / "runtime" / "paddle_node" / "agent" / "link" / "protocol.py"
-    spec = importlib.util.spec_from_file_location("agent_protocol_twin", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def strings(folder: str) -> set[str]:
@@ -42,37 +29,43 @@ def strings(folder: str) -> set[str]:
     }
 
 
-def test_both_sides_name_the_same_messages() -> None:
-    twin = agent_protocol()
-    assert protocol.LAUNCHER_KINDS == twin.LAUNCHER_KINDS
-    assert protocol.AGENT_KINDS == twin.AGENT_KINDS
-    assert protocol.PROTOCOL_VERSION == twin.PROTOCOL_VERSION
-    assert (protocol.MAX_HEADER, protocol.MAX_BODY) == (twin.MAX_HEADER, twin.MAX_BODY)
-
-
-@pytest.mark.parametrize("size", [0, 1, 1 << 16])
-def test_both_sides_count_the_same_bytes_of_a_window(size: int) -> None:
-    twin = agent_protocol()
-    assert (protocol.WINDOW, protocol.cost(bytes(size))) == (twin.WINDOW, twin.cost(bytes(size)))
-
-
 def test_a_frame_of_the_launcher_is_read_by_the_agent() -> None:
-    frame = protocol.encode("start", {"argv": ["a b", "$(id)", "\udcff"], "proc": "trainer-0"}, b"\x00\xff")
-    (message,) = agent_protocol().Decoder().feed(frame)
+    frame = encode("start", {"argv": ["a b", "$(id)", "\udcff"], "proc": "trainer-0"}, b"\x00\xff")
+    (message,) = Decoder("launcher", TO_AGENT).feed(frame)
     assert message.kind == "start"
     assert message.fields == {"argv": ["a b", "$(id)", "\udcff"], "proc": "trainer-0"}
     assert message.body == b"\x00\xff"
 
 
-def test_the_design_page_has_a_row_for_every_message() -> None:
+def rows(part: str) -> dict[str, str]:
+    """Kind -> fields, as a table of the design page has them."""
+    cells = [line.split("|") for line in part.splitlines() if line.startswith("| ")]
+    return {row[1].strip(): row[2].strip() for row in cells}
+
+
+def field_names(cell: str) -> set[str]:
+    """The names in a cell of the design page, without the forms of their values."""
+    while (bare := re.sub(r"\[[^][]*\]|\{[^{}]*\}|\([^()]*\)", "", cell)) != cell:
+        cell = bare
+    words = [re.match(r"\s*(?:proc or )?(\w+)", part) for part in re.split(r"[,;]| and | or ", cell)]
+    return {word[1] for word in words if word is not None and word[1] != "body"}
+
+
+def test_the_design_page_has_a_row_for_every_message_with_the_fields_of_its_record() -> None:
     design = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
     section = design.split("## 3.")[1].split("## 4.")[0]
-    to_agent, to_launcher = (
-        set(re.findall(r"^\| (\w+) \|", part, re.MULTILINE)) - {"kind"}
-        for part in section.split("\nAgent -> launcher:")
-    )
-    assert to_agent == protocol.LAUNCHER_KINDS | {"modules", "reconnect"}
-    assert to_launcher == protocol.AGENT_KINDS | {"reconnected"}
+    parts = section.split("\nAgent -> launcher:")
+    for part, records, others in (
+        (parts[0], TO_AGENT, {"modules", "reconnect"}),
+        (parts[1], TO_LAUNCHER, {"reconnected"}),
+    ):
+        said = {kind: cell for kind, cell in rows(part).items() if kind != "kind"}
+        assert said.keys() == records.keys() | others
+        named = {kind: field_names(said[kind]) for kind in records}
+        ours = {kind: set(plan(record).names) for kind, record in records.items()}
+        assert named == {
+            kind: names | ({"proc"} if kind in REPORTS else set()) for kind, names in ours.items()
+        }
 
 
 def test_both_sides_know_the_same_flags_of_paddle_init() -> None:

@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Any
 
 from paddle_node.agent.files.sent_files import new_fingerprint
-from paddle_node.agent.link.opening import PREFIX_SIZE, frame_size, marker
 from paddle_node.agent.link.outbox import PACE_S
-from paddle_node.agent.link.protocol import encode
 from paddle_node.agent.porter import GIVEN
 from paddle_node.contract.fingerprint import Fingerprint
+from paddle_node.contract.frames import encode
+from paddle_node.contract.opening import PREFIX_SIZE, frame_size, marker
 
 NODES_EACH = 100  # in one process
 LINES_PER_S = float(os.environ.get("FLEET_LINES_PER_S", "10"))  # of a node

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paddle_cluster.connection.protocol import FrameError
 from paddle_cluster.system import file_cache
 from paddle_cluster.system.digests import DIGEST_SIZE
 from paddle_cluster.system.installation import NODE_DIR
+from paddle_node.contract.frames import FrameError
 
 OLDEST_PYTHON = (3, 8)
 TOO_OLD = 78  # exit status of an interpreter that is
@@ -41,7 +41,8 @@ FIRST = (
     "paddle_node.agent.greeting",
     "paddle_node.agent.link.__init__",
     "paddle_node.agent.link.identity",
-    "paddle_node.agent.link.opening",
+    "paddle_node.contract.__init__",
+    "paddle_node.contract.opening",
     "paddle_node.linux.__init__",
     "paddle_node.linux.proc",
 )
@@ -49,12 +50,7 @@ FIRST = (
 RECONNECT = (
     *FIRST,
     "paddle_node.agent.reconnect",
-    "paddle_node.contract.__init__",
     "paddle_node.contract.checked_json",
-    "paddle_node.agent.link.door",
-    "paddle_node.agent.link.fields",
-    "paddle_node.agent.link.loop",
-    "paddle_node.agent.link.protocol",
     "paddle_node.linux.descriptors",
 )
 LOADER = "paddle_node.agent.bootstrap"

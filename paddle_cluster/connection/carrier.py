@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from paddle_cluster.connection.bootstrap import Bootstrap
-from paddle_cluster.connection.protocol import FrameError
 from paddle_cluster.connection.reactor import Next, Reactor
+from paddle_node.contract.frames import FrameError
 
 START_LIMIT_S = 30.0  # from the login to the agent's first line
 READ_SIZE = 1 << 18

@@ -22,11 +22,13 @@ from typing import Any
 
 from paddle_cluster.connection.carrier import Carrier, Stream
 from paddle_cluster.connection.event_queue import is_full
-from paddle_cluster.connection.protocol import Decoder, Fields, FrameError
+from paddle_cluster.connection.protocol import Decoder
 from paddle_cluster.connection.reactor import Reactor
 from paddle_cluster.connection.reconnect import ReconnectKey
 from paddle_cluster.connection.send_queue import Frame, SendQueue
 from paddle_cluster.text.wrapping import visible
+from paddle_node.contract.frames import FrameError
+from paddle_node.contract.records import Fields
 from paddle_node.contract.replay import ACK_EACH
 
 _NO_SHELL = re.compile(r"account is (?:currently )?not available|\bnologin\b", re.IGNORECASE)

@@ -16,9 +16,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from paddle_cluster.connection.carrier import Stream
-from paddle_cluster.connection.protocol import MAX_HEADER, Decoder, FrameError, encode
+from paddle_cluster.connection.protocol import Decoder
 from paddle_cluster.text.wrapping import visible
 from paddle_node.contract import checked_json
+from paddle_node.contract.frames import MAX_HEADER, FrameError, encode
 
 WORD_BYTES = 32
 PINGS_A_LEASE = 6

@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 
 from paddle_cluster.connection.bootstrap import packed_agent
-from paddle_cluster.connection.protocol import Fields, encode
+from paddle_node.contract.frames import encode
+from paddle_node.contract.records import Fields
 from paddle_node.contract.replay import ReplayBuffer
 
 TOGETHER = 1 << 15  # bytes of small frames that are written at once

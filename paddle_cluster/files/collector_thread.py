@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paddle_cluster.connection.protocol import WINDOW, cost
 from paddle_cluster.files.collect import CollectLimits, Collector
 from paddle_cluster.files.collected_paths import check, check_link, check_move
 from paddle_cluster.files.ledger import Ledger, rows_of
 from paddle_cluster.system.queue_thread import QueueThread
 from paddle_cluster.text.fields import FieldError
+from paddle_node.contract.frames import WINDOW, cost
 
 ACK_SIZE = 256 << 10  # bytes; far below what may travel unacknowledged
 PATIENCE_S = 300.0  # without a successful write

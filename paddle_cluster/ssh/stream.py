@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from paddle_cluster.connection.bootstrap import Bootstrap
-from paddle_cluster.connection.protocol import marker
 from paddle_cluster.ssh.login_errors import BROKEN
+from paddle_node.contract.frames import FrameError
+from paddle_node.contract.opening import marker
 
 TURN_S = 0.05  # what a write waits for a node that takes nothing
 EXIT_STATUS_S = 1.0

@@ -12,7 +12,6 @@ from typing import Any
 from hypothesis import strategies as st
 
 from paddle_cluster.connection.link import LinkLost, MessageEvent
-from paddle_cluster.connection.protocol import AGENT_KINDS, LAUNCHER_KINDS
 from paddle_cluster.control import state, store
 from paddle_cluster.control.state import CostHistory
 from paddle_cluster.errors import LauncherError
@@ -22,6 +21,8 @@ from paddle_cluster.job.starter import Starter
 from paddle_cluster.screen.job_log import JobLog
 from paddle_cluster.screen.scrollback import Scrollback
 from paddle_cluster.system import failed_threads
+from paddle_node.contract.to_agent import TO_AGENT
+from paddle_node.contract.to_launcher import TO_LAUNCHER
 from tests.fuzz.shapes import spoiled
 from tests.launcher.staged_job import JOB, StagedJob
 from tests.runtime.paddle_node.agent.driven_node import Node
@@ -159,7 +160,7 @@ def _run(job: StagedJob, found: list[tuple[int, tuple[str, dict[str, Any], bytes
     starter.start(starter.trainers(job.context.plan))
     job.settle()
     for node_id, (kind, fields, body) in found:
-        assert kind in AGENT_KINDS
+        assert kind in TO_LAUNCHER
         job.events.put(MessageEvent(node_id, kind, fields, body))
         with contextlib.suppress(LauncherError):
             job.settle()
@@ -178,7 +179,7 @@ def ask_agent(found: list[tuple[str, dict[str, Any], bytes]]) -> None:
         _agent.append(node)
     (node,) = _agent
     for kind, fields, body in found:
-        assert kind in LAUNCHER_KINDS
+        assert kind in TO_AGENT
         node.link.send(
             kind, body, **{name: value for name, value in fields.items() if name not in ("kind", "body")}
         )

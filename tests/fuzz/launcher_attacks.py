@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from paddle_cluster.config.arguments import parse
 from paddle_cluster.config.options import CONF_NAMES
 from paddle_cluster.config.resolve import resolve
-from paddle_cluster.connection.protocol import Decoder, FrameError, encode, marker
+from paddle_cluster.connection.protocol import Decoder
 from paddle_cluster.control import attached
 from paddle_cluster.control.control_client import ControlClient
 from paddle_cluster.control.control_server import ControlServer
@@ -46,6 +46,8 @@ from paddle_cluster.text.output_events import (
 from paddle_node.agent.link.loop import Loop
 from paddle_node.agent.processes.report import Report
 from paddle_node.contract.facts import Progress, read_report
+from paddle_node.contract.frames import FrameError, encode
+from paddle_node.contract.opening import marker
 from tests.fuzz.shapes import JSON, NUMBERS, TEXTS, damaged, spoiled
 from tests.launcher.control.test_odd_files import JOB
 

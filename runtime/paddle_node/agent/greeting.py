@@ -9,7 +9,7 @@ import os
 import select
 
 from paddle_node.agent.link.identity import describe_node
-from paddle_node.agent.link.opening import body_start, frame, frame_size, marker
+from paddle_node.contract.opening import body_start, frame, frame_size, marker
 
 TYPE_CHECKING = False  # of `typing`, which takes time to import
 if TYPE_CHECKING:

@@ -13,16 +13,15 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 from paddle_node.agent import registry
 from paddle_node.agent.ending import End
 from paddle_node.agent.files import disk, saved_files, shared_folders
-from paddle_node.agent.link.fields import job_id, relative_path, seconds, text, text_or_none, texts, whole
 from paddle_node.agent.link.loop import Loop
 from paddle_node.agent.link.outbox import Outbox
-from paddle_node.agent.link.protocol import Fields
 from paddle_node.agent.node import checkpoints
 from paddle_node.agent.node.probe_child import ProbeChild
 from paddle_node.agent.node.verification import Verification
 from paddle_node.agent.processes import residents
 from paddle_node.agent.processes.leftovers import JOB_MARK
 from paddle_node.agent.registry import Cleanable, Registry
+from paddle_node.contract import to_agent
 from paddle_node.linux import proc
 from paddle_node.linux.process_tree import Found
 
@@ -49,20 +48,18 @@ class JobsDesk:
         self.saved: Optional[saved_files.SavedFiles] = None
         self.stays = False
 
-    def open(self, root_dir: str, marks: Dict[str, str], fields: Fields) -> None:
+    def open(self, root_dir: str, marks: Dict[str, str], hello: to_agent.Hello) -> None:
         """`hello` came: whose agent this is."""
         self._root_dir = root_dir
-        self.saved = saved_files.read(root_dir, marks[JOB_MARK], fields.get("saved"))
-        keeps_state = fields.get("keeps_state") is not False
-        submitter = fields.get("submitter")
+        self.saved = saved_files.of(root_dir, marks[JOB_MARK], hello.saved)
         saves_as = self.saved.name if self.saved is not None else ""
-        self._registry = Registry(root_dir, marks, submitter, keeps_state, saves_as, self._outbox.notice)
-        self._keep = whole(fields, "keep_jobs") if "keep_jobs" in fields else None
-        resident = fields.get("resident")
-        if isinstance(resident, dict):
-            self.stays = True
-            if "port" in resident:
-                self._outbox.send("resident", address=text(resident, "address"), port=whole(resident, "port"))
+        self._registry = Registry(
+            root_dir, marks, hello.submitter, hello.keeps_state, saves_as, self._outbox.notice
+        )
+        self._keep = hello.keep_jobs
+        self.stays = hello.resident is not None
+        if hello.resident is not None and hello.resident.port:
+            self._outbox.send("resident", address=hello.resident.address, port=hello.resident.port)
 
     def begin(self, job_dir: str, group: str) -> None:
         """The job's directory is there, and the control group of its processes, or empty."""
@@ -73,14 +70,14 @@ class JobsDesk:
             if self._keep is not None:
                 self._loop.work(disk.removing(self._registry.outlived(self._keep)))
 
-    def with_saved(self, fields: Fields) -> Fields:
-        """The fields of a `start`, with the directory for what scripts save in the environment."""
-        return fields if self.saved is None else self.saved.added_to(fields)
+    def with_saved(self, asked: to_agent.Start) -> to_agent.Start:
+        """A `start`, with the directory for what scripts save in the environment."""
+        return asked if self.saved is None else self.saved.added_to(asked)
 
-    def started(self, fields: Fields, pid: int) -> None:
+    def started(self, asked: to_agent.Start, pid: int) -> None:
         """A `start` was carried out."""
         if self._registry is not None:
-            self._registry.add(text(fields, "proc"), text(fields, "role"), whole(fields, "rank"), pid)
+            self._registry.add(asked.proc, asked.role, asked.rank, pid)
 
     def end_before_us(
         self, marks: Dict[str, str], grace_s: float, done: Callable[[List[Found], int, str], None]
@@ -110,31 +107,30 @@ class JobsDesk:
         if self._registry is not None:
             self._registry.end(self._how or "its agent ended", self._settled)
 
-    def jobs(self, _fields: Fields, _body: bytes) -> None:
+    def jobs(self) -> None:
         """Carry out a `jobs`."""
         self._outbox.send(
             "jobs_found", jobs=registry.describe(self._root()), residents=self._residents(False)
         )
 
-    def end_job(self, fields: Fields, _body: bytes) -> None:
+    def end_job(self, asked: to_agent.EndJob) -> None:
         """Carry out an `end_job`."""
-        name = job_id(fields, "job_id")
+        name = asked.job_id
 
         def done(told: List[str], left: List[Found], unsure: str) -> None:
             named = [[one.pid, proc.command(one.pid)] for one in left]
             self._outbox.send("job_ended", job_id=name, told=told, left=named, unsure=unsure)
 
-        End(self._loop, self._root(), {JOB_MARK: name}, seconds(fields, "grace_s", 2.0), done)
+        End(self._loop, self._root(), {JOB_MARK: name}, asked.grace_s, done)
 
-    def clean(self, fields: Fields, _body: bytes) -> None:
+    def clean(self, asked: to_agent.Clean) -> None:
         """Carry out a `clean`."""
-        older_s = seconds(fields, "older_s", 0.0)
-        found = registry.cleanable(self._root(), older_s)
-        self._loop.work(self._cleaning(found, older_s, fields.get("dry_run") is True))
+        found = registry.cleanable(self._root(), asked.older_s)
+        self._loop.work(self._cleaning(found, asked.older_s, asked.dry_run))
 
-    def checkpoints(self, fields: Fields, _body: bytes) -> None:
+    def checkpoints(self, folder: str) -> None:
         """Carry out a `checkpoints`: list them beside the loop."""
-        folder = os.path.expanduser(text_or_none(fields, "folder") or "")
+        folder = os.path.expanduser(folder)
         folder = os.path.join(self._root(), folder) if folder else ""
 
         def listed(_name: str, found: Any, problem: str, _took_s: float) -> None:
@@ -146,13 +142,12 @@ class JobsDesk:
         look = partial(checkpoints.look, folder, self._root())
         ProbeChild(self._loop, [("checkpoints", look)], LISTING_S, listed)
 
-    def verify(self, fields: Fields, _body: bytes) -> None:
+    def verify(self, asked: to_agent.Verify) -> None:
         """Carry out a `verify`: read parts of checkpoints beside the loop."""
-        folder = os.path.expanduser(text_or_none(fields, "folder") or "")
         Verification(
             self._loop,
-            os.path.join(self._root(), folder),
-            [relative_path(path) for path in texts(fields, "parts")],
+            os.path.join(self._root(), os.path.expanduser(asked.folder)),
+            asked.parts,
             lambda read, total: self._outbox.send("verifying", bytes=read, total=total),
             lambda problems: self._outbox.send("verified", problems=sorted(problems.items())),
         )

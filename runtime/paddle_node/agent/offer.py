@@ -17,9 +17,9 @@ import sys
 from typing import Any, Dict, NoReturn, Tuple
 
 from paddle_node.agent.link.identity import login_address
-from paddle_node.agent.link.opening import PREFIX_SIZE, body_start, frame
 from paddle_node.agent.processes import residents
 from paddle_node.contract import checked_json
+from paddle_node.contract.opening import PREFIX_SIZE, body_start, frame
 from paddle_node.linux.inet import family_of, is_link_local, usual
 
 NONE = 2  # no listener: a descriptor that stays open anyhow

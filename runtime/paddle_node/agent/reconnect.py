@@ -13,9 +13,8 @@ import signal
 import socket
 
 from paddle_node.agent.greeting import read_frame
-from paddle_node.agent.link.door import WELCOME
-from paddle_node.agent.link.opening import PREFIX_SIZE, frame, marker
 from paddle_node.contract import checked_json
+from paddle_node.contract.opening import PREFIX_SIZE, WELCOME, frame, marker
 from paddle_node.linux import descriptors
 
 ANSWER_S = 5.0  # an agent that hangs may answer later: the launcher tries again

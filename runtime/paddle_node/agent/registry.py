@@ -18,6 +18,8 @@ from paddle_node.agent.files import disk, saved_files
 from paddle_node.agent.processes import leftovers
 from paddle_node.agent.processes.leftovers import JOB_MARK
 from paddle_node.contract import checked_json
+from paddle_node.contract.records import Fields, fields_of
+from paddle_node.contract.to_agent import Submitter
 from paddle_node.linux import proc, process_tree
 
 FOLDER = "/.paddle/jobs"
@@ -26,10 +28,7 @@ LISTED = 200
 SESSIONS = 500  # of the processes that were started last
 KEPT_ENDED = 50
 KEPT_S = 30 * 86400.0
-_SUBMITTER = ("user", "host", "pid", "start", "boot_id", "collected")
-_TEXT_LIMIT = 4096
 
-Fields = Dict[str, Any]
 _FIELDS: Dict[str, Tuple[type, ...]] = {
     **dict.fromkeys(("job_id", "saves_as", "job_dir", "group", "root_dir", "hostname"), (str,)),
     **dict.fromkeys(("submitter", "agent", "ended"), (dict,)),
@@ -55,7 +54,7 @@ class Registry:
         self,
         root_dir: str,
         marks: Dict[str, str],
-        submitter: Any,
+        submitter: Optional[Submitter],
         keeps_state: bool,
         saves_as: str,
         notice: Callable[[str], None],
@@ -68,7 +67,7 @@ class Registry:
         self._record: Fields = {
             "job_id": marks[JOB_MARK],
             "node_id": int(marks.get("PADDLE_NODE_ID", 0)),
-            "submitter": _submitter(submitter),
+            "submitter": {} if submitter is None else fields_of(submitter),
             "keeps_state": keeps_state,
             "saves_as": saves_as,
             "processes": [],
@@ -353,10 +352,3 @@ def _living(record: Fields) -> Optional[process_tree.Found]:
     if not isinstance(pid, int) or pid <= 1 or agent.get("boot_id") != proc.boot_id():
         return None
     return process_tree.living(pid, agent.get("start"))
-
-
-def _submitter(given: Any) -> Fields:
-    if not isinstance(given, dict):
-        return {}
-    kept = {name: given[name] for name in _SUBMITTER if isinstance(given.get(name), (str, int))}
-    return {name: value[:_TEXT_LIMIT] if isinstance(value, str) else value for name, value in kept.items()}

@@ -12,17 +12,14 @@ import gc
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
 
 from paddle_node.agent.files.tailer import Tailer
 from paddle_node.agent.files.trees import Trees
 from paddle_node.agent.jobs_desk import JobsDesk
 from paddle_node.agent.link.door import Door
-from paddle_node.agent.link.fields import job_id, names_and_texts, relative_path, seconds, text, texts, whole
 from paddle_node.agent.link.loop import Loop, Timer
-from paddle_node.agent.link.opening import frame_size
-from paddle_node.agent.link.outbox import MOST_PACE_S, PACE_S, Outbox
-from paddle_node.agent.link.protocol import Decoder, Fields, Message, ProtocolError, encode
+from paddle_node.agent.link.outbox import MOST_PACE_S, Outbox
 from paddle_node.agent.node.probe import Probe
 from paddle_node.agent.node.reach import Reach
 from paddle_node.agent.node.usage import Usage
@@ -30,7 +27,11 @@ from paddle_node.agent.processes import control_group
 from paddle_node.agent.processes.processes import Processes
 from paddle_node.agent.processes.stopper import Scope, Stop
 from paddle_node.agent.sign_of_life import SignOfLife
+from paddle_node.contract import to_agent
+from paddle_node.contract.frames import Decoder, FrameError, Message, encode
+from paddle_node.contract.records import read
 from paddle_node.contract.replay import ACK_EACH
+from paddle_node.contract.to_agent import TO_AGENT
 from paddle_node.linux import process_tree
 from paddle_node.linux.process_tree import Found
 
@@ -72,11 +73,10 @@ class Supervisor:
         self._guard_marks = guard_marks
         self._loop = Loop()
         self._sign_of_life = SignOfLife(self._loop, signs)
-        self._decoder = Decoder()
+        self._decoder = Decoder("launcher", TO_AGENT)
         self._outbox = Outbox(self._loop, stdout, self._connection_ended)
         self._door: Optional[Door] = None
         self._connected = True
-        self._received = 0  # bytes of the launcher's stream behind its first frame
         self._acknowledged = 0
         self._marks: Dict[str, str] = {}
         self._processes = Processes(self._loop, self._outbox, self._marks, self._logged)
@@ -94,30 +94,28 @@ class Supervisor:
         self._alone = False
         self._parted = False  # our goodbye was said
         self._desk = JobsDesk(self._loop, self._outbox)
-        self._handlers: Dict[str, Callable[[Fields, bytes], None]] = {
+        self._handlers: Dict[str, Callable[[Any, bytes], None]] = {
             "hello": self._on_hello,
             "probe": self._on_probe,
             "reach": self._on_reach,
-            "manifest": lambda fields, body: self._need_trees().manifest(fields, body),
-            "blob": lambda fields, body: self._need_trees().blob(fields, body),
-            "commit": lambda fields, body: self._need_trees().commit(fields),
+            "manifest": lambda asked, body: self._need_trees().manifest(asked, body),
+            "blob": lambda asked, body: self._need_trees().blob(asked, body),
+            "commit": lambda asked, body: self._need_trees().commit(asked),
             "relay": self._on_relay,
             "fetch": self._on_fetch,
             "start": self._on_start,
-            "stop": self._on_stop,
-            "stacks": lambda fields, body: self._processes.ask_stacks(fields),
-            "ack": lambda fields, body: self._need_tailer().sender.acked(whole(fields, "bytes")),
-            "verified": lambda fields, body: self._need_tailer().sender.verified(fields, body),
-            "received": lambda fields, body: self._outbox.acknowledged(whole(fields, "position")),
-            "ping": lambda fields, body: self._outbox.send(
-                "pong", seq=whole(fields, "seq"), clock=time.time()
-            ),
+            "stop": lambda asked, body: self._stop(asked.procs, asked.grace_s, lambda: None),
+            "stacks": lambda asked, body: self._processes.ask_stacks(asked.procs),
+            "ack": lambda asked, body: self._need_tailer().sender.acked(asked.bytes),
+            "verified": lambda asked, body: self._need_tailer().sender.verified(asked.last, body),
+            "received": lambda asked, body: self._outbox.acknowledged(asked.position),
+            "ping": lambda asked, body: self._outbox.send("pong", seq=asked.seq, clock=time.time()),
             "bye": self._on_bye,
-            "jobs": self._desk.jobs,
-            "end_job": self._desk.end_job,
-            "clean": self._desk.clean,
-            "checkpoints": self._desk.checkpoints,
-            "verify": self._desk.verify,
+            "jobs": lambda asked, body: self._desk.jobs(),
+            "end_job": lambda asked, body: self._desk.end_job(asked),
+            "clean": lambda asked, body: self._desk.clean(asked),
+            "checkpoints": lambda asked, body: self._desk.checkpoints(asked.folder),
+            "verify": lambda asked, body: self._desk.verify(asked),
         }
 
     def run(self, received: bytes) -> bool:
@@ -130,7 +128,6 @@ class Supervisor:
             signal.signal(ignored, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, lambda *_: self._loop.after(0, self._terminated) and None)
         self._watch_lease()
-        self._received = -frame_size(received)
         self._take(received)
         self._loop.run()
         self._sign_of_life.end()
@@ -158,17 +155,17 @@ class Supervisor:
 
     def _take(self, data: bytes) -> None:
         self._heard_at = time.monotonic()
-        self._received += len(data)
-        if self._door is not None and self._received - self._acknowledged >= ACK_EACH:
-            self._acknowledged = self._received
-            self._outbox.send("received", position=self._received)
         try:
             messages = self._decoder.feed(data)
-        except ProtocolError as error:
+        except FrameError as error:
             self._outbox.send("failed", request="", reason="protocol", detail=str(error))
             self._loop.on_readable(self._stdin, None)
             self._abandon()
             return
+        received = self._decoder.received
+        if self._door is not None and received - self._acknowledged >= ACK_EACH:
+            self._acknowledged = received
+            self._outbox.send("received", position=received)
         for message in messages:
             self._handle(message)
 
@@ -195,7 +192,7 @@ class Supervisor:
         if self._alone:
             raise ValueError("the job is being stopped here")
         self._outbox.acknowledged(arrived)
-        os.write(stdout, encode("reconnected", {"position": self._received}))
+        os.write(stdout, encode("reconnected", {"position": self._decoder.received}))
         self._outbox.disconnect()
         self._loop.on_readable(self._stdin, None)
         for given, ours in ((stdin, self._stdin), (stdout, self._stdout)):
@@ -203,106 +200,100 @@ class Supervisor:
             os.set_blocking(ours, False)
         self._connected = True
         self._heard_at = time.monotonic()
-        self._acknowledged = self._received
+        self._acknowledged = self._decoder.received
         self._loop.on_readable(self._stdin, self._read)
         self._outbox.reconnect(arrived)
 
     def _handle(self, message: Message) -> None:
         fields = message.fields
         try:
-            self._handlers[message.kind](fields, message.body)
-        except (ValueError, OSError, ProtocolError) as error:
+            asked = read(TO_AGENT[message.kind], fields, message.kind, "the launcher")
+            self._handlers[message.kind](asked, message.body)
+        except (ValueError, OSError) as error:
             reason = "os" if isinstance(error, OSError) else "value"
             named = [name for name in ("proc", "tree") if isinstance(fields.get(name), str)]
             known = {name: fields[name][:NAME_LIMIT] for name in named}
             self._outbox.send("failed", request=message.kind, reason=reason, detail=str(error), **known)
 
-    def _on_hello(self, fields: Fields, _body: bytes) -> None:
+    def _on_hello(self, hello: to_agent.Hello, _body: bytes) -> None:
         if self._trees is not None:
             raise ValueError("hello came already")
-        root_dir = os.path.expanduser(text(fields, "root_dir"))
+        root_dir = os.path.expanduser(hello.root_dir)
         if not os.path.isabs(root_dir):
             raise ValueError("root_dir must be absolute or begin with ~, got %r" % root_dir)
-        marks = {"PADDLE_JOB_ID": job_id(fields, "job_id")}
-        if fields.get("node_id") is not None:
-            marks["PADDLE_NODE_ID"] = str(whole(fields, "node_id"))
-        os.umask(whole(fields, "umask") & 0o777 if "umask" in fields else PRIVATE)
-        self._python = os.path.expanduser(text(fields, "python"))
-        self._lease_s = seconds(fields, "lease_s")
-        self._outbox.pace_s = min(MOST_PACE_S, seconds(fields, "pace_s", PACE_S))
-        key = fields.get("reconnect")
-        if isinstance(key, dict):
-            self._spare_s = seconds(key, "spare_s")
+        marks = {"PADDLE_JOB_ID": hello.job_id}
+        if hello.node_id is not None:
+            marks["PADDLE_NODE_ID"] = str(hello.node_id)
+        os.umask(PRIVATE if hello.umask is None else hello.umask & 0o777)
+        self._python = os.path.expanduser(hello.python)
+        self._lease_s = hello.lease_s
+        self._outbox.pace_s = min(MOST_PACE_S, hello.pace_s)
+        if hello.reconnect is not None:
+            self._spare_s = hello.reconnect.spare_s
             self._outbox.keep()
-            self._door = Door(self._loop, key, self._reconnected)
+            self._door = Door(self._loop, hello.reconnect, self._reconnected)
         self._watch_lease()
         self._sign_of_life.begin(self._lease_s)
         self._marks.update(marks)
-        self._desk.open(root_dir.rstrip("/"), self._marks, fields)
+        self._desk.open(root_dir.rstrip("/"), self._marks, hello)
         text_of_marks = "".join("%s=%s\0" % mark for mark in self._marks.items())
         os.write(self._guard_marks, os.fsencode(text_of_marks))
         self._trees = Trees(self._loop, root_dir.rstrip("/"), self._outbox.send, self._tree_committed)
         self._probe = Probe(self._loop, root_dir, self._python)
 
-    def _on_probe(self, fields: Fields, _body: bytes) -> None:
+    def _on_probe(self, asked: to_agent.Probe, _body: bytes) -> None:
         if self._probe is None:
             raise ValueError("hello comes first")
-        self._probe.run(fields, lambda found: self._outbox.send("probed", **found))
+        self._probe.run(asked, lambda found: self._outbox.send("probed", **found))
 
-    def _on_reach(self, fields: Fields, _body: bytes) -> None:
+    def _on_reach(self, asked: to_agent.Reach, _body: bytes) -> None:
         def reached(results: List[List[Any]]) -> None:
             neighbours = self._probe.neighbours() if self._probe is not None else []
             self._outbox.send("reached", results=results, neighbours=neighbours)
 
-        Reach(self._loop, fields.get("peers"), reached)
+        Reach(self._loop, asked.peers, reached)
 
-    def _on_relay(self, fields: Fields, _body: bytes) -> None:
+    def _on_relay(self, asked: to_agent.Relay, _body: bytes) -> None:
         """Open the way to other nodes, or close it."""
         trees = self._need_trees()
         self._close_relay()
-        if not fields.get("open", True):
+        if not asked.open:
             return
         try:
             from paddle_node.agent.relay.relay import Relay  # with TLS, which many jobs can do without
 
             relay = Relay(self._loop, trees.shared, self._outbox.send)
-            relay.open(fields)
+            relay.open(asked)
         except (ImportError, OSError, ValueError) as error:  # the launcher finds another way
             self._outbox.send("relaying", address="", port=0, problem=str(error))
             return
         self._relay = relay
 
-    def _on_fetch(self, fields: Fields, _body: bytes) -> None:
+    def _on_fetch(self, asked: to_agent.Fetch, _body: bytes) -> None:
         trees = self._need_trees()
         if self._relay is None:
             raise ValueError("relay comes first")
-        self._relay.fetch(fields, trees.shared.request(texts(fields, "trees")))
+        self._relay.fetch(asked.sources, trees.shared.request(asked.trees))
 
     def _close_relay(self) -> None:
         if self._relay is not None:
             self._relay.close()
             self._relay = None
 
-    def _on_start(self, fields: Fields, body: bytes) -> None:
+    def _on_start(self, asked: to_agent.Start, body: bytes) -> None:
         if not self._job_dir:
             raise ValueError("commit comes first: there is no job directory to run in")
         if self._probe is not None:
-            self._probe.leave_to_job(names_and_texts(fields, "env").get("POD_IP", ""))
-        log_path = self._job_dir + "/" + relative_path(text(fields, "log"))
-        self._processes.start(self._desk.with_saved(fields), body, self._job_dir, log_path)
-        self._desk.started(fields, self._processes.pids()[text(fields, "proc")])
+            self._probe.leave_to_job(asked.env.get("POD_IP", ""))
+        pid = self._processes.start(self._desk.with_saved(asked), body, self._job_dir)
+        self._desk.started(asked, pid)
         self._usage.begin(self._marks)
 
-    def _on_stop(self, fields: Fields, _body: bytes) -> None:
-        procs = None if fields.get("procs") is None else texts(fields, "procs")
-        self._stop(procs, seconds(fields, "grace_s"), lambda: None)
-
-    def _on_bye(self, fields: Fields, _body: bytes) -> None:
+    def _on_bye(self, asked: to_agent.Bye, _body: bytes) -> None:
         self._desk.leaving("its launcher ended it")
-        drain_s = seconds(fields, "drain_s", 10.0)
-        self._stop(None, seconds(fields, "grace_s", 5.0), lambda: self._drain(time.monotonic() + drain_s))
+        self._stop(None, asked.grace_s, lambda: self._drain(time.monotonic() + asked.drain_s))
 
-    def _stop(self, procs: Optional[List[str]], grace_s: float, then: Callable[[], None]) -> None:
+    def _stop(self, procs: Optional[Sequence[str]], grace_s: float, then: Callable[[], None]) -> None:
         def done(left: List[Found], killed: int, unsure: str = "") -> None:
             self._loop.reap()  # so that `exited` comes before `stopped`
             self._outbox.send("stopped", procs=procs, killed=killed, **process_tree.named(left, unsure))
@@ -368,7 +359,7 @@ class Supervisor:
             self._outbox.send("failed", request="", reason="abandoned", detail=detail)
         self._abandon()
 
-    def _tree_committed(self, name: str, path: str, collect: List[str]) -> None:
+    def _tree_committed(self, name: str, path: str, collect: Sequence[str]) -> None:
         if name == "workspace":
             self._job_dir = path
             if self._probe is not None:

@@ -20,6 +20,7 @@ Tuple[X, ...], Tuple[X, Y], List[X], Dict[str, X] and Literal["a", "b"]. To a ty
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import sys
 from typing import Any, Callable, Dict, List, NamedTuple, Type, TypeVar
@@ -32,6 +33,8 @@ PATH_LIMIT = 4096  # bytes, as the kernel's
 LONGEST_S = 10 * 366 * 24 * 3600.0  # ten years: the operating system waits no longer
 _MOST = (1 << 62) - 1
 _JOB_ID = re.compile("[A-Za-z0-9._-]{1,128}")
+_DIGEST = re.compile("[0-9a-f]{64}")
+_VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 
 Finite = float
 Number = float
@@ -45,6 +48,8 @@ Rank = int
 Bytes = int
 JobId = str
 RelativePath = str
+Digest = str
+VariableName = str
 Secret = str
 
 
@@ -80,15 +85,18 @@ class _Misfit(Exception):
 class _Limit:
     """One row of LIMITS: what a value must be, for messages, and whether it is."""
 
-    def __init__(self, what: str, accepts: Callable[[Any], Any], secret: bool = False) -> None:
+    def __init__(
+        self, what: str, accepts: Callable[[Any], Any], secret: bool = False, most: float = math.inf
+    ) -> None:
         self.what = what
         self._accepts = accepts
         self._secret = secret
+        self._most = most  # a larger one is taken for this
 
     def __call__(self, value: Any) -> Any:
         if not self._accepts(value):
             raise _Misfit(self.what, value, self._secret)
-        return value
+        return value if self._most == math.inf else min(value, self._most)
 
 
 def _whole(least: int, most: int) -> Callable[[Any], bool]:
@@ -113,6 +121,17 @@ def is_relative_path(path: Any) -> bool:
     )
 
 
+def relative_path(path: str) -> str:
+    """A path that stays below the folder that it is put in.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if not is_relative_path(path):
+        raise ValueError("%.200r is no path inside its folder: expected a relative one without `..`" % path)
+    return path
+
+
 LIMITS: Dict[str, _Limit] = {
     "Any": _Limit("a value", lambda value: True),
     "Fields": _Limit("an object", lambda value: type(value) is dict),
@@ -123,13 +142,18 @@ LIMITS: Dict[str, _Limit] = {
         "1 to 128 letters, digits, dots, dashes or underscores",
         lambda value: _is_text(value) and _JOB_ID.fullmatch(value),
     ),
+    "Digest": _Limit("64 hexadecimal digits", lambda value: _is_text(value) and _DIGEST.fullmatch(value)),
+    "VariableName": _Limit(
+        "a name of an environment variable", lambda value: _is_text(value) and _VARIABLE.fullmatch(value)
+    ),
     "RelativePath": _Limit("a relative path without empty, `.` and `..` parts", is_relative_path),
     "float": _Limit("a number", _is_number),
     "Finite": _Limit("a finite number", lambda value: _is_number(value) and abs(value) <= sys.float_info.max),
     "Number": _Limit("a number from 0 to 2**62", lambda value: _is_number(value) and 0 <= value <= _MOST),
     "Seconds": _Limit(
-        "a number of seconds, at least 0 and at most ten years",
-        lambda value: _is_number(value) and 0 <= value <= LONGEST_S,
+        "a number of seconds from 0 to 2**62",
+        lambda value: _is_number(value) and 0 <= value <= _MOST,
+        most=LONGEST_S,
     ),
     "int": _Limit("a whole number of 64 bits", _whole(-(1 << 63), (1 << 63) - 1)),
     "Whole": _Limit("a whole number from 0 to 2**62", _whole(0, _MOST)),
@@ -321,12 +345,12 @@ def _tuple(*checks: Any) -> Check:
     return checked
 
 
-def _dict(_key: Check, check: Check) -> Check:
+def _dict(key_check: Check, check: Check) -> Check:
     def checked(value: Any) -> Any:
         if type(value) is not dict:
-            raise _Misfit("an object", value)
+            raise _Misfit("an object", value, secret=True)
         try:
-            return {key: check(each) for key, each in value.items()}
+            return {key_check(key): check(each) for key, each in value.items()}
         except _Misfit as misfit:
             raise misfit.within("{}") from None
 

@@ -9,24 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddle_cluster.connection.protocol import (
-    AGENT_KINDS,
-    MAX_BODY,
-    MAX_HEADER,
-    MAX_NOISE,
-    Decoder,
-    FrameError,
-    Message,
-    encode,
-    marker,
-)
+from paddle_cluster.connection.protocol import MAX_NOISE, Decoder
+from paddle_node.contract.frames import MAX_BODY, MAX_HEADER, FrameError, Message, encode
+from paddle_node.contract.opening import marker
+from paddle_node.contract.to_launcher import TO_LAUNCHER
 
 NONCE = "0123456789abcdef"
 TEXT = st.text(st.characters(codec=None), max_size=30)  # surrogates too: they stand for bytes
 FIELDS = st.dictionaries(
     TEXT.filter(lambda name: name != "kind"), TEXT | st.integers(-(2**63), 2**63 - 1) | st.none(), max_size=5
 )
-MESSAGES = st.lists(st.builds(Message, st.sampled_from(sorted(AGENT_KINDS)), FIELDS, st.binary(max_size=200)))
+MESSAGES = st.lists(st.builds(Message, st.sampled_from(sorted(TO_LAUNCHER)), FIELDS, st.binary(max_size=200)))
 
 
 def started() -> Decoder:

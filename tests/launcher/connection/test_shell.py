@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from paddle_cluster.connection.bootstrap import Bootstrap, agent_bootstrap
-from paddle_cluster.connection.protocol import marker
 from paddle_cluster.connection.shell import agent_command
+from paddle_node.contract.opening import marker
 
 SHELLS = ("sh", "dash", "bash", "zsh", "ksh", "fish", "tcsh", "busybox")
 HOSTILE = [

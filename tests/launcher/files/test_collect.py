@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from paddle_cluster.connection.protocol import cost
 from paddle_cluster.files.collect import MAX_OPEN, CollectLimits, Collector
 from paddle_cluster.files.collected_paths import check_link, check_move
 from paddle_cluster.files.collector_thread import ACK_SIZE, CollectorThread, Stored
 from paddle_cluster.text.fields import FieldError
 from paddle_cluster.text.sizes import size_text
+from paddle_node.contract.frames import cost
 
 
 @pytest.fixture

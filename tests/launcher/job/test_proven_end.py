@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from paddle_cluster.connection.link import MessageEvent
-from paddle_cluster.connection.protocol import WINDOW
 from paddle_cluster.job.shutdown import Shutdown, Undone
+from paddle_node.contract.frames import WINDOW
 from tests.launcher.staged_job import StagedJob
 
 

@@ -12,6 +12,8 @@ import pytest
 from paddle_cluster.plan import long_values
 from paddle_cluster.plan.long_values import PIECE, packed, split
 from paddle_node.agent.processes.long_values import LongValues
+from paddle_node.contract.records import read
+from paddle_node.contract.to_agent import Start
 
 SIZES = (PIECE, PIECE + 1, 2 * PIECE, 2 * PIECE + 1, 131_071 - len("NAME="), 131_072 - len("NAME="), 480_000)
 
@@ -25,8 +27,8 @@ def arrived(
     known.update(values.texts)
     node.learn(body)
     fields = json.loads(json.dumps({"env_pieces": values.pieces, "env_files": values.in_files}))
-    got = {**values.short, **node.variables(fields)}
-    for name, path in node.files(fields, str(folder)).items():
+    got = {**values.short, **node.variables(fields["env_pieces"])}
+    for name, path in node.files(fields["env_files"], str(folder)).items():
         got[name.removesuffix("_FILE")] = Path(path).read_text()
     return got, len(body) + len(json.dumps(fields))
 
@@ -54,7 +56,7 @@ def test_what_was_sent_is_not_sent_again(tmp_path: Path) -> None:
 def test_a_piece_that_never_came_is_an_error_that_names_the_variable(tmp_path: Path) -> None:
     values = split({"NAME": "x" * (PIECE + 1)})
     with pytest.raises(ValueError, match="NAME has a piece that never came"):
-        LongValues().variables({"env_pieces": {"NAME": list(values.pieces["NAME"])}})
+        LongValues().variables({"NAME": list(values.pieces["NAME"])})
 
 
 @pytest.mark.parametrize("body", [b"x", packed(split({"N": "x" * 40_000}), set())[:-3]])
@@ -72,9 +74,10 @@ def test_pieces_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["../x", "A/B", "", "1A"])
-def test_a_file_is_named_by_a_variable_alone(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="names of variables"):
-        LongValues().files({"env_files": {name: []}}, str(tmp_path))
+def test_a_file_is_named_by_a_variable_alone(name: str) -> None:
+    start = {"proc": "p", "role": "trainer", "rank": 0, "argv": [], "cwd": "/", "log": "log/a"}
+    with pytest.raises(ValueError, match="a name of an environment variable"):
+        read(Start, {**start, "env_files": {name: []}}, "start", "the launcher")
 
 
 def test_what_is_told_names_the_variable_that_scripts_must_read() -> None:

@@ -13,7 +13,7 @@ import errno
 import os
 import zlib
 from functools import partial
-from typing import Callable, Dict, Iterator, List, Set, Tuple
+from typing import Callable, Dict, Iterator, List, Sequence, Set, Tuple
 
 from paddle_node.agent.files import disk
 from paddle_node.agent.files.cache import Cache
@@ -45,7 +45,7 @@ class Builder:
         final: str,
         entries: Dict[str, Entry],
         files: Dict[str, str],
-        collect: List[str],
+        collect: Sequence[str],
     ) -> Iterator[None]:
         """Build a tree and make it appear as `final`; what is there already stays.
 
@@ -108,7 +108,7 @@ class Builder:
             disk.remove_tree(aside)
 
     def _fill(
-        self, aside: str, entries: Dict[str, Entry], files: Dict[str, str], collect: List[str]
+        self, aside: str, entries: Dict[str, Entry], files: Dict[str, str], collect: Sequence[str]
     ) -> Iterator[None]:
         made = {""}
         for path, entry in sorted(entries.items()):

@@ -10,12 +10,11 @@ from __future__ import annotations
 import fnmatch
 import os
 import stat
-from typing import Any, List, Optional
+from typing import Optional, Sequence
 
 from paddle_node.agent.files import disk
 from paddle_node.agent.files.sent_files import Listing
-from paddle_node.agent.link.fields import job_id, texts
-from paddle_node.agent.link.protocol import Fields
+from paddle_node.contract.to_agent import Saved, Start
 
 FOLDER = "checkpoints"  # below the root directory; and the first part of a collected file's path
 VARIABLE = "PADDLE_CHECKPOINT_DIR"
@@ -30,7 +29,7 @@ class SavedFiles:
         path: where it is.
     """
 
-    def __init__(self, root_dir: str, job: str, name: str, patterns: List[str]) -> None:
+    def __init__(self, root_dir: str, job: str, name: str, patterns: Sequence[str]) -> None:
         self._is_named = name != job  # then another job may have just got it
         self.name = name
         self.path = "%s/%s/%s" % (root_dir, FOLDER, name)
@@ -41,10 +40,9 @@ class SavedFiles:
         disk.own_folder(os.path.dirname(self.path))
         disk.own_folder(self.path)
 
-    def added_to(self, fields: Fields) -> Fields:
-        """The fields of a `start`, with the directory in the environment."""
-        env = fields.get("env")
-        return dict(fields, env=dict(env if isinstance(env, dict) else {}, **{VARIABLE: self.path}))
+    def added_to(self, asked: Start) -> Start:
+        """A `start`, with the directory in the environment."""
+        return asked._replace(env=dict(asked.env, **{VARIABLE: self.path}))
 
     def absolute(self, path: str) -> Optional[str]:
         """Where a file that is collected lies, or None for one that is none of these."""
@@ -85,15 +83,14 @@ class SavedFiles:
             return  # something was saved in it, or it never was
 
 
-def read(root_dir: str, job: str, fields: Any) -> Optional[SavedFiles]:
+def of(root_dir: str, job: str, saved: Optional[Saved]) -> Optional[SavedFiles]:
     """What a `hello` says of it; None where the job's scripts get none.
 
     Raises:
-        ValueError: a field is not what it should be.
+        ValueError: the name begins with a dot.
     """
-    if not isinstance(fields, dict):
+    if saved is None:
         return None
-    name = job_id(fields, "name")
-    if name.startswith("."):
-        raise ValueError("name must not begin with a dot, got %.80r" % name)
-    return SavedFiles(root_dir, job, name, texts(fields, "collect"))
+    if saved.name.startswith("."):
+        raise ValueError("saved.name must not begin with a dot, got %r" % saved.name)
+    return SavedFiles(root_dir, job, saved.name, saved.collect)

@@ -19,11 +19,13 @@ from enum import Enum
 from typing import Any, Callable, Deque, Dict, FrozenSet, Iterator, List, Optional, Tuple
 
 from paddle_node.agent.files.sent_files import Tailed, inode, new_fingerprint
-from paddle_node.agent.link.fields import texts
 from paddle_node.agent.link.loop import Loop
 from paddle_node.agent.link.outbox import Outbox
-from paddle_node.agent.link.protocol import WINDOW, Fields, cost, encode
+from paddle_node.contract import checked_json
 from paddle_node.contract.fingerprint import data_from
+from paddle_node.contract.frames import WINDOW, cost, encode
+from paddle_node.contract.records import read
+from paddle_node.contract.to_agent import Paths
 
 CHUNK = 1 << 16
 MOST_LATE = 3  # times that a file may change after its job's processes have ended
@@ -121,15 +123,15 @@ class Sender:
         self._unacked = max(0, self._unacked - count)
         self._outbox.pump()
 
-    def verified(self, fields: Fields, body: bytes) -> None:
+    def verified(self, last: bool, body: bytes) -> None:
         """Carry out a `verified`: send some files and links again, and list them; without any, all is done.
 
         Raises:
             ValueError: it cannot be read.
         """
-        paths = texts({"paths": json.loads(body.decode())}, "paths")
+        paths = read(Paths, {"paths": checked_json.loads(body)}, "verified", "the launcher").paths
         self._again += [path for path in paths if path in self.files or path in self.links]
-        if fields.get("last") is not True or self._stage is not _Stage.LISTING:
+        if not last or self._stage is not _Stage.LISTING:
             return
         self.is_verified = not self._again
         for path in self._again:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Dict, NamedTuple, Optional, Sequence, Tuple
 
 from paddle_node.agent.files.digests import blake2b
 from paddle_node.contract.fingerprint import DIGEST_SIZE, Fingerprint
@@ -154,7 +154,7 @@ class Listing(NamedTuple):
             self.problems[path] = error.strerror or str(error)
 
 
-def listing(job_dir: str, dirs: List[str]) -> Listing:
+def listing(job_dir: str, dirs: Sequence[str]) -> Listing:
     """Every file and link of directories; links in logs stand for the files that they lead to.
 
     Args:

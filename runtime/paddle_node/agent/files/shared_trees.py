@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Optional
+from typing import Callable, Dict, List, Optional, Sequence
 
 from paddle_node.agent.files.arrivals import Arrivals
 from paddle_node.agent.files.cache import Cache
@@ -40,7 +40,7 @@ class SharedTrees:
         self._lacking = lacking
         self._broken = broken
 
-    def request(self, names: List[str]) -> Dict[str, int]:
+    def request(self, names: Sequence[str]) -> Dict[str, int]:
         """Count on other nodes for what these trees lack; returns its sizes by digest, in the order of need."""
         wanted: Dict[str, int] = {}
         for name in names:

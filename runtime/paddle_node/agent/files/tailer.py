@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import stat
 import time
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from paddle_node.agent.files.saved_files import SavedFiles
 from paddle_node.agent.files.sender import Sender
@@ -46,7 +46,7 @@ class Tailer:
         self._outbox = outbox
         self._lost: Dict[str, int] = {}
         self._lost_told_at = 0.0
-        self._dirs: List[str] = []
+        self._dirs: Sequence[str] = []
         self._wait_s = SCAN_S
         self._timer: Optional[Timer] = None
         self._poke_timer: Optional[Timer] = None
@@ -58,7 +58,7 @@ class Tailer:
         self.sender = Sender(loop, outbox, self._absolute, self._lose)
         self._files = self.sender.files
 
-    def watch(self, dirs: List[str]) -> None:
+    def watch(self, dirs: Sequence[str]) -> None:
         """Begin; files that are there already count as known and are sent only once they change."""
         self._dirs = dirs
         there = self._listing()

@@ -5,13 +5,10 @@ from __future__ import annotations
 
 from typing import Dict, List, Optional, Set, Tuple
 
-from paddle_node.agent.files.cache import is_digest
 from paddle_node.agent.files.manifest import Entry, File, ManifestError
-from paddle_node.agent.link.fields import names_and_texts, relative_path, text, texts, whole
-from paddle_node.agent.link.protocol import Fields
+from paddle_node.contract.to_agent import Blob, Extras
 
 Piece = Tuple[str, int, memoryview, bool]
-Extras = Tuple[Dict[str, str], List[str]]  # small files by path, and directories that are collected
 
 
 class Tree:
@@ -81,38 +78,22 @@ class Tree:
         return digests[0]
 
 
-def extras(fields: Fields) -> Extras:
-    """What a `commit` adds to a tree.
-
-    Raises:
-        ValueError: a field is not what it should be.
-    """
-    if not isinstance(fields, dict):
-        raise ValueError("%.80r says nothing about extra files" % (fields,))
-    files = {relative_path(path): content for path, content in names_and_texts(fields, "files").items()}
-    return files, [relative_path(path) for path in texts(fields, "collect")]
-
-
-def pieces(fields: Fields, body: bytes) -> List[Piece]:
+def pieces(asked: Blob, body: bytes) -> List[Piece]:
     """What a `blob` brings: (digest, offset, bytes, last) for each file.
 
     Raises:
-        ValueError: a field is not what it should be.
+        ValueError: it names no file, or other bytes than came.
     """
     view = memoryview(body)
-    if fields.get("files") is None:
-        found = [(text(fields, "digest"), whole(fields, "offset"), view, bool(fields.get("last", True)))]
-    else:
-        found, start = [], 0
-        for item in fields["files"] if isinstance(fields["files"], list) else [None]:
-            if not isinstance(item, list) or len(item) != 2:
-                raise ValueError("%.80r is no [digest, size]" % (item,))
-            digest, size = text({"digest": item[0]}, "digest"), whole({"size": item[1]}, "size")
-            found.append((digest, 0, view[start : start + size], True))
-            start += size
-        if start != len(body):
-            raise ValueError("files of %d bytes in a body of %d" % (start, len(body)))
-    for digest, _, _, _ in found:
-        if not is_digest(digest):
-            raise ValueError("%.80r is no digest" % digest)
+    if asked.files is None:
+        if asked.digest is None:
+            raise ValueError("blob.digest is missing, and blob.files too")
+        return [(asked.digest, asked.offset, view, asked.last)]
+    found: List[Piece] = []
+    start = 0
+    for digest, size in asked.files:
+        found.append((digest, 0, view[start : start + size], True))
+        start += size
+    if start != len(body):
+        raise ValueError("files of %d bytes in a body of %d" % (start, len(body)))
     return found

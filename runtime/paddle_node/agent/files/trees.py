@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Any, Callable, Dict, Iterator, List
+from typing import Any, Callable, Dict, Iterator, List, Sequence
 
 from paddle_node.agent.files import disk
 from paddle_node.agent.files.arrivals import Arrivals, DigestError
@@ -18,11 +18,9 @@ from paddle_node.agent.files.cache import STALE_S, Cache
 from paddle_node.agent.files.manifest import File, ManifestError, add, check_tree, parse
 from paddle_node.agent.files.shared_folders import SharedFolders
 from paddle_node.agent.files.shared_trees import SharedTrees
-from paddle_node.agent.files.tree import Tree, extras
-from paddle_node.agent.files.tree import pieces as tree_pieces
-from paddle_node.agent.link.fields import relative_path, text, whole
+from paddle_node.agent.files.tree import Tree, pieces
 from paddle_node.agent.link.loop import Loop
-from paddle_node.agent.link.protocol import Fields
+from paddle_node.contract.to_agent import Blob, Commit, Extras, Manifest
 
 LOG_DIR = "log"
 DIGESTS_A_FRAME = 50_000
@@ -43,7 +41,7 @@ class Trees:
     """
 
     def __init__(
-        self, loop: Loop, root_dir: str, send: Send, committed: Callable[[str, str, List[str]], None]
+        self, loop: Loop, root_dir: str, send: Send, committed: Callable[[str, str, Sequence[str]], None]
     ) -> None:
         self._loop = loop
         self._root_dir = root_dir
@@ -65,34 +63,34 @@ class Trees:
             broken=lambda name, tree, error: self._fail_on_disk(tree, "fetch", name, error),
         )
 
-    def manifest(self, fields: Fields, body: bytes) -> None:
+    def manifest(self, asked: Manifest, body: bytes) -> None:
         """Take a part of a manifest; after the final one answer what is lacking, and build the tree if nothing is."""
-        name = text(fields, "tree")
+        name = asked.tree
         tree = self._trees.get(name)
-        if tree is None or fields.get("first", False):
-            unpacked = None if fields.get("unpacked") is None else whole(fields, "unpacked")
-            is_wheels = fields.get("wheels") is True
-            tree = self._trees[name] = Tree(relative_path(text(fields, "dest")), unpacked, is_wheels)
+        if tree is None or asked.first:
+            if asked.dest is None:
+                raise ValueError("manifest.dest is missing in the first part")
+            tree = self._trees[name] = Tree(asked.dest, asked.unpacked, asked.wheels)
         if tree.failed:
             return
-        if fields.get("commit") is not None:
-            tree.extras = extras(fields["commit"])
+        if asked.commit is not None:
+            tree.extras = asked.commit
         try:
             for path, entry in parse(body).items():
                 add(tree.entries, path, entry)
-            if fields.get("final", True):
+            if asked.final:
                 check_tree(tree.entries)
                 tree.check()
         except ManifestError as error:
             self._fail(tree, "manifest", name, "manifest", str(error))
             return
-        if fields.get("final", True):
+        if asked.final:
             self._loop.work(self._guarded("manifest", name, tree, self._compare(name, tree)))
 
-    def blob(self, fields: Fields, body: bytes) -> None:
+    def blob(self, asked: Blob, body: bytes) -> None:
         """Take a piece of a file, or several small files."""
-        name = text(fields, "tree")
-        found = tree_pieces(fields, body)
+        name = asked.tree
+        found = pieces(asked, body)
         tree = self._trees.get(name)
         if tree is None or tree.failed:
             return  # the rest of a stream whose failure was told
@@ -104,18 +102,17 @@ class Trees:
         except OSError as error:
             self._fail_on_disk(tree, "blob", name, error)
 
-    def commit(self, fields: Fields) -> None:
+    def commit(self, asked: Commit) -> None:
         """Build a tree and publish it, or take a directory that is there (`dest`, without a manifest)."""
-        name = text(fields, "tree")
+        name, extras = asked.tree, Extras(asked.files, asked.collect)
         tree = self._trees.get(name)
-        files, collect = extras(fields)
         if tree is None:
-            tree = Tree(text(fields, "dest"))
-            self._loop.work(self._guarded("commit", name, tree, self._adopt(name, tree, files, collect)))
+            tree = Tree(asked.dest)
+            self._loop.work(self._guarded("commit", name, tree, self._adopt(name, tree, extras)))
         elif tree.failed:
             self._forget(name, tree)
         else:
-            self._build_soon(name, tree, files, collect)
+            self._build_soon(name, tree, extras)
 
     def drop(self) -> None:
         """Forget what is half done."""
@@ -201,7 +198,7 @@ class Trees:
                 **common,
             )
         if not lacking and tree.extras is not None:
-            self._build_soon(name, tree, *tree.extras)
+            self._build_soon(name, tree, tree.extras)
 
     def _store(self, digest: str, offset: int, data: memoryview, last: bool) -> None:
         incoming = self._arrivals.get(digest)
@@ -216,14 +213,14 @@ class Trees:
         if last:
             self._arrivals.publish(incoming)
 
-    def _build_soon(self, name: str, tree: Tree, files: Dict[str, str], collect: List[str]) -> None:
-        self._loop.work(self._guarded("commit", name, tree, self._build(name, tree, files, collect)))
+    def _build_soon(self, name: str, tree: Tree, extras: Extras) -> None:
+        self._loop.work(self._guarded("commit", name, tree, self._build(name, tree, extras)))
 
-    def _build(self, name: str, tree: Tree, files: Dict[str, str], collect: List[str]) -> Iterator[None]:
+    def _build(self, name: str, tree: Tree, extras: Extras) -> Iterator[None]:
         final = self._root_dir + "/" + tree.dest
         if not tree.there:
             if tree.unpacked is None:
-                yield from self._builder.build(final, tree.entries, files, collect)
+                yield from self._builder.build(final, tree.entries, *extras)
             elif tree.is_wheels:
                 wheels = [(path, self._cache.path(digest)) for path, digest in tree.wheels()]
                 yield from self._builder.install(final, wheels, tree.unpacked)
@@ -231,23 +228,23 @@ class Trees:
                 yield from self._builder.unpack(final, self._cache.path(tree.bundle()))
             self._shared_folders.hold(final)
             self._cache.save()
-        self._done(name, final, tree, collect)
+        self._done(name, final, tree, extras.collect)
         if not tree.there:
             yield from self._cache.prune()
             yield from self._shared_folders.prune()
 
-    def _adopt(self, name: str, tree: Tree, files: Dict[str, str], collect: List[str]) -> Iterator[None]:
+    def _adopt(self, name: str, tree: Tree, extras: Extras) -> Iterator[None]:
         job_dir = os.path.join(self._root_dir, os.path.expanduser(tree.dest))
         if not tree.dest or not os.path.isdir(job_dir):
             raise ManifestError("%s is no directory on this node" % job_dir)
-        for folder in collect:
+        for folder in extras.collect:
             disk.ready_folder(job_dir + "/" + folder, empty=folder == LOG_DIR)
             yield
-        for path, content in files.items():
+        for path, content in extras.files.items():
             disk.write_text(job_dir + "/" + path, content)
-        self._done(name, job_dir, tree, collect)
+        self._done(name, job_dir, tree, extras.collect)
 
-    def _done(self, name: str, path: str, tree: Tree, collect: List[str]) -> None:
+    def _done(self, name: str, path: str, tree: Tree, collect: Sequence[str]) -> None:
         self._forget(name, tree)
         self._committed(name, path, collect)
         self._send("committed", tree=name, job_dir=path, files=len(tree.entries), bytes=tree.size())

@@ -13,13 +13,13 @@ import os
 import socket
 from typing import Callable, Dict, List, Optional, Tuple
 
-from paddle_node.agent.link.fields import text, whole
 from paddle_node.agent.link.loop import Loop, Timer
-from paddle_node.agent.link.protocol import Fields
 from paddle_node.contract import checked_json
+from paddle_node.contract.opening import WELCOME
+from paddle_node.contract.records import read
+from paddle_node.contract.to_agent import Reconnect, ReconnectKey
 from paddle_node.linux import descriptors
 
-WELCOME = b"+"
 REQUEST_LIMIT = 4096
 MOST_VISITORS = (
     8  # at once; of our own user, for others are turned away first. One more, and the first one goes
@@ -31,23 +31,22 @@ class Door:
     """Listens for new connections of one launcher.
 
     Args:
-        key: from the launcher's `hello`: `at`, the socket's name, and `word`.
+        key: from the launcher's `hello`.
         enter: called with the descriptors and with how many bytes of the agent's stream had arrived; takes them over,
             or raises ValueError.
 
     Raises:
         OSError: the socket cannot be made.
-        ValueError: the key is none.
     """
 
-    def __init__(self, loop: Loop, key: Fields, enter: Callable[[int, int, int], None]) -> None:
+    def __init__(self, loop: Loop, key: ReconnectKey, enter: Callable[[int, int, int], None]) -> None:
         self._loop = loop
-        self._word = text(key, "word").encode()
+        self._word = key.word.encode()
         self._enter = enter
         self._visitors: Dict[int, Tuple[socket.socket, Timer]] = {}
         self._inside: Optional[socket.socket] = None
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.bind(b"\0" + text(key, "at").encode())
+        self._socket.bind(b"\0" + key.at.encode())
         self._socket.listen(MOST_VISITORS)
         self._socket.setblocking(False)
         loop.on_readable(self._socket.fileno(), self._open)
@@ -92,15 +91,14 @@ class Door:
                 os.close(fd)
 
     def _admit(self, visitor: socket.socket, request: bytes, given: List[int]) -> None:
-        asked = checked_json.as_object(request)
+        asked = read(Reconnect, checked_json.as_object(request), "reconnect", "a login")
         if len(given) != 2:
             raise ValueError("this is no request")
         from hmac import compare_digest  # with OpenSSL, which few agents need
 
-        if not compare_digest(text(asked, "word").encode(), self._word):
+        if not compare_digest(asked.word.encode(), self._word):
             raise ValueError("this is not the word")
-        received = whole(asked, "received")
-        self._enter(given[0], given[1], received)
+        self._enter(given[0], given[1], asked.received)
         visitor.send(WELCOME)
         if self._inside is not None:
             self._inside.close()

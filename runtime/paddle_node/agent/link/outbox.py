@@ -20,7 +20,8 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 from paddle_node.agent.link.loop import Loop, Timer
-from paddle_node.agent.link.protocol import Fields, encode
+from paddle_node.contract.frames import encode
+from paddle_node.contract.records import Fields
 from paddle_node.contract.replay import ReplayBuffer
 
 LINES_LIMIT = 1 << 20  # bytes

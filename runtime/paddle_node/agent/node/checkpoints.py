@@ -14,8 +14,8 @@ import zlib
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from paddle_node.agent.files import saved_files
-from paddle_node.agent.link.fields import whole
 from paddle_node.contract import checked_json
+from paddle_node.contract.records import Whole, read
 
 MOST_VERSIONS = 100
 MOST_DIRECTORIES = 100
@@ -46,6 +46,12 @@ class Part(NamedTuple):
     written_at: float
     problem: str
     identity: str
+
+
+class _Numbers(NamedTuple):
+    """Of a part's manifest."""
+
+    pass_id: Whole = 0
 
 
 def look(folder: str, root_dir: str) -> Dict[str, List[Row]]:
@@ -104,7 +110,7 @@ def _part(folder: str, path: str, version: Any, part: Any) -> Part:
         identity = "%d.%d" % (manifest.st_ino, manifest.st_ctime_ns)
         body = _manifest(folder + "/" + path + "/" + _MANIFEST)
         numbers = body["numbers"].get("", {})
-        pass_id = whole(numbers, "pass_id") if "pass_id" in numbers else 0
+        pass_id = read(_Numbers, numbers, "numbers", path).pass_id
         for name, expected, _ in files_of(folder, path):
             size = os.stat(folder + "/" + name, follow_symlinks=False).st_size
             if size != expected:

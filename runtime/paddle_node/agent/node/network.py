@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
 
 from paddle_node.linux import proc
 from paddle_node.linux.inet import family_of, is_loopback, usual
@@ -75,7 +75,7 @@ def candidates(
     return Candidates(ordered[:MOST] or [LOOPBACK], problem)
 
 
-def busy_ports(addresses: List[str], ports: List[int]) -> List[Any]:
+def busy_ports(addresses: List[str], ports: Sequence[int]) -> List[Any]:
     """Ports that a server could not have: by address, each with who has it; and what else keeps one from them."""
     busy: Dict[str, List[List[Any]]] = {}
     problems: List[List[str]] = []

@@ -12,21 +12,11 @@ import contextlib
 import os
 import time
 from functools import partial
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from paddle_node.agent.files import disk, storage
-from paddle_node.agent.link.fields import (
-    number,
-    relative_path,
-    seconds,
-    text_or_none,
-    texts,
-    whole,
-    whole_numbers,
-)
 from paddle_node.agent.link.identity import login_address
 from paddle_node.agent.link.loop import Loop
-from paddle_node.agent.link.protocol import Fields
 from paddle_node.agent.node import gpus, known_python, limits, network
 from paddle_node.agent.node.ask_python import Told, ask_python
 from paddle_node.agent.node.checkpoints import pserver_parts
@@ -34,9 +24,9 @@ from paddle_node.agent.node.probe_child import Check, ProbeChild
 from paddle_node.agent.node.reach import Listeners
 from paddle_node.agent.node.workspace import code_of, folder_problem, workspace_problem
 from paddle_node.agent.processes import environment
+from paddle_node.contract import to_agent
 from paddle_node.linux import interfaces, ownership
 
-PYTHON_LIMIT_S = 30.0
 CHECK_S = 6.0  # a check that runs beside the loop
 RECALLED = "python known"
 
@@ -55,29 +45,21 @@ class Probe:
         self._mark = ""
         self._told: Optional[Tuple[str, List[str]]] = None  # by the job's Python: its version and its files
 
-    def run(self, fields: Fields, done: Done) -> None:
+    def run(self, asked: to_agent.Probe, done: Done) -> None:
         """Carry out a `probe`; `done` gets the fields of `probed`.
 
         Raises:
-            ValueError: a field is not what it should be.
+            ValueError: the address is none.
         """
         problems: Problems = []
-        token, node_id = text_or_none(fields, "token"), whole(fields, "node_id") if "node_id" in fields else 0
         have = interfaces.placed()
-        chosen = network.candidates(
-            text_or_none(fields, "address"), text_or_none(fields, "nic"), login_address(), have
-        )
-        ports, modules = whole_numbers(fields, "ports"), texts(fields, "modules")
-        entry, write_to = text_or_none(fields, "entry"), text_or_none(fields, "write_to")
-        workspace = _workspace(text_or_none(fields, "workspace"), self._root_dir)
-        need, need_files = number(fields, "need_bytes", 0), number(fields, "need_files", 0)
-        limit_s = seconds(fields, "limit_s", PYTHON_LIMIT_S)
-        if entry is not None:
-            relative_path(entry)
+        chosen = network.candidates(asked.address, asked.nic, login_address(), have)
+        modules, entry = list(asked.modules), asked.entry
+        workspace = _workspace(asked.workspace, self._root_dir)
         if chosen.problem:
             problems.append(["nic", chosen.problem])
         listen_ports = self._listeners.listen(chosen.addresses, problems)
-        found = _known_at_once(texts(fields, "variables"))
+        found = _known_at_once(asked.variables)
         found.update(
             root_dir=self._root_dir,
             networks=[list(one) for one in have if one.address in listen_ports],
@@ -87,7 +69,7 @@ class Probe:
         )
         look = _Look(self._loop, found, problems, done)
         answered = self._python_answered(look)
-        ask = partial(ask_python, self._loop, self._python, modules, limit_s, answered)
+        ask = partial(ask_python, self._loop, self._python, modules, asked.limit_s, answered)
         if not modules:
             recall = partial(known_python.recall, self._root_dir, self._python, environment.base(os.environ))
             look.beside(RECALLED, recall, lambda _, known: answered(known, {}, "", []) if known else ask())
@@ -95,8 +77,8 @@ class Probe:
         marked = workspace or self._root_dir
         look.beside(
             "root_dir",
-            partial(_root_dir, self._root_dir, marked, token, node_id),
-            self._root_dir_seen(look, need, need_files),
+            partial(_root_dir, self._root_dir, marked, asked.token, asked.node_id),
+            self._root_dir_seen(look, asked.need_bytes, asked.need_files),
         )
         for name, path in other_disks.items():
             look.beside(name, partial(storage.look, path, write=False), look.disk)
@@ -104,16 +86,17 @@ class Probe:
             look.beside(
                 "workspace", partial(workspace_problem, workspace, entry, self._root_dir), look.workspace
             )
-            if fields.get("code"):
+            if asked.code:
                 look.beside("code", partial(code_of, workspace, entry), look.keep)
-        if write_to is not None:
-            look.beside("checkpoint_dir", partial(folder_problem, write_to), look.trouble)
-        resumed_from = text_or_none(fields, "resumed_from")
-        if resumed_from is not None:
-            look.beside("checkpoints", partial(pserver_parts, os.path.expanduser(resumed_from)), look.keep)
+        if asked.write_to is not None:
+            look.beside("checkpoint_dir", partial(folder_problem, asked.write_to), look.trouble)
+        if asked.resumed_from is not None:
+            look.beside(
+                "checkpoints", partial(pserver_parts, os.path.expanduser(asked.resumed_from)), look.keep
+            )
         look.beside("machine", limits.look, look.keep)
-        look.beside("ports", partial(network.busy_ports, list(listen_ports), ports), look.ports)
-        look.beside("gpus", gpus.ask if fields.get("gpus") else gpus.look, look.gpus)
+        look.beside("ports", partial(network.busy_ports, list(listen_ports), asked.ports), look.ports)
+        look.beside("gpus", gpus.ask if asked.gpus else gpus.look, look.gpus)
         look.begin()
         if modules:
             ask()
@@ -272,7 +255,7 @@ class _Look:
             (self.problems if serious else self.found["remarks"]).append([name, text])
 
 
-def _known_at_once(variables: List[str]) -> Dict[str, Any]:
+def _known_at_once(variables: Sequence[str]) -> Dict[str, Any]:
     """What takes no time to ask."""
     return {
         "nics": interfaces.interfaces(),

@@ -16,7 +16,7 @@ import struct
 import termios
 import time
 from functools import partial
-from typing import Any, Callable, Dict, List, Set, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Set, Tuple
 
 from paddle_node.agent.link.loop import Loop
 from paddle_node.linux.inet import family_of, usual
@@ -124,18 +124,19 @@ class Reach:
     """Opens a TCP connection to every peer in parallel, and sends full-size packets.
 
     Args:
-        peers: [[node_id, address, port], ...]; a peer may be there with several addresses.
+        peers: (node id, address, port) each; a peer may be there with several addresses.
         done: called once, after REACH_S and FULL_S at most, with [[node_id, ok, text, address, seconds], ...]: in
             the order of the nodes, then of the addresses as they were given.
 
     Raises:
-        ValueError: peers has another form.
+        ValueError: an address is none.
     """
 
-    def __init__(self, loop: Loop, peers: Any, done: Callable[[List[List[Any]]], None]) -> None:
+    def __init__(self, loop: Loop, peers: Sequence[Way], done: Callable[[List[List[Any]]], None]) -> None:
         self._loop = loop
         self._done = done
-        self._ways = sorted(dict.fromkeys(_ways(peers)), key=lambda way: way[0])
+        ways = dict.fromkeys((node_id, usual(address), port) for node_id, address, port in peers)
+        self._ways = sorted(ways, key=lambda way: way[0])
         self._results: Dict[Way, Tuple[bool, str, float]] = {}
         self._trying: Dict[Way, socket.socket] = {}
         self._filling: Set[Way] = set()
@@ -217,21 +218,6 @@ class Reach:
                 ok, text, took_s = self._results[way]
                 found.append([way[0], ok, text, way[1], took_s])
             done(found)
-
-
-def _ways(value: Any) -> List[Way]:
-    if not isinstance(value, list):
-        raise ValueError("peers must be a list, got %.80r" % (value,))
-    found = []
-    for item in value:
-        try:
-            node_id, address, port = item
-            if not 0 <= int(port) <= 65535:
-                raise ValueError("no port")
-            found.append((int(node_id), usual(address), int(port)))
-        except (TypeError, ValueError, OverflowError) as error:
-            raise ValueError("%.80r is no [node_id, address, port]: %s" % (item, error)) from error
-    return found
 
 
 def _mtu(peer: socket.socket) -> int:

@@ -12,8 +12,8 @@ import time
 from typing import Callable, Dict, List, Optional, Tuple
 
 from paddle_node.agent.link.loop import Loop, Timer
-from paddle_node.agent.link.protocol import Fields
 from paddle_node.agent.node.gpu_usage import GpuUsage
+from paddle_node.contract.records import Fields
 from paddle_node.linux import proc, process_tree
 from paddle_node.linux.process_tree import Found
 

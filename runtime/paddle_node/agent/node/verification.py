@@ -14,7 +14,7 @@ import signal
 import stat
 import time
 import zlib
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 from paddle_node.agent.link.loop import Loop
 from paddle_node.agent.node import checkpoints, probe_child
@@ -27,7 +27,7 @@ Problems = Dict[str, str]
 """What is wrong with a part, by its path below the folder."""
 
 
-def reading(folder: str, paths: List[str]) -> Iterator[Tuple[int, int, Problems]]:
+def reading(folder: str, paths: Sequence[str]) -> Iterator[Tuple[int, int, Problems]]:
     """Read all files of the parts, each one time; yield bytes read, bytes in all and the problems so far.
 
     Yields at the start, at least every _READ bytes, and at the end.
@@ -69,7 +69,7 @@ class Verification:
         self,
         loop: Loop,
         folder: str,
-        paths: List[str],
+        paths: Sequence[str],
         progress: Callable[[int, int], None],
         done: Callable[[Problems], None],
     ) -> None:
@@ -110,7 +110,7 @@ class Verification:
         self._done(problems)
 
 
-def _reports(folder: str, paths: List[str]) -> Iterator[List[Any]]:
+def _reports(folder: str, paths: Sequence[str]) -> Iterator[List[Any]]:
     """Lines of the child: bytes read, bytes in all, problems, whether this is the end."""
     reported_at = 0.0
     last: List[Any] = []

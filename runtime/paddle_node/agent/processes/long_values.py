@@ -7,15 +7,15 @@ What is longer than Linux takes in one string goes into a file of the job direct
 from __future__ import annotations
 
 import os
-import re
-from typing import Dict, List
+from typing import Dict, Mapping, Sequence
 
-from paddle_node.agent.link.fields import texts
-from paddle_node.agent.link.protocol import Fields
 from paddle_node.contract import checked_json
+from paddle_node.contract.records import read
+from paddle_node.contract.to_agent import Pieces
 
 MOST_BYTES = 64 << 20  # of all pieces of a job: endpoints of a million processes have 20 MB
-_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+
+Named = Mapping[str, Sequence[str]]  # variable -> digests of its pieces
 
 
 class LongValues:
@@ -43,43 +43,36 @@ class LongValues:
             raise ValueError("pieces of long values: %s" % error) from None
         if len(text) > left or not stream.eof:
             raise ValueError("pieces of long values: cut off, or more than %d bytes in all" % MOST_BYTES)
-        for piece in texts({"pieces": checked_json.loads(text)}, "pieces"):
+        for piece in read(Pieces, {"pieces": checked_json.loads(text)}, "long values", "the launcher").pieces:
             self._pieces[_digest(piece)] = piece
         self._size += len(text)
 
-    def variables(self, fields: Fields) -> Dict[str, str]:
+    def variables(self, named: Named) -> Dict[str, str]:
         """The values that a `start` has in pieces."""
-        return {name: self._joined(name, named) for name, named in _named(fields, "env_pieces").items()}
+        return {name: self._joined(name, digests) for name, digests in named.items()}
 
-    def files(self, fields: Fields, folder: str) -> Dict[str, str]:
+    def files(self, named: Named, folder: str) -> Dict[str, str]:
         """Write the values that no environment can hold; returns the variables with the files' paths.
 
         Raises:
             OSError: a file could not be written.
         """
         paths = {}
-        for name, named in _named(fields, "env_files").items():
+        for name, digests in named.items():
             path = paths[name + "_FILE"] = "%s/.%s" % (folder, name)
             new = path + ".new"
             with open(
                 os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644), "wb"
             ) as file:
-                file.write(os.fsencode(self._joined(name, named)))
+                file.write(os.fsencode(self._joined(name, digests)))
             os.replace(new, path)  # one that runs may be reading it
         return paths
 
-    def _joined(self, name: str, digests: List[str]) -> str:
+    def _joined(self, name: str, digests: Sequence[str]) -> str:
         try:
             return "".join([self._pieces[digest] for digest in digests])
         except KeyError as error:
             raise ValueError("%s has a piece that never came: %s" % (name, error)) from None
-
-
-def _named(fields: Fields, name: str) -> Dict[str, List[str]]:
-    value = fields.get(name) or {}
-    if not isinstance(value, dict) or not all(_NAME.fullmatch(variable) for variable in value):
-        raise ValueError("%s must map names of variables to digests" % name)
-    return {variable: texts(value, variable) for variable in value}
 
 
 def _digest(piece: str) -> str:

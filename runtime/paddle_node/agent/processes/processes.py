@@ -6,12 +6,10 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Any, Callable, Dict, Optional, Set
+from typing import Any, Callable, Dict, Optional, Sequence, Set
 
-from paddle_node.agent.link.fields import names_and_texts, seconds, text, text_or_none, texts, whole
 from paddle_node.agent.link.loop import Loop
 from paddle_node.agent.link.outbox import Outbox
-from paddle_node.agent.link.protocol import Fields
 from paddle_node.agent.processes import environment
 from paddle_node.agent.processes.health import Health, Patient
 from paddle_node.agent.processes.long_values import LongValues
@@ -22,6 +20,7 @@ from paddle_node.agent.processes.stacks import SIGNAL, SIGNAL_VARIABLE
 from paddle_node.agent.processes.stall_detector import Limits, StallDetector
 from paddle_node.agent.processes.stopper import PROC_MARK
 from paddle_node.agent.processes.tapped_log import TappedLog
+from paddle_node.contract.to_agent import Start
 
 HUNG_START_LIMIT_S = 1.0  # after a start that hung: many of them together must not outlast the lease
 
@@ -75,27 +74,23 @@ class Processes:
         """The pids that a process of this name has had."""
         return self._sessions.get(name, set())
 
-    def start(self, fields: Fields, body: bytes, job_dir: str, log_path: str) -> None:
-        """Carry out a `start`; its body is pieces of long values.
+    def start(self, asked: Start, body: bytes, job_dir: str) -> int:
+        """Carry out a `start`; its body is pieces of long values. Returns the pid.
 
         Raises:
             OSError: the process could not be started.
-            ValueError: its name is in use, or a field is not what it should be.
+            ValueError: its name is in use, or a value is not complete.
         """
         self._long_values.learn(body)
-        name = text(fields, "proc")
+        name = asked.proc
         if name in self._running:
             raise ValueError("%s is running already" % name)
-        argv = texts(fields, "argv")
-        if not argv:
+        if not asked.argv:
             raise ValueError("argv is empty")
-        log_name = text(fields, "log")
-        limit = 0 if fields.get("log_limit") is None else whole(fields, "log_limit")
-        given = dict(names_and_texts(fields, "env"), **names_and_texts(fields, "secret_env"))
-        given.update(self._long_values.variables(fields))
-        given.update(self._long_values.files(fields, job_dir))
-        limits = Limits(seconds(fields, "heartbeat_timeout_s", 0.0), seconds(fields, "step_timeout_s", 0.0))
-        banner = text_or_none(fields, "banner")
+        given = dict(asked.env, **asked.secret_env)
+        given.update(self._long_values.variables(asked.env_pieces))
+        given.update(self._long_values.files(asked.env_files, job_dir))
+        limits = Limits(asked.heartbeat_timeout_s, asked.step_timeout_s)
         output_read, output_write = os.pipe()
         report_read, report_write = os.pipe()
         given.update(self._marks, PADDLE_REPORT_FD=str(report_write))
@@ -104,7 +99,7 @@ class Processes:
         try:
             env = environment.complete(os.environ, given)
             pid = spawn(
-                argv, env, text(fields, "cwd"), output_write, report_write, self._start_limit_s, self.group
+                asked.argv, env, asked.cwd, output_write, report_write, self._start_limit_s, self.group
             )
             self._start_limit_s = START_LIMIT_S
         except (OSError, ValueError) as error:
@@ -117,20 +112,20 @@ class Processes:
             os.close(output_write)
             os.close(report_write)
         log = TappedLog(
-            log_path,
-            log_name,
+            job_dir + "/" + asked.log,
+            asked.log,
             tell=self._outbox.notice,
             lose=self._outbox.loss,
-            written=lambda rotated: self._logged(log_name, rotated),
-            limit=limit,
+            written=lambda rotated: self._logged(asked.log, rotated),
+            limit=asked.log_limit,
         )
-        if banner is not None:
-            log.write(banner.encode("utf-8", "replace") + b"\n")
+        if asked.banner is not None:
+            log.write(asked.banner.encode("utf-8", "replace") + b"\n")
         output = Output(
             self._loop,
             output_read,
             log,
-            lambda body, partial, moment: self._outbox.line(name, body, log_name, partial, moment),
+            lambda body, partial, moment: self._outbox.line(name, body, asked.log, partial, moment),
         )
         detector = StallDetector(limits, time.monotonic())
         report = self._listen(name, report_read, detector)
@@ -141,11 +136,11 @@ class Processes:
         self._health.begin()
         self._outbox.send("started", proc=name, pid=pid)
         self._loop.on_exit(pid, lambda status: self._ended(name, status))
+        return pid
 
-    def ask_stacks(self, fields: Fields) -> None:
-        """Carry out a `stacks`: one reply a process that runs."""
-        names = self._running if fields.get("procs") is None else texts(fields, "procs")
-        for name in list(names):
+    def ask_stacks(self, names: Optional[Sequence[str]]) -> None:
+        """Carry out a `stacks`: one reply for each process that runs, of all where names is None."""
+        for name in list(self._running if names is None else names):
             if name in self._running:
                 self._health.ask_stacks(name)
 

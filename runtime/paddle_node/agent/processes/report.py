@@ -11,7 +11,6 @@ import time
 from typing import Any, Callable, Dict, Optional, Tuple
 
 from paddle_node.agent.link.loop import Loop, Timer
-from paddle_node.agent.link.protocol import Fields
 from paddle_node.agent.processes.stall_detector import StallDetector
 from paddle_node.contract import checked_json
 from paddle_node.contract.facts import (
@@ -26,7 +25,7 @@ from paddle_node.contract.facts import (
     Unsaved,
     read_report,
 )
-from paddle_node.contract.records import fields_of
+from paddle_node.contract.records import Fields, fields_of
 
 LINE_LIMIT = 1 << 16
 NEWEST_S = 0.25

@@ -10,7 +10,7 @@ import errno
 import os
 import select
 import signal
-from typing import Dict, List, Optional
+from typing import Dict, Optional, Sequence
 
 from paddle_node.agent.processes import control_group
 from paddle_node.linux.prctl import end_with_parent
@@ -20,7 +20,7 @@ START_LIMIT_S = 10.0  # a hung file system must not hang the agent
 
 
 def spawn(
-    argv: List[str],
+    argv: Sequence[str],
     env: Dict[str, str],
     cwd: str,
     output: int,
@@ -68,7 +68,7 @@ def spawn(
 
 
 def _become(
-    argv: List[str],
+    argv: Sequence[str],
     env: Dict[str, str],
     cwd: str,
     output: int,
@@ -92,7 +92,7 @@ def _become(
         if report is not None:
             os.set_inheritable(report, True)
         os.chdir(cwd)
-        os.execvpe(argv[0], argv, env)  # noqa: S606 - no shell is what we want
+        os.execvpe(argv[0], list(argv), env)  # noqa: S606 - no shell is what we want
     except (OSError, ValueError) as error:
         number = getattr(error, "errno", None) or errno.EINVAL
         name = getattr(error, "filename", None) or argv[0]

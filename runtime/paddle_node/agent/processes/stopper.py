@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import time
-from typing import Callable, Dict, List, Optional, Set, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from paddle_node.agent.link.loop import Loop
 from paddle_node.linux import process_tree
@@ -39,7 +39,7 @@ class Scope:
         marks: Dict[str, str],
         leaders: Callable[[], Set[int]],
         sessions: Optional[Set[int]] = None,
-        names: Optional[List[str]] = None,
+        names: Optional[Sequence[str]] = None,
         more: Callable[[], List[Found]] = list,
     ) -> None:
         self._marks = marks

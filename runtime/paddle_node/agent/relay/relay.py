@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import errno
 import socket
-from typing import Any, Callable, Dict, List, Optional, Set
+from typing import Callable, Dict, Optional, Sequence, Set
 
 from paddle_node.agent.files.shared_trees import SharedTrees
-from paddle_node.agent.link.fields import text
 from paddle_node.agent.link.loop import Loop
-from paddle_node.agent.link.protocol import Fields
 from paddle_node.agent.relay.giver import Giver
 from paddle_node.agent.relay.taker import Source, Taker
 from paddle_node.agent.relay.tls import Identity, identity
+from paddle_node.contract import to_agent
 from paddle_node.linux.inet import family_of, usual
 
 CONNECTIONS = 64
@@ -40,15 +39,15 @@ class Relay:
         self._strangers: Set[str] = set()
         self._taker: Optional[Taker] = None
 
-    def open(self, fields: Fields) -> None:
+    def open(self, asked: to_agent.Relay) -> None:
         """Listen, and say where.
 
         Raises:
-            ValueError: a field is not what it should be.
+            ValueError: the address, the certificate or the key is none.
             OSError: the address cannot be bound.
         """
-        address = usual(text(fields, "address"))
-        self._identity = identity(text(fields, "certificate"), text(fields, "key"))
+        address = usual(asked.address)
+        self._identity = identity(asked.certificate, asked.key)
         listener = socket.socket(family_of(address), socket.SOCK_STREAM)
         try:
             listener.bind((address, 0))
@@ -61,16 +60,19 @@ class Relay:
         self._listen()
         self._send("relaying", address=address, port=listener.getsockname()[1])
 
-    def fetch(self, fields: Fields, wanted: Dict[str, int]) -> None:
+    def fetch(self, sources: Sequence[Source], wanted: Dict[str, int]) -> None:
         """Take files from other nodes.
 
         Args:
+            sources: their relays, 1 to SOURCES, the best first.
             wanted: sizes by digest, in the order in which they are needed.
 
         Raises:
             ValueError: the sources are none.
         """
-        sources = _sources(fields.get("sources"))
+        if not 0 < len(sources) <= SOURCES:
+            raise ValueError("sources must be 1 to %d, got %d" % (SOURCES, len(sources)))
+        sources = [(usual(address), port) for address, port in sources]
         if self._identity is None or self._taker is not None:
             raise ValueError("fetch comes once, after relay")
         self._taker = Taker(
@@ -135,18 +137,3 @@ class Relay:
             self._strangers.add(where)
             text = "somebody at %s without the job's certificate got nothing from the relay (%s)"
             self._send("notice", text=text % (where, reason))
-
-
-def _sources(value: Any) -> List[Source]:
-    if not isinstance(value, list) or not 0 < len(value) <= SOURCES:
-        raise ValueError("sources must be a list of 1 to %d, got %.80r" % (SOURCES, value))
-    found = []
-    for item in value:
-        try:
-            address, port = item
-            if not 0 < int(port) <= 65535:
-                raise ValueError("no port")
-            found.append((usual(address), int(port)))
-        except (TypeError, ValueError, OverflowError) as error:
-            raise ValueError("%.80r is no [address, port]: %s" % (item, error)) from error
-    return found

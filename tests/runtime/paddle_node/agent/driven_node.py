@@ -17,9 +17,9 @@ from typing import Any
 from paddle_cluster.connection import local
 from paddle_cluster.connection.carrier import Stream
 from paddle_cluster.connection.link import Link, LinkLost, MessageEvent
-from paddle_cluster.connection.protocol import cost
 from paddle_cluster.connection.reactor import Reactor
 from paddle_cluster.connection.reconnect import ReconnectKey
+from paddle_node.contract.frames import cost
 
 PATIENCE_S = 20.0
 ENDS_S = 5.0

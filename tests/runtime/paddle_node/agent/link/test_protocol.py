@@ -12,15 +12,8 @@ from typing import Any
 
 import pytest
 
-from paddle_cluster.connection.protocol import encode as frame
-from paddle_node.agent.link.protocol import (
-    LAUNCHER_KINDS,
-    MAX_BODY,
-    MAX_HEADER,
-    Decoder,
-    ProtocolError,
-    encode,
-)
+from paddle_node.contract.frames import MAX_BODY, MAX_HEADER, Decoder, FrameError, encode
+from paddle_node.contract.to_agent import TO_AGENT
 from tests.runtime.paddle_node.agent.driven_node import Node
 
 VALUES: list[Any] = [
@@ -59,25 +52,25 @@ VALUES: list[Any] = [
     ],
 )
 def test_bytes_of_another_protocol_are_an_error(data: bytes) -> None:
-    with pytest.raises(ProtocolError):
-        Decoder().feed(data)
+    with pytest.raises(FrameError):
+        Decoder("launcher", TO_AGENT).feed(data)
 
 
 def test_mutated_frames_give_messages_or_a_protocol_error_and_nothing_else() -> None:
     generator = random.Random(11)
-    good = b"".join(frame(kind, {"proc": "p", "n": [1, None]}, b"body") for kind in sorted(LAUNCHER_KINDS))
+    good = b"".join(encode(kind, {"proc": "p", "n": [1, None]}, b"body") for kind in sorted(TO_AGENT))
     for _ in range(20_000):
         data = bytearray(good)
         for _ in range(generator.randrange(1, 6)):
             data[generator.randrange(len(data))] = generator.randrange(256)
         try:
-            Decoder().feed(bytes(data))
-        except ProtocolError:
+            Decoder("launcher", TO_AGENT).feed(bytes(data))
+        except FrameError:
             continue
 
 
 def test_a_frame_over_the_limits_is_not_sent() -> None:
-    with pytest.raises(ProtocolError):
+    with pytest.raises(FrameError):
         encode("line", {}, b"x" * (MAX_BODY + 1))
 
 
@@ -121,7 +114,7 @@ def test_frames_with_wrong_fields_fail_one_by_one_and_the_agent_lives(
         "final",
     )
     for _ in range(4000):
-        kind = generator.choice(sorted(LAUNCHER_KINDS - {"bye", "probe", "hello", "ping"}))
+        kind = generator.choice(sorted(TO_AGENT.keys() - {"bye", "probe", "hello", "ping"}))
         fields = {
             name: generator.choice(VALUES)
             for name in generator.sample(names, generator.randrange(len(names)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-from paddle_node.agent.link.protocol import encode
+from paddle_node.contract.frames import encode
 from paddle_node.linux.process_tree import Found, named
 
 

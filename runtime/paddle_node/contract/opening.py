@@ -5,6 +5,7 @@ Part of an agent's first word, so that it imports nothing.
 """
 
 PROTOCOL_VERSION = 2
+WELCOME = b"+"  # an agent has taken a connection that a login brought
 PREFIX_SIZE = 12  # lengths of header (4 bytes) and body (8 bytes), the most significant byte first
 
 

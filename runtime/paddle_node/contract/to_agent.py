@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The messages that a launcher sends to its agents: kind -> record. docs/design.md says what each is for."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple, Type
+
+from paddle_node.contract.records import (
+    Bytes,
+    Digest,
+    JobId,
+    Number,
+    Port,
+    Rank,
+    RelativePath,
+    Seconds,
+    Secret,
+    VariableName,
+    Whole,
+)
+
+
+class ReconnectKey(NamedTuple):
+    """How the launcher can come back over another connection.
+
+    Attributes:
+        at: the name of the agent's socket.
+        word: travels over the encrypted connection alone.
+        spare_s: beyond a lease, for the last ping before a cut and for a login after it.
+    """
+
+    at: str
+    word: Secret
+    spare_s: Seconds
+
+
+class Reconnect(NamedTuple):
+    """The first frame of another connection: it goes to the agent that is running, with the descriptors."""
+
+    at: str
+    word: Secret
+    received: Bytes
+
+
+class Saved(NamedTuple):
+    """The directory in which a job's scripts save, and the patterns of what is collected of it."""
+
+    name: JobId
+    collect: Tuple[str, ...] = ()
+
+
+class Submitter(NamedTuple):
+    """Who submitted the job, for the node's record of it; `start` and `boot_id` make the pid unique."""
+
+    user: str = ""
+    host: str = ""
+    pid: Whole = 0
+    start: Whole = 0
+    boot_id: str = ""
+    collected: str = ""
+
+
+class ResidentWish(NamedTuple):
+    """The agent that is to wait for the next job; the watcher, which listens, puts address and port in its place."""
+
+    name: str = ""
+    wait_s: Seconds = 0.0
+    certificate: str = ""
+    key: Secret = ""
+    address: str = ""
+    port: Whole = 0
+
+
+class Hello(NamedTuple):
+    """The first frame."""
+
+    job_id: JobId
+    root_dir: str
+    python: str
+    lease_s: Seconds
+    node_id: Optional[Whole] = None
+    pace_s: Seconds = 0.2
+    umask: Optional[Whole] = None
+    submitter: Optional[Submitter] = None
+    keep_jobs: Optional[Whole] = None
+    keeps_state: bool = True
+    saved: Optional[Saved] = None
+    reconnect: Optional[ReconnectKey] = None
+    resident: Optional[ResidentWish] = None
+
+
+class Probe(NamedTuple):
+    """What a node is asked before a job changes anything there."""
+
+    nic: Optional[str] = None
+    address: Optional[str] = None
+    ports: Tuple[Whole, ...] = ()
+    modules: Tuple[str, ...] = ()
+    need_bytes: Number = 0
+    need_files: Number = 0
+    workspace: Optional[str] = None
+    entry: Optional[RelativePath] = None
+    code: bool = False
+    write_to: Optional[str] = None
+    resumed_from: Optional[str] = None
+    token: Optional[str] = None
+    node_id: Whole = 0
+    gpus: bool = False
+    variables: Tuple[str, ...] = ()
+    limit_s: Seconds = 30.0
+
+
+class Reach(NamedTuple):
+    """Peers to connect to: (node id, address, port) each."""
+
+    peers: Tuple[Tuple[Whole, str, Port], ...]
+
+
+class Extras(NamedTuple):
+    """Small files by path, and directories that are collected."""
+
+    files: Dict[RelativePath, Secret] = {}
+    collect: Tuple[RelativePath, ...] = ()
+
+
+class Manifest(NamedTuple):
+    """A part of the list of a tree's files; `dest` counts in the first one."""
+
+    tree: str
+    dest: Optional[RelativePath] = None
+    first: bool = False
+    final: bool = True
+    unpacked: Optional[Bytes] = None
+    wheels: bool = False
+    commit: Optional[Extras] = None
+
+
+class Blob(NamedTuple):
+    """A piece of one file, or several whole small ones: (digest, size) each."""
+
+    tree: str
+    digest: Optional[Digest] = None
+    offset: Bytes = 0
+    last: bool = True
+    files: Optional[Tuple[Tuple[Digest, Bytes], ...]] = None
+
+
+class Commit(NamedTuple):
+    """Build a tree and publish it, with `Extras`."""
+
+    tree: str
+    dest: str = ""
+    files: Dict[RelativePath, Secret] = {}
+    collect: Tuple[RelativePath, ...] = ()
+
+
+class Relay(NamedTuple):
+    """Listen for other nodes of the job, or end that."""
+
+    open: bool = True
+    address: str = ""
+    certificate: str = ""
+    key: Secret = ""
+
+
+class Fetch(NamedTuple):
+    """Take what trees lack from the relays of other nodes: (address, port) each, the best first."""
+
+    trees: Tuple[str, ...]
+    sources: Tuple[Tuple[str, Port], ...]
+
+
+class Start(NamedTuple):
+    """A process; the digests in env_pieces and env_files name pieces of long values."""
+
+    proc: str
+    argv: Tuple[str, ...]
+    cwd: str
+    log: RelativePath
+    role: str = ""
+    rank: Rank = 0
+    env: Dict[str, Secret] = {}
+    secret_env: Dict[str, Secret] = {}
+    env_pieces: Dict[VariableName, Tuple[str, ...]] = {}
+    env_files: Dict[VariableName, Tuple[str, ...]] = {}
+    log_limit: Bytes = 0
+    heartbeat_timeout_s: Seconds = 0.0
+    step_timeout_s: Seconds = 0.0
+    banner: Optional[str] = None
+
+
+class Pieces(NamedTuple):
+    """The body of `start`, a list: pieces of long values."""
+
+    pieces: Tuple[str, ...]
+
+
+class Stop(NamedTuple):
+    """Stop processes; None: all."""
+
+    grace_s: Seconds
+    procs: Optional[Tuple[str, ...]] = None
+
+
+class Stacks(NamedTuple):
+    """Ask processes where they are; None: all."""
+
+    procs: Optional[Tuple[str, ...]] = None
+
+
+class Ack(NamedTuple):
+    """So many collected bytes are stored."""
+
+    bytes: Bytes
+
+
+class Verified(NamedTuple):
+    """The list of collected files was compared; the last one ends it."""
+
+    last: bool = False
+
+
+class Paths(NamedTuple):
+    """The body of `verified`, a list: what is to be sent once more."""
+
+    paths: Tuple[str, ...]
+
+
+class Ping(NamedTuple):
+    """Renews the lease."""
+
+    seq: Whole
+
+
+class Received(NamedTuple):
+    """So many bytes of the agent's stream have come."""
+
+    position: Bytes
+
+
+class Bye(NamedTuple):
+    """Stop all, send what was written, leave."""
+
+    grace_s: Seconds = 5.0
+    drain_s: Seconds = 10.0
+
+
+class Jobs(NamedTuple):
+    """Which jobs does the node know?"""
+
+
+class EndJob(NamedTuple):
+    """End a job of this node, whoever submitted it."""
+
+    job_id: JobId
+    grace_s: Seconds = 2.0
+
+
+class Clean(NamedTuple):
+    """Remove what nobody needs of jobs that ended so long ago."""
+
+    older_s: Seconds = 0.0
+    dry_run: bool = False
+
+
+class Checkpoints(NamedTuple):
+    """Which parts of checkpoints lie in a folder?"""
+
+    folder: str = ""
+
+
+class Verify(NamedTuple):
+    """Read parts of checkpoints and compare their checksums."""
+
+    folder: str = ""
+    parts: Tuple[RelativePath, ...] = ()
+
+
+TO_AGENT: Mapping[str, Type[Any]] = {
+    "hello": Hello,
+    "probe": Probe,
+    "reach": Reach,
+    "manifest": Manifest,
+    "blob": Blob,
+    "commit": Commit,
+    "start": Start,
+    "stop": Stop,
+    "ack": Ack,
+    "verified": Verified,
+    "ping": Ping,
+    "received": Received,
+    "bye": Bye,
+    "relay": Relay,
+    "fetch": Fetch,
+    "stacks": Stacks,
+    "jobs": Jobs,
+    "end_job": EndJob,
+    "clean": Clean,
+    "checkpoints": Checkpoints,
+    "verify": Verify,
+}
+"""Kind of a message -> its record. `modules` and `reconnect` come before the agent proper runs."""
