@@ -143,7 +143,6 @@ UPWARD: Mapping[tuple[str, str], str] = {
 
 SIZES: Mapping[str, str] = {
     "paddle_cluster/text": "fields, sizes, events and lines: there is no fifth subject",
-    "runtime/paddle_node/contract": "begins with what had twins",
     "runtime/paddle/fluid/incubate": "of what the original has under that name, generators of data alone are here",
     "runtime/paddle/ops/metric": "there are no more metrics; they are looked for under that name",
 }

@@ -14,7 +14,7 @@ import stat
 import sys
 import time
 
-from paddle_node.agent.sign_of_life import LOOK_S, Vigil
+from paddle_node.agent.link.sign_of_life import LOOK_S, Vigil
 from paddle_node.linux import proc
 from paddle_node.linux.prctl import become_subreaper, end_with_parent
 

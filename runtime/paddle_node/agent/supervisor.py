@@ -20,13 +20,13 @@ from paddle_node.agent.jobs_desk import JobsDesk
 from paddle_node.agent.link.door import Door
 from paddle_node.agent.link.loop import Loop, Timer
 from paddle_node.agent.link.outbox import MOST_PACE_S, Outbox
+from paddle_node.agent.link.sign_of_life import SignOfLife
 from paddle_node.agent.node.probe import Probe
 from paddle_node.agent.node.reach import Reach
 from paddle_node.agent.node.usage import Usage
 from paddle_node.agent.processes import control_group
 from paddle_node.agent.processes.processes import Processes
 from paddle_node.agent.processes.stopper import Scope, Stop
-from paddle_node.agent.sign_of_life import SignOfLife
 from paddle_node.contract import to_agent
 from paddle_node.contract.frames import Decoder, FrameError, Message, encode
 from paddle_node.contract.records import read
