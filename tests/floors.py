@@ -183,6 +183,10 @@ ENTRIES: Mapping[str, str] = {
 """Folder -> the registry whose entries its modules are, so that none of them is a fragment."""
 
 NAMESAKES: Mapping[str, Mapping[str, str]] = {
+    "runtime/paddle_node": dict.fromkeys(
+        ("File", "Hello", "Probe", "Reach", "Received", "Relay", "Resident", "Stacks", "Stop", "Verified"),
+        "a message is named as in the protocol: by what carries it out, or as its answer",
+    ),
     "runtime/paddle/fluid": dict.fromkeys(
         ("Accuracy", "ChunkEvaluator", "EditDistance"),
         "scripts import one from fluid.metrics and another from fluid.evaluator: the original's names",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple, Type
 
-from paddle_node.contract.facts import REPORTS
+from paddle_node.contract.facts import REPORTS, NodeUsage
 from paddle_node.contract.records import Bytes, Fields, Number, Pid, Port, RelativePath, Seconds, Whole
 
 
@@ -98,18 +98,6 @@ class Started(NamedTuple):
 
     proc: str
     pid: Pid
-
-
-class Usage(NamedTuple):
-    """What processes, (name, percent, bytes) each, the node and its GPUs use; None: not known."""
-
-    procs: Tuple[Tuple[str, Number, Bytes], ...]
-    memory_bytes: Optional[Bytes] = None
-    memory_total_bytes: Optional[Bytes] = None
-    cpu_percent: Optional[Number] = None
-    received_bytes_per_s: Optional[Number] = None
-    sent_bytes_per_s: Optional[Number] = None
-    gpus: Tuple[Tuple[Optional[Number], Optional[Number], Optional[Number]], ...] = ()
 
 
 class Stalled(NamedTuple):
@@ -300,7 +288,7 @@ TO_LAUNCHER: Mapping[str, Type[Any]] = {
     "relaying": Relaying,
     "committed": Committed,
     "started": Started,
-    "usage": Usage,
+    "usage": NodeUsage,
     "stalled": Stalled,
     "recovered": Recovered,
     "stacks": Stacks,
@@ -325,4 +313,7 @@ TO_LAUNCHER: Mapping[str, Type[Any]] = {
     "verifying": Verifying,
     "verified": Verified,
 }
-"""Kind of a message -> its record; a report has `proc` too, its process. `reconnected` is the first frame of a connection that replaces a lost one."""
+"""Kind of a message -> its record; a report has `proc`, the name of its process, too.
+
+`reconnected` is the first frame of a connection that replaces a lost one.
+"""
