@@ -10,7 +10,6 @@ from typing import Any
 
 from paddle_cluster.connection.bootstrap import Bootstrap
 from paddle_cluster.ssh.login_errors import BROKEN
-from paddle_node.contract.frames import FrameError
 from paddle_node.contract.opening import marker
 
 TURN_S = 0.05  # what a write waits for a node that takes nothing
