@@ -22,7 +22,6 @@ from paddle.pserver.transports.shm_wire import (
     MAX_PACKET,
     SMALL,
     address_of,
-    is_our_user,
     lies_in,
     local_name,
     pack,
@@ -36,6 +35,7 @@ from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import Message, error_message
 from paddle.pserver.wire.shared_memory import Floats, SharedArray, mapped
 from paddle.pserver.wire.verbs import Attach, Ok, Pull, PullRows, PushPull, Step
+from paddle_node.linux.descriptors import is_our_user
 
 _log = logging.getLogger(__name__)
 
