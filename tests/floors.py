@@ -74,10 +74,9 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
     ),
     "runtime/paddle/collective": ("errors membership", "connection", "exchange", "."),
     "runtime/paddle/distributed": (
-        "alarm worker nodes",
+        "nodes",
         "endings",
         "keeper",
-        "front",
         "script",
         ".",
     ),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of processes: who ended and how, and the end of everything below this process."""
+"""Signals as bytes on a socket, which ends of processes are too; and the end of everything below this process."""
 
 from __future__ import annotations
 
@@ -10,13 +10,50 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 
-from paddle.distributed import alarm
 from paddle_node.linux import process_tree
 
 KILL_S = 5.0  # how long killed processes may take to be gone
 _AGAIN_S = 0.2  # they may have had children in the meantime
+
+
+@contextlib.contextmanager
+def signals_on_socket(numbers: Sequence[signal.Signals]) -> Iterator[socket.socket]:
+    """While this lasts, each of these signals becomes a byte with its number; belongs to the main thread.
+
+    One that is ignored, as HUP is after `nohup`, stays so; not CHLD, without which ends of children are lost.
+    """
+    ours, python = socket.socketpair()
+    ours.setblocking(False)
+    python.setblocking(False)
+    heard = [
+        number
+        for number in numbers
+        if number == signal.SIGCHLD or signal.getsignal(number) is not signal.SIG_IGN
+    ]
+    before = {number: signal.signal(number, _noted) for number in heard}
+    descriptor = signal.set_wakeup_fd(python.fileno(), warn_on_full_buffer=False)
+    try:
+        yield ours
+    finally:
+        signal.set_wakeup_fd(descriptor)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        ours.close()
+        python.close()
+
+
+def take(place: socket.socket) -> bytes:
+    """The bytes that are there; without a wait."""
+    try:
+        return place.recv(4096)
+    except BlockingIOError:
+        return b""
+
+
+def _noted(number: int, frame: object) -> None:
+    """Python itself writes the number to the socket."""
 
 
 def reap() -> tuple[dict[int, int], bool]:
@@ -82,5 +119,5 @@ def kill_all(alarms: socket.socket) -> list[int]:
             return _below()
         send_to_all(signal.SIGKILL)
         select.select([alarms], [], [], min(_AGAIN_S, left))
-        alarm.take(alarms)
+        take(alarms)
     return []

@@ -1,24 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts the workers, waits for their ends, and ends what is left, as one process that the terminal does not reach.
+"""The processes of one launch: the one that the user started, and the keeper that it starts, which runs the workers.
 
-All that happens is a byte on one of two sockets: a child ended, or whoever started the keeper wants it to stop or is
-gone. The first worker that fails ends all; trainers that are done end the servers.
+The keeper starts the workers, waits for their ends, and ends what is left; the terminal does not reach it. All that
+happens is a byte on one of two sockets: a child ended, or the user's process wants it to stop or has exited. The first
+worker that fails ends all; trainers that are done end the servers. Whichever of the two is killed, the other one ends
+everything: orphans go to it. If both are, the kernel kills the workers themselves.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from paddle.distributed import alarm, endings
-from paddle.distributed.worker import Worker
-from paddle_node.linux.prctl import end_with_parent
+from paddle.distributed import endings
+from paddle_node.linux.prctl import become_subreaper, end_with_parent
 
 DONE, FAILED, ABANDONED = 0, 1, 1
 GRACE_S = 10.0  # between TERM and KILL
@@ -27,6 +31,28 @@ AGAIN_S = 0.2  # some were just being started, and are asked next time
 DRAIN = signal.SIGUSR1
 LOG_LINES, LOG_BYTES = 20, 16384  # shown of the log of who failed
 SERVERS_S = 2.0  # servers end by themselves when all trainers have said that they are done
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_MARGIN_S = 5.0
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One process.
+
+    Attributes:
+        name: "trainer 3", "pserver 0".
+        env: its whole environment; it may hold secrets and is never shown.
+        log: what gets its stdout and stderr; None: they go where ours go.
+        is_server: it serves the others, and is stopped when these are done.
+        drains: a server that other nodes need too: it gets USR1 instead, and ends when no trainer needs it any more.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(repr=False)
+    log: Path | None
+    is_server: bool = False
+    drains: bool = False
 
 
 def dying_with(parent: int, blocked: Collection[signal.Signals] = ()) -> Callable[[], None]:
@@ -170,7 +196,7 @@ class Keeper:
         """Wait for news until a deadline; return the number of an order, 0 if nobody gives orders any more."""
         wait_s = None if deadline is None else max(0.0, deadline - time.monotonic())
         ready, _, _ = select.select(self._places, [], [], wait_s)
-        orders = bytes(number for number in alarm.take(self._alarms) if number != signal.SIGCHLD)
+        orders = bytes(number for number in endings.take(self._alarms) if number != signal.SIGCHLD)
         if self._orders in ready:
             said = self._orders.recv(16)
             if not said:
@@ -191,3 +217,66 @@ def last_lines(path: Path) -> list[str]:
         return []
     lines = text.splitlines()
     return (lines[1:] if size > LOG_BYTES else lines)[-LOG_LINES:]
+
+
+def say(line: str) -> None:
+    """Tell the user a line; a screen that is gone is no reason to stop."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"launch: {line}\n")
+        sys.stderr.flush()
+
+
+def run(workers: Sequence[Worker]) -> int:
+    """Run workers; return the exit code: 0 all are done, 1 one failed, 128 + number of a signal that ended us."""
+    become_subreaper()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    ours, theirs = socket.socketpair()
+    with ours, theirs, endings.signals_on_socket((*STOPS, signal.SIGCHLD)) as alarms:
+        child = os.fork()
+        if child == 0:
+            code = FAILED
+            try:
+                ours.close()
+                code = _keep(workers, theirs)
+            except Exception as error:  # noqa: BLE001 - whatever it is must be told, and the workers ended
+                say(f"the process that keeps the others failed: {error!r}")
+            finally:
+                os._exit(code)  # what our callers do on their way out is the other process's
+        theirs.close()
+        code = _wait_for(child, ours, alarms)
+        left = endings.kill_all(alarms)
+    if left:
+        say(f"NOT CLEANED: pid {', '.join(map(str, left))} cannot be killed")
+    return code
+
+
+def _keep(workers: Sequence[Worker], orders: socket.socket) -> int:
+    os.setsid()  # Ctrl+C and the end of the terminal come through the other process alone
+    become_subreaper()
+    with endings.signals_on_socket((*STOPS, signal.SIGCHLD)) as alarms:
+        return Keeper(workers, orders, alarms, say).run()
+
+
+def _wait_for(child: int, orders: socket.socket, alarms: socket.socket) -> int:
+    """Hand signals on until the keeper is gone; once a stop was asked for, it has a deadline."""
+    deadline = None
+    while True:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            break
+        wait_s = None if deadline is None else max(0.0, deadline - time.monotonic())
+        if not select.select([alarms], [], [], wait_s)[0]:
+            os.kill(child, signal.SIGKILL)
+            deadline = None
+            continue
+        stops = bytes(number for number in endings.take(alarms) if number in STOPS)
+        if stops:
+            deadline = deadline or time.monotonic() + SERVERS_S + GRACE_S + endings.KILL_S + _MARGIN_S
+            with contextlib.suppress(OSError):
+                orders.send(stops)
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        say(f"the process that keeps the others was {endings.how(code)}; they are stopped")
+        return FAILED
+    return code

@@ -13,9 +13,9 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 
-from paddle.distributed import front, nodes, script
+from paddle.distributed import keeper, nodes, script
+from paddle.distributed.keeper import Worker
 from paddle.distributed.nodes import Nodes
-from paddle.distributed.worker import Worker
 from paddle.endpoints import endpoint_of
 from paddle.errors import ConfigError
 
@@ -131,19 +131,19 @@ def _describe(
 ) -> None:
     first = workers[0]
     total = first.env["PADDLE_TRAINERS_NUM"]
-    front.say(
+    keeper.say(
         f"{len(workers)} of {total} processes, on node {where.index} of {len(where.addresses)} ({where.own})"
     )
-    front.say(f"endpoints {first.env['PADDLE_TRAINER_ENDPOINTS']}")
+    keeper.say(f"endpoints {first.env['PADDLE_TRAINER_ENDPOINTS']}")
     here = visible_gpus(environ)
     if here and any(int(number) >= here for number in own):
         shown = environ.get("CUDA_VISIBLE_DEVICES", "unset")
-        front.say(
+        keeper.say(
             f"devices {','.join(own)} are asked for; this machine shows {here} GPUs, counted from 0 "
             f"(CUDA_VISIBLE_DEVICES {shown})"
         )
     if first.log is not None:
-        front.say(f"logs {first.log.parent}/workerlog.<0 to {len(workers) - 1}>")
+        keeper.say(f"logs {first.log.parent}/workerlog.<0 to {len(workers) - 1}>")
 
 
 def _flags() -> argparse.ArgumentParser:

@@ -10,9 +10,9 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 
-from paddle.distributed import front, nodes, script
+from paddle.distributed import keeper, nodes, script
+from paddle.distributed.keeper import Worker
 from paddle.distributed.nodes import Nodes
-from paddle.distributed.worker import Worker
 from paddle.endpoints import address_of, endpoint_of
 from paddle.errors import ConfigError
 
@@ -64,13 +64,13 @@ def plan(given: argparse.Namespace, environ: Mapping[str, str]) -> list[Worker]:
     ]
     if given.print_config:
         total = job["PADDLE_TRAINERS_NUM"]
-        front.say(
+        keeper.say(
             f"{len(own)} of {len(servers)} pservers and {given.worker_num} of {total} trainers, "
             f"on node {where.index} of {len(where.addresses)} ({where.own})"
         )
-        front.say(f"pservers {job['PADDLE_PSERVERS_IP_PORT_LIST']}")
+        keeper.say(f"pservers {job['PADDLE_PSERVERS_IP_PORT_LIST']}")
         if folder is not None:
-            front.say(f"logs {folder}/serverlog.<n>, {folder}/workerlog.<n>")
+            keeper.say(f"logs {folder}/serverlog.<n>, {folder}/workerlog.<n>")
     return workers
 
 

@@ -15,9 +15,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from paddle.distributed import front, script
+from paddle.distributed import keeper, script
+from paddle.distributed.keeper import Worker
 from paddle.distributed.nodes import Nodes
-from paddle.distributed.worker import Worker
 from paddle.endpoints import host_of
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError
@@ -52,7 +52,7 @@ def plan(given: argparse.Namespace, environ: Mapping[str, str]) -> list[Worker]:
         del shared["POD_IP"]  # this machine's name for itself; others know it by another address
     own_flags = {f"PADDLE_INIT_{name.upper()}" for name in for_pserver.keys() - INIT_FLAGS.keys()}
     if given.print_config:
-        front.say(
+        keeper.say(
             f"pserver {where.index} of {len(where.addresses)} and trainer {rank} of {size}, on {where.own}"
             + (f"; logs {folder}/" if folder else "")
         )

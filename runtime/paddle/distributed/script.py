@@ -11,10 +11,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from paddle.distributed import front
-from paddle.distributed.keeper import dying_with
+from paddle.distributed import keeper
+from paddle.distributed.keeper import Worker, dying_with
 from paddle.distributed.nodes import Nodes
-from paddle.distributed.worker import Worker
 from paddle.errors import ConfigError
 from paddle.flags import parse_bool
 
@@ -40,13 +39,13 @@ def launch(module: str, flags: argparse.ArgumentParser, plan: Plan, arguments: S
     try:
         workers = plan(given, os.environ)
     except ConfigError as error:
-        front.say(str(error))
+        keeper.say(str(error))
         return _USAGE
     if given.parent is not None:
         dying_with(given.parent)()
     if warning := _misplaced(module, given, words):
-        front.say(f"WARNING: {warning}")
-    return front.run(workers)
+        keeper.say(f"WARNING: {warning}")
+    return keeper.run(workers)
 
 
 def parser(module: str, summary: str) -> argparse.ArgumentParser:
