@@ -130,7 +130,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _stream(self, events: Iterator[Object], cut: bool) -> None:
         self.send_response(200)
-        self.send_header("Request-Encoding", "chunked")
+        self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         with contextlib.suppress(OSError):
             for event in events:
