@@ -34,6 +34,8 @@ def give_way():
     )
     package = importlib.util.module_from_spec(spec)
     sys.modules["paddle"] = package
+    if RUNTIME not in sys.path:
+        sys.path.insert(0, RUNTIME)  # for paddle_node, which the package imports
     spec.loader.exec_module(package)
 
 
