@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.launcher.control_jobs import Terminal
+from tests.launcher.login_server import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = "the cat dog sees likes a red blue house bird near under big small and runs"
@@ -52,7 +53,8 @@ def command(*argv: str | Path, cwd: Path) -> str:
 def conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("cluster")
     path = directory / "conf.py"
-    path.write_text(f"HOSTS = ['local'] * 3\nROOT_DIR = {str(directory / 'nodes')!r}\n")
+    port = free_port()  # not the one of everybody's jobs: a port that is taken is told on the screen
+    path.write_text(f"HOSTS = ['local'] * 3\nROOT_DIR = {str(directory / 'nodes')!r}\nPADDLE_PORT = {port}\n")
     return path
 
 
@@ -171,7 +173,7 @@ def test_a_node_that_talks_nonsense_ends_the_job_as_lost(conf: Path, tmp_path: P
     for name in ("paddle_cluster", "runtime"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "paddle.py", tmp_path)
-    agent = tmp_path / "runtime" / "agent" / "processes" / "processes.py"
+    agent = tmp_path / "runtime" / "paddle_node" / "agent" / "processes" / "processes.py"
     honest = agent.read_text()
     agent.write_text(honest.replace('"started", proc=name', '"started", proc=7'))
     assert agent.read_text() != honest

@@ -104,7 +104,8 @@ class Reporter:
             for start in range(0, len(news), _MAX_TRAINERS):
                 part = news[start : start + _MAX_TRAINERS]
                 if not self._write(
-                    _line("pushes", Pushes(tuple(part))), _READY_TIMEOUT_S if is_last else 0.0
+                    _line("pushes", Pushes(tuple((trainer, came, late) for trainer, came, late in part))),
+                    _READY_TIMEOUT_S if is_last else 0.0,
                 ):
                     return
                 self._told_pushes.update({each[0]: each for each in part})

@@ -156,15 +156,15 @@ def test_the_shell_is_told_to_ask_the_installed_launcher(paddle_cluster: Path, t
     assert told == ["status", "complete -F _paddle_py paddle-cluster"]
 
 
-def test_the_wheel_holds_two_packages_and_nothing_that_a_user_made(wheel: Path) -> None:
+def test_the_wheel_holds_three_packages_and_nothing_that_a_user_made(wheel: Path) -> None:
     found = names(wheel)
-    assert {name.partition("/")[0] for name in found} == {"paddle", "paddle_cluster"}
+    assert {name.partition("/")[0] for name in found} == {"paddle", "paddle_node", "paddle_cluster"}
     runtime = ROOT / "runtime"
-    assert {str(path.relative_to(runtime)) for path in runtime.rglob("paddle/**/*.py")} == {
-        name for name in found if name.startswith("paddle/")
+    assert {str(path.relative_to(runtime)) for path in runtime.rglob("*.py")} == {
+        name for name in found if name.startswith(("paddle/", "paddle_node/"))
     }
     page = ROOT / "paddle_cluster" / "dashboard" / "page"
-    assert {f"paddle_cluster/launcher/dashboard/page/{file.name}" for file in page.iterdir()} <= found
+    assert {f"paddle_cluster/dashboard/page/{file.name}" for file in page.iterdir()} <= found
     assert {name for name in found if "workspace_template" in name} == {
         f"paddle_cluster/workspace_template/{name}" for name in TEMPLATE_FILES
     }

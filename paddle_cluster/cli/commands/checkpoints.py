@@ -26,8 +26,9 @@ from paddle_cluster.system.state_dir import places
 from paddle_cluster.text.sizes import counted, size_text
 
 USAGE = f"""\
-{PROGRAM} checkpoints [JOB] [-p WORKSPACE | --job_dispatch_package=WORKSPACE]
-      [--checkpoint_dir=DIR] [--json] [--conf=FILE] [--hosts=HOST[,HOST]]
+{PROGRAM} checkpoints [JOB] [-p WORKSPACE]
+      [--job_dispatch_package=WORKSPACE] [--checkpoint_dir=DIR] [--json]
+      [--conf=FILE] [--hosts=HOST[,HOST]]
 
 The checkpoints on the nodes of a job, with their batch, pass, time and size,
 which nodes have them, and which one --resume=latest takes. JOB is an id or a
