@@ -105,7 +105,8 @@ class JobRunner:
 
 def learnt(output: str) -> list[str]:
     """The digests of the parameters that each trainer ended with."""
-    return sorted(re.findall(r"trainer \d parameters .*$", output, re.M))
+    # a line of more than 256 KiB ends on the screen where a read of the pipe happened to end
+    return sorted(re.findall(r"trainer \d parameters .*?(?= \.\.\. \(\d+ more characters|$)", output, re.M))
 
 
 def files(folder: Path) -> list[str]:
