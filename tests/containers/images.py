@@ -50,7 +50,13 @@ RECIPES = {
     "paddle-ssh-server": Recipe(("docker_cluster",), NODE_FILES),
     "paddle-openmpi": Recipe(
         ("-f", "docker_cluster/openmpi/Dockerfile", "."),
-        (CLUSTER / "openmpi", CLUSTER / "sshd_config", CLUSTER / "start.sh", ROOT / "runtime/paddle"),
+        (
+            CLUSTER / "openmpi",
+            CLUSTER / "sshd_config",
+            CLUSTER / "start.sh",
+            ROOT / "runtime/paddle",
+            ROOT / "runtime/paddle_node",
+        ),
     ),
 }
 
