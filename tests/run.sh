@@ -47,6 +47,7 @@ rsync rsync tests/benchmarks
 mpirun openmpi-bin tests/cluster/jobs/engines tests/runtime/collective tests/runtime/test_env.py
 mpiexec.hydra mpich tests/cluster/jobs/engines
 slurmctld slurm-wlm tests/cluster/jobs/engines
+slurmd slurm-wlm tests/cluster/jobs/engines
 srun slurm-wlm tests/cluster/jobs/engines
 munged munge tests/cluster/jobs/engines
 kubectl kubernetes-client tests/cluster tests/launcher/engines/test_kubernetes_objects.py
