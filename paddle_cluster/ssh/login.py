@@ -39,7 +39,6 @@ from paddle_cluster.ssh.transport import GREETING, QuietTransport
 
 WINDOW = 1 << 20  # bytes of a node that may wait here unread; as much a round trip is the most that comes
 REAP_S = 1.0  # for a ProxyCommand to end
-_NOTHING_OF_ITS_OWN = fabric.Config(ssh_config=paramiko.SSHConfig(), lazy=True)  # all values are given
 Hops = tuple[HostConfig, ...]
 
 
@@ -208,18 +207,12 @@ class FabricLogins(Logins):
         timeout_s = self._timeout_s(hop)
         name = hop.key_alias or known_name(hop.host, hop.port)
         types = self._known.key_types((*hop.known_hosts, *hop.global_known_hosts), name)
-        connection = fabric.Connection(
-            hop.host,
-            user=hop.user,
-            port=hop.port,
-            config=_NOTHING_OF_ITS_OWN,
-            gateway=False,  # the way there is a socket of ours, over a jump host that others share
-            connect_kwargs={
-                "sock": _socket(hop, jump, timeout_s),
-                "transport_factory": lambda sock, **_: QuietTransport(sock, types, timeout_s),
-                "auth_strategy": SimpleNamespace(authenticate=partial(self._keys.authenticate, hop=hop)),
-                "timeout": timeout_s,
-            },
+        connection = connection_to(
+            hop,
+            sock=_socket(hop, jump, timeout_s),
+            transport_factory=lambda sock, **_: QuietTransport(sock, types, timeout_s),
+            auth_strategy=SimpleNamespace(authenticate=partial(self._keys.authenticate, hop=hop)),
+            timeout=timeout_s,
         )
         # the connection itself is given no keys, so all that hosts present come here
         connection.client.set_missing_host_key_policy(
@@ -257,6 +250,21 @@ class FabricLogins(Logins):
                 reason = f"logged in, but no command can be run: {error}."
                 raise ConnectError(host.text, reason, "See sshd's log there.") from error
             raise
+
+
+def connection_to(hop: HostConfig, **connect: object) -> fabric.Connection:
+    """Returns a connection that is not open yet: all values are given, so its configuration is empty.
+
+    Each has a configuration of its own, because it writes to it: shared, it would fail in other threads.
+    """
+    return fabric.Connection(
+        hop.host,
+        user=hop.user,
+        port=hop.port,
+        config=fabric.Config(ssh_config=paramiko.SSHConfig(), lazy=True),
+        gateway=False,  # the way there is a socket of ours, over a jump host that others share
+        connect_kwargs=connect,
+    )
 
 
 def _socket(hop: HostConfig, jump: QuietTransport | None, timeout_s: float) -> Any:

@@ -9,10 +9,13 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from tests.cluster.deadline import wait_for
+
+T = TypeVar("T")
 
 
 class Launch:
@@ -80,15 +83,27 @@ class Launch:
         """
         compiled = re.compile(pattern, re.MULTILINE)
 
-        def look() -> re.Match[str] | str:
-            ended = self.poll() is not None
-            match = compiled.search(self.output)
-            return match or ("ended" if ended else "")
+        return self.wait_until(f"/{pattern}/ in its output", lambda: compiled.search(self.output), deadline_s)
 
-        found = wait_for(f"/{pattern}/ in the launcher's output:\n{self.output}", look, deadline_s)
-        if isinstance(found, str):
-            raise AssertionError(f"the launcher ended with {self.poll()} without /{pattern}/:\n{self.output}")
-        return found
+    def wait_until(self, what: str, probe: Callable[[], T | None], deadline_s: float) -> T:
+        """Calls `probe` until it returns something true, and returns that.
+
+        Raises:
+            AssertionError: it ended or the deadline passed without that; the message holds the output.
+        """
+
+        def look() -> tuple[T | None, bool] | None:
+            ended = self.poll() is not None
+            found = probe()
+            return (found, ended) if found or ended else None
+
+        try:
+            seen = wait_for(what, look, deadline_s)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; the launcher's output:\n{self.output}") from None
+        if not seen or not seen[0]:
+            raise AssertionError(f"the launcher ended with {self.poll()} without {what}:\n{self.output}")
+        return seen[0]
 
     def send(self, number: int) -> None:
         """Sends a signal to the launcher alone."""

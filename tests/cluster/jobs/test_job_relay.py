@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.beside import Outcomes, Scenarios
-from tests.cluster.deadline import wait_for
 from tests.cluster.host import Host
 from tests.cluster.hosts import Cluster
 from tests.cluster.jobs.job import JobRunner, cached
@@ -74,7 +73,7 @@ def whoever_fails_to_pass_on_is_gone_round(
     cluster.slow(mbit=80)
     launch = job.start("--mode=collective")
     host = cluster[name]
-    wait_for("a third of the file", lambda: cached(host) > SIZE // 3, 30)
+    launch.wait_until("a third of the file", lambda: cached(host) > SIZE // 3, 30)
     FAULTS[fault](cluster, host)
     oracle.check(launch, 0, within_s=60)
     whole_everywhere(cluster, job, path)
@@ -88,7 +87,7 @@ def a_node_that_is_cut_off_while_it_passes_on_is_named(
     cluster.slow(mbit=80)
     launch = job.start("--mode=collective")
     host = cluster["node-b"]
-    wait_for("a third of the file", lambda: cached(host) > SIZE // 3, 30)
+    launch.wait_until("a third of the file", lambda: cached(host) > SIZE // 3, 30)
     host.cut()
     oracle.check(launch, 4, r"FIRST ERROR: root@node-b: no message for", within_s=60, unreachable=[host])
 
@@ -111,7 +110,7 @@ def a_workspace_that_changes_while_it_is_passed_on_ends_the_job(
     path = add_big_file(job)
     cluster.slow(mbit=80)
     launch = job.start("--mode=collective")
-    wait_for("some of the file", lambda: cached(cluster["node-a"]) > SIZE // 8, 30)
+    launch.wait_until("some of the file", lambda: cached(cluster["node-a"]) > SIZE // 8, 30)
     CHANGES[change](path)
     oracle.check(launch, 4, r"FIRST ERROR: root@node-.: the workspace did not arrive", within_s=30)
 

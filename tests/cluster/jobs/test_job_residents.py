@@ -100,8 +100,10 @@ def told(job: JobRunner) -> str:
 
 
 def command(cluster: Cluster, *args: str) -> subprocess.CompletedProcess[str]:
-    """Runs paddle.py on the gate."""
-    return cluster.run([sys.executable, str(ROOT / "paddle.py"), *args], check=False, timeout_s=LIMIT_S)
+    """Runs paddle.py on the gate, which must succeed."""
+    done = cluster.run([sys.executable, str(ROOT / "paddle.py"), *args], check=False, timeout_s=LIMIT_S)
+    assert done.returncode == 0, done
+    return done
 
 
 def port_of(resident: HostProcess) -> int:
