@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Generator, Iterator
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
+from paddle.kernels import build
 from tests.beside import TESTS, Beside, check_nothing_left, in_order, scenarios_of
 from tests.cluster.hosts import Cluster, missing_tools
 from tests.gpus import missing_gpu
@@ -28,6 +30,13 @@ hypothesis.settings.load_profile("busy")
 
 def _must_run_cluster() -> bool:
     return os.environ.get("CI") == "true" and os.geteuid() == 0
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile kernels that have changed since the last time, once for all workers; without a compiler tests skip."""
+    if not hasattr(config, "workerinput"):
+        with contextlib.suppress(build.BuildError):
+            build.build_here(may_download=False)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

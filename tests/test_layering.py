@@ -51,6 +51,15 @@ FORBIDDEN = {
         "paddle.graph",
         "paddle.collective",
     ),
+    "runtime/paddle/kernels": (
+        "paddle.pserver",
+        "paddle.v2",
+        "paddle.fluid",
+        "paddle.ops",
+        "paddle.optim",
+        "paddle.graph",
+        "paddle.collective",
+    ),
     "runtime/paddle/optim": (
         "paddle.pserver",
         "paddle.v2",

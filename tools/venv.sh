@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Makes .venv from a lock file when it is missing or stale: sh tools/venv.sh requirements.lock [more.lock ...]
+# Makes .venv from a lock file when it is missing or stale, and compiles the kernels: sh tools/venv.sh requirements.lock [more.lock ...]
 #
 # Needs python3 3.11 or newer. On Debian and Ubuntu the venv module is a package of its own (python3-venv): as root
 # it is installed, otherwise the message says how. Nothing else of the machine is changed.
@@ -35,6 +35,11 @@ install_venv_module() {
     fi
 }
 
+# The runtime's loops in C, for this machine; without them the plain forms do the work. An option goes to the build.
+make_kernels() {
+    PYTHONPATH="$root/runtime" "$venv/bin/python" -P -m paddle.kernels.build "$@" || true
+}
+
 [ $# -gt 0 ] || die "usage: sh tools/venv.sh LOCK [LOCK ...]"
 for lock in "$@"; do
     [ -f "$root/$lock" ] || die "setup: lock file $root/$lock is missing: is the checkout complete?"
@@ -46,7 +51,10 @@ for lock in "$@"; do
     line=$(cd "$root" && cksum "$lock")
     grep -qxF "$line" "$stamp" 2>/dev/null || fresh=no
 done
-[ "$fresh" = yes ] && "$venv/bin/python" -c '' 2>/dev/null && exit 0
+if [ "$fresh" = yes ] && "$venv/bin/python" -c '' 2>/dev/null; then
+    make_kernels --offline
+    exit 0
+fi
 
 python=$(find_python) || die "setup: no Python 3.11 or newer found (looked for python3, python3.11 ... python3.13)." \
     "       Install one, or name it: PADDLE_PYTHON=/path/to/python3 sh $0 $*"
@@ -68,3 +76,4 @@ done
     for lock in "$@"; do (cd "$root" && cksum "$lock"); done
 } | sort -u >"$stamp.new"
 mv "$stamp.new" "$stamp"
+make_kernels

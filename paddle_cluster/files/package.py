@@ -36,6 +36,8 @@ _BY_NAME = "their names, as in every workspace"
 _BY_VARIABLES = "--env_file and .env, which may be secret"
 _PACKAGES = ("paddle", "paddle_node")
 _NOT_SENT = ("paddle_node", "agent")  # it comes by itself
+_IMPORTED = (".py", ".c", ".h", ".so")
+_BUILT = "paddle/kernels/built/"
 _SHADOWS = ("paddle.py", *_PACKAGES)
 _SHARD_NUMBER = re.compile(r"-([0-9]{5})$")
 _SPECIAL = {
@@ -186,14 +188,18 @@ def survey(root: Path, withheld: Collection[str], left_out: list[LeftOut]) -> It
 
 
 def runtime_package(root: Path, digests: Digests | None = None) -> Package:
-    """Walk and hash what jobs import: the Python files of paddle and paddle_node in `root`, without the agent."""
+    """Walk and hash what jobs import: paddle and paddle_node in `root`, Python and compiled, without the agent.
+
+    Compiled kernels travel with the sources that they are verified against.
+    """
 
     def is_left_out(path: str) -> bool:
         parts = path.split("/")
-        return parts[0] not in _PACKAGES or tuple(parts[:2]) == _NOT_SENT
+        is_half_built = path.startswith(_BUILT) and not path.endswith((_BUILT, ".so"))
+        return parts[0] not in _PACKAGES or tuple(parts[:2]) == _NOT_SENT or is_half_built
 
     package = _package(root, is_left_out, shadows=(), digests=digests)
-    wanted = {entry.path for entry in package.files if entry.path.endswith(".py")}
+    wanted = {entry.path for entry in package.files if entry.path.endswith(_IMPORTED)}
     folders = {path.rpartition("/")[0] for path in wanted}
     while above := {folder.rpartition("/")[0] for folder in folders} - folders:
         folders |= above

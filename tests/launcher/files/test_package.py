@@ -240,11 +240,14 @@ def test_without_shard_dirs_every_node_gets_everything(root: Path) -> None:
     assert shard(package, [], {0}, 2) is package
 
 
-def test_the_runtime_is_the_python_files_of_paddle() -> None:
+def test_the_runtime_is_the_python_files_of_paddle_and_its_kernels() -> None:
     found = paths(runtime_package(RUNTIME))
     assert "paddle/__init__.py" in found
     assert not [path for path in found if path.startswith("agent")]
-    assert not [entry.path for entry in runtime_package(RUNTIME).files if not entry.path.endswith(".py")]
+    files = [entry.path for entry in runtime_package(RUNTIME).files]
+    others = [path for path in files if not path.endswith(".py")]
+    assert {path.rpartition(".")[2] for path in others} <= {"c", "h", "so"}
+    assert {path.partition("/kernels/")[0] for path in others} == {"paddle"}
 
 
 def test_of_very_many_problems_some_are_named_and_all_are_counted(tmp_path: Path) -> None:

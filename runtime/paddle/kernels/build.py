@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles the kernels for this machine: `python -m paddle.kernels.build`, which the setup scripts run.
+
+The system's C compiler does it; without one, `ziglang` does, a compiler as a wheel, in a temporary environment that is
+removed again. A library that is there and fits the sources is not made again. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from paddle.kernels import library
+
+TARGETS = {
+    "linux-x86_64-gnu": "x86_64-linux-gnu.2.17",
+    "linux-x86_64-musl": "x86_64-linux-musl",
+    "linux-aarch64-gnu": "aarch64-linux-gnu.2.17",
+    "linux-aarch64-musl": "aarch64-linux-musl",
+}
+"""Platform -> what zig calls it, with the oldest glibc that is served."""
+
+_COMPILERS = ("cc", "gcc", "clang")
+_ZIG = """\
+ziglang==0.13.0.post1 \
+--hash=sha256:5ff0f2cb0d583b4f94820909612043f62e4d1d9a8bed77ceec088a01fc2ef015 \
+--hash=sha256:b2ab883f27e915bc34266ff6627f565b5cc7b3c566b5a91f633b4174d52119a9
+"""
+_LIMIT_S = 300
+
+
+class BuildError(Exception):
+    """The kernels cannot be compiled; says why."""
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C compiler.
+
+    Attributes:
+        command: its command line.
+        is_zig: it compiles for any platform.
+    """
+
+    command: tuple[str, ...]
+    is_zig: bool = False
+
+    def argv(self, target: str) -> list[str]:
+        """Return what calls it for a platform; another one than this machine's only if it is zig."""
+        return [*self.command, *(("-target", TARGETS[target]) if self.is_zig else ())]
+
+
+def build(compiler: Compiler, target: str, folder: Path, extra: Sequence[str] = ()) -> Path:
+    """Compile the sources for a platform, and publish the library in a folder by a rename; return its path.
+
+    Args:
+        extra: more flags for compiling and linking, such as those of a sanitizer.
+
+    Raises:
+        BuildError: the compiler failed; with what it wrote.
+    """
+    path, argv = folder / library.library_name(target), compiler.argv(target)
+    levels = library.LEVELS[target.split("-")[1]]
+    digest = f'-DDIGEST="{library.digest()}"'
+    with tempfile.TemporaryDirectory(dir=folder, prefix="making-") as made:
+        units = [
+            (source, level)
+            for source in library.sources()
+            if source.suffix == ".c"
+            for level in (levels if source.name != "level.c" else [min(levels)])
+        ]
+        objects = [f"{made}/{source.stem}-{level}.o" for source, level in units]
+        commands = [
+            [
+                *argv,
+                *library.FLAGS,
+                *levels[level],
+                *extra,
+                f"-DLEVEL=v{level}",
+                digest,
+                "-c",
+                f"{source}",
+                "-o",
+                to,
+            ]
+            for (source, level), to in zip(units, objects, strict=True)
+        ]
+        with ThreadPoolExecutor(os.cpu_count()) as several:
+            list(several.map(_run, commands))
+        _run([*argv, "-shared", *extra, "-o", f"{made}/library.so", *objects, "-lm"])
+        Path(made, "library.so").chmod(0o644)
+        Path(made, "library.so").replace(path)
+    for other in folder.glob(f"{target}-*.so"):
+        if other != path:  # made from earlier sources; a process that has loaded it keeps it
+            other.unlink(missing_ok=True)
+    return path
+
+
+def build_here(may_download: bool, folder: Path = library.FOLDER / library.BUILT) -> Path:
+    """Return the library of this machine, compiled unless it is there.
+
+    Args:
+        may_download: if the machine has no compiler, install one for the time of the build.
+
+    Raises:
+        BuildError: it is not there and cannot be compiled.
+    """
+    target = library.target()
+    path = folder / library.library_name(target)
+    if path.is_file():
+        return path
+    if target not in TARGETS:
+        raise BuildError(f"there are no kernels for {target}")
+    try:
+        folder.mkdir(exist_ok=True)
+        with (folder / ".lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if path.is_file():  # made by the process that had the lock
+                return path
+            with _compiler(may_download) as compiler:
+                return build(compiler, target, folder)
+    except OSError as error:
+        raise BuildError(f"{folder}: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def _compiler(may_download: bool) -> Iterator[Compiler]:
+    found = next(filter(None, map(shutil.which, _COMPILERS)), None)
+    if found is not None:
+        yield Compiler((found,))
+    elif not may_download:
+        raise BuildError(f"no C compiler found: looked for {', '.join(_COMPILERS)}")
+    else:
+        with zig() as compiler:
+            yield compiler
+
+
+@contextlib.contextmanager
+def zig() -> Iterator[Compiler]:
+    """Install zig for the time of a block.
+
+    Raises:
+        BuildError: it cannot be installed.
+    """
+    with tempfile.TemporaryDirectory(prefix="paddle-zig-") as folder:
+        wanted = Path(folder, "requirements.txt")
+        wanted.write_text(_ZIG, encoding="utf-8")
+        pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-deps"]
+        _run([*pip, "--require-hashes", "--only-binary=:all:", "--target", folder, "-r", str(wanted)])
+        yield Compiler((f"{folder}/ziglang/zig", "cc"), is_zig=True)
+
+
+def _run(argv: list[str]) -> None:
+    try:
+        subprocess.run(argv, check=True, capture_output=True, text=True, timeout=_LIMIT_S)
+    except subprocess.CalledProcessError as error:
+        raise BuildError(f"{argv[0]} exited with code {error.returncode}: {error.stderr.strip()}") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BuildError(f"{argv[0]}: {error}") from error
+
+
+def main() -> int:
+    """Build what the command line asks for; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m paddle.kernels.build", description=__doc__)
+    parser.add_argument("--all", action="store_true", help="for all platforms, by zig: what a wheel carries")
+    parser.add_argument("--offline", action="store_true", help="never install a compiler")
+    options = parser.parse_args()
+    folder = library.FOLDER / library.BUILT
+    try:
+        if options.all:
+            folder.mkdir(exist_ok=True)
+            with zig() as compiler:
+                for target in TARGETS:
+                    build(compiler, target, folder)
+        else:
+            build_here(not options.offline)
+    except (BuildError, OSError) as error:
+        print(f"kernels: not compiled, so the slower plain forms are used: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

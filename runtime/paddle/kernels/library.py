@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the compiled library of this machine's platform, verifies that it fits the sources, and binds its functions.
+
+Where no library fits, `reason` says why in one line, and every kernel's plain form takes over.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+FOLDER = Path(__file__).resolve().parent
+BUILT = "built"  # folder of the libraries, beside the sources
+
+ABI = 1
+"""Counts up when the way changes in which functions are found or called."""
+
+FLAGS = (
+    "-std=gnu11",
+    "-O3",
+    "-ffp-contract=off",  # a product and a sum are two roundings, as in numpy
+    "-fno-math-errno",  # or a square root is a call and not an instruction; results are the same
+    "-fno-trapping-math",
+    "-fno-builtin-sin",  # or both become one call of sincos, which Python's math does not use
+    "-fno-builtin-cos",
+    "-fno-strict-aliasing",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-Wall",
+    "-Wextra",
+    "-Werror=implicit-function-declaration",
+)
+_V2 = ("-msse4.2", "-mpopcnt", "-mcx16")
+_V3 = (*_V2, "-mavx2", "-mfma", "-mbmi", "-mbmi2", "-mf16c", "-mlzcnt", "-mmovbe")
+_V4 = (*_V3, "-mavx512f", "-mavx512bw", "-mavx512cd", "-mavx512dq", "-mavx512vl")
+LEVELS: Mapping[str, Mapping[int, tuple[str, ...]]] = {
+    "x86_64": {2: _V2, 3: _V3, 4: _V4},  # spelled out: -march=x86-64-v3 is younger than many a compiler
+    "aarch64": {1: ()},
+}
+"""Machine -> speed levels, slowest first, with their compiler flags. `level.c` tells which a processor has."""
+
+_TYPES = {
+    "p": ctypes.c_void_p,
+    "n": ctypes.c_ssize_t,
+    "i": ctypes.c_int,
+    "u": ctypes.c_uint32,
+    "q": ctypes.c_uint64,
+    "f": ctypes.c_float,
+    "d": ctypes.c_double,
+}
+
+
+class Kernels:
+    """Functions of the library, by name: `Kernels(add="ppn", sum="pn:q").loaded.add(...)`.
+
+    An argument is one letter: p address, n size or any signed 64-bit number, i int, u uint32, q uint64, f float32,
+    d float64. The result's letter follows a colon; without one there is none. Calls release the interpreter's lock.
+    """
+
+    def __init__(self, **signatures: str) -> None:
+        self._signatures = signatures
+
+    @functools.cached_property
+    def loaded(self) -> Any:
+        """The object whose attributes are the functions; None if no library fits. Loads the library the first time."""
+        return self.at_level(level()) if level() else None
+
+    def at_level(self, number: int) -> Any:
+        """Return the functions of one speed level, which must be at most `level()`."""
+        found = SimpleNamespace()
+        for name, signature in self._signatures.items():
+            function = getattr(_library().handle, f"{name}_v{number}")
+            arguments, _, result = signature.partition(":")
+            function.argtypes = [_TYPES[letter] for letter in arguments]
+            function.restype = _TYPES[result] if result else None
+            setattr(found, name, function)
+        return found
+
+
+def address(array: npt.NDArray[Any], dtype: np.dtype[Any] | type, size: int | None = None) -> int:
+    """Return where a C-contiguous, aligned array begins, for a kernel.
+
+    Args:
+        dtype: that the kernel takes.
+        size: elements that the kernel takes for granted; None if the caller passes the array's own.
+
+    Raises:
+        ValueError: the array has another dtype or size, or is strided or unaligned.
+    """
+    flags = array.flags
+    if array.dtype != dtype or not flags.c_contiguous or not flags.aligned or size not in (None, array.size):
+        raise ValueError(
+            f"a kernel takes {'' if size is None else f'{size} '}aligned, contiguous {dtype}, "
+            f"got {array.shape} {array.dtype} with strides {array.strides}"
+        )
+    found: int = array.__array_interface__["data"][0]
+    return found
+
+
+def level() -> int:
+    """Return the speed level whose functions run here; 0: none, the plain forms do the work."""
+    return _library().level
+
+
+def levels() -> list[int]:
+    """Return all levels that the library has and this processor can run, slowest first."""
+    return [number for number in LEVELS.get(os.uname().machine, {}) if number <= level()]
+
+
+def reason() -> str:
+    """Return why the plain forms do the work, in one line; empty if the compiled ones do."""
+    return _library().reason
+
+
+def target() -> str:
+    """Return the platform that a library must be made for, such as linux-x86_64-gnu."""
+    try:
+        is_glibc = (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
+    except (ValueError, OSError):  # musl knows no such name
+        is_glibc = False
+    return f"{sys.platform}-{os.uname().machine}-{'gnu' if is_glibc else 'musl'}"
+
+
+def library_name(target: str) -> str:
+    """Return the file name of the library that these sources and flags make for a platform."""
+    return f"{target}-{digest()}.so"
+
+
+def sources() -> list[Path]:
+    """Return all C sources and headers."""
+    return sorted(path for path in FOLDER.iterdir() if path.suffix in (".c", ".h"))
+
+
+@functools.cache
+def digest() -> str:
+    """Return what identifies a library: a digest of sources, flags and the ABI's number."""
+    state = hashlib.blake2b(f"{ABI} {FLAGS} {LEVELS}".encode(), digest_size=12)
+    for path in sources():
+        content = path.read_bytes()
+        state.update(f"\n{path.name} {len(content)}\n".encode())
+        state.update(content)
+    return state.hexdigest()
+
+
+class _Library:
+    """The library that was found, or why none was."""
+
+    def __init__(self, handle: Any, level: int, reason: str) -> None:
+        self.handle, self.level, self.reason = handle, level, reason
+
+
+@functools.cache
+def _library() -> _Library:
+    path = FOLDER / BUILT / library_name(target())
+    try:
+        handle = ctypes.CDLL(str(path))
+        handle.paddle_kernels_digest.restype = ctypes.c_char_p
+        made_from = handle.paddle_kernels_digest().decode()
+    except (OSError, AttributeError) as error:
+        why = f"{path.name} cannot be loaded: {error}" if path.exists() else f"{path.name} is missing"
+        return _Library(None, 0, f"no compiled kernels: {why}; run `python -m paddle.kernels.build`")
+    if made_from != digest():
+        return _Library(
+            None, 0, f"no compiled kernels: {path.name} was made from other sources ({made_from})"
+        )
+    runs = handle.paddle_kernels_level()
+    number = max((each for each in LEVELS[os.uname().machine] if each <= runs), default=0)
+    return _Library(
+        handle, number, "" if number else "no compiled kernels: the processor is older than x86-64-v2"
+    )

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The library of compiled kernels: found, verified and refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paddle.kernels import build, library
+from paddle_cluster.files.package import runtime_package
+
+RUNTIME = Path(__file__).resolve().parents[3] / "runtime"
+ASK = "from paddle.kernels import library; print(library.level() > 0, library.reason())"
+
+
+def ask(runtime: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", ASK],
+        env={**os.environ, "PYTHONPATH": str(runtime)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Path:
+    """A runtime without a library, with one trivial kernel."""
+    kernels = tmp_path / "paddle" / "kernels"
+    shutil.copytree(RUNTIME / "paddle/kernels", kernels, ignore=shutil.ignore_patterns("*.c", "built"))
+    shutil.copy(RUNTIME / "paddle/kernels/level.c", kernels)
+    for name in ("__init__.py", "version.py"):
+        shutil.copy(RUNTIME / "paddle" / name, tmp_path / "paddle")
+    return tmp_path
+
+
+def make(runtime: Path, path: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "paddle.kernels.build", "--offline"],
+        env={**os.environ, "PYTHONPATH": str(runtime), **({} if path is None else {"PATH": path})},
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def needs_compiler() -> None:
+    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        pytest.skip("no C compiler")
+
+
+def test_without_a_library_the_reason_names_it_and_what_makes_it(runtime: Path) -> None:
+    told = ask(runtime)
+    assert told.startswith("False no compiled kernels: linux-")
+    assert "is missing; run `python -m paddle.kernels.build`" in told
+
+
+def test_a_library_is_found_once_it_is_built_and_not_built_again(runtime: Path) -> None:
+    needs_compiler()
+    assert make(runtime).returncode == 0
+    assert ask(runtime) == "True"
+    (made,) = (runtime / "paddle/kernels/built").glob("*.so")
+    before = made.stat()
+    assert make(runtime).returncode == 0
+    assert made.stat().st_ino == before.st_ino
+
+
+def test_changed_sources_refuse_the_library_and_replace_it_at_the_next_build(runtime: Path) -> None:
+    needs_compiler()
+    make(runtime)
+    (old,) = (runtime / "paddle/kernels/built").glob("*.so")
+    with (runtime / "paddle/kernels/level.c").open("a") as source:
+        source.write("/* more */\n")
+    assert "is missing" in ask(runtime)
+    make(runtime)
+    (new,) = (runtime / "paddle/kernels/built").glob("*.so")
+    assert (new != old, ask(runtime)) == (True, "True")
+
+
+def test_a_library_of_other_sources_under_this_name_is_refused(runtime: Path) -> None:
+    needs_compiler()
+    make(runtime)
+    (made,) = (runtime / "paddle/kernels/built").glob("*.so")
+    content = made.read_bytes()
+    digest = made.stem.rpartition("-")[2]
+    made.write_bytes(content.replace(digest.encode(), b"0" * len(digest)))
+    assert ask(runtime).startswith(f"False no compiled kernels: {made.name} was made from other sources (000")
+    made.write_bytes(b"no library")
+    assert ask(runtime).startswith(f"False no compiled kernels: {made.name} cannot be loaded: ")
+
+
+def test_without_a_compiler_the_build_says_so_in_one_line(runtime: Path, tmp_path: Path) -> None:
+    done = make(runtime, path=str(tmp_path))
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert "slower plain forms are used: no C compiler found" in done.stderr
+
+
+def test_a_source_that_does_not_compile_is_reported_with_the_compilers_words(runtime: Path) -> None:
+    needs_compiler()
+    (runtime / "paddle/kernels/wrong.c").write_text("int wrong(void) { return unheard_of; }\n")
+    done = make(runtime)
+    assert done.returncode == 1
+    assert "unheard_of" in done.stderr
+    assert not list((runtime / "paddle/kernels/built").iterdir())[1:]  # the lock alone
+
+
+def test_every_platform_of_a_wheel_has_levels() -> None:
+    assert {target.split("-")[1] for target in build.TARGETS} == set(library.LEVELS)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros(8, np.float64),
+        np.zeros((8, 2), np.float32)[:, 0],
+        np.zeros(7, np.float32),
+        np.zeros(33, np.uint8)[1:].view(np.float32),
+    ],
+)
+def test_an_array_that_a_kernel_cannot_take_is_refused_before_the_call(array: np.ndarray) -> None:
+    with pytest.raises(ValueError, match="a kernel takes 8 aligned, contiguous"):
+        library.address(array, np.float32, 8)
+
+
+def test_half_built_libraries_do_not_travel_to_nodes(runtime: Path) -> None:
+    built = runtime / "paddle/kernels/built"
+    (built / "making-1").mkdir(parents=True)
+    (built / "making-1" / "library.so").touch()
+    (built / "x.so").touch()
+    paths = [entry.path for entry in runtime_package(runtime).files if "built" in entry.path]
+    assert paths == ["paddle/kernels/built/x.so"]
