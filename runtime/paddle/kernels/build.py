@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,8 +94,7 @@ def build(compiler: Compiler, target: str, folder: Path, extra: Sequence[str] = 
             ]
             for (source, level), to in zip(units, objects, strict=True)
         ]
-        with ThreadPoolExecutor(os.cpu_count()) as several:
-            list(several.map(_run, commands))
+        _run(*commands)
         _run([*argv, "-shared", *extra, "-o", f"{made}/library.so", *objects, "-lm"])
         Path(made, "library.so").chmod(0o644)
         Path(made, "library.so").replace(path)
@@ -160,13 +158,29 @@ def zig() -> Iterator[Compiler]:
         yield Compiler((f"{folder}/ziglang/zig", "cc"), is_zig=True)
 
 
-def _run(argv: list[str]) -> None:
-    try:
-        subprocess.run(argv, check=True, capture_output=True, text=True, timeout=_LIMIT_S)
-    except subprocess.CalledProcessError as error:
-        raise BuildError(f"{argv[0]} exited with code {error.returncode}: {error.stderr.strip()}") from error
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise BuildError(f"{argv[0]}: {error}") from error
+def _run(*commands: list[str]) -> None:
+    """Run commands, as many at a time as there are processors."""
+    at_once = os.cpu_count() or 1
+    for start in range(0, len(commands), at_once):
+        with contextlib.ExitStack() as stack:
+            some = commands[start : start + at_once]
+            try:
+                started = [stack.enter_context(_started(argv)) for argv in some]
+                written = [process.communicate(timeout=_LIMIT_S)[0] for process in started]
+            except (OSError, subprocess.TimeoutExpired) as error:
+                raise BuildError(f"{some[0][0]}: {error}") from error
+        for argv, process, text in zip(some, started, written, strict=True):
+            if process.returncode:
+                raise BuildError(f"{argv[0]} exited with code {process.returncode}: {text.strip()}")
+
+
+@contextlib.contextmanager
+def _started(argv: list[str]) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def main() -> int:
