@@ -56,6 +56,18 @@ block.append_op(type="cube", inputs={"X": [x]}, outputs={"Out": [out]})
 values = fluid.Executor().run(feed={"x": np.float32([[1, 2, 3]])}, fetch_list=[out, gradient])
 print([value.tolist() for value in values])
 """
+RULE = """
+import numpy as np
+import paddle.fluid as fluid
+import paddle.v2
+x = fluid.layers.data("x", [2])
+fluid.optimizer.Sign(0.5).minimize(fluid.layers.mean(fluid.layers.fc(x, 1, param_attr="w", bias_attr=False)))
+executor = fluid.Executor()
+executor.run(fluid.default_startup_program())
+moved = fluid.global_scope().get("w").copy()
+executor.run(feed={"x": np.float32([[3, -4]])})
+print((moved - fluid.global_scope().get("w")).round(3).tolist(), paddle.v2.optimizer.Sign(learning_rate=1).spec.rule)
+"""
 TRAINED = """
 import paddle.v2 as paddle
 paddle.init()
@@ -100,6 +112,11 @@ def an_operator_computes(copy: Path) -> None:
     assert done.stdout.strip() == "[[[1.0, 8.0, 27.0]], [[3.0, 12.0, 27.0]]]", done.stderr
 
 
+def a_rule_updates(copy: Path) -> None:
+    done = run(copy, "-P", "-c", RULE, PYTHONPATH=str(copy / "runtime"))
+    assert done.stdout.strip() == "[[0.5], [-0.5]] sign", done.stderr
+
+
 def an_option_is_read(copy: Path) -> None:
     assert job(copy, "--nice=3", "--dry_run").returncode == 0
     refused = job(copy, "--nice=x", "--dry_run")
@@ -139,6 +156,7 @@ def a_transport_carries_values(copy: Path) -> None:
 CHECKS: dict[str, Callable[[Path], None]] = {
     "transport": a_transport_carries_values,
     "operator": an_operator_computes,
+    "rule": a_rule_updates,
     "option": an_option_is_read,
     "engine": an_engine_starts_a_job,
     "fact": a_fact_is_shown,

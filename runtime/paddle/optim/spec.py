@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from paddle.errors import ConfigError
 from paddle.optim.rules.rule import Rule
-from paddle.optim.rules.table import HYPER_RANGES, RULES
+from paddle.optim.rules.table import HYPER_RANGES, OTHER_RANGE, RULES
 from paddle.optim.schedule import SAMPLE_SCHEDULES, STEP_SCHEDULES
 
 _MAX_DISCARD_RATIO = 1e6
@@ -67,7 +67,7 @@ class OptimizerSpec:
         for name, value in self.hyper.items():
             _require(name in defaults, f"hyperparameter of {self.rule}", f"one of {sorted(defaults)}", name)
             _require(_is_finite(value), f"{self.rule} {name}", "a finite number", value)
-            expected, holds = HYPER_RANGES[name]
+            expected, holds = HYPER_RANGES.get(name, OTHER_RANGE)
             _require(holds(value), f"{self.rule} {name}", expected, value)
         hyper = {**defaults, **{name: float(value) for name, value in self.hyper.items()}}
         object.__setattr__(self, "hyper", MappingProxyType(hyper))

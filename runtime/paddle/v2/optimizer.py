@@ -11,11 +11,14 @@ import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from inspect import Parameter, Signature
 from types import MappingProxyType
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from paddle.optim.learning_rate import LearningRate
+from paddle.optim.rules.table import RULES, V2
 from paddle.optim.spec import OptimizerSpec
+from paddle.signatures import bound, parsed
 from paddle.v2 import model
 from paddle.v2.errors import UsageError, UsageTypeError
 from paddle.v2.regularization import L2Regularization
@@ -142,65 +145,6 @@ class Momentum(Optimizer):
             model.current().defaults.momentum = float(momentum)
 
 
-class Adam(Optimizer):
-    """Adam; epsilon stands outside the root, and weight decay has no effect, as in the original."""
-
-    rule = "adam"
-
-    def __init__(
-        self,
-        beta1: float = 0.9,
-        beta2: float = 0.999,
-        epsilon: float = 1e-8,
-        **common: Unpack[CommonArguments],
-    ) -> None:
-        self.hyper = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}
-        super().__init__(**_known(self, common))
-
-
-class Adamax(Optimizer):
-    """Adamax; schedule and weight decay have no effect, as in the original."""
-
-    rule = "adamax"
-
-    def __init__(self, beta1: float = 0.9, beta2: float = 0.999, **common: Unpack[CommonArguments]) -> None:
-        self.hyper = {"beta1": beta1, "beta2": beta2}
-        super().__init__(**_known(self, common))
-
-
-class AdaGrad(Optimizer):
-    """Step sizes shrink with the sum of squared gradients; the schedule has no effect, as in the original."""
-
-    rule = "adagrad"
-
-    def __init__(self, **common: Unpack[CommonArguments]) -> None:
-        super().__init__(**_known(self, common))
-
-
-class _Rho(Optimizer):
-    def __init__(self, rho: float = 0.95, epsilon: float = 1e-6, **common: Unpack[CommonArguments]) -> None:
-        self.hyper = {"rho": rho, "epsilon": epsilon}
-        super().__init__(**_known(self, common))
-
-
-class DecayedAdaGrad(_Rho):
-    """AdaGrad over a moving mean of squared gradients."""
-
-    rule = "decayed_adagrad"
-
-
-class AdaDelta(_Rho):
-    """Step sizes from the ratio of past updates to past gradients."""
-
-    rule = "adadelta"
-
-
-class RMSProp(_Rho):
-    """Step sizes from the moving variance of the gradients."""
-
-    rule = "rmsprop"
-
-
 def _known(optimizer: Optimizer, given: CommonArguments) -> CommonArguments:
     """Refuse a name that no optimizer takes; Python would blame the base class for it."""
     for name in given:
@@ -213,15 +157,32 @@ def _known(optimizer: Optimizer, given: CommonArguments) -> CommonArguments:
     return given
 
 
-__all__ = [
-    "AdaDelta",
-    "AdaGrad",
-    "Adam",
-    "Adamax",
-    "DecayedAdaGrad",
-    "L2Regularization",
-    "ModelAverage",
-    "Momentum",
-    "Optimizer",
-    "RMSProp",
-]
+def _optimizer(rule: str, text: str) -> type[Optimizer]:
+    """Return the class of a rule's row: its arguments are the rule's hyperparameters, then the common ones."""
+    name, parameters = parsed(text)
+    own = Parameter("self", Parameter.POSITIONAL_ONLY)
+    signature = Signature([own, *parameters, Parameter("common", Parameter.VAR_KEYWORD)])
+
+    def construct(self: Optimizer, *args: Any, **named: Any) -> None:
+        given = bound(name, signature, (self, *args), named)
+        self.hyper = {each.name: given[each.name] for each in parameters}
+        Optimizer.__init__(self, **_known(self, given.get("common", {})))
+
+    construct.__signature__ = signature  # type: ignore[attr-defined]
+    (first, *_) = (RULES[rule].__doc__ or "").splitlines()
+    body = {"__init__": construct, "__doc__": first, "__module__": __name__, "rule": rule}
+    return type(name, (Optimizer,), body)
+
+
+__all__ = ["L2Regularization", "ModelAverage", "Momentum", "Optimizer"]
+
+for _rule, _row in V2.items():
+    _made = _optimizer(_rule, _row)
+    globals()[_made.__name__] = _made
+    __all__ += [_made.__name__]
+
+
+def __getattr__(name: str) -> Any:
+    near = difflib.get_close_matches(name, __all__, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise AttributeError(f"paddle.optimizer has no name {name!r}{hint}")

@@ -41,7 +41,7 @@ def test_a_spec_does_not_follow_later_changes_of_the_callers_mapping() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"rule": "newton"}, "optimizer rule: expected one of momentum.*got 'newton'"),
+        ({"rule": "newton"}, "optimizer rule: expected one of .*momentum.*got 'newton'"),
         ({"schedule": "cosine"}, "schedule: expected one of constant"),
         ({"hyper": {"beta3": 1}}, "hyperparameter of adam.*beta3"),
         ({"hyper": {"beta1": math.nan}}, "beta1: expected a finite number"),

@@ -11,15 +11,14 @@ A layer returns the outputs that are not intermediate: one, or a tuple.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
-from functools import cache
-from inspect import Parameter, Signature
+from inspect import Signature
 from typing import Any, cast
 
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.program.variable import Variable
 from paddle.ops.base.registry import lookup
+from paddle.signatures import bound, parsed
 
 
 def layer(
@@ -41,18 +40,12 @@ def layer(
         fixed: output slots that pass no gradient on.
         prefix: of the names of its variables; None: the operator.
     """
-    name, _, arguments = signature.rstrip(")").partition("(")
+    name, parameters = parsed(signature)
     op_type, renamed, stopped = op or name, dict(each.split("=") for each in to.split()), fixed.split()
-    parameters = [_parameter(each) for each in arguments.split(", ")]
-    bind = Signature(parameters).bind
+    whole = Signature(parameters)
 
     def build(*args: Any, **named: Any) -> Any:
-        try:
-            bound = bind(*args, **named)
-        except TypeError as error:
-            raise TypeError(f"{name}(): {error}") from None
-        bound.apply_defaults()
-        given = bound.arguments
+        given = bound(name, whole, args, named)
         helper = LayerHelper(prefix or op_type, given.pop("name", None), act=given.pop("act", None))
         inputs: dict[str, Any] = {}
         outputs: dict[str, Variable] = {}
@@ -75,19 +68,9 @@ def layer(
 
     build.__name__ = build.__qualname__ = name
     build.__doc__ = f"Return {result}."
-    build.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    build.__signature__ = whole  # type: ignore[attr-defined]
     return build
 
 
 several = cast("Callable[..., Callable[..., tuple[Variable, ...]]]", layer)
 """The same, where a layer returns a tuple."""
-
-
-def _parameter(text: str) -> Parameter:
-    name, _, default = text.partition("=")
-    return Parameter(
-        name, Parameter.POSITIONAL_OR_KEYWORD, default=_literal(default) if default else Parameter.empty
-    )
-
-
-_literal = cache(ast.literal_eval)

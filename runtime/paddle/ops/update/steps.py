@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One step of an update rule of `optim`, in place, and what operators do with gradient and rate before it."""
+"""Operators of the update rules of `optim.rules`: one step, in place, of a dense gradient or of selected rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from inspect import Parameter, Signature
 from typing import Any
 
 import numpy as np
 
 from paddle.backend import Array
+from paddle.ops.base.compiled import kernels_for, read_only
 from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.registry import operator
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.optim.rules.rule import Rule, Step
+from paddle.optim.rules.table import FLUID, Fluid
 
 # So many elements at a time, that a rule's intermediate results stay in the processor's cache.
 _SLICE = 1 << 14
@@ -21,29 +23,14 @@ _SLICE = 1 << 14
 _LATE = 1 << 30
 
 
-def dense(grad: Any, param: Array) -> Array:
-    """Return a gradient as an array; rows that selected rows lack are 0.
-
-    Raises:
-        ShapeError: it does not fit the parameter.
-    """
+def _fitting(grad: Any, param: Any) -> Any:
     if grad.shape != param.shape:
-        raise ShapeError(f"the gradient {grad.shape} does not fit the parameter {param.shape}")
-    return grad.to_dense() if isinstance(grad, SelectedRows) else grad
+        kind = "sparse gradient" if isinstance(grad, SelectedRows) else "gradient"
+        raise ShapeError(f"the {kind} {grad.shape} does not fit the parameter {param.shape}")
+    return grad
 
 
-def merged(grad: SelectedRows, param: Array) -> SelectedRows:
-    """Return a sparse gradient with each row once.
-
-    Raises:
-        ShapeError: it does not fit the parameter.
-    """
-    if grad.shape != param.shape:
-        raise ShapeError(f"the sparse gradient {grad.shape} does not fit the parameter {param.shape}")
-    return grad.merged()
-
-
-def scalar(value: Array) -> Any:
+def _scalar(value: Array) -> Any:
     """Return the number in an array of one; on a GPU the array itself, which needs no wait."""
     return value.item() if isinstance(value, np.ndarray) else value.reshape(())
 
@@ -67,40 +54,78 @@ def take_step(rule: Rule, w: Array, g: Array, state: Mapping[str, Array], eta: A
         rule.update(wi, gi, dict(zip(names, kept, strict=True)), step)
 
 
-def _rate(given: Mapping[str, Any]) -> Any:
-    return scalar(given["LearningRate"])
-
-
-def step_operator(
-    op_type: str,
-    signature: str,
-    rule: Callable[..., Rule],
-    state: Mapping[str, str],
-    attrs: Mapping[str, object],
-    eta: Callable[[Mapping[str, Any]], Any] = _rate,
-) -> None:
-    """Register an operator whose step is a rule's alone: ParamOut and its state, in place.
-
-    Args:
-        op_type: Fluid's name of the operator.
-        signature: see `ops.base.registry.operator`; outputs are the parameter and the state.
-        rule: attributes as keywords -> the rule.
-        state: the rule's name of what it keeps -> input slot, in the order of the outputs.
-        attrs: see `operator`.
-        eta: inputs by slot -> the rate, with the correction of averages in it.
-    """
-    left, _, right = signature.partition("->")
-    slots = left.split()
+def _enter(cls: type[Any], fluid: Fluid) -> None:
+    """Register a rule's operator: ParamOut and what the rule keeps, in place."""
+    inputs, outputs = fluid.slots
+    slots = [slot.rstrip("?") for slot in inputs]
+    sources = ["Param", *(kept.slot for kept in fluid.kept)]
 
     def step(*arrays: Any, **attributes: Any) -> Any:
         given = dict(zip(slots, arrays, strict=True))
-        param, kept = given["Param"], {name: given[slot] for name, slot in state.items()}
-        take_step(rule(**attributes), param, dense(given["Grad"], param), kept, eta(given))
-        return (param, *kept.values())
+        param, grad, rule = given["Param"], given["Grad"], cls(**fluid.fields(attributes))
+        state = {kept.name: given[kept.slot] for kept in fluid.kept if given[kept.slot] is not None}
+        eta = fluid.rate(lambda slot: _scalar(given[slot]))
+        eta = eta.astype(param.dtype) if hasattr(eta, "astype") else eta
+        by_rows = attributes[fluid.rows] if isinstance(fluid.rows, str) else fluid.rows
+        if not isinstance(_fitting(grad, param), SelectedRows):
+            _step_of_all(fluid, rule, param, grad, state, eta)
+        elif by_rows:
+            _step_of_rows(fluid, rule, param, grad.merged(), state, eta)
+        else:  # rows that the gradient lacks are 0
+            _step_of_all(fluid, rule, param, grad.to_dense(), state, eta)
+        results = tuple(given[slot] for slot in sources)
+        return results if len(results) > 1 else param
 
-    step.__signature__ = Signature([Parameter(name, Parameter.KEYWORD_ONLY) for name in attrs])  # type: ignore[attr-defined]
-    in_place = dict(zip(right.split(), ["Param", *state.values()], strict=True))
-    operator(op_type, signature, attrs=attrs, in_place=in_place)(step)
+    step.__signature__ = Signature([Parameter(name, Parameter.KEYWORD_ONLY) for name in fluid.attrs])  # type: ignore[attr-defined]
+    operator(
+        fluid.op_type,
+        fluid.operator.partition(":")[2],
+        attrs=fluid.attrs,
+        # A slot that may be absent is like the parameter.
+        infer=" ".join(slot if slot in inputs else "Param" for slot in sources),
+        in_place={out.rstrip("?"): slot for out, slot in zip(outputs, sources, strict=True)},
+    )(step)
+
+
+def _step_of_all(fluid: Fluid, rule: Rule, w: Array, g: Array, state: Mapping[str, Array], eta: Any) -> None:
+    kernels = kernels_for(w.size, w, g, *state.values()) if fluid.compiled else None
+    if kernels is None or fluid.compiled is None:
+        take_step(rule, w, g, state, eta)
+        return
+    kept = (array.reshape(-1) for array in state.values())
+    loop = getattr(kernels, fluid.op_type)
+    loop(w.reshape(-1), read_only(g.reshape(-1)), *kept, np.float32(eta), *fluid.compiled(rule))
+
+
+def _step_of_rows(
+    fluid: Fluid, rule: Rule, param: Any, grad: SelectedRows, state: Mapping[str, Array], eta: Any
+) -> None:
+    rows, values = grad.rows, grad.values
+    if not len(rows):
+        return
+    if isinstance(param, SelectedRows):  # which has all rows of the gradient
+        param, rows = param.values, param.rows.searchsorted(rows)
+    if _steps_by_loop(fluid, rule, param, rows, values, state, eta):
+        return
+    w, kept = param[rows], {name: array[rows] for name, array in state.items()}
+    take_step(rule, w, values, kept, eta)
+    param[rows] = w
+    for name, array in kept.items():
+        state[name][rows] = array
+
+
+def _steps_by_loop(
+    fluid: Fluid, rule: Rule, param: Array, rows: Array, values: Array, state: Mapping[str, Array], eta: Any
+) -> bool:
+    if fluid.compiled is None or param.ndim != 2 or rows[0] < 0 or rows[-1] >= len(param):
+        return False
+    kernels = kernels_for(param.size, param, values, *state.values())
+    loop = getattr(kernels, f"{fluid.op_type}_rows", None)
+    if loop is None:
+        return False
+    numbers = np.float32(eta), *fluid.compiled(rule)
+    loop(param, read_only(rows), read_only(values), *state.values(), *numbers)
+    return True
 
 
 def _pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
@@ -114,3 +139,7 @@ def _pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
     flat = [array.reshape(-1) for array in arrays]
     for start in range(0, first.size, _SLICE):
         yield tuple(array[start : start + _SLICE] for array in flat)
+
+
+for _row in FLUID:
+    _enter(*_row)

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step, average, descend
+from paddle.optim.rules.table import Fluid, Kept, rule
 
 
+@rule("adadelta", v2="AdaDelta(rho=0.95, epsilon=1e-6)")
 @dataclass(frozen=True)
 class Adadelta(Rule):
     """Keeps decayed averages of squared gradients and of squared steps."""
@@ -38,6 +40,20 @@ class Adadelta(Rule):
         return r
 
 
+@rule(
+    "fluid_adadelta",
+    fluid=Fluid(
+        "Adadelta(learning_rate, epsilon=1.0e-6, rho=0.95, regularization=None, name=None)",
+        "Steps as large as past steps were. The learning rate is asked for and ignored, as in the original.",
+        "adadelta: Param Grad AvgSquaredGrad AvgSquaredUpdate -> ParamOut AvgSquaredGradOut AvgSquaredUpdateOut",
+        {"rho": 0.95, "epsilon": 1e-6},
+        (
+            Kept("E", "AvgSquaredGrad", "_avg_squared_grad"),
+            Kept("D", "AvgSquaredUpdate", "_avg_squared_update"),
+        ),
+        rate=lambda number: 1.0,
+    ),
+)
 class FluidAdadelta(Adadelta):
     """Fluid's AdaDelta: w −= r g. The learning rate does not enter at all; in v2 it does."""
 

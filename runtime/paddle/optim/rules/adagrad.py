@@ -11,8 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step, descend
+from paddle.optim.rules.table import Fluid, Kept, rule
 
 
+@rule("adagrad", v2="AdaGrad()")
 @dataclass(frozen=True)
 class Adagrad(Rule):
     """Keeps the sum of squared gradients."""
@@ -33,6 +35,19 @@ class Adagrad(Rule):
         return r
 
 
+@rule(
+    "fluid_adagrad",
+    # What the sum of squares starts from is in Moment itself.
+    fluid=Fluid(
+        "Adagrad(learning_rate, epsilon=1.0e-6, regularization=None, name=None, initial_accumulator_value=0.0)",
+        "m += g²;  w −= ηg/(√m + ε).",
+        "adagrad: Param Grad Moment LearningRate -> ParamOut MomentOut",
+        {"epsilon": 1e-6},
+        (Kept("s", "Moment", "moment", fill="initial_accumulator_value"),),
+        rows=True,
+        compiled=lambda rule: (np.float32(rule.epsilon),),
+    ),
+)
 @dataclass(frozen=True)
 class FluidAdagrad(Rule):
     """Fluid's AdaGrad: s += g²;  w −= η g/(√s + ε).

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step, average
+from paddle.optim.rules.table import Fluid, Kept, rule
 
 
+@rule("adam", v2="Adam(beta1=0.9, beta2=0.999, epsilon=1e-8)")
 @dataclass(frozen=True)
 class Adam(Rule):
     """Keeps decayed averages of gradients and of their squares."""
@@ -34,6 +36,32 @@ class Adam(Rule):
         w -= alpha * m / (np.sqrt(v) + self.epsilon)
 
 
+@rule(
+    "fluid_adam",
+    fluid=Fluid(
+        "Adam(learning_rate=0.001, beta1=0.9, beta2=0.999, epsilon=1e-8, regularization=None, name=None, "
+        "lazy_mode=False)",
+        "w −= αm/(√v + ε), with α = η √(1 − β₂^t)/(1 − β₁^t). With lazy_mode only the rows of a sparse gradient move.",
+        "adam: Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow -> ParamOut Moment1Out Moment2Out",
+        {
+            "beta1": 0.9,
+            "beta2": 0.999,
+            "epsilon": 1e-8,
+            "lazy_mode": False,
+            "min_row_size_to_use_multithread": 1000,
+        },
+        (Kept("m", "Moment1", "moment1"), Kept("v", "Moment2", "moment2")),
+        names={"lazy_mode": "", "min_row_size_to_use_multithread": ""},
+        powers=("beta1", "beta2"),
+        rate=lambda n: n("LearningRate") * np.sqrt(1.0 - n("Beta2Pow")) / (1.0 - n("Beta1Pow")),
+        rows="lazy_mode",
+        compiled=lambda rule: (
+            (np.float32(rule.beta1), np.float32(rule.beta2)),
+            (np.float32(1.0 - rule.beta1), np.float32(1.0 - rule.beta2)),
+            np.float32(rule.epsilon),
+        ),
+    ),
+)
 class FluidAdam(Adam):
     """Adam as Fluid uses it: the formula of `adam`, with L1 and L2 as terms of the gradient.
 
@@ -44,6 +72,7 @@ class FluidAdam(Adam):
     penalises_gradient = True
 
 
+@rule("lazy_adam")
 class LazyAdam(FluidAdam):
     """Leaves m and v of rows without a gradient as they are; the same as Adam on dense parameters."""
 

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step, average
+from paddle.optim.rules.table import Fluid, Kept, rule
 
 _TINY = float(np.finfo(np.float32).tiny)
 
 
+@rule("adamax", v2="Adamax(beta1=0.9, beta2=0.999)")
 @dataclass(frozen=True)
 class Adamax(Rule):
     """Keeps a decayed average of gradients and a decayed maximum of their magnitudes."""
@@ -35,6 +37,18 @@ class Adamax(Rule):
         w -= step.eta / (1.0 - self.beta1**step.t) * m / np.maximum(u, _TINY)
 
 
+@rule(
+    "fluid_adamax",
+    fluid=Fluid(
+        "Adamax(learning_rate=0.001, beta1=0.9, beta2=0.999, epsilon=1e-8, regularization=None, name=None)",
+        "w −= η/(1 − β₁^t) m/n, with n the decayed largest gradient.",
+        "adamax: Param Grad LearningRate Moment InfNorm Beta1Pow -> ParamOut MomentOut InfNormOut",
+        {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
+        (Kept("m", "Moment", "moment"), Kept("u", "InfNorm", "inf_norm")),
+        powers=("beta1",),
+        rate=lambda number: number("LearningRate") / (1.0 - number("Beta1Pow")),
+    ),
+)
 @dataclass(frozen=True)
 class FluidAdamax(Rule):
     """Fluid's Adamax: m = β₁m + (1 − β₁)g;  u = max(β₂u + ε, |g|);  w −= η/(1 − β₁^t) · m/u.

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step, average, decayed_average, descend
+from paddle.optim.rules.table import Fluid, Kept, rule
 
 
+@rule("decayed_adagrad", v2="DecayedAdaGrad(rho=0.95, epsilon=1e-6)")
 @dataclass(frozen=True)
 class DecayedAdagrad(Rule):
     """Keeps a decayed average of squared gradients."""
@@ -33,6 +35,16 @@ class DecayedAdagrad(Rule):
         return r
 
 
+@rule(
+    "fluid_decayed_adagrad",
+    fluid=Fluid(
+        "DecayedAdagrad(learning_rate, decay=0.95, epsilon=1.0e-6, regularization=None, name=None)",
+        "m = ρm + (1 − ρ)g²;  w −= ηg/(√m + ε).",
+        "decayed_adagrad: Param Grad Moment LearningRate -> ParamOut MomentOut",
+        {"decay": 0.95, "epsilon": 1e-6},
+        (Kept("G", "Moment", "moment"),),
+    ),
+)
 @dataclass(frozen=True)
 class FluidDecayedAdagrad(Rule):
     """Fluid's AdaGrad that forgets: G = ρG + (1 − ρ)g²;  w −= η g/(√G + ε); ρ is its `decay`.

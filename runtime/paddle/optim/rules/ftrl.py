@@ -13,8 +13,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step
+from paddle.optim.rules.table import Fluid, Kept, rule
 
 
+@rule(
+    "ftrl",
+    fluid=Fluid(
+        "Ftrl(learning_rate, l1=0.0, l2=0.0, lr_power=-0.5, regularization=None, name=None)",
+        "Follow the regularised leader. l2 is l2 (the original passed l1 in its place).",
+        "ftrl: Param SquaredAccumulator LinearAccumulator Grad LearningRate "
+        "-> ParamOut SquaredAccumOut LinearAccumOut",
+        {"l1": 0.0, "l2": 0.0, "lr_power": -0.5},
+        (Kept("n", "SquaredAccumulator", "squared"), Kept("z", "LinearAccumulator", "linear")),
+    ),
+)
 @dataclass(frozen=True)
 class Ftrl(Rule):
     """Keeps the sum of squared gradients and the sum of gradients less what w has moved."""

@@ -12,8 +12,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step, average, l2_norm
+from paddle.optim.rules.table import Fluid, Kept, rule
 
 
+@rule(
+    "lamb",
+    # The powers of the betas are kept, and not used.
+    fluid=Fluid(
+        "Lamb(learning_rate=0.001, lamb_weight_decay=0.01, beta1=0.9, beta2=0.999, epsilon=1e-6, "
+        "regularization=None, exclude_from_weight_decay_fn=None, name=None)",
+        "w −= η ‖w‖/‖r‖ r, with r = m/(√v + ε) + λw.",
+        "lamb: Param Grad LearningRate Moment1 Moment2 Beta1Pow Beta2Pow -> ParamOut Moment1Out Moment2Out",
+        {"weight_decay": float, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-6},
+        (Kept("m", "Moment1", "moment1"), Kept("v", "Moment2", "moment2")),
+        arguments={"weight_decay": "lamb_weight_decay"},
+        powers=("beta1", "beta2"),
+    ),
+)
 @dataclass(frozen=True)
 class Lamb(Rule):
     """Keeps decayed averages of gradients and of their squares."""

@@ -10,8 +10,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paddle.optim.rules.rule import Array, Rule, State, Step, l2_norm
+from paddle.optim.rules.table import Fluid, Kept, rule
 
 
+@rule(
+    "lars_momentum",
+    fluid=Fluid(
+        "LarsMomentum(learning_rate, momentum, lars_coeff=0.001, lars_weight_decay=0.0005, regularization=None, "
+        "name=None)",
+        "Momentum at a rate of each parameter's own, η c‖w‖/(‖g‖ + λ‖w‖).",
+        "lars_momentum: Param Grad Velocity LearningRate -> ParamOut VelocityOut",
+        {"mu": float, "lars_coeff": 0.001, "lars_weight_decay": 0.0005},
+        (Kept("v", "Velocity", "velocity"),),
+        names={"mu": "momentum"},
+    ),
+)
 @dataclass(frozen=True)
 class LarsMomentum(Rule):
     """Keeps the velocity."""

@@ -5,9 +5,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from paddle.optim.rules.rule import Array, Rule, State, Step, descend
+from paddle.optim.rules.table import Fluid, Kept, rule
 
 
+@rule("momentum", "sparse_momentum")  # on rows the second is another matter: see `optim.sparse`
 class Momentum(Rule):
     """Plain gradient descent when μ = 0."""
 
@@ -19,6 +23,18 @@ class Momentum(Rule):
         descend(w, g, None, state, step)
 
 
+@rule(
+    "fluid_momentum",
+    fluid=Fluid(
+        "Momentum(learning_rate, momentum, use_nesterov=False, regularization=None, name=None)",
+        "v = μv + g;  w −= ηv, or w −= η(g + μv) with use_nesterov.",
+        "momentum: Param Grad Velocity LearningRate -> ParamOut VelocityOut",
+        {"mu": float, "use_nesterov": False},
+        (Kept("v", "Velocity", "velocity"),),
+        names={"mu": "momentum", "use_nesterov": "nesterov"},
+        compiled=lambda rule: (np.float32(rule.momentum), rule.nesterov),
+    ),
+)
 @dataclass(frozen=True)
 class FluidMomentum(Rule):
     """Fluid's momentum: v = μv + g;  w −= ηv, or with Nesterov's look ahead w −= η(g + μv).

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from paddle.optim.rules.rule import Array, Rule, State, Step, average, decayed_average, descend
+from paddle.optim.rules.table import Fluid, Kept, rule
 
 
+@rule("rmsprop", v2="RMSProp(rho=0.95, epsilon=1e-6)")
 @dataclass(frozen=True)
 class RMSProp(Rule):
     """Keeps decayed averages of gradients and of their squares."""
@@ -37,6 +39,23 @@ class RMSProp(Rule):
         return r
 
 
+@rule(
+    "fluid_rmsprop",
+    fluid=Fluid(
+        "RMSProp(learning_rate, rho=0.95, epsilon=1.0e-6, momentum=0.0, centered=False, regularization=None, "
+        "name=None)",
+        "w −= d, d = μd + ηg/√(s + ε), s the decayed mean square; centred: less the square of the mean.",
+        "rmsprop: Param MeanSquare MeanGrad? LearningRate Grad Moment "
+        "-> ParamOut MomentOut MeanSquareOut MeanGradOut?",
+        {"epsilon": 1e-10, "decay": 0.9, "momentum": 0.0, "centered": False},
+        (
+            Kept("m", "Moment", "momentum"),
+            Kept("G", "MeanSquare", "mean_square"),
+            Kept("F", "MeanGrad", "mean_grad"),
+        ),
+        names={"decay": "rho"},
+    ),
+)
 @dataclass(frozen=True)
 class FluidRMSProp(Rule):
     """Fluid's RMSProp: G = ρG + (1 − ρ)g²;  m = μm + η g/√(G + ε);  w −= m.

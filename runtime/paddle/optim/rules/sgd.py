@@ -4,8 +4,19 @@
 from __future__ import annotations
 
 from paddle.optim.rules.rule import Array, Rule, State, Step
+from paddle.optim.rules.table import Fluid, rule
 
 
+@rule(
+    "sgd",
+    fluid=Fluid(
+        "SGD(learning_rate, regularization=None, name=None)",
+        "w −= ηg.",
+        "sgd: Param LearningRate Grad -> ParamOut",
+        {},
+        rows=True,
+    ),
+)
 class SGD(Rule):
     """Keeps nothing."""
 

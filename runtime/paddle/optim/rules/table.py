@@ -1,72 +1,127 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which class carries out which rule name, and what each hyperparameter may be."""
+"""RULES: which class carries out which rule name, and the operator and the optimizers that are made of it.
+
+A rule's file has all of it: the formula, and the rows by which `ops.update` registers Fluid's operator and
+`fluid.optimizer` and `v2.optimizer` make their classes. `optim.rules` loads every module of its folder.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from paddle.optim.rules.adadelta import Adadelta, FluidAdadelta
-from paddle.optim.rules.adagrad import Adagrad, FluidAdagrad
-from paddle.optim.rules.adam import Adam, FluidAdam, LazyAdam
-from paddle.optim.rules.adamax import Adamax, FluidAdamax
-from paddle.optim.rules.decayed_adagrad import DecayedAdagrad, FluidDecayedAdagrad
-from paddle.optim.rules.ftrl import Ftrl
-from paddle.optim.rules.lamb import Lamb
-from paddle.optim.rules.lars_momentum import LarsMomentum
-from paddle.optim.rules.momentum import FluidMomentum, Momentum
-from paddle.optim.rules.rmsprop import FluidRMSProp, RMSProp
-from paddle.optim.rules.sgd import SGD
+from paddle.optim.rules.rule import Rule
 
-RULES: Mapping[str, type[Any]] = MappingProxyType(
-    {
-        "momentum": Momentum,
-        "sparse_momentum": Momentum,  # its rows are another matter: see sparse_momentum
-        "adagrad": Adagrad,
-        "decayed_adagrad": DecayedAdagrad,
-        "adadelta": Adadelta,
-        "rmsprop": RMSProp,
-        "adam": Adam,
-        "adamax": Adamax,
-        "sgd": SGD,
-        "fluid_momentum": FluidMomentum,
-        "lars_momentum": LarsMomentum,
-        "fluid_adagrad": FluidAdagrad,
-        "fluid_decayed_adagrad": FluidDecayedAdagrad,
-        "fluid_adadelta": FluidAdadelta,
-        "fluid_rmsprop": FluidRMSProp,
-        "fluid_adam": FluidAdam,
-        "lazy_adam": LazyAdam,
-        "fluid_adamax": FluidAdamax,
-        "ftrl": Ftrl,
-        "lamb": Lamb,
-    }
-)
-"""Classes of `Rule` by name: those of v2, whose momentum belongs to the parameters, then Fluid's."""
+_Class = TypeVar("_Class", bound="type[Rule]")
+
+
+class Kept(NamedTuple):
+    """An array that a rule keeps, as Fluid's operator and optimizer know it.
+
+    Attributes:
+        name: the rule's.
+        slot: input of the operator; the output has the same place in the signature.
+        variable: part of the variable's name.
+        fill: the constructor's argument that it starts at; "": it starts at 0.
+    """
+
+    name: str
+    slot: str
+    variable: str
+    fill: str = ""
+
+
+def _plain_rate(number: Callable[[str], Any]) -> Any:
+    return number("LearningRate")
+
+
+class Fluid(NamedTuple):
+    """Fluid's optimizer and operator of a rule.
+
+    Attributes:
+        optimizer: class without "Optimizer", and constructor, as Python writes it with literal defaults. An argument
+            `exclude_from_X_fn(parameter)` sets the attribute X of some parameters to 0.
+        says: the optimizer's docstring.
+        operator: its type and slots, "type: Param Grad ... -> ParamOut ..."; outputs are Param and what is kept.
+        attrs: of the operator: name -> default, or type where required.
+        kept: in the order of the outputs.
+        names: attribute -> the rule's field, where they differ; "": none.
+        arguments: attribute -> the constructor's argument, where it is neither the attribute nor the field.
+        powers: fields whose powers come in slots of their own, and are multiplied after the update.
+        rate: from slots to η, with the correction of averages in it, given a function from a slot to its number.
+        rows: True: of a sparse gradient only its rows move; an attribute: where that is true.
+        compiled: the numbers after η of the loop in `ops.base.kernels` that has the operator's name; None: no loop.
+    """
+
+    optimizer: str
+    says: str
+    operator: str
+    attrs: Mapping[str, object]
+    kept: tuple[Kept, ...] = ()
+    names: Mapping[str, str] = MappingProxyType({})
+    arguments: Mapping[str, str] = MappingProxyType({})
+    powers: tuple[str, ...] = ()
+    rate: Callable[[Callable[[str], Any]], Any] = _plain_rate
+    rows: bool | str = False
+    compiled: Callable[[Any], tuple[Any, ...]] | None = None
+
+    @property
+    def op_type(self) -> str:
+        """The operator's type."""
+        return self.operator.partition(":")[0]
+
+    @property
+    def slots(self) -> tuple[list[str], list[str]]:
+        """Input slots and output slots; one that may be absent ends in `?`."""
+        left, _, right = self.operator.partition(":")[2].partition("->")
+        return left.split(), right.split()
+
+    def fields(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the rule's fields among the operator's attributes."""
+        named = {self.names.get(name, name): value for name, value in attributes.items()}
+        return {name: value for name, value in named.items() if name}
+
+
+RULES: dict[str, type[Any]] = {}
+"""Classes of `Rule` by name: those of v2, whose momentum belongs to the parameters, and Fluid's."""
+
+FLUID: list[tuple[type[Any], Fluid]] = []
+"""Rules that are operators and optimizers of Fluid."""
+
+V2: dict[str, str] = {}
+"""Rule -> class and arguments of v2's optimizer beside the common ones, as Python writes them."""
+
+
+def rule(*names: str, fluid: Fluid | None = None, v2: str = "") -> Callable[[_Class], _Class]:
+    """Enter the decorated class under names, and what Fluid and v2 make of it."""
+
+    def add(cls: _Class) -> _Class:
+        RULES.update(dict.fromkeys(names, cls))
+        if fluid:
+            FLUID.append((cls, fluid))
+        if v2:
+            V2[names[0]] = v2
+        return cls
+
+    return add
+
 
 _Range: TypeAlias = tuple[str, Callable[[float], bool]]
 _NOT_NEGATIVE: _Range = ("0 or more", lambda value: value >= 0)
+_POSITIVE: _Range = ("more than 0", lambda value: value > 0)
 _BELOW_1: _Range = ("0 or more and less than 1", lambda value: 0 <= value < 1)
 _SWITCH: _Range = ("0 or 1", lambda value: value in (0, 1))
 
 HYPER_RANGES: Mapping[str, _Range] = MappingProxyType(
     {
-        "beta1": _BELOW_1,
-        "beta2": _BELOW_1,
-        "rho": _BELOW_1,
-        "decay": _BELOW_1,
-        "epsilon": ("more than 0", lambda value: value > 0),
-        "lars_coeff": ("more than 0", lambda value: value > 0),
+        **dict.fromkeys(("beta1", "beta2", "rho", "decay"), _BELOW_1),
+        **dict.fromkeys(("epsilon", "lars_coeff"), _POSITIVE),
         "lr_power": ("0 or less", lambda value: value <= 0),
-        "nesterov": _SWITCH,
-        "centered": _SWITCH,
-        "momentum": _NOT_NEGATIVE,
-        "lars_weight_decay": _NOT_NEGATIVE,
-        "weight_decay": _NOT_NEGATIVE,
-        "initial_accumulator_value": _NOT_NEGATIVE,
-        "l1": _NOT_NEGATIVE,
-        "l2": _NOT_NEGATIVE,
+        **dict.fromkeys(("nesterov", "centered"), _SWITCH),
     }
 )
 """What a hyperparameter of that name may be, in words and as a test, whichever rule has it."""
+
+OTHER_RANGE = _NOT_NEGATIVE
+"""What any other hyperparameter may be."""

@@ -523,7 +523,7 @@ def test_gradients_of_a_sparse_table_are_known_as_rows() -> None:
     (grad,) = fluid.gradients(loss, table)
     assert grad is not None
     fluid.clip.set_gradient_clip(fluid.clip.GradientClipByGlobalNorm(1.0))
-    fluid.optimizer.Adam(0.1, regularization=fluid.regularizer.L2Decay(0.1)).apply_gradients([(table, grad)])  # type: ignore[list-item]
+    fluid.optimizer.Adam(0.1, regularization=fluid.regularizer.L2Decay(0.1)).apply_gradients([(table, grad)])
     assert grad.type == fluid.core.VarDesc.VarType.SELECTED_ROWS
     executor = fluid.Executor()
     executor.run(fluid.default_startup_program())

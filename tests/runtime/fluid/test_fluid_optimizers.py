@@ -325,7 +325,7 @@ def test_a_clip_given_to_minimize_is_that_of_all_its_gradients() -> None:
     assert len(names) == 3
     assert np.sqrt(sum(moved)) == pytest.approx(0.25, rel=1e-5)
     with pytest.raises(TypeError, match=r"expected grad_clip to be a clip of fluid.clip, got 0.5"):
-        O.SGD(1.0).minimize(loss, grad_clip=0.5)  # type: ignore[arg-type]
+        O.SGD(1.0).minimize(loss, grad_clip=0.5)
 
 
 def test_members_of_a_clip_group_need_one_norm() -> None:
@@ -339,7 +339,7 @@ def test_members_of_a_clip_group_need_one_norm() -> None:
 
 def test_a_learning_rate_must_be_a_number_or_a_variable() -> None:
     with pytest.raises(TypeError, match="learning_rate"):
-        O.SGD("0.1")  # type: ignore[arg-type]
+        O.SGD("0.1")
 
 
 def rates(make: Callable[[], Any], steps: list[int]) -> list[float]:

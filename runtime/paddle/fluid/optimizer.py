@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizer: backward pass, clipping, decay, then one update operator a parameter, in the order of their names.
+"""Optimizers: backward pass, clipping, decay, then one update operator a parameter, in the order of their names.
 
 What an update keeps between steps are persistable variables `<parameter>_<name>_0` of the parameter's shape.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from inspect import Parameter as Argument
+from inspect import Signature
 from numbers import Real
-from typing import ClassVar, NamedTuple, cast
+from types import MappingProxyType
+from typing import Any, ClassVar, cast
 from weakref import WeakKeyDictionary
 
 from paddle.fluid import backward
+from paddle.fluid.averages import ExponentialMovingAverage, ModelAverage
 from paddle.fluid.clip import GradientClip, append_gradient_clip_ops
-from paddle.fluid.errors import FluidError, FluidTypeError
+from paddle.fluid.errors import FluidError, FluidTypeError, answering
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.program.block import Block
@@ -25,40 +29,26 @@ from paddle.fluid.program.variable import Parameter, Variable
 from paddle.fluid.regularizer import Regularizer, append_regularization_ops
 from paddle.graph import unique_name
 from paddle.graph.block import Name
+from paddle.optim.rules.table import FLUID, Fluid
+from paddle.signatures import bound, parsed
 
 Pair = tuple[Parameter, Variable]
 
 
-class Accumulator(NamedTuple):
-    """One variable that an update keeps for each parameter.
-
-    Attributes:
-        name: part of the variable's name.
-        slot: of the operator; the output is `<out>`.
-        out: output slot; None: the slot and Out, empty if the operator only reads it.
-        fill: first value.
-        single: one number instead of the parameter's shape.
-    """
-
-    name: str
-    slot: str
-    out: str | None = None
-    fill: float = 0.0
-    single: bool = False
-
-
 class Optimizer:
-    """Base of all optimizers: a rule is a row of class attributes, and a constructor that names its attributes.
+    """Base of all optimizers; a rule of `optim.rules` makes one of its row.
 
     Attributes:
-        op_type: the operator of an update.
-        keeps: what an update keeps.
-        has_rate: whether the operator takes the learning rate.
+        rule: the operator of an update, and what it keeps.
+        decays: field -> value of the betas whose powers an update keeps.
+        fills: first values of what an update keeps, by its name there.
+        exempting: attribute -> function of a parameter: whether it is 0 for it.
     """
 
-    op_type: ClassVar[str]
-    keeps: ClassVar[tuple[Accumulator, ...]] = ()
-    has_rate: ClassVar[bool] = True
+    rule: ClassVar[Fluid]
+    decays: Mapping[str, float] = MappingProxyType({})
+    fills: Mapping[str, float] = MappingProxyType({})
+    exempting: Mapping[str, Callable[[Parameter], bool]] = MappingProxyType({})
 
     def __init__(
         self,
@@ -77,14 +67,6 @@ class Optimizer:
         self._attributes = attributes
         self._rates: WeakKeyDictionary[Program, Variable] = WeakKeyDictionary()
         self._kept: dict[tuple[str, str], Variable] = {}
-
-    def accumulators(self) -> Sequence[Accumulator]:
-        """Return what an update keeps."""
-        return self.keeps
-
-    def attributes(self, parameter: Parameter) -> Mapping[str, object]:
-        """Return the attributes of a parameter's update operator."""
-        return self._attributes
 
     def minimize(
         self,
@@ -162,52 +144,51 @@ class Optimizer:
         block = program.global_block()
         before = len(block.ops)
         for parameter, _ in pairs:
-            for accumulator in self.accumulators():
-                self._keep(parameter, accumulator)
+            self._keep(parameter)
         self._global_rate()
         for parameter, grad in pairs:
             with program._optimized_guard([parameter, grad]), name_scope("optimizer"):
                 self._update(block, parameter, grad)
         for parameter, grad in pairs:
             with program._optimized_guard([parameter, grad]), name_scope("optimizer"):
-                self.finish(block, parameter)
+                self._finish(block, parameter)
         return [cast(Operator, op) for op in block.ops[before:]]
 
     def _update(self, block: Block, parameter: Parameter, grad: Variable) -> Operator:
+        rule = self.rule
         inputs: dict[str, Name] = {"Param": parameter, "Grad": grad}
         outputs: dict[str, Name] = {"ParamOut": parameter}
-        if self.has_rate:
+        if "LearningRate" in rule.slots[0]:
             inputs["LearningRate"] = self._rate_of(parameter)
-        for accumulator in self.accumulators():
-            kept = self.kept(accumulator.name, parameter)
-            inputs[accumulator.slot] = kept
-            out = f"{accumulator.slot}Out" if accumulator.out is None else accumulator.out
-            if out:
-                outputs[out] = kept
-        return block.append_op(self.op_type, inputs, outputs, self.attributes(parameter))
+        for kept, out in zip(rule.kept, rule.slots[1][1:], strict=True):
+            inputs[kept.slot] = outputs[out.rstrip("?")] = self._kept[kept.variable, parameter.name]
+        for beta in self.decays:
+            inputs[f"{beta.capitalize()}Pow"] = self._kept[f"{beta}_pow_acc", parameter.name]
+        exempt = {name: 0.0 for name, is_exempt in self.exempting.items() if is_exempt(parameter)}
+        return block.append_op(rule.op_type, inputs, outputs, {**self._attributes, **exempt})
 
-    def finish(self, block: Block, parameter: Parameter) -> None:
-        """Append what comes after all updates; nothing by default."""
+    def _finish(self, block: Block, parameter: Parameter) -> None:
+        """Multiply the powers of the betas."""
+        for beta, decay in self.decays.items():
+            power = self._kept[f"{beta}_pow_acc", parameter.name]
+            block.append_op("scale", {"X": power}, {"Out": power}, {"scale": decay})
 
-    def kept(self, name: str, parameter: Parameter) -> Variable:
-        """Return what the update keeps for a parameter under a name."""
-        return self._kept[name, parameter.name]
+    def _keep(self, parameter: Parameter) -> None:
+        for kept in self.rule.kept:
+            self._make(parameter, kept.variable, parameter.shape, self.fills.get(kept.name, 0.0))
+        for beta, decay in self.decays.items():
+            self._make(parameter, f"{beta}_pow_acc", (1,), decay)
 
-    def _keep(self, parameter: Parameter, accumulator: Accumulator) -> None:
-        if (accumulator.name, parameter.name) in self._kept:
+    def _make(self, parameter: Parameter, name: str, shape: tuple[int, ...], fill: float) -> None:
+        if (name, parameter.name) in self._kept:
             raise FluidError(
                 f"{parameter.name!r} is updated twice by one optimizer: make one optimizer a loss"
             )
-        own = f"{self._name}_{accumulator.name}" if self._name else accumulator.name
-        helper = LayerHelper(self.op_type)
-        variable = helper.create_global_variable(
-            unique_name.generate(f"{parameter.name}_{own}"),
-            (1,) if accumulator.single else parameter.shape,
-            parameter.dtype,
-            persistable=True,
-        )
-        helper.set_variable_initializer(variable, Constant(accumulator.fill))
-        self._kept[accumulator.name, parameter.name] = variable
+        own = unique_name.generate("_".join(filter(None, (parameter.name, self._name, name))))
+        helper = LayerHelper(self.rule.op_type)
+        variable = helper.create_global_variable(own, shape, parameter.dtype, persistable=True)
+        helper.set_variable_initializer(variable, Constant(fill))
+        self._kept[name, parameter.name] = variable
 
     def _global_rate(self) -> Variable:
         """Return the variable of the learning rate, made once a program."""
@@ -215,7 +196,7 @@ class Optimizer:
             return self._rate
         program = default_main_program()
         if program not in self._rates:
-            helper = LayerHelper(self.op_type)
+            helper = LayerHelper(self.rule.op_type)
             name = unique_name.generate("learning_rate")
             rate = helper.create_global_variable(name, (1,), "float32", persistable=True)
             helper.set_variable_initializer(rate, Constant(float(self._rate)))
@@ -259,3 +240,42 @@ class Optimizer:
                 {"Param": table, "Grad": grad, "LearningRate": self._rate_of(table)},
                 {"ParamOut": table},
             )
+
+
+def _optimizer(row: Fluid) -> type[Optimizer]:
+    """Return the class of a rule's row."""
+    name, parameters = parsed(row.optimizer)
+    own = Argument("self", Argument.POSITIONAL_ONLY)
+    signature = Signature([own, *parameters])
+    known = {row.arguments.get(attr, attr): attr for attr in row.attrs}
+    known.update((field, attr) for attr, field in row.names.items() if field)
+    fills = {kept.fill: kept.name for kept in row.kept}
+
+    def construct(self: Optimizer, *args: Any, **named: Any) -> None:
+        given = bound(f"{name}Optimizer", signature, (self, *args), named)
+        attributes = {}
+        for argument, value in given.items():
+            if argument in known:
+                kind = row.attrs[known[argument]]
+                attributes[known[argument]] = (kind if isinstance(kind, type) else type(kind))(value)
+            elif argument in fills:
+                self.fills = {fills[argument]: float(value)}
+            elif argument.startswith("exclude_from_") and value is not None:
+                self.exempting = {argument.removeprefix("exclude_from_").removesuffix("_fn"): value}
+        self.decays = {beta: attributes[beta] for beta in row.powers}
+        Optimizer.__init__(self, given["learning_rate"], given["regularization"], given["name"], **attributes)
+
+    construct.__signature__ = signature  # type: ignore[attr-defined]
+    body = {"__init__": construct, "__doc__": row.says, "__module__": __name__, "rule": row}
+    return type(f"{name}Optimizer", (Optimizer,), body)
+
+
+__all__ = ["ExponentialMovingAverage", "ModelAverage", "Optimizer"]
+
+for _, _row in FLUID:
+    _made = _optimizer(_row)
+    for _name in (_made.__name__, _made.__name__.removesuffix("Optimizer")):
+        globals()[_name] = _made
+        __all__ += [_name]
+
+__getattr__ = answering(__name__)

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Signatures of rows: of layers and optimizers that tables make, as Python writes them, with literal defaults."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from functools import cache
+from inspect import Parameter, Signature
+from typing import Any
+
+_literal = cache(ast.literal_eval)
+
+
+def parsed(text: str) -> tuple[str, list[Parameter]]:
+    """Return name and parameters of "name(argument, other=1.0)"."""
+    name, _, arguments = text.rstrip(")").partition("(")
+    return name, [_parameter(each) for each in arguments.split(", ") if each]
+
+
+def bound(name: str, signature: Signature, args: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+    """Return argument -> what a call gives, or its default.
+
+    Raises:
+        TypeError: the call does not fit the signature; the message begins with the name.
+    """
+    try:
+        found = signature.bind(*args, **named)
+    except TypeError as error:
+        raise TypeError(f"{name}(): {error}") from None
+    found.apply_defaults()
+    return found.arguments
+
+
+def _parameter(text: str) -> Parameter:
+    name, _, default = text.partition("=")
+    return Parameter(
+        name, Parameter.POSITIONAL_OR_KEYWORD, default=_literal(default) if default else Parameter.empty
+    )
