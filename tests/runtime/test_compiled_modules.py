@@ -42,7 +42,6 @@ for thread in threads:
 sys.exit("\\n".join(failures) or 0)
 """
 MODULES = (
-    "paddle.pserver.wire.kernels",
     "paddle.pserver.sparse.row_kernels",
     "paddle.ops.base.kernels",
     "paddle.ops.base.conv_lines",

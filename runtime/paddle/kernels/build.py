@@ -42,6 +42,10 @@ class BuildError(Exception):
     """The kernels cannot be compiled; says why."""
 
 
+class NoCompiler(BuildError):
+    """This machine has no C compiler."""
+
+
 @dataclass(frozen=True)
 class Compiler:
     """A C compiler.
@@ -137,7 +141,7 @@ def _compiler(may_download: bool) -> Iterator[Compiler]:
     if found is not None:
         yield Compiler((found,))
     elif not may_download:
-        raise BuildError(f"no C compiler found: looked for {', '.join(_COMPILERS)}")
+        raise NoCompiler(f"no C compiler found: looked for {', '.join(_COMPILERS)}")
     else:
         with zig() as compiler:
             yield compiler

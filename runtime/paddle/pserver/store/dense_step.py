@@ -16,8 +16,7 @@ import numpy as np
 
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, rate_of, rule_of
 from paddle.pserver.store.gradient import Slab
-from paddle.pserver.wire import arrival
-from paddle.pserver.wire.arithmetic import Descent, descend, prepare
+from paddle.pserver.wire.arithmetic import Descent, descend
 from paddle.pserver.wire.message import Section
 from paddle.pserver.wire.placement import DenseShare
 from paddle.pserver.wire.shared_memory import SharedArray
@@ -126,7 +125,7 @@ class DenseStep:
     def __init__(
         self, slabs: DoubleBuffer, parts: Sequence[DenseShare], optimizer: OptimizerSpec, cores: int | None
     ) -> None:
-        """Load or compile what blocks of this size need.
+        """Prepare.
 
         Args:
             cores: that whole gradients are added up on; None for those of this process, within reason.
@@ -139,8 +138,6 @@ class DenseStep:
         size = slabs.now.size
         # Of memory that nobody touches until more than two gradients are added up.
         self._scratch = [np.empty(min(_PIECE, size), np.float32) for _ in range(self._threads.count)]
-        prepare(4 * size)
-        arrival.prepare(4 * size)
 
     def add(self, span: slice, gradients: Sequence[Slab], worker: int = 0, *, look: bool = False) -> Descent:
         """Add up a span of all gradients in the order given; see `descend`.

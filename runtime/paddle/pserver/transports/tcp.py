@@ -29,7 +29,6 @@ from paddle.pserver.transports.byte_stream import (
 )
 from paddle.pserver.transports.socket_listener import Peer, SocketListener
 from paddle.pserver.transports.transport import Connection, Offer, Site
-from paddle.pserver.wire import arrival
 from paddle.pserver.wire.codec import decode
 from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import Message, Section
@@ -260,9 +259,7 @@ def connect(offer: Offer) -> TcpConnection | None:
     if not offer.size or (offer.keys is not None and not is_possible()):
         return None
     invitation = offer.ask(offer.hello._replace(record=OpenStream()))
-    connection = TcpConnection(offer.endpoint, invitation, offer.place, offer.keys)
-    arrival.prepare(4 * offer.size)
-    return connection
+    return TcpConnection(offer.endpoint, invitation, offer.place, offer.keys)
 
 
 def listen(site: Site) -> TcpListener | None:

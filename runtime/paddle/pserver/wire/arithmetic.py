@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is computed over dense blocks: checksums, whether all is finite, and plain gradient descent on a sum.
 
-Large blocks go to compiled loops if numba is there, once there were so many that loading them pays. The plain forms
-give the same bits.
+Large blocks go to compiled loops where there are any; the plain forms give the same bits.
 """
 
 from __future__ import annotations
 
-import functools
-import importlib
+import ctypes
 import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,16 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from paddle.kernels import library
+
 Floats = npt.NDArray[np.float32]
 
-# Below it loading compiled code costs more than it saves: many models are never larger.
-_COMPILED_FROM_BYTES = 1 << 18
-# Loading takes a third of a second of the processor, the plain forms 0.03 to 0.06 ns a byte more: until the first steps
-# are done nobody waits for numba, and a short job never does.
-_LOADED_AFTER_BYTES = 1 << 30
-_LOADED_AT_ONCE_BYTES = 1 << 22  # arrays so large reach that within seconds: better before the first step
+KERNELS = library.Kernels(inspect="pnpp", descend="pppfpnp:i", look="pp", receive="ipnpnp")
+"""The loops of `dense.c`."""
+
+_COMPILED_FROM_BYTES = 1 << 16  # below it calling them costs what they save
 _MASK = 0xFFFFFFFFFFFFFFFF
-_NO_WORDS = np.zeros(0, np.uint64)
 _WORD, _FLOAT = np.dtype("<u8"), np.dtype("<f4")
 
 
@@ -61,11 +58,13 @@ def is_looked_at_once(nbytes: int) -> bool:
 
 def inspect(frame: bytes | memoryview) -> Findings:
     """Look at a frame once."""
-    count = len(frame) // 8
     if (kernels := loops(len(frame))) is not None:
-        total, strange = kernels.inspect(_read_only(np.frombuffer(frame, "<u8", count)))
+        count = len(frame) // 8
+        total, strange = ctypes.c_uint64(), ctypes.c_uint64()
+        start = np.frombuffer(frame, np.uint8).ctypes.data
+        kernels.inspect(start, count, ctypes.byref(total), ctypes.byref(strange))
         rest = frame[8 * count :]
-        return Findings(_with_rest(int(total), rest), not strange and (not rest or is_finite(rest)))
+        return Findings(_with_rest(total.value, rest), not strange.value and (not rest or is_finite(rest)))
     return inspect_plainly(frame)
 
 
@@ -112,22 +111,18 @@ def descend(
         look: look whether the sum is finite, and for no checksum; else the sum is taken for finite.
     """
     kernels = loops(w.nbytes)
-    if kernels is None:
+    if kernels is None or not all(each.flags.aligned for each in (w, *gradients, out)):
         return Descent(None, descend_plainly(w, gradients, eta, out, scratch, look=look))
-    words = _NO_WORDS if look else out[: out.size // 2 * 2].view(_WORD)
-    if not words.flags.aligned:
-        words = _NO_WORDS
-    *before, last = map(_read_only, gradients)
-    if before:
-        total = _read_only(_sum(before, scratch[: w.size]))
-        found = kernels.descend_two(w, total, last, np.float32(eta), out, words)
-    else:
-        found = kernels.descend_one(w, last, np.float32(eta), out, words)
-    checksum, strange = found
-    if not words.size:
-        return Descent(None, not (look and strange))
-    rest = out[2 * words.size :].data.cast("B") if out.size % 2 else b""
-    return Descent(_with_rest(int(checksum), rest), True)
+    *before, last = gradients
+    first = library.address(_sum(before, scratch[: w.size]), np.float32, w.size) if before else None
+    where, step, to = (library.address(each, np.float32, w.size) for each in (w, last, out))
+    checksum = None if look else ctypes.c_uint64()
+    total = None if checksum is None else ctypes.byref(checksum)
+    strange = kernels.descend(where, step, first, eta, to, w.size, total)
+    if checksum is None:
+        return Descent(None, not strange)
+    rest = out[w.size // 2 * 2 :].data.cast("B") if w.size % 2 else b""
+    return Descent(_with_rest(checksum.value, rest), True)
 
 
 def descend_plainly(
@@ -142,15 +137,6 @@ def descend_plainly(
     return is_finite
 
 
-def prepare(nbytes: int) -> None:
-    """Load or compile what blocks of so many bytes need, before somebody waits for it."""
-    if is_worth_loading(nbytes):
-        block = np.zeros(_COMPILED_FROM_BYTES // 4, np.float32)
-        inspect(block.data.cast("B"))
-        for gradients in ([block], [block, block]):
-            descend(block, gradients, 0.0, np.empty_like(block), np.empty_like(block))
-
-
 def _sum(arrays: Sequence[Floats], into: Floats) -> Floats:
     """Return the sum in the order given: one array as it is, more in `into`."""
     if len(arrays) == 1:
@@ -161,53 +147,10 @@ def _sum(arrays: Sequence[Floats], into: Floats) -> Floats:
     return into
 
 
-def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return a view that one compiled form serves, wherever the array came from."""
-    if array.flags.writeable:
-        array = array.view()
-        array.flags.writeable = False
-    return array
-
-
 def _with_rest(total: int, rest: bytes | memoryview) -> int:
     return (total + zlib.crc32(rest)) & _MASK if rest else total
 
 
-def is_worth_loading(nbytes: int) -> bool:
-    """Return whether compiled loops are loaded before the first array of so many bytes; from then on they are used."""
-    if nbytes < _LOADED_AT_ONCE_BYTES:
-        return False
-    _patience.end()
-    return True
-
-
 def loops(nbytes: int) -> Any:
-    """Return `kernels` for an array of so many bytes, or None where the plain form is to do it."""
-    return None if nbytes < _COMPILED_FROM_BYTES or _patience.waits(nbytes) else _loaded()
-
-
-class _Patience:
-    """How many bytes the plain forms still do before the loops are loaded."""
-
-    def __init__(self) -> None:
-        self._left = _LOADED_AFTER_BYTES
-
-    def waits(self, nbytes: int) -> bool:
-        """Return whether the plain form does these bytes too."""
-        self._left -= nbytes  # a few may get lost between threads, which does not matter
-        return self._left > 0
-
-    def end(self) -> None:
-        """Wait no longer."""
-        self._left = 0
-
-
-_patience = _Patience()
-
-
-@functools.cache
-def _loaded() -> Any:
-    try:
-        return importlib.import_module("paddle.pserver.wire.kernels")
-    except ImportError:
-        return None
+    """Return the compiled loops for an array of so many bytes, or None where the plain form is to do it."""
+    return None if nbytes < _COMPILED_FROM_BYTES else KERNELS.loaded

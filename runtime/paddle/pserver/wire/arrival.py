@@ -3,17 +3,25 @@
 
 from __future__ import annotations
 
-import socket
+import ctypes
 import sys
 from typing import Any
 
 import numpy as np
 
-from paddle.pserver.wire.arithmetic import Findings, is_worth_loading, loops
+from paddle.pserver.wire.arithmetic import Findings, loops
 
-_NONE = np.uint64(0)
 _LINE = 64
 _KEPT = 4
+
+
+class _Arrival(ctypes.Structure):
+    """`struct arrival` of `dense.c`."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("got", "more", "looked")),
+        *((name, ctypes.c_uint64) for name in ("total", "seen")),
+    )
 
 
 class Arrival:
@@ -22,7 +30,9 @@ class Arrival:
     def __init__(self, place: memoryview, kernels: Any) -> None:
         self._kernels = kernels
         self._array = np.frombuffer(place, np.uint8)
-        self._looked, self._total, self._seen = 0, _NONE, _NONE
+        self._start = self._array.ctypes.data
+        self._state = _Arrival()
+        self._at = ctypes.byref(self._state)
 
     @classmethod
     def begin(cls, place: memoryview) -> Arrival | None:
@@ -42,38 +52,23 @@ class Arrival:
             Bytes that are here now; bytes in `behind`. If the array is not whole, nothing more came now, or the
             connection is over.
         """
+        self._state.got = got
         tail = np.frombuffer(behind, np.uint8)
-        got, more, self._looked, total, seen = self._kernels.receive(
-            descriptor, self._array, got, tail, self._looked, self._total, self._seen
+        self._kernels.receive(
+            descriptor, self._start, self._array.size, tail.ctypes.data, tail.size, self._at
         )
-        self._total, self._seen = np.uint64(total), np.uint64(seen)
-        return got, more
+        return self._state.got, self._state.more
 
     def look(self, got: int) -> None:
         """Look at what something else received; `got`: bytes that are here."""
-        if self._looked >= 0:
-            self._looked, total, seen = self._kernels.look(
-                self._array, got, self._looked, self._total, self._seen
-            )
-            self._total, self._seen = np.uint64(total), np.uint64(seen)
+        self._state.got = got
+        self._kernels.look(self._start, self._at)
 
     @property
     def findings(self) -> Findings | None:
         """What was found, if all was looked at."""
-        if self._looked != self._array.size // 8:
-            return None
-        return Findings(int(self._total), not self._seen)
-
-
-def prepare(nbytes: int) -> None:
-    """Load or compile what arrays of so many bytes need, before somebody waits for it."""
-    memory = np.zeros(8, np.uint8)
-    if is_worth_loading(nbytes) and (kernels := loops(nbytes)) is not None:
-        near, far = socket.socketpair()
-        with near, far:
-            near.setblocking(False)
-            kernels.receive(near.fileno(), memory, 0, memory, 0, _NONE, _NONE)
-        kernels.look(memory, 0, 0, _NONE, _NONE)
+        state = self._state
+        return Findings(state.total, not state.seen) if 8 * state.looked == self._array.size else None
 
 
 class ReusedMemory:

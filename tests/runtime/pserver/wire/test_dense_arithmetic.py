@@ -3,32 +3,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
 from paddle.pserver.wire import arithmetic
 from paddle.pserver.wire.chunks import CHUNK
-
-FIRST_STEPS = """
-import sys
-import numpy as np
-from paddle.pserver.wire import arithmetic
-frame = np.ones(1 << 18, np.float32).data.cast("B")
-first = arithmetic.inspect(frame)
-arithmetic.prepare(len(frame))
-assert "numba" not in sys.modules
-while "numba" not in sys.modules:
-    assert arithmetic.inspect(frame) == first
-"""
-
-
-def test_first_steps_wait_for_no_compiled_loops_and_long_jobs_get_them() -> None:
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([sys.executable, "-P", "-c", FIRST_STEPS], env=env, timeout=120, check=True)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
