@@ -26,7 +26,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
     "README.md",
     *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("tutorial-*.md"))),
-    *("docs/pserver-client.md", "docs/sparse-tables.md", "docs/any-script.md", "docs/parameter-server.md"),
+    *("docs/pserver-client.md", "docs/sparse-tables.md", "docs/any-script.md"),
+    *("docs/inside-tables.md", "docs/inside-pserver.md"),
 )
 TURNS = 60  # of what two processes do at the same time
 _BLOCK = re.compile(r"^    .*\n(?:\n*    .*\n)*", re.MULTILINE)
@@ -136,17 +137,17 @@ PROGRAMS = (
         + "ids = ids.reshape(-1)\ngradients = np.ones((4, 64), np.float32)\n<0>\nassert rows.shape == (4, 64)\n",
     ),
     Program(
-        "docs/sparse-tables.md",
+        "docs/inside-tables.md",
         _BEGIN + "from paddle.optim.spec import ParameterSpec, RowGradient\n"
         "from paddle.pserver.sparse.hash_table import HashTable\nfrom paddle.pserver.sparse.spec import TableSpec\n"
         "spec, optimizer = TableSpec(ParameterSpec('user', (1, 4), sparse=True), Initial()), OptimizerSpec('sgd')\n"
         "table = HashTable(spec, optimizer)\n"
         "table.update([RowGradient(np.array([5, 9]), np.ones((2, 4), np.float32))], 0.1)\n"
-        "<1>\nassert np.array_equal(empty.lookup(np.array([5, 9])), table.lookup(np.array([5, 9])))\n",
+        "<0>\nassert np.array_equal(empty.lookup(np.array([5, 9])), table.lookup(np.array([5, 9])))\n",
     ),
     Program("docs/any-script.md", "<0>\nassert jax.process_count() == 2\n", needs="jax", options=_TWO),
     Program(
-        "docs/parameter-server.md",
+        "docs/inside-pserver.md",
         _BEGIN + "from paddle.optim.spec import ParameterSpec\nkey = os.environ['PADDLE_JOB_KEY']\n"
         "value, gradient = np.zeros(4, np.float32), np.ones(4, np.float32)\n"
         "parameters, values = [ParameterSpec('fc.w', (4,))], {'fc.w': value}\n"
