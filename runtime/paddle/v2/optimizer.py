@@ -179,7 +179,7 @@ __all__ = ["L2Regularization", "ModelAverage", "Momentum", "Optimizer"]
 for _rule, _row in V2.items():
     _made = _optimizer(_rule, _row)
     globals()[_made.__name__] = _made
-    __all__ += [_made.__name__]
+    __all__.append(_made.__name__)
 
 
 def __getattr__(name: str) -> Any:
