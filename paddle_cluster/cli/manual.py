@@ -8,11 +8,11 @@ name in backquotes can be asked for by that name: an option, a name of conf.py, 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from paddle_cluster.cli.commands import COMMANDS
 from paddle_cluster.errors import UsageError
+from paddle_cluster.record import dataclass
 from paddle_cluster.system.installation import COMMAND, DOCS_DIR, PROGRAM
 
 # What a user needs comes first; a page that is not named here follows by its name.

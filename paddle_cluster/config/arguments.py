@@ -9,7 +9,7 @@ paddle.init. After `--` nothing is read at all.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from paddle_cluster.config import entry
@@ -18,6 +18,7 @@ from paddle_cluster.config.options import CONF_NAMES, LONG, OPTIONS, Mode, Optio
 from paddle_cluster.config.spelling import near_miss
 from paddle_cluster.config.values import utf8
 from paddle_cluster.errors import UsageError
+from paddle_cluster.record import dataclass
 
 _SHORT = {option.short: option for option in OPTIONS if option.short}
 _KNOWN_FLAGS = INIT_FLAGS | PSERVER_FLAGS

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from paddle_cluster.config.spelling import nearest
 from paddle_cluster.errors import UsageError
+from paddle_cluster.record import dataclass
 from paddle_cluster.system.installation import PROGRAM
 
 _OPTION = re.compile(r"(?<![\w-])(--[a-z]\w*=?|-[a-z]\b(?: (?=[A-Z]))?)")

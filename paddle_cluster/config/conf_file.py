@@ -12,12 +12,13 @@ import re
 import sys
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from paddle_cluster.config.arguments import Arguments
 from paddle_cluster.config.options import LONG
 from paddle_cluster.errors import ConfError
+from paddle_cluster.record import dataclass
 from paddle_cluster.system import bounded_file
 from paddle_cluster.system.installation import COMMAND, CONF_FILE, IS_CHECKOUT
 from paddle_cluster.system.signals import StopRequest

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 
 from paddle_cluster.config.values import ValueMismatchError, inside
 from paddle_cluster.errors import WorkspaceError
+from paddle_cluster.record import dataclass
 
 DEFAULT = "train.py"
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,6 +14,7 @@ from paddle_cluster.config.hosts import Host
 from paddle_cluster.config.selection import HostList
 from paddle_cluster.config.spelling import nearest
 from paddle_cluster.config.values import ValueMismatchError, mismatch, show
+from paddle_cluster.record import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

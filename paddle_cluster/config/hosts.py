@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
+
+from paddle_cluster.record import dataclass
 
 LOCAL = "local"
 MAX_TEXT = 253
@@ -30,7 +31,7 @@ class HostError(ValueError):
     """A text is no host; the message says what is wrong and what to write instead."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Host:
     """One machine as the user wrote it.
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from paddle_cluster.errors import WorkspaceError
+from paddle_cluster.record import dataclass
 from paddle_cluster.system import bounded_file
 from paddle_cluster.system.installation import LOCK_FILE
 

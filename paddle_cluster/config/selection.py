@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 
 from paddle_cluster.config.hosts import Host
 from paddle_cluster.config.spelling import nearest
 from paddle_cluster.config.values import ValueMismatchError, mismatch
+from paddle_cluster.record import dataclass
 from paddle_cluster.text.sizes import some
 
 _SHOWN = 5

@@ -7,7 +7,6 @@ A row of the table of options says which field it decides: "job.min_trainers" is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from paddle_cluster.config.host_settings import HostSettings
 from paddle_cluster.config.hosts import Host
 from paddle_cluster.config.options import Mode, SshClient, Wire
 from paddle_cluster.config.variables import Variables
+from paddle_cluster.record import dataclass
 from paddle_cluster.system.state_dir import StatePlaces
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

@@ -17,10 +17,10 @@ import secrets
 import sys
 import threading
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paddle_cluster.record import dataclass
 from paddle_cluster.system import file_cache
 from paddle_cluster.system.digests import DIGEST_SIZE
 from paddle_cluster.system.installation import NODE_DIR

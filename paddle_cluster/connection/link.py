@@ -17,7 +17,6 @@ import re
 import threading
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from paddle_cluster.connection.carrier import Carrier, Stream
@@ -26,6 +25,7 @@ from paddle_cluster.connection.protocol import Decoder
 from paddle_cluster.connection.reactor import Reactor
 from paddle_cluster.connection.reconnect import ReconnectKey
 from paddle_cluster.connection.send_queue import Frame, SendQueue
+from paddle_cluster.record import dataclass
 from paddle_cluster.text.wrapping import visible
 from paddle_node.contract.frames import FrameError
 from paddle_node.contract.records import Fields

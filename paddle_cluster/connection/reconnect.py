@@ -12,11 +12,12 @@ import select
 import struct
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from paddle_cluster.connection.carrier import Stream
 from paddle_cluster.connection.protocol import Decoder
+from paddle_cluster.record import dataclass
 from paddle_cluster.text.wrapping import visible
 from paddle_node.contract import checked_json
 from paddle_node.contract.frames import MAX_HEADER, FrameError, encode

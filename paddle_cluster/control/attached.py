@@ -13,12 +13,12 @@ import queue
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
 from paddle_cluster.control.control_client import ControlClient, ControlLost, Gone, end_of
 from paddle_cluster.control.control_protocol import Frame
+from paddle_cluster.record import dataclass
 from paddle_cluster.screen.console import Console
 from paddle_cluster.system import signals
 from paddle_cluster.system.installation import PROGRAM

@@ -8,7 +8,6 @@ import queue
 import socket
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from paddle_cluster.control.control_protocol import (
     encode,
 )
 from paddle_cluster.errors import ExitCode, LauncherError
+from paddle_cluster.record import dataclass
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.text.fields import FieldError, items, line, whole
 

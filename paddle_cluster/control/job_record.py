@@ -11,7 +11,7 @@ import getpass
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from paddle_cluster.config.options import SshClient
 from paddle_cluster.config.settings import Settings, SshSettings
 from paddle_cluster.plan import pserver_state
 from paddle_cluster.plan.plan import Plan
+from paddle_cluster.record import dataclass
 from paddle_cluster.system import process_id
 from paddle_cluster.system.process_id import ProcessId
 from paddle_cluster.text.fields import PATH_LIMIT, real, whole

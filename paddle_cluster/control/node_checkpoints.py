@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from paddle_cluster.config.settings import SshSettings
@@ -12,6 +11,7 @@ from paddle_cluster.control.job_record import NodeEntry
 from paddle_cluster.control.one_question import NodeAnswer, visit
 from paddle_cluster.plan import checkpoints
 from paddle_cluster.plan.checkpoints import Checkpoint
+from paddle_cluster.record import dataclass
 from paddle_cluster.text.fields import FieldError, line, real, rows, whole
 from paddle_cluster.text.wrapping import visible
 

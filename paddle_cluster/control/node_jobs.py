@@ -7,13 +7,14 @@ What nodes say is untrusted text; it is read into plain values here and shown th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from paddle_cluster.config.settings import Settings, SshSettings
 from paddle_cluster.control import job_record, store
 from paddle_cluster.control.job_record import JobRecord, NodeEntry
 from paddle_cluster.control.one_question import NodeAnswer, visit
+from paddle_cluster.record import dataclass
 from paddle_cluster.system import process_id
 from paddle_cluster.system.process_id import ProcessId
 from paddle_cluster.system.state_dir import JOB_FILE, StatePlaces, is_job_id, make_job_dir, write_json

@@ -11,7 +11,6 @@ import queue
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from paddle_cluster.config.hosts import parse_host
@@ -22,6 +21,7 @@ from paddle_cluster.engines.local import LocalEngine
 from paddle_cluster.engines.ssh import SshEngine
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.nodes.connector import MAX_AT_ONCE, Connected, ConnectFailed, Connector
+from paddle_cluster.record import dataclass
 from paddle_cluster.system.descriptors import make_room
 from paddle_cluster.text.wrapping import visible
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.nodes.process_record import ProcessRecord, ProcessState
 from paddle_cluster.nodes.roster import Roster
 from paddle_cluster.plan.plan import Role
+from paddle_cluster.record import dataclass
 from paddle_cluster.screen.scrollback import Scrollback
 from paddle_cluster.text.output_events import Event, Progressed, Tabled
 from paddle_cluster.text.sizes import spans

@@ -12,7 +12,6 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from paddle_cluster.control import job_record
 from paddle_cluster.control.job_record import JobRecord
 from paddle_cluster.control.state import PASSES, POINTS, ROWS, VERSION
 from paddle_cluster.errors import ExitCode, UsageError
+from paddle_cluster.record import dataclass
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.state_dir import JOB_FILE, STATUS_FILE, StatePlaces, is_job_id, read_json
 from paddle_node.contract.facts import NodeFacts, ProcessFacts, fitting_row

@@ -6,9 +6,9 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from paddle_cluster.record import dataclass
 from paddle_cluster.system.rotated_file import KEPT
 
 CHUNK = 1 << 20

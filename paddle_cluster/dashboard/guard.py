@@ -13,9 +13,10 @@ import hmac
 import re
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import parse_qsl, urlsplit
+
+from paddle_cluster.record import dataclass
 
 TOKEN_BYTES = 32
 BODY_LIMIT = 4096  # bytes of a POST

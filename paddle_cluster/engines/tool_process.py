@@ -11,12 +11,12 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from paddle_cluster.config.hosts import Host
 from paddle_cluster.engines.porters import Invite, PortersEnded
 from paddle_cluster.errors import UsageError
+from paddle_cluster.record import dataclass
 from paddle_cluster.text.wrapping import visible
 
 HOSTS = "@hosts"

@@ -15,12 +15,12 @@ import os
 import shutil
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from paddle_cluster.files.collected_copy import Copy, date, fitting, is_its_name, link_target
 from paddle_cluster.files.collected_paths import LOG, OUTPUT, SAVED, check, check_link, check_move
 from paddle_cluster.files.ledger import Difference, Ledger, ListedRow
+from paddle_cluster.record import dataclass
 from paddle_cluster.text.sizes import counted, size_text
 
 MAX_OPEN = 64

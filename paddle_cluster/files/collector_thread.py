@@ -12,13 +12,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from paddle_cluster.files.collect import CollectLimits, Collector
 from paddle_cluster.files.collected_paths import check, check_link, check_move
 from paddle_cluster.files.ledger import Ledger, rows_of
+from paddle_cluster.record import dataclass
 from paddle_cluster.system.queue_thread import QueueThread
 from paddle_cluster.text.fields import FieldError
 from paddle_node.contract.frames import WINDOW, cost

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
+from paddle_cluster.record import dataclass
 from paddle_cluster.text.fields import FieldError, items, text, whole
 from paddle_cluster.text.sizes import counted
 

@@ -16,12 +16,13 @@ import os
 import re
 import stat
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from paddle_cluster.errors import WorkspaceError
+from paddle_cluster.record import dataclass
 from paddle_cluster.system.digests import DIGEST_SIZE, Digests
 from paddle_cluster.text.wrapping import visible
 
@@ -52,8 +53,7 @@ _MAX_LINKS = 40  # as the kernel's
 Ignored = Callable[[str], "bool | None"]  # whether a path does not travel; that of a folder ends with a slash
 
 
-@dataclass(frozen=True, slots=True)
-class TreeEntry:
+class TreeEntry(NamedTuple):
     """One thing in a tree.
 
     Attributes:
@@ -205,7 +205,7 @@ def runtime_package(root: Path, digests: Digests | None = None) -> Package:
         folders |= above
     kept = wanted | folders
     # without times: the same code is the same tree, whenever it was checked out
-    return Package(tuple(replace(entry, changed_ns=None) for entry in package.entries if entry.path in kept))
+    return Package(tuple(entry._replace(changed_ns=None) for entry in package.entries if entry.path in kept))
 
 
 def shard(package: Package, shard_dirs: Iterable[str], ranks: Collection[int], trainers: int) -> Package:
@@ -268,11 +268,8 @@ def _package(
         if isinstance(result, OSError):
             problems.append(f"{path} cannot be read: {result.strerror}")
         else:
-            entries[path] = replace(
-                entries[path],
-                digest=result.digest,
-                size=result.size,
-                changed_ns=files[path].st_mtime_ns,
+            entries[path] = entries[path]._replace(
+                digest=result.digest, size=result.size, changed_ns=files[path].st_mtime_ns
             )
     links = {path: entry.target for path, entry in entries.items() if entry.target}
     for path in links:

@@ -12,7 +12,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from paddle_cluster.files import listing
 from paddle_cluster.files.dispatch import ENVIRONMENT, RUNTIME, WORKSPACE, Dispatch, DispatchState
 from paddle_cluster.files.package import Package, TreeEntry, runtime_package, shard, workspace_package
 from paddle_cluster.plan.plan import Node, Plan
+from paddle_cluster.record import dataclass
 from paddle_cluster.system import file_cache
 from paddle_cluster.system.digests import DIGEST_SIZE, MEMORIES, Digests, memory_of
 from paddle_cluster.system.installation import RUNTIME_DIR

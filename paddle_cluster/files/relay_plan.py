@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+from paddle_cluster.record import dataclass
 
 LEAST_TAKERS = 2  # fewer are served directly
 # That would leave the launcher once more: what a gigabit link carries in a third of a second. Below that the nodes'

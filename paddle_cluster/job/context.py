@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import queue
-from dataclasses import dataclass
 from typing import Any
 
 from paddle_cluster.config.settings import Settings
@@ -15,6 +14,7 @@ from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.nodes.phases import PhaseClock
 from paddle_cluster.nodes.roster import Roster
 from paddle_cluster.plan.plan import Plan
+from paddle_cluster.record import dataclass
 from paddle_cluster.screen.console import Console
 from paddle_cluster.screen.job_log import JobLog
 from paddle_cluster.system.signals import SignalEvent

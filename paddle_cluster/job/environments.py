@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from paddle_cluster.config import requirements
 from paddle_cluster.files import wheels
@@ -15,6 +15,7 @@ from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.nodes.roster import Roster
 from paddle_cluster.plan.plan import Plan
 from paddle_cluster.plan.wheel_platform import WheelPlatform
+from paddle_cluster.record import dataclass
 from paddle_cluster.screen.console import Console
 from paddle_cluster.text.sizes import counted, size_text
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 from paddle_cluster.config.options import Mode
@@ -24,6 +24,7 @@ from paddle_cluster.nodes.process_record import ProcessRecord, Stage
 from paddle_cluster.nodes.roster import Roster
 from paddle_cluster.plan import pserver_state
 from paddle_cluster.plan.plan import Plan, Process
+from paddle_cluster.record import dataclass
 from paddle_cluster.text.sizes import counted
 
 LONGEST_BACKOFF_S = 30.0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from paddle_cluster.errors import ConnectError, LauncherError
 from paddle_cluster.files.collector_thread import PATIENCE_S
@@ -18,6 +17,7 @@ from paddle_cluster.job.context import JobContext
 from paddle_cluster.job.handlers.nodes import NodeHandlers
 from paddle_cluster.nodes.loop import Loop
 from paddle_cluster.nodes.node_record import NodeRecord
+from paddle_cluster.record import dataclass
 from paddle_cluster.text.sizes import counted
 from paddle_cluster.text.wrapping import visible
 

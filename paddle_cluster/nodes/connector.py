@@ -13,7 +13,6 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -26,6 +25,7 @@ from paddle_cluster.connection.reconnect import ReconnectError, hand_over
 from paddle_cluster.engines.engine import Engine, Target
 from paddle_cluster.errors import ConnectError, LauncherError
 from paddle_cluster.plan.plan import Node, Plan
+from paddle_cluster.record import dataclass
 from paddle_cluster.system.digests import MEMORIES
 
 MAX_AT_ONCE = 32

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from paddle_cluster.nodes import preflight
@@ -17,6 +16,7 @@ from paddle_cluster.nodes.checks.reply import Reply
 from paddle_cluster.nodes.examination import Examined
 from paddle_cluster.nodes.preflight import result
 from paddle_cluster.plan.answers import Disk
+from paddle_cluster.record import dataclass
 from paddle_cluster.text import wrapping
 from paddle_cluster.text.sizes import count, counted, duration, size_text
 from paddle_cluster.text.wrapping import wrapped

@@ -8,7 +8,7 @@ in the same breath in which it is greeted, and all nodes try their ways together
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from paddle_cluster.config.options import Mode
@@ -24,6 +24,7 @@ from paddle_cluster.plan import addresses
 from paddle_cluster.plan.addresses import Choice
 from paddle_cluster.plan.answers import Answer
 from paddle_cluster.plan.plan import Plan, values_in_files
+from paddle_cluster.record import dataclass
 
 EACH_S = 0.05  # of this machine for a node: a login, its answers
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import signal
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from paddle_cluster.errors import ExitCode
+from paddle_cluster.record import dataclass
 
 RESTART = "restart"
 LEFT_OUT = "left out"

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
+from paddle_cluster.record import dataclass
 from paddle_cluster.text.sizes import some
 
 NAMED = 4  # so many nodes are named; further ones are counted

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from paddle_cluster.config.options import Mode
@@ -17,6 +17,7 @@ from paddle_cluster.plan.checkpoints import Part
 from paddle_cluster.plan.frameworks import INTERFACE_VARIABLES
 from paddle_cluster.plan.plan import Node, Plan
 from paddle_cluster.plan.pserver_state import checkpoint_dir, resumed_from
+from paddle_cluster.record import dataclass
 from paddle_cluster.system.clock import NodeClock
 from paddle_cluster.text.fields import items, line, real, rows, whole
 

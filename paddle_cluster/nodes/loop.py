@@ -11,7 +11,6 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from paddle_cluster.connection.event_queue import is_full
@@ -19,6 +18,7 @@ from paddle_cluster.connection.link import MessageEvent
 from paddle_cluster.connection.reconnect import ping_s
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.nodes.roster import Roster
+from paddle_cluster.record import dataclass
 
 TICK_S = 0.25
 ALARM_S = 10.0  # a node that says nothing for so long is reported

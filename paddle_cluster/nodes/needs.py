@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from paddle_cluster.config.options import Mode
 from paddle_cluster.plan.plan import Plan
+from paddle_cluster.record import dataclass
 
 _FILES = 64  # an interpreter with its libraries, logs, and the event loop of ZeroMQ
 _FILES_A_CONNECTION = 2

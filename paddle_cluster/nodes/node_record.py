@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from paddle_cluster.connection.link import Link
@@ -18,6 +18,7 @@ from paddle_cluster.files.payload import Delivery
 from paddle_cluster.nodes.connector import Connector
 from paddle_cluster.nodes.handshake import Introduction
 from paddle_cluster.plan.plan import Node, Plan
+from paddle_cluster.record import dataclass
 from paddle_node.contract.facts import NodeUsage
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 
 from paddle_cluster.config.options import Mode, Wire
 from paddle_cluster.nodes.checks import clocks, disks, limits, machines, ports, routes, versions
 from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.checks.versions import RUNTIME_MODULES, SEALS
 from paddle_cluster.nodes.findings import Finding, told
+from paddle_cluster.record import dataclass
 from paddle_cluster.text.sizes import duration, size_text
 
 HEADERS = ("node", "result", "login", "address", "free", "clock", "python", "modules", "ports")

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any
 
 from paddle_cluster.plan.environment import Endpoints
 from paddle_cluster.plan.plan import Process
+from paddle_cluster.record import dataclass
 from paddle_node.contract.facts import ProcessFacts, Progress
 
 

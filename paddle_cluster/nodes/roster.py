@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from paddle_cluster.nodes.failure import Failure, FailureKind, Incident
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.nodes.process_record import ProcessRecord, Stage
 from paddle_cluster.plan.plan import Role
+from paddle_cluster.record import dataclass
 from paddle_cluster.text.fields import FieldError
 from paddle_node.contract.facts import Gradients
 

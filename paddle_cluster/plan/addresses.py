@@ -12,9 +12,9 @@ import ipaddress
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from paddle_cluster.plan.answers import Answer, Way
+from paddle_cluster.record import dataclass
 
 TRIED = 3  # networks whose ways are tried
 _LOOKED_AT = 16  # networks that most nodes have

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from paddle_cluster.plan import checkpoints, wheel_platform
 from paddle_cluster.plan.checkpoints import Part
 from paddle_cluster.plan.wheel_platform import WheelPlatform
+from paddle_cluster.record import dataclass
 from paddle_cluster.text.fields import (
     flag,
     items,

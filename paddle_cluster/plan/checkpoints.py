@@ -8,9 +8,9 @@ that all share or in one of its own. Who cannot read a part has none.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from paddle_cluster.record import dataclass
 from paddle_cluster.text.fields import line, real, rows, whole
 from paddle_cluster.text.sizes import some
 

@@ -7,7 +7,6 @@ Nothing secret passes through here: the agent adds PADDLE_JOB_KEY itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 from paddle_cluster.config.flags import INIT_FLAGS
@@ -15,6 +14,7 @@ from paddle_cluster.config.options import Mode
 from paddle_cluster.config.settings import THREAD_VARIABLES, Settings
 from paddle_cluster.plan import pserver_state
 from paddle_cluster.plan.ports import Seat, share, trainer_port
+from paddle_cluster.record import dataclass
 
 ADDED_ON_NODE = (
     "PADDLE_CHECKPOINT_DIR",

@@ -14,10 +14,10 @@ import json
 import os
 import zlib
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
 from functools import lru_cache
 
 from paddle_cluster.config.variables import LONGEST
+from paddle_cluster.record import dataclass
 
 PIECE = 16384  # characters; what is shorter goes as it is
 FILE_SUFFIX = "_FILE"

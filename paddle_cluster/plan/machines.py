@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from paddle_cluster.plan import frameworks
 from paddle_cluster.plan.answers import Answer, Busy
 from paddle_cluster.plan.checkpoints import Part
 from paddle_cluster.plan.frameworks import Network
 from paddle_cluster.plan.ports import PserverPorts, ServicePorts
+from paddle_cluster.record import dataclass
 
 
 @dataclass(frozen=True)

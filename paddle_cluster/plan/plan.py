@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from functools import cached_property
@@ -25,6 +24,7 @@ from paddle_cluster.plan import checkpoints, environment, frameworks, long_value
 from paddle_cluster.plan.environment import Endpoints, endpoint
 from paddle_cluster.plan.machines import Machines
 from paddle_cluster.plan.ports import PserverPorts, Seat, ServicePorts, fluid_ports, seats
+from paddle_cluster.record import dataclass
 
 SERVER_LOG = "log/server.log"
 ENTROPY_BYTES = 3

@@ -14,11 +14,11 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 from paddle_cluster.errors import PreflightError
+from paddle_cluster.record import dataclass
 
 # Below the usual ephemeral range, so that no outgoing connection takes such a port in between.
 FIRST_PORT = 20000

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 
+from paddle_cluster.record import dataclass
 from paddle_cluster.text.fields import items, line
 
 _OLDEST_GLIBC = 17

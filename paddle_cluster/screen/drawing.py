@@ -6,9 +6,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
+from paddle_cluster.record import dataclass
 from paddle_cluster.text import wrapping
 from paddle_cluster.text.output_events import (
     Ended,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from dataclasses import dataclass
 from itertools import islice
 
+from paddle_cluster.record import dataclass
 from paddle_cluster.text.output_events import (
     Event,
     NodesNamed,

@@ -12,9 +12,10 @@ import os
 import pwd
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from paddle_cluster.record import dataclass
 
 SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
 MAX_DEPTH = 16  # as OpenSSH's

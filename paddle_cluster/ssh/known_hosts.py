@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import paramiko
 from paramiko.hostkeys import HostKeys
 
+from paddle_cluster.record import dataclass
 from paddle_cluster.ssh.config_lines import fits
 
 REVOKED = "@revoked"

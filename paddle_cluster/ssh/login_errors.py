@@ -6,7 +6,6 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from dataclasses import dataclass
 
 from paramiko.ssh_exception import (
     AuthenticationException,
@@ -16,6 +15,7 @@ from paramiko.ssh_exception import (
 )
 
 from paddle_cluster.errors import ConnectError
+from paddle_cluster.record import dataclass
 from paddle_cluster.ssh import reasons
 from paddle_cluster.ssh.known_hosts import (
     CertifiedHostError,

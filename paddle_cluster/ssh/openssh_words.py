@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from paddle_cluster.errors import ConnectError
+from paddle_cluster.record import dataclass
 from paddle_cluster.ssh import reasons
 from paddle_cluster.ssh.reasons import Reason, where
 from paddle_cluster.text.wrapping import visible

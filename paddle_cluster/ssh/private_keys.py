@@ -10,7 +10,6 @@ import copy
 import socket
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import paramiko
@@ -18,6 +17,7 @@ from paramiko.agent import AgentKey, AgentSSH
 from paramiko.pkey import PublicBlob
 from paramiko.ssh_exception import PasswordRequiredException, SSHException
 
+from paddle_cluster.record import dataclass
 from paddle_cluster.ssh.reasons import OPENSSH
 from paddle_cluster.ssh.route import HostConfig
 

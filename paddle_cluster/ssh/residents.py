@@ -21,7 +21,7 @@ import ssl
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.connection.bootstrap import Bootstrap, packed_agent
 from paddle_cluster.connection.tls_stream import TlsStream
 from paddle_cluster.plan.plan import Node, Plan
+from paddle_cluster.record import dataclass
 from paddle_cluster.ssh import config_lines
 from paddle_cluster.system import file_cache, job_certificate
 from paddle_cluster.system.digests import DIGEST_SIZE, MEMORIES

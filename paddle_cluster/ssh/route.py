@@ -14,12 +14,13 @@ import socket
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from paddle_cluster.config.hosts import Host, parse_host
 from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.errors import ConnectError
+from paddle_cluster.record import dataclass
 from paddle_cluster.ssh import config_lines, config_reader, openssh_query
 from paddle_cluster.ssh.config_lines import ConfigLine, PlacedLine, home, without_tilde
 from paddle_cluster.ssh.config_reader import DEFAULT_KEYS, LISTS, Options, expanded_hostname, seconds

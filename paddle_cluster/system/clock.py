@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from paddle_cluster.record import dataclass
 
 PINGS = 5
 FIRST_SEQ = 1 << 40  # far from the numbers of the pings that renew leases

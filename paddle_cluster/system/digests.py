@@ -14,8 +14,8 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from paddle_cluster.system.state_dir import own_directory, read_own_file, replace_file
 from paddle_node.contract import checked_json
@@ -31,8 +31,7 @@ _AT_ONCE = 64  # small files are hashed so many a task
 _FORM = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Hashed:
+class Hashed(NamedTuple):
     """What a file holds."""
 
     digest: str

@@ -8,9 +8,10 @@ import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from paddle_cluster.record import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
+from paddle_cluster.record import dataclass
 from paddle_node.linux import proc
 from paddle_node.linux.process_tree import living
 

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from paddle_cluster.record import dataclass
 
 
 @dataclass

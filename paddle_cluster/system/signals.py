@@ -12,11 +12,11 @@ import queue
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
 from paddle_cluster.errors import ExitCode
+from paddle_cluster.record import dataclass
 
 EXIT_CODES = {
     signal.SIGINT: ExitCode.INTERRUPTED,

@@ -14,10 +14,10 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paddle_cluster.record import dataclass
 from paddle_cluster.system import bounded_file
 from paddle_node.contract import checked_json
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, get_args
 
 from paddle_cluster.errors import ExitCode
+from paddle_cluster.record import dataclass
 from paddle_node.contract.facts import NodeUsage, Progress
 from paddle_node.contract.records import read
 

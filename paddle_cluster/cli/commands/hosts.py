@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 from paddle_cluster.cli import cluster_of
 from paddle_cluster.config.resolve import resolve
@@ -14,6 +14,7 @@ from paddle_cluster.engines.engine import engine_of
 from paddle_cluster.errors import ConnectError, ExitCode
 from paddle_cluster.plan import plan, plan_text
 from paddle_cluster.plan.plan import Plan
+from paddle_cluster.record import dataclass
 from paddle_cluster.screen import console
 from paddle_cluster.screen.console import answer
 from paddle_cluster.system.installation import PROGRAM

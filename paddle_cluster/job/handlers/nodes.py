@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from paddle_cluster.connection.link import Link, LinkBroken, LinkLost, MessageEvent
@@ -19,6 +18,7 @@ from paddle_cluster.nodes.connector import Connected, ConnectFailed, Reconnected
 from paddle_cluster.nodes.loop import ALARM_S
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.plan import pserver_state
+from paddle_cluster.record import dataclass
 from paddle_cluster.text.fields import line, whole
 from paddle_cluster.text.output_events import Noted
 from paddle_cluster.text.wrapping import visible

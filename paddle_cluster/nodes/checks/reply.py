@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from paddle_cluster.nodes.needs import Need
 from paddle_cluster.plan.answers import Answer, Way
+from paddle_cluster.record import dataclass
 
 
 @dataclass(frozen=True)
