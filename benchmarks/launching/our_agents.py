@@ -22,7 +22,7 @@ import paddle_cluster.ssh.login  # noqa: E402, F401
 from paddle_cluster.config import arguments  # noqa: E402
 from paddle_cluster.config.resolve import resolve  # noqa: E402
 from paddle_cluster.connection.link import Link, MessageEvent  # noqa: E402
-from paddle_cluster.engines.engine import engine_of  # noqa: E402
+from paddle_cluster.engines.engine import entry  # noqa: E402
 from paddle_cluster.nodes.connector import Connected, Connector  # noqa: E402
 from paddle_cluster.plan import plan  # noqa: E402
 
@@ -36,7 +36,7 @@ def main(conf: str, workspace: str) -> None:
     resolved = resolve(given, {})
     planned = plan.build(resolved, "JOB20260101000000-bec0de")
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    connector = Connector(events, engine_of(planned))
+    connector = Connector(events, entry(planned.settings).of(planned, is_job=False))
     begun = time.monotonic()
     for node in planned.nodes:
         connector.connect(node.node_id, node.label, node.host, node.python)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import re
 import sys
-import traceback
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
@@ -151,6 +150,8 @@ def _run(tree: ast.Module, path: Path, shown: str) -> dict[str, object]:
     except StopRequest:
         raise
     except BaseException as error:
+        import traceback  # brings tokenize, and most jobs need neither
+
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         where = f"{shown}:{frames[-1].lineno}" if frames else shown
         raise ConfError(where, f"running it raised {_described(error)}{_remedy(error)}") from error

@@ -15,7 +15,6 @@ from paddle_cluster.config import host_settings, values
 from paddle_cluster.config.arguments import Arguments
 from paddle_cluster.config.conf_file import ConfFile, conf_path, read_conf
 from paddle_cluster.config.engines import ENGINES, NodeRequest
-from paddle_cluster.config.hostfile import read_hostfile
 from paddle_cluster.config.hosts import LOCAL, Host, count_question
 from paddle_cluster.config.layers import Layers
 from paddle_cluster.config.options import BY_KEY, Mode
@@ -45,6 +44,8 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
     is_named_here = hostfile is None and engine.hosts is None
     read = layers.read(key for key in BY_KEY if key != "HOSTS" or is_named_here)
     if hostfile is not None:
+        from paddle_cluster.config.hostfile import read_hostfile
+
         elsewhere = read_hostfile(hostfile)
     elif engine.hosts is not None:
         given = conf.where("HOSTS") if "HOSTS" in conf.values else ""

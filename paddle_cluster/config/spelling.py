@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import SequenceMatcher, get_close_matches
 
 _CLOSE = 0.85
 _FUZZY_FROM = 6  # shorter names have honest neighbours: --mode and --model
@@ -13,6 +12,8 @@ _PREFIX_FROM = 8
 
 def nearest(name: str, known: Sequence[str]) -> str | None:
     """The known name most like this one, for a name that must be a known one."""
+    from difflib import get_close_matches  # few command lines have a mistake
+
     return next(iter(get_close_matches(name, known, n=1)), None)
 
 
@@ -28,6 +29,8 @@ def near_miss(name: str, ours: str) -> bool:
         return False
     if len(bare) >= _PREFIX_FROM and target.startswith(bare):
         return True
+    from difflib import SequenceMatcher
+
     return SequenceMatcher(None, bare, target).ratio() >= _CLOSE
 
 

@@ -12,8 +12,8 @@ import base64
 import hashlib
 import importlib.util
 import marshal
+import os
 import re
-import secrets
 import sys
 import threading
 import zlib
@@ -132,7 +132,7 @@ def reconnect_bootstrap(node_dir: Path = NODE_DIR) -> Bootstrap:
 
 
 def _with_nonce(modules: bytes) -> Bootstrap:
-    nonce = secrets.token_hex(NONCE_BYTES)
+    nonce = os.urandom(NONCE_BYTES).hex()
     return Bootstrap(nonce, b"%b%b\n" % (modules, nonce.encode()))
 
 

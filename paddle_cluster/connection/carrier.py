@@ -7,7 +7,6 @@ for what is to be written from a position on. One that let go of this carrier is
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -21,8 +20,6 @@ START_LIMIT_S = 30.0  # from the login to the agent's first line
 READ_SIZE = 1 << 18
 WRITE_SIZE = 1 << 15
 TURN_SIZE = 1 << 18  # bytes that are written before others have their turn
-
-_log = logging.getLogger(__name__)
 
 
 class Stream(Protocol):
@@ -88,16 +85,12 @@ class Carrier:
     """A stream at work, from `start` on.
 
     Args:
-        name: the node in logs.
         stream: owned by the carrier from now on.
         position: where to go on writing.
     """
 
-    def __init__(
-        self, name: str, stream: Stream, conversation: Conversation, reactor: Reactor, position: int
-    ) -> None:
+    def __init__(self, stream: Stream, conversation: Conversation, reactor: Reactor, position: int) -> None:
         self.stream = stream
-        self._name = name
         self._conversation = conversation
         self._reactor = reactor
         self._position = position
@@ -154,8 +147,7 @@ class Carrier:
             # a login script may go on talking
             if data != b"" and not self._conversation.has_begun and time.monotonic() >= self._start_by:
                 raise FrameError(f"no node agent started within {START_LIMIT_S:.0f} s")
-        except OSError as error:  # a broken connection, which `end` will explain
-            _log.debug("%s: reading ended: %s", self._name, error)
+        except OSError:  # a broken connection, which `end` will explain
             data = b""
         except FrameError as error:
             self._fault = self._fault or str(error)
@@ -185,8 +177,8 @@ class Carrier:
         """Write for a while; True when there is more."""
         try:
             return self._write(TURN_SIZE)
-        except OSError as error:  # reading will meet the end of the stream, and the reason
-            _log.debug("%s: writing ended: %s", self._name, error)
+        except OSError:  # reading will meet the end of the stream, and the reason
+            pass
         except ValueError as error:
             self._fault = str(error)
             return self._shut()

@@ -108,7 +108,7 @@ class Link:
         self._closed = False  # by us
         self._is_lost = False  # which was posted
         self._lock = threading.Lock()  # of what is heard, and of who carries it
-        self._first = Carrier(name, stream, self, self._reactor, 0)
+        self._first = Carrier(stream, self, self._reactor, 0)
         self._carrier: Carrier | None = self._first
         self._first.start()
 
@@ -178,7 +178,7 @@ class Link:
             ValueError: so many were never sent, or some of the rest are forgotten.
         """
         begin = self._outgoing.repeat_from(position)
-        carrier = Carrier(self.name, stream, self, self._reactor, begin)
+        carrier = Carrier(stream, self, self._reactor, begin)
         with self._lock:
             if not self._closed:
                 self._carrier = carrier

@@ -7,7 +7,7 @@ input and output to the agent (paddle_node.agent.reconnect); then both sides kno
 
 from __future__ import annotations
 
-import secrets
+import os
 import select
 import struct
 import time
@@ -58,8 +58,8 @@ class ReconnectKey:
 
 def new_key(lease_s: float) -> ReconnectKey:
     """A key that nobody else has."""
-    at = f"paddle-agent-{secrets.token_hex(16)}"
-    return ReconnectKey(at, secrets.token_hex(WORD_BYTES), ping_s(lease_s) + LOGIN_S)
+    at = f"paddle-agent-{os.urandom(16).hex()}"
+    return ReconnectKey(at, os.urandom(WORD_BYTES).hex(), ping_s(lease_s) + LOGIN_S)
 
 
 class ReconnectError(Exception):

@@ -129,13 +129,9 @@ class Engine(ABC):
         return ""
 
 
-def entry(name: str) -> type[Engine]:
-    """The engine of this name, imported now: it brings what other engines do without."""
+def entry(settings: Settings) -> type[Engine]:
+    """The engine of a job, imported now, since it brings what others do without; that of embedded nodes is `local`."""
+    cluster = settings.cluster
+    name = "local" if cluster.hosts[0].is_local else cluster.engine
     found: type[Engine] = importlib.import_module(f"{__package__}.{name}").ENGINE
     return found
-
-
-def engine_of(plan: Plan, is_job: bool = False) -> Engine:
-    """The engine of a plan, see `Engine.of`; embedded nodes need none of the cluster's."""
-    cluster = plan.settings.cluster
-    return entry("local" if cluster.hosts[0].is_local else cluster.engine).of(plan, is_job)

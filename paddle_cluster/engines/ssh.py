@@ -16,6 +16,7 @@ from paddle_cluster.connection.carrier import Stream
 from paddle_cluster.engines.engine import Engine, Target
 from paddle_cluster.plan.plan import Plan
 from paddle_cluster.ssh.logins import Logins
+from paddle_cluster.system.lean_imports import spared
 
 if TYPE_CHECKING:
     from paddle_cluster.ssh.residents import Residents
@@ -113,7 +114,8 @@ def logins(settings: SshSettings) -> Logins:
 
 
 def _fabric() -> Callable[[SshSettings], Logins]:
-    from paddle_cluster.ssh.login import FabricLogins  # brings fabric and paramiko
+    with spared():
+        from paddle_cluster.ssh.login import FabricLogins  # brings fabric and paramiko
 
     return FabricLogins
 

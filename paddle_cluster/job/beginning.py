@@ -16,7 +16,7 @@ from typing import Any
 
 from paddle_cluster.config.settings import Settings
 from paddle_cluster.connection.event_queue import EventQueue
-from paddle_cluster.engines.engine import engine_of
+from paddle_cluster.engines.engine import entry
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.files.payload import Payload
 from paddle_cluster.nodes.connector import Connected, Connector, prepare
@@ -45,7 +45,7 @@ def run(settings: Settings, console: Console, first: socket.socket | None = None
     clock.enter("config")
     plan = planning.build(settings, planning.new_job_id(datetime.now(), os.urandom(planning.ENTROPY_BYTES)))
     make_room(len(plan.nodes))
-    engine = engine_of(plan, is_job=True)
+    engine = entry(settings).of(plan, is_job=True)
     prepared = prepare(plan, engine)
     payload = Payload(plan)
     events = EventQueue()

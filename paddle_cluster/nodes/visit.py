@@ -12,7 +12,7 @@ from pathlib import Path
 
 from paddle_cluster.connection.event_queue import EventQueue
 from paddle_cluster.connection.link import Link, LinkLost, MessageEvent
-from paddle_cluster.engines.engine import engine_of
+from paddle_cluster.engines.engine import entry
 from paddle_cluster.errors import ConnectError, ProtocolError
 from paddle_cluster.nodes import handshake
 from paddle_cluster.nodes.connector import Connected, ConnectFailed, Connector
@@ -52,7 +52,7 @@ class _Visit:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._events = EventQueue()
-        engine = engine_of(plan)
+        engine = entry(plan.settings).of(plan, is_job=False)
         engine.check()
         self._connector = Connector(self._events, engine)
         self.roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, Path())

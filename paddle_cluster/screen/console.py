@@ -15,7 +15,6 @@ import functools
 import json
 import os
 import re
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +23,6 @@ from pathlib import Path
 from typing import TextIO
 
 from paddle_cluster.errors import AnswerLost, ExitCode
-from paddle_cluster.screen.console_live import LiveView
 from paddle_cluster.screen.drawing import Drawer, View
 from paddle_cluster.screen.writer import TICK_S, Sink, Writer
 from paddle_cluster.system.installation import PROGRAM
@@ -77,6 +75,8 @@ def answer(text: str) -> None:
 def columns() -> int:
     """Columns of the screen; a file or pipe has as many as a wide one."""
     if Sink(sys.stdout).isatty():
+        import shutil  # brings compression, which pipes need not
+
         return shutil.get_terminal_size((WIDTH, 24)).columns
     given = os.environ.get("COLUMNS", "")
     return int(given) if _COLUMNS.fullmatch(given) else WIDTH
@@ -147,6 +147,8 @@ def _choose_view(sink: Sink) -> tuple[View, bool]:
     on_terminal = sink.isatty()
     if not on_terminal or os.environ.get("TERM", "dumb") == "dumb":
         return PlainView(sink), on_terminal
+    from paddle_cluster.screen.console_live import LiveView
+
     return LiveView(sink), True
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from abc import ABC, abstractmethod
 
@@ -51,6 +50,8 @@ class Logins(ABC):
             try:
                 return self._log_in(host, python, agent_bootstrap(), is_fresh=False)
             except TurnedAwayError as busy:
+                import random  # few servers are ever busy
+
                 # jitter, or a crowd that was turned away comes back as a crowd
                 wait_s = random.uniform(least_s, most_s)  # noqa: S311
                 if time.monotonic() + wait_s >= deadline:

@@ -13,7 +13,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -111,6 +110,8 @@ def memory_of(root: Path, jobs: Path) -> Path:
 def _hash_all(paths: list[str]) -> dict[str, Hashed | OSError]:
     if len(paths) < 2:
         return _hash(paths)
+    from concurrent.futures import ThreadPoolExecutor  # most jobs have no new files
+
     found: dict[str, Hashed | OSError] = {}
     step = max(1, min(_AT_ONCE, len(paths) // (2 * _THREADS)))
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="digest") as pool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +32,8 @@ def posted_to(events: queue.SimpleQueue[Any]) -> Iterator[None]:
     def post(failed: threading.ExceptHookArgs) -> None:
         if issubclass(failed.exc_type, SystemExit):
             return
+        import traceback  # brings tokenize, and most jobs need neither
+
         frames = traceback.extract_tb(failed.exc_traceback)
         where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
         name = failed.thread.name if failed.thread is not None else "unnamed"

@@ -7,8 +7,6 @@ On a terminal a text is measured in cells: wide characters take two, combining o
 from __future__ import annotations
 
 import re
-import textwrap
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -58,7 +56,11 @@ def visible_lines(text: str) -> str:
 
 
 def _visible_character(character: str) -> str:
-    if character.isprintable() or unicodedata.category(character) == "Zs":
+    if character.isprintable():
+        return character
+    import unicodedata
+
+    if unicodedata.category(character) == "Zs":
         return character
     return character.encode("unicode_escape").decode("ascii")
 
@@ -226,6 +228,8 @@ def fitted_table(
 
 def wrapped(text: str, width: int) -> list[str]:
     """A text as lines that fit the screen, broken between words; all but the first are indented."""
+    import textwrap
+
     lines = textwrap.wrap(
         _BEFORE_UNIT.sub(_UNBROKEN, visible(text)),
         max(width, 40),
@@ -279,6 +283,8 @@ def row(texts: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _width(character: str) -> int:
+    import unicodedata  # few texts have other letters
+
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1

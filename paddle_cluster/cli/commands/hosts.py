@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 
 from paddle_cluster.cli import cluster_of
 from paddle_cluster.config.resolve import resolve
-from paddle_cluster.engines.engine import engine_of
+from paddle_cluster.engines.engine import entry
 from paddle_cluster.errors import ConnectError, ExitCode
 from paddle_cluster.plan import plan, plan_text
 from paddle_cluster.plan.plan import Plan
@@ -128,7 +128,7 @@ def _facts(planned: Plan) -> Iterator[NodeFacts]:
 
 def _with_logins(planned: Plan, facts: list[NodeFacts]) -> list[NodeFacts]:
     """With the route to each node as the SSH configuration has it, where SSH is the engine."""
-    engine, found = engine_of(planned), []
+    engine, found = entry(planned.settings).of(planned, is_job=False), []
     for one in facts:
         try:
             *via, login = engine.route(planned.settings.cluster.hosts[one.node_id]) or (one.login,)

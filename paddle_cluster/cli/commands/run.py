@@ -4,9 +4,8 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import textwrap
+import sys
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -36,6 +35,8 @@ help configuration (conf.py), help any-script (PyTorch, ...), help: all pages.
 
 def short_help() -> str:
     """What --help shows before any command: it fits a screen."""
+    import textwrap
+
     return f"""\
 usage: {COMMAND} (-p DIR | -j DIR) [options] [--flag=value ...] [-- ...]
 {textwrap.fill("commands: " + ", ".join(COMMANDS), 80, subsequent_indent="          ")}
@@ -71,7 +72,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     if resolved.dry_run:
         answer(_dry_run(resolved))
         return ExitCode.DONE
-    chosen = engine.entry(resolved.cluster.engine)
+    chosen = engine.entry(resolved)
     if resolved.detach and (where := chosen.submitted(own_argv(), argv, resolved)):
         answer(where)
         return ExitCode.DONE
@@ -89,7 +90,7 @@ def _dry_run(resolved: Settings) -> str:
             from paddle_cluster.files import payload
 
             files = payload.listed(planned)
-    return engine.entry(resolved.cluster.engine).described(plan_text.describe(planned, files), planned)
+    return engine.entry(resolved).described(plan_text.describe(planned, files), planned)
 
 
 def _run_job(given: arguments.Arguments, resolved: Settings) -> ExitCode:
@@ -101,7 +102,7 @@ def _run_job(given: arguments.Arguments, resolved: Settings) -> ExitCode:
         return detach.run(lambda console, first: beginning.run(resolved, console, first), resolved.state)
     console = Console(as_json=resolved.json)
     try:
-        with engine.entry(resolved.cluster.engine).allocation(resolved, console.note) as found:
+        with engine.entry(resolved).allocation(resolved, console.note) as found:
             if found:
                 os.environ.update(found)  # srun looks there
                 resolved = resolve(given, os.environ)
@@ -116,6 +117,10 @@ def hide_values(options: tuple[str, ...] = ("--env",)) -> None:
 
     Linux alone lets a process write there; anywhere else the line stays as it is.
     """
+    if not any(one.partition("=")[0] in options for one in sys.orig_argv):
+        return
+    import ctypes
+
     try:
         fields = proc.stat("self")
         start, end = int(fields[proc.ARG_START]), int(fields[proc.ARG_END])

@@ -18,7 +18,7 @@ import pytest
 from paddle_cluster.config import arguments
 from paddle_cluster.config.hosts import parse_host
 from paddle_cluster.config.resolve import resolve
-from paddle_cluster.engines.engine import Engine, Target, engine_of
+from paddle_cluster.engines.engine import Engine, Target, entry
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.plan import plan
 from tests.cluster.api_server import INDEX, ApiServer
@@ -81,7 +81,8 @@ class Bench:
             ]
         )
         resolved = resolve(given, {"HOME": str(self.folder)})
-        made = engine_of(plan.build(resolved, plan.new_job_id(datetime.now(), os.urandom(3))))
+        planned = plan.build(resolved, plan.new_job_id(datetime.now(), os.urandom(3)))
+        made = entry(resolved).of(planned, is_job=False)
         made.check()
         self.engines.append(made)
         return made

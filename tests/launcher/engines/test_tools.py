@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paddle_cluster.engines.engine import engine_of
+from paddle_cluster.engines.engine import entry
 from paddle_cluster.engines.openmpi import tool_of
 from paddle_cluster.errors import UsageError
 from tests.launcher.configuring import Resolve
@@ -25,4 +25,4 @@ def test_mpirun_gets_hosts_of_an_inventory_by_address(configured: Resolve, tmp_p
 def test_a_port_of_sshd_is_refused_with_the_place_where_it_belongs(planned: Planned) -> None:
     plan = planned("HOSTS = ['a', 'b:2222']\n", "--engine=openmpi")
     with pytest.raises(UsageError, match=r"'b:2222' is a host with a port, .* belongs into ~/.ssh/config"):
-        engine_of(plan).check()
+        entry(plan.settings).of(plan, is_job=False).check()

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job's start is lean: what is imported before its first connection is counted, and the counts may only shrink."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Prints the modules of the product and all modules when the job starts its first process or connects for the first time.
+COUNT = """
+import os, sys
+def hook(event, args):
+    if event in ("subprocess.Popen", "socket.connect"):
+        ours = sum(name.startswith(("paddle_cluster", "paddle_node")) for name in sys.modules)
+        os.write(1, b"%d %d" % (ours, len(sys.modules)))
+        os._exit(0)
+sys.path.insert(0, ROOT)
+sys.argv[0] = "paddle.py"
+import subprocess, threading
+import paddle_cluster
+sys.addaudithook(hook)
+paddle_cluster.main()
+""".replace("ROOT", repr(str(ROOT)))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "most_ours", "most"),
+    [
+        pytest.param(["local"] * 3, 93, 223, id="local"),
+        pytest.param(["root@127.0.0.1:1"], 112, 0, id="ssh"),
+    ],
+)
+def test_a_plain_job_imports_few_modules_before_its_first_connection(
+    hosts: list[str], most_ours: int, most: int, tmp_path: Path
+) -> None:
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws" / "train.py").touch()
+    (tmp_path / "conf.py").write_text(f"HOSTS = {hosts}\nSSH_CONFIG = '{tmp_path}/none'\n")
+    done = subprocess.run(
+        [sys.executable, "-c", COUNT, "--job_dispatch_package=ws", "--conf=conf.py"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PADDLE_STATE_DIR": str(tmp_path / "state")},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    ours, modules = map(int, done.stdout.split())
+    assert ours <= most_ours
+    assert modules <= most
