@@ -43,9 +43,7 @@ sys.exit("\\n".join(failures) or 0)
 """
 MODULES = (
     "paddle.pserver.sparse.row_kernels",
-    "paddle.ops.base.kernels",
-    "paddle.ops.base.conv_lines",
-    "paddle.ops.base.lstm_kernels",
+    "paddle.pserver.sparse.formula_kernels",
 )
 ONE_AT_A_TIME = """
 import threading
@@ -78,7 +76,7 @@ with made_once("loops"), made_once("loops"):  # nobody waits any more
 SCRIPT = """
 import numpy as np
 from paddle.compiling import compiled
-from paddle.ops.base import kernels
+from paddle.ops.base import lstm_kernels as kernels
 from paddle.kernel_cache import digest, place
 name = next(name for name in vars(kernels) if hasattr(vars(kernels)[name], "stats"))
 loop = vars(kernels)[name]
@@ -91,9 +89,9 @@ print(digest(), place(), kept)
 LOOP = """
 import numpy as np
 from paddle.kernel_cache import place
-from paddle.ops.base import kernels
+from paddle.ops.base import lstm_kernels as kernels
 out = np.empty(2, np.float32)
-kernels.add_scaled(np.ones(2, np.float32), np.ones(2, np.float32), np.float32(2), out)
+kernels._product(np.ones(2, np.float32), np.full(2, 3, np.float32), out)
 print("kept" if place() is not None else "nowhere", out[0])
 """
 STRANGER = 12345
@@ -270,7 +268,7 @@ class Strike:
 
 def plant(home: Path) -> Path:
     """Put a pickle that strikes into the place of the loop's index."""
-    (index,) = (home / "cache").rglob("*add_scaled*.nbi")
+    (index,) = (home / "cache").rglob("*_product*.nbi")
     index.write_bytes(pickle.dumps(Strike(home.parent / "struck")))
     return index
 

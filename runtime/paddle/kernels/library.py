@@ -162,6 +162,8 @@ class _Library:
 
 @functools.cache
 def _library() -> _Library:
+    if not FOLDER.is_dir():
+        return _Library(None, 0, f"no compiled kernels: {FOLDER} is in an archive")
     path = FOLDER / BUILT / library_name(target())
     try:
         handle = ctypes.CDLL(str(path))

@@ -1,14 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiled loops over large float32 arrays, each beside a plain form.
+"""Compiled steps of dense parameters and sums of rows (`kernels/update.c`), each beside a plain form in its operator.
 
-Why: the plain form of an update goes through memory once for each of its operations, a loop once for all of them.
-Whoever calls sees to what the loops do not check (`compiled.kernels_for` and the operators): float32, contiguous, on
-the host, sizes that fit, row numbers within the table.
-
-Updates give the same bits in both forms. So every factor comes in as float32 and each operation is rounded by itself:
-`compiling.compiled` allows no fast math, by which a product and a sum would become one rounding. The order of
-operations in a line is that of the rule in `optim.rules`: (1 − β₂)(g g), not ((1 − β₂) g) g. Sums of rows agree up to
-the order in which numpy adds.
+Updates give the same bits in both forms; sums of rows agree up to the order in which numpy adds.
 """
 
 from __future__ import annotations
@@ -17,68 +10,75 @@ from typing import Any
 
 import numpy as np
 
-from paddle.compiling import compiled
+from paddle.backend import Array
+from paddle.kernels.library import Kernels, address
+
+KERNELS = Kernels(
+    adagrad="pppnff",
+    adagrad_rows="ppppnnff",
+    adam="ppppnffffff",
+    momentum="pppnffi",
+    add_scaled="ppfpn",
+    add_segments="pnpnpnp",
+)
+_F32, _I64 = np.dtype(np.float32), np.dtype(np.int64)
 
 
-@compiled
-def adagrad(w: Any, g: Any, s: Any, eta: Any, epsilon: Any) -> None:
-    """s += g²;  w −= η g/(√s + ε); all (n,) float32."""
-    # Element by element: w, g and s may be views of larger arrays, but must not overlap each other.
-    for i in range(w.size):
-        s[i] += g[i] * g[i]
-        w[i] -= eta * g[i] / (np.sqrt(s[i]) + epsilon)
+def are_served(*arrays: Array) -> bool:
+    """Return whether compiled loops are there and take such arrays: float32, contiguous, on the host."""
+    return KERNELS.loaded is not None and all(
+        type(array) is np.ndarray and array.dtype == _F32 and array.flags.c_contiguous for array in arrays
+    )
 
 
-@compiled
-def adagrad_rows(w: Any, rows: Any, g: Any, s: Any, eta: Any, epsilon: Any) -> None:
+def adagrad(w: Array, g: Array, s: Array, eta: float, epsilon: float) -> None:
+    """s += g²;  w −= η g/(√s + ε); all of one size. w, g and s must not overlap."""
+    KERNELS.loaded.adagrad(*_addresses(w, g, s), w.size, eta, epsilon)
+
+
+def adagrad_rows(w: Array, rows: Array, g: Array, s: Array, eta: float, epsilon: float) -> None:
     """The same for rows (k,) int64, each there once, of w and s (n, width), with g (k, width)."""
-    # Rows without a gradient are neither read nor written: a step costs what the batch touched, not the table.
-    for k in range(rows.size):
-        row = rows[k]
-        for j in range(g.shape[1]):
-            s[row, j] += g[k, j] * g[k, j]
-            w[row, j] -= eta * g[k, j] / (np.sqrt(s[row, j]) + epsilon)
+    if len(rows) and not (rows.min() >= 0 and rows.max() < len(w)):
+        raise IndexError(f"rows {rows.min()} to {rows.max()} are not all among {len(w)}")
+    at, count, width = address(rows, _I64), len(rows), w.shape[1]
+    w_at, s_at = _addresses(w, s)
+    KERNELS.loaded.adagrad_rows(w_at, at, address(g, _F32, count * width), s_at, count, width, eta, epsilon)
 
 
-@compiled
-def add_segments(values: Any, order: Any, starts: Any, out: Any) -> None:
-    """out[k] = the sum of the rows of values that order[starts[k]:starts[k + 1]] names, in that order."""
-    # order is a stable sort of the row numbers; segment k are the places of one of them:
-    #     rows    7 2 7 2 9        order  1 3 | 0 2 | 4        starts  0   2   4
-    #                              row     2     7     9
-    # The first value is copied and not added to zeros, and the others follow in the order of the batch: the sum
-    # depends on nothing else, so that equal batches give equal bits.
-    for k in range(starts.size):
-        end = starts[k + 1] if k + 1 < starts.size else order.size
-        out[k] = values[order[starts[k]]]
-        for at in range(starts[k] + 1, end):
-            for j in range(values.shape[1]):
-                out[k, j] += values[order[at], j]
+def adam(
+    w: Array, g: Array, m: Array, v: Array, alpha: float, betas: Any, rests: Any, epsilon: float
+) -> None:
+    """m = β₁m + (1 − β₁)g;  v = β₂v + (1 − β₂)g²;  w −= α m/(√v + ε); all of one size, rests are 1 − β."""
+    KERNELS.loaded.adam(*_addresses(w, g, m, v), w.size, alpha, *betas, *rests, epsilon)
 
 
-@compiled
-def add_scaled(x: Any, y: Any, factor: Any, out: Any) -> None:
-    """out = x + factor y; all (n,) float32. `out` may be x."""
-    # out[i] is written after x[i] was read, which makes it safe that both are one array.
-    for i in range(out.size):
-        out[i] = x[i] + factor * y[i]
+def momentum(w: Array, g: Array, v: Array, eta: float, mu: float, nesterov: bool) -> None:
+    """v = μv + g;  w −= ηv, or η(g + μv) with nesterov; all of one size."""
+    KERNELS.loaded.momentum(*_addresses(w, g, v), w.size, eta, mu, nesterov)
 
 
-@compiled
-def adam(w: Any, g: Any, m: Any, v: Any, alpha: Any, betas: Any, rests: Any, epsilon: Any) -> None:
-    """m = β₁m + (1 − β₁)g;  v = β₂v + (1 − β₂)g²;  w −= α m/(√v + ε); all (n,) float32, rests are 1 − β."""
-    # betas and rests are pairs: 1 − β is rounded once, from float64, as in the plain form; 1 − float32(β) is another
-    # number. α has the correction by t in it.
-    for i in range(w.size):
-        m[i] = m[i] * betas[0] + rests[0] * g[i]
-        v[i] = v[i] * betas[1] + rests[1] * (g[i] * g[i])
-        w[i] -= alpha * m[i] / (np.sqrt(v[i]) + epsilon)
+def add_scaled(x: Array, y: Array, factor: float, out: Array) -> None:
+    """out = x + factor y; all of one size. `out` may be x."""
+    x_at, y_at, out_at = _addresses(x, y, out)
+    KERNELS.loaded.add_scaled(x_at, y_at, factor, out_at, out.size)
 
 
-@compiled
-def momentum(w: Any, g: Any, v: Any, eta: Any, mu: Any, nesterov: Any) -> None:
-    """v = μv + g;  w −= ηv, or η(g + μv) with nesterov; all (n,) float32."""
-    # nesterov is the same for all elements: a compiler can take the branch out of the loop.
-    for i in range(w.size):
-        v[i] = v[i] * mu + g[i]
-        w[i] -= eta * (g[i] + mu * v[i]) if nesterov else eta * v[i]
+def add_segments(values: Array, order: Array, starts: Array, out: Array) -> None:
+    """out[k] = the sum of the rows of values that order[starts[k]:starts[k + 1]] names, in that order.
+
+    order (n,) are row numbers of values, starts (k,) ascending places of order, the first 0; out is (k, width).
+    """
+    width = values.shape[1]
+    KERNELS.loaded.add_segments(
+        address(values, _F32),
+        width,
+        address(order, _I64),
+        len(order),
+        address(starts, _I64),
+        len(starts),
+        address(out, _F32, len(starts) * width),
+    )
+
+
+def _addresses(*arrays: Array) -> list[int]:
+    return [address(array, _F32, arrays[0].size) for array in arrays]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, array_module
-from paddle.ops.base.compiled import kernels_for, read_only
+from paddle.ops.base import kernels
 from paddle.ops.base.errors import InputError, ShapeError
 
 
@@ -126,10 +126,9 @@ def concatenated(parts: Sequence[SelectedRows]) -> SelectedRows:
 
 
 def _sum_segments(values: Array, order: Array, starts: Array) -> Array:
-    kernels = kernels_for(values.size, values) if values.ndim == 2 else None
-    if kernels is not None:
+    if values.ndim == 2 and kernels.are_served(values):
         summed: Array = np.empty((len(starts), values.shape[1]), values.dtype)
-        kernels.add_segments(read_only(values), order, starts, summed)
+        kernels.add_segments(values, order, starts, summed)
         return summed
     return _sum_segments_plainly(values.take(order, axis=0), starts)
 

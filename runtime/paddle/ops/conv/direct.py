@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions without columns, on several cores: what the loops of `base.conv_lines` are given, piece by piece.
+"""Convolutions without columns, on several cores: what the loops of `lines` are given, piece by piece.
 
 Large float32 images on the host of one group go this way, all others by columns (`im2col`). What is cut in pieces
 depends on shapes alone and pieces are added in their order, so that no number depends on how many threads there are.
@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from paddle.backend import Array
-from paddle.ops.base.compiled import compiled_loops, read_only
 from paddle.ops.base.threads import COMPUTE
 from paddle.ops.conv import im2col
+from paddle.ops.conv.lines import Lines, Plan, compiled
 from paddle.ops.conv.window import Sizes, Window
 
-# Multiplications below which loading compiled code costs more than it saves.
-_LARGE = 1 << 23
+# Multiplications below which one product of columns is faster than laying lines out.
+_LARGE = 1 << 20
 # Lines and sums of the images that are worked on at a time stay in a second-level cache.
 _CHUNK_BYTES = 1 << 20
 # Work is cut into so many pieces at most. Each part of the images has a gradient of the filters of its own, and if
@@ -32,7 +32,7 @@ _COPY = 40
 # and adding columns to images is cheaper.
 _FEW = 4
 # Images of so few places are better off as columns: their lines would be zeros for the most part.
-_THIN = 16
+_THIN = 9
 
 
 class _Tap(NamedTuple):
@@ -76,7 +76,7 @@ def convolve(x: Array, filters: Array, window: Window, groups: int) -> Array:
 def image_gradient(filters: Array, dout: Array, size: Sizes, window: Window, groups: int) -> Array:
     """Return the gradient of the images, (N, C, *size)."""
     lines = _loops(dout, filters, dout.shape[2:], groups)
-    if lines is None or _FEW * filters.shape[1] <= lines.ROWS:
+    if lines is None or _FEW * filters.shape[1] <= lines.rows:
         return im2col.image_gradient(filters, dout, size, window, groups)
     sides = _backward(window, dout.shape[2:], size)
     complete = len(sides) == prod(window.strides)
@@ -95,94 +95,68 @@ def filter_gradient(x: Array, dout: Array, filters: Array, window: Window, group
     count, channels = len(filters), x.shape[1]
     step = -(-channels // max(1, min(filters.nbytes // _SLICE_BYTES, _PIECES)))
     slices = [(at, min(at + step, channels)) for at in range(0, channels, step)]
-    at = _layout(x, step, count, down, across, lines, lines.LANES)
-    parts = _parts(len(x), at.chunk, max(1, _PIECES // len(slices)))
-    offsets = [at.offsets(down, across, end - begin, lines.RIGHT) for begin, end in slices]
+    plan = _plan(x, step, count, down, across, dout.shape[1:], lines, lines.lanes)
+    parts = _parts(len(x), plan.chunk, max(1, _PIECES // len(slices)))
+    offsets = [_offsets(plan, down, across, end - begin, lines.right) for begin, end in slices]
     sums = [
         np.zeros(
-            (len(parts), -(-count // lines.LEFT), len(each) // lines.RIGHT, lines.RIGHT, lines.LEFT), x.dtype
+            (len(parts), -(-count // lines.left), len(each) // lines.right, lines.right, lines.left), x.dtype
         )
         for each in offsets
     ]
-    images, grads = read_only(x.reshape(-1)), read_only(dout.reshape(-1))
 
     def work(piece: int) -> None:
-        part, at_slice = divmod(piece, len(slices))
-        lines.gradient_part(
-            images,
-            x.shape[1:],
-            grads,
-            dout.shape[1:],
-            (*parts[part], at.chunk, *slices[at_slice]),
-            offsets[at_slice],
-            at.room,
-            *_tuples(down, across),
-            (1, 0, 1),
-            np.empty((step, at.width), x.dtype),
-            np.empty(at.columns, x.dtype),
-            np.empty((_up(count, lines.LEFT), at.places), x.dtype),
-            sums[at_slice][part],
-        )
+        part, at = divmod(piece, len(slices))
+        lines.gradient(plan, x, dout, parts[part], slices[at], offsets[at], sums[at][part])
 
     COMPUTE.run(work, len(parts) * len(slices))
-    found = np.empty((count, channels, prod(window.kernel)), x.dtype)
+    found = np.empty((count, channels * prod(window.kernel)), x.dtype)
     for (begin, end), each in zip(slices, sums, strict=True):
-        lines.unpack(each, found[:, begin:end])
+        lines.unpack(each, found[:, begin * prod(window.kernel) : end * prod(window.kernel)])
     return found.reshape(filters.shape)
 
 
-def _loops(images: Array, filters: Array, places: Sizes, groups: int) -> Any:
-    """Return the module of compiled loops, or None where columns are to be used."""
+def _loops(images: Array, filters: Array, places: Sizes, groups: int) -> Lines | None:
+    """Return the compiled loops, or None where columns are to be used."""
     if (
         groups != 1
         or len(places) != 2
         or prod(places) < _THIN
         or len(images) * prod(places) * filters.size < _LARGE
+        or any(
+            type(array) is not np.ndarray or array.dtype != np.float32 or not array.flags.c_contiguous
+            for array in (images, filters)
+        )
     ):
         return None
-    return compiled_loops("paddle.ops.base.conv_lines", images, filters)
+    return compiled()
 
 
 def _correlate(
-    lines: Any, x: Array, filters: Array, back: bool, sides: tuple[_Side, _Side], out: Array
+    lines: Lines, x: Array, filters: Array, back: bool, sides: tuple[_Side, _Side], out: Array
 ) -> None:
     """Put into `out` what the cells that the sides name give over images x.
 
     Filters are (F, C, *kernel), or `back`, from F to C channels.
     """
     down, across = sides
-    steps = [step // filters.itemsize for step in filters.strides]
+    over_filters, over_channels, over_rows, over_cells = (
+        step // filters.itemsize for step in filters.strides
+    )
     if back:
-        steps[:2] = steps[1], steps[0]
+        over_filters, over_channels = over_channels, over_filters
     count = out.shape[1]
-    cells = np.array([i.cell * steps[2] + j.cell * steps[3] for i in down.taps for j in across.taps])
-    packed = np.empty((-(-count // lines.ROWS), x.shape[1] * len(cells), lines.ROWS), x.dtype)
-    lines.pack(read_only(filters.reshape(-1)), count, steps[0], steps[1], cells, packed)
-    at = _layout(x, x.shape[1], count, down, across, lines, lines.WIDE)
-    offsets = at.offsets(down, across, x.shape[1])
-    placed = (down.places, down.step, down.start, across.places, across.step, across.start)
-    images, parts = read_only(x.reshape(-1)), _parts(len(x), at.chunk, _PIECES)
+    cells = np.array([i.cell * over_rows + j.cell * over_cells for i in down.taps for j in across.taps])
+    packed = lines.pack(filters, count, (over_filters, over_channels), x.shape[1], cells)
+    plan = _plan(x, x.shape[1], count, down, across, out.shape[1:], lines, lines.wide)
+    offsets, parts = _offsets(plan, down, across, x.shape[1]), _parts(len(x), plan.chunk, _PIECES)
     # Filters are divided only where images are too few: each piece lays its images out.
     blocks = -(-len(packed) // max(1, COMPUTE.count // len(parts)))
     pieces = [(part, block) for part in parts for block in range(0, len(packed), blocks)]
 
     def work(piece: int) -> None:
         part, block = pieces[piece]
-        mine = packed[block : block + blocks]
-        lines.convolve_part(
-            images,
-            x.shape[1:],
-            (*part, at.chunk, block * lines.ROWS),
-            mine,
-            offsets,
-            at.room,
-            *_tuples(down, across),
-            np.empty((x.shape[1], at.width), x.dtype),
-            np.empty(at.columns, x.dtype),
-            np.empty((len(mine) * lines.ROWS, at.places), x.dtype),
-            placed,
-            out,
-        )
+        lines.convolve(plan, x, part, packed[block : block + blocks], block * lines.rows, offsets, out)
 
     COMPUTE.run(work, len(pieces))
 
@@ -244,62 +218,51 @@ def _side(size: int, places: int, stride: int, padding: int, taps: list[_Tap]) -
     return _Side(stride, padding, max(tap.phase for tap in taps) + 1, length, tuple(taps), places, 1, 0)
 
 
-class _Layout(NamedTuple):
-    """How a few images lie in lines.
-
-    Attributes:
-        chunk: so many images at a time.
-        room: rows and pitch of an image, numbers of a phase.
-        width: numbers of a line.
-        places: numbers of a line of sums.
-        columns: shape of the columns that lines become first, (0, 0) where they do not.
-    """
-
-    chunk: int
-    room: tuple[int, int, int]
-    width: int
-    places: int
-    columns: tuple[int, int]
-
-    def offsets(
-        self, down: _Side, across: _Side, channels: int, multiple: int = 1
-    ) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Return how far each factor of a place lies from it, (C · cells,), some again to make up a multiple."""
-        cells = [
-            (first.phase * across.phases + second.phase) * self.room[2]
-            + first.shift * self.room[1]
-            + second.shift
-            for first in down.taps
-            for second in across.taps
-        ]
-        every = (np.arange(channels)[:, None] * self.width + np.array(cells, np.int64)).reshape(-1)
-        return np.resize(every, _up(len(every), multiple))
-
-
-def _layout(
-    x: Array, channels: int, count: int, down: _Side, across: _Side, lines: Any, tile: int
-) -> _Layout:
+def _plan(
+    x: Array, channels: int, count: int, down: _Side, across: _Side, made: Sizes, lines: Lines, tile: int
+) -> Plan:
     """Return how so many channels of x are laid out for so many filters, whose tiles have so many places."""
     image, grid = down.length * across.length, down.places * across.places
     # What lies between rows is computed in vain; to leave it out costs a copy of each factor.
     compact = image > grid * (1 + _COPY / count)
     each = grid if compact else image
     phases = down.phases * across.phases
-    numbers = channels * phases * image + count * each + (lines.SUMMED * grid if compact else 0)
+    numbers = channels * phases * image + count * each + (lines.summed * grid if compact else 0)
     most = max(1, min(len(x), _CHUNK_BYTES // (numbers * x.dtype.itemsize)))
     chunk = min(range(1, most + 1), key=lambda images: (_up(images * each, tile) / images, -images))
     reach = max(tap.shift for tap in down.taps) * across.length + max(tap.shift for tap in across.taps)
-    return _Layout(
-        chunk,
+    places = _up(chunk * each, tile)
+    return Plan(
+        _three(x.shape[1:]),
+        _three(made),
         (down.length, across.length, chunk * image),
-        _up(phases * chunk * image + reach + tile, lines.LANES),
-        _up(chunk * each, tile),
-        (lines.SUMMED, _up(chunk * each, tile)) if compact else (0, 0),
+        (down.stride, down.padding, down.phases),
+        (across.stride, across.padding, across.phases),
+        (down.places, down.step, down.start, across.places, across.step, across.start),
+        chunk,
+        _up(phases * chunk * image + reach + tile, lines.lanes),
+        places if compact else 0,
+        places,
     )
 
 
-def _tuples(down: _Side, across: _Side) -> tuple[tuple[int, int, int], ...]:
-    return tuple((side.stride, side.padding, side.phases) for side in (down, across))
+def _three(sizes: Sizes) -> tuple[int, int, int]:
+    first, second, third = sizes
+    return first, second, third
+
+
+def _offsets(
+    plan: Plan, down: _Side, across: _Side, channels: int, multiple: int = 1
+) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return how far each factor of a place lies from it, (C · cells,), some again to make up a multiple."""
+    _, pitch, length = plan.room
+    cells = [
+        (first.phase * across.phases + second.phase) * length + first.shift * pitch + second.shift
+        for first in down.taps
+        for second in across.taps
+    ]
+    every = (np.arange(channels)[:, None] * plan.width + np.array(cells, np.int64)).reshape(-1)
+    return np.resize(every, _up(len(every), multiple))
 
 
 def _parts(images: int, chunk: int, most: int) -> list[tuple[int, int]]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array
-from paddle.ops.base.compiled import kernels_for, read_only
+from paddle.ops.base import kernels
 from paddle.ops.base.registry import GRAD, NO_SLOTS, GradOp, Names, Spec, gradient_maker, operator
 from paddle.ops.base.selected_rows import SelectedRows
 
@@ -61,11 +61,10 @@ def add_scaled(x: Any, y: Array, *, scale: float, spent: frozenset[str] = NO_SLO
         merged, total = x.merged(), y * factor
         total[merged.rows] += merged.values
         return total
-    kernels = kernels_for(x.size, x, y) if x.shape == y.shape else None
-    if kernels is None:
+    if x.shape != y.shape or not kernels.are_served(x, y):
         total = y * factor
         total += x
         return total
     out = x if "X" in spent else np.empty_like(x)
-    kernels.add_scaled(read_only(x.reshape(-1)), read_only(y.reshape(-1)), factor, out.reshape(-1))
+    kernels.add_scaled(x, y, factor, out)
     return out

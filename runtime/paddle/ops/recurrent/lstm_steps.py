@@ -6,13 +6,15 @@ Columns of the gates are candidate, input, forget, output. All rows are in order
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from paddle.backend import Array, array_module
-from paddle.ops.base.compiled import compiled_loops
+from paddle.ops.base import kernels
 from paddle.ops.base.time_steps import TimeSteps
 from paddle.ops.recurrent.gate_activation import Activation, activation
 
@@ -213,7 +215,11 @@ def _loops(gates: Array, cell: Array, weights: Weights, acts: Activations) -> An
         or acts[:3] != (activation("sigmoid"), activation("tanh"), activation("tanh"))
     ):
         return None
-    return compiled_loops("paddle.ops.base.lstm_kernels", gates, cell, weights.recurrent, weights.bias)
+    if not kernels.are_served(gates, cell, weights.recurrent, weights.bias):
+        return None
+    with contextlib.suppress(ImportError):
+        return importlib.import_module("paddle.ops.base.lstm_kernels")
+    return None
 
 
 def _forward_compiled(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array
-from paddle.ops.base.compiled import kernels_for, read_only
+from paddle.ops.base import kernels
 from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.registry import operator
 from paddle.ops.base.selected_rows import SelectedRows
@@ -88,13 +88,10 @@ def _enter(cls: type[Any], fluid: Fluid) -> None:
 
 
 def _step_of_all(fluid: Fluid, rule: Rule, w: Array, g: Array, state: Mapping[str, Array], eta: Any) -> None:
-    kernels = kernels_for(w.size, w, g, *state.values()) if fluid.compiled else None
-    if kernels is None or fluid.compiled is None:
+    if fluid.compiled is not None and kernels.are_served(w, g, *state.values()):
+        getattr(kernels, fluid.op_type)(w, g, *state.values(), eta, *fluid.compiled(rule))
+    else:
         take_step(rule, w, g, state, eta)
-        return
-    kept = (array.reshape(-1) for array in state.values())
-    loop = getattr(kernels, fluid.op_type)
-    loop(w.reshape(-1), read_only(g.reshape(-1)), *kept, np.float32(eta), *fluid.compiled(rule))
 
 
 def _step_of_rows(
@@ -119,12 +116,10 @@ def _steps_by_loop(
 ) -> bool:
     if fluid.compiled is None or param.ndim != 2 or rows[0] < 0 or rows[-1] >= len(param):
         return False
-    kernels = kernels_for(param.size, param, values, *state.values())
     loop = getattr(kernels, f"{fluid.op_type}_rows", None)
-    if loop is None:
+    if loop is None or not kernels.are_served(param, values, *state.values()):
         return False
-    numbers = np.float32(eta), *fluid.compiled(rule)
-    loop(param, read_only(rows), read_only(values), *state.values(), *numbers)
+    loop(param, rows, values, *state.values(), eta, *fluid.compiled(rule))
     return True
 
 

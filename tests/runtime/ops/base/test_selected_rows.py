@@ -9,7 +9,7 @@ import pytest
 from paddle.graph import Executor, Program, Scope
 from paddle.graph.errors import ExecutionError
 from paddle.ops.base.errors import InputError, ShapeError
-from paddle.ops.base.selected_rows import SelectedRows, concatenated
+from paddle.ops.base.selected_rows import SelectedRows, concatenated, merge_rows
 from tests.runtime.ops.run_op import run_op
 
 
@@ -99,3 +99,10 @@ def test_a_table_gives_rows_by_id_and_zeros_for_padding() -> None:
 def test_an_id_outside_of_the_table_is_refused(bad: int) -> None:
     with pytest.raises(ExecutionError, match=rf"id {bad} at position 1 is not in \[0, 3\)"):
         run_op("lookup_table", {"W": np.zeros((3, 2)), "Ids": np.array([[0], [bad]])})
+
+
+@pytest.mark.parametrize("rows", [[-3, 5, 5, -3, 2], [1 << 61, 4, 1 << 61]])
+def test_rows_that_no_key_has_room_for_are_merged_too(rows: list[int]) -> None:
+    merged, summed = merge_rows(np.array(rows), np.ones((len(rows), 1), "float32"))
+    assert merged.tolist() == sorted(set(rows))
+    assert summed[:, 0].tolist() == [rows.count(row) for row in sorted(set(rows))]

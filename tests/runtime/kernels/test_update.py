@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiled steps of parameters and sums of rows give the bits of their plain forms, at every speed level."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from paddle.kernels import library
+from paddle.ops.base import kernels
+from paddle.ops.update.steps import take_step
+from paddle.optim.rules.adagrad import FluidAdagrad
+from paddle.optim.rules.adam import FluidAdam
+from paddle.optim.rules.momentum import FluidMomentum
+
+SIZES = (0, 1, 3, 7, 8, 9, 31, 1000)
+STRANGE = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, 3e38)
+RULES: dict[str, tuple[Any, tuple[str, ...], tuple[Any, ...]]] = {
+    "adagrad": (FluidAdagrad(1e-6, 0.0), ("s",), (1e-6,)),
+    "adam": (FluidAdam(0.9, 0.999, 1e-8), ("m", "v"), ((0.9, 0.999), (1 - 0.9, 1 - 0.999), 1e-8)),
+    "momentum": (FluidMomentum(0.9, False), ("v",), (0.9, False)),
+    "nesterov": (FluidMomentum(0.9, True), ("v",), (0.9, True)),
+}
+needs_library = pytest.mark.skipif(not library.level(), reason="no compiled kernels")
+
+
+@pytest.fixture(params=library.levels())
+def level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels.KERNELS, "loaded", kernels.KERNELS.at_level(request.param))
+
+
+def drawn(size: int, seed: int, odd_at: int = 0) -> Any:
+    """Numbers of all sizes, some of them strange, in memory that begins anywhere."""
+    rng = np.random.default_rng(seed)
+    numbers = rng.standard_normal(size + odd_at).astype("float32") * np.float32(10) ** rng.integers(
+        -9, 9, size + odd_at
+    )
+    numbers[rng.integers(0, max(size, 1), 5 * (size > 8))] = rng.choice(STRANGE, 5 * (size > 8))
+    return numbers.astype("float32")[odd_at:]
+
+
+@needs_library
+@pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", RULES)
+def test_a_step_gives_the_same_bits(name: str, size: int) -> None:
+    rule, keeps, numbers = RULES[name]
+    w, g, state = drawn(size, 1, 1), drawn(size, 2, 3), {key: abs(drawn(size, 3, 1)) for key in keeps}
+    after, kept = w.copy(), {key: each.copy() for key, each in state.items()}
+    with np.errstate(all="ignore"):
+        take_step(rule, after, g, kept, np.float32(0.01))
+    getattr(kernels, "momentum" if name == "nesterov" else name)(w, g, *state.values(), 0.01, *numbers)
+    for one, other in zip((w, *state.values()), (after, *kept.values()), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@needs_library
+@pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("width", SIZES)
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_rows_get_the_same_bits(count: int, width: int) -> None:
+    w, s, g = (drawn(20 * width, seed).reshape(20, width) for seed in (1, 2, 3))
+    s, g, rows = abs(s), g[:count].copy(), np.random.default_rng(7).permutation(20)[:count]
+    after, kept = w.copy(), s.copy()
+    some, state = w[rows], {"s": s[rows]}
+    with np.errstate(all="ignore"):
+        take_step(FluidAdagrad(1e-6, 0.0), some, g, state, 0.1)
+    after[rows], kept[rows] = some, state["s"]
+    kernels.adagrad_rows(w, rows, g, s, 0.1, 1e-6)
+    np.testing.assert_array_equal(w, after)
+    np.testing.assert_array_equal(s, kept)
+
+
+@needs_library
+@pytest.mark.usefixtures("level")
+@pytest.mark.parametrize("size", SIZES)
+def test_sums_get_the_same_bits(size: int) -> None:
+    x, y = drawn(size, 1, 1), drawn(size, 2)
+    with np.errstate(all="ignore"):
+        wanted = y * np.float32(0.3) + x
+    kernels.add_scaled(x, y, 0.3, x)
+    np.testing.assert_array_equal(x, wanted)
+    rows = np.random.default_rng(1).integers(0, 9, 40)
+    values, order = drawn(40 * size, 3).reshape(40, size), rows.argsort(kind="stable")
+    starts = np.flatnonzero(np.r_[True, np.diff(rows[order]) > 0])
+    out = np.empty((len(starts), size), "float32")
+    kernels.add_segments(values, order, starts, out)
+    with np.errstate(all="ignore"):
+        for at, part in enumerate(np.split(order, starts[1:])):
+            one_by_one = values[part[0]].copy()
+            for each in part[1:]:
+                one_by_one += values[each]
+            np.testing.assert_array_equal(out[at], one_by_one)
+
+
+@needs_library
+def test_arrays_that_do_not_fit_are_refused_before_a_loop_sees_them() -> None:
+    w, g = np.zeros(8, "float32"), np.zeros(7, "float32")
+    with pytest.raises(ValueError, match="8 aligned, contiguous float32"):
+        kernels.momentum(w, g, w.copy(), 0.1, 0.9, False)
+    for rows in ([-1], [4]):
+        with pytest.raises(IndexError, match="not all among 4"):
+            kernels.adagrad_rows(w.reshape(4, 2), np.array(rows), g[:2], w.reshape(4, 2).copy(), 0.1, 1e-6)
+    assert not kernels.are_served(w.astype(float))
+    assert not kernels.are_served(np.zeros((4, 4), "float32").T)
