@@ -16,6 +16,7 @@ from paddle.ops.base.lod import LoDArray, sequences
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.shapes import agree, as_many_rows
 from paddle.ops.base.time_steps import TimeSteps
+from paddle.ops.recurrent import compiled
 from paddle.ops.recurrent import gate_activation as gates_of
 from paddle.ops.recurrent.gate_activation import Activation
 
@@ -135,12 +136,17 @@ def gru(
     gates = steps.by_time(data)
     if bias is not None:
         gates += bias
-    resets, hiddens = (array_module(data).empty((len(data), cell.width), data.dtype) for _ in range(2))
     state = steps.first(h0, cell.width, data)
-    for rows in steps:
-        g = gates[rows]
-        resets[rows], state = _step(g, state[: len(g)], cell)
-        hiddens[rows] = state
+    if _is_compiled(gates, state, cell):
+        resets, hiddens = compiled.gru_forward(
+            gates, state, cell.for_gates, cell.for_candidate, origin_mode, steps
+        )
+    else:
+        resets, hiddens = (array_module(data).empty((len(data), cell.width), data.dtype) for _ in range(2))
+        for rows in steps:
+            g = gates[rows]
+            resets[rows], state = _step(g, state[: len(g)], cell)
+            hiddens[rows] = state
     return gates, resets, hiddens, LoDArray(steps.by_sequence(hiddens), x.lod)
 
 
@@ -170,11 +176,16 @@ def gru_grad(
     d = cell.width
     first = steps.first(h0, d, data)
     before, dstates = steps.before(hiddens, first), steps.by_time(dhidden)
-    dgates, dnext = array_module(data).empty_like(gates), array_module(data).zeros_like(first)
-    for rows in reversed(steps):
-        count = rows.stop - rows.start
-        back = _step_back(gates[rows], before[rows], dstates[rows] + dnext[:count], cell)
-        dgates[rows], dnext[:count] = back.gates, back.before
+    if _is_compiled(gates, first, cell) and compiled.are_served(hiddens, dstates):
+        dgates, dnext = compiled.gru_backward(
+            gates, hiddens, first, cell.for_gates, cell.for_candidate, origin_mode, dstates, steps
+        )
+    else:
+        dgates, dnext = array_module(data).empty_like(gates), array_module(data).zeros_like(first)
+        for rows in reversed(steps):
+            count = rows.stop - rows.start
+            back = _step_back(gates[rows], before[rows], dstates[rows] + dnext[:count], cell)
+            dgates[rows], dnext[:count] = back.gates, back.before
     dweight = cell.joined(before.T @ dgates[:, : 2 * d], resets.T @ dgates[:, 2 * d :])
     return (
         steps.by_sequence(dgates),
@@ -182,6 +193,11 @@ def gru_grad(
         dweight,
         None if bias is None else dgates.sum(axis=0, keepdims=True),
     )
+
+
+def _is_compiled(gates: Array, state: Array, cell: _Cell) -> bool:
+    usual = gates_of.activation("sigmoid"), gates_of.activation("tanh")
+    return (cell.gate, cell.candidate) == usual and compiled.are_served(gates, state, cell.weight)
 
 
 def _cell(weight: Array, gate: str | int, candidate: str | int, origin_mode: bool) -> _Cell:

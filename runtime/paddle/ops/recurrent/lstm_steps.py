@@ -6,20 +6,13 @@ Columns of the gates are candidate, input, forget, output. All rows are in order
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from paddle.backend import Array, array_module
-from paddle.ops.base import kernels
 from paddle.ops.base.time_steps import TimeSteps
+from paddle.ops.recurrent import compiled
 from paddle.ops.recurrent.gate_activation import Activation, activation
-
-# Gates below which loading compiled code costs more than it saves.
-_LARGE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -103,8 +96,9 @@ def forward(
     """
     xp, d = array_module(gates), weights.width
     gates += weights.bias.reshape(-1)[: 4 * d]
-    if (loops := _loops(gates, cell, weights, acts)) is not None:
-        return _forward_compiled(loops, gates, out, cell, weights, steps)
+    if _is_compiled(gates, cell, weights, acts):
+        outs, cells = compiled.lstm_forward(gates, out, cell, weights.recurrent, _looks(weights), steps)
+        return Trace(outs, cells, gates, outs)
     cells, hiddens = (xp.empty((len(gates), d), gates.dtype) for _ in range(2))
     outs = hiddens if weights.projection is None else xp.empty((len(gates), out.shape[1]), gates.dtype)
     for step in steps:
@@ -141,9 +135,9 @@ def backward(
     steps: TimeSteps,
 ) -> StepGradients:
     """Run all steps back; `dout` and `dcell` are overwritten."""
-    if (loops := _loops(trace.gates, trace.cell, weights, acts)) is not None:
-        dgates, dfirst, dfirst_cell = _backward_compiled(
-            loops, trace, dout, dcell, first_out, first_cell, weights, steps
+    if _is_compiled(trace.gates, trace.cell, weights, acts):
+        dgates, dfirst, dfirst_cell = compiled.lstm_backward(
+            trace.gates, trace.cell, first_cell, weights.recurrent, _looks(weights), dout, dcell, steps
         )
     else:
         dgates, dfirst, dfirst_cell = _backward_plain(
@@ -206,76 +200,19 @@ def _backward_plain(
     return dgates, dnext, dcell_next
 
 
-def _loops(gates: Array, cell: Array, weights: Weights, acts: Activations) -> Any:
-    """Return the module of compiled loops, or None: it has neither projections, bounds nor other activations."""
-    if (
-        gates.size < _LARGE
-        or weights.projection is not None
-        or weights.cell_clip
-        or acts[:3] != (activation("sigmoid"), activation("tanh"), activation("tanh"))
-    ):
-        return None
-    if not kernels.are_served(gates, cell, weights.recurrent, weights.bias):
-        return None
-    with contextlib.suppress(ImportError):
-        return importlib.import_module("paddle.ops.base.lstm_kernels")
-    return None
-
-
-def _forward_compiled(
-    loops: Any, gates: Array, out: Array, cell: Array, weights: Weights, steps: TimeSteps
-) -> Trace:
-    d = weights.width
-    blocks = -(-len(out) // loops.ROWS)
-    state = np.zeros((blocks * loops.ROWS, d), gates.dtype)
-    state[: len(out)] = out
-    beside = np.ascontiguousarray(state.reshape(blocks, loops.ROWS, d).swapaxes(1, 2))
-    outs, cells = np.empty((len(gates), d), gates.dtype), np.empty((len(gates), d), gates.dtype)
-    loops.forward(
-        gates, steps.bounds, _tiled(loops, weights.recurrent), _looks(weights), beside, cell, outs, cells
+def _is_compiled(gates: Array, cell: Array, weights: Weights, acts: Activations) -> bool:
+    """Return whether compiled steps serve: they have neither projections, bounds nor other activations."""
+    return (
+        weights.projection is None
+        and not weights.cell_clip
+        and acts[:3] == (activation("sigmoid"), activation("tanh"), activation("tanh"))
+        and compiled.are_served(gates, cell, weights.recurrent, weights.bias)
     )
-    return Trace(outs, cells, gates, outs)
 
 
-def _backward_compiled(
-    loops: Any,
-    trace: Trace,
-    dout: Array,
-    dcell: Array,
-    first_out: Array,
-    first_cell: Array,
-    weights: Weights,
-    steps: TimeSteps,
-) -> tuple[Array, Array, Array]:
-    dgates, dfirst, dfirst_cell = map(np.empty_like, (trace.gates, first_out, first_cell))
-    dfirst[:], dfirst_cell[:] = 0, 0
-    loops.backward(
-        trace.gates,
-        steps.bounds,
-        _tiled(loops, weights.recurrent.T),
-        _looks(weights),
-        trace.cell,
-        first_cell,
-        dout,
-        dcell,
-        dfirst,
-        dfirst_cell,
-        dgates,
-    )
-    return dgates, dfirst, dfirst_cell
-
-
-def _tiled(loops: Any, matrix: Array) -> Array:
-    """Return the matrix with columns of whole tiles, zeros behind."""
-    tiled = np.zeros((len(matrix), -(-matrix.shape[1] // loops.WIDE) * loops.WIDE), matrix.dtype)
-    tiled[:, : matrix.shape[1]] = matrix
-    return tiled
-
-
-def _looks(weights: Weights) -> Array:
-    """Return the peepholes as (3, D), or (0, D) where there are none."""
-    rows = weights.bias.reshape(-1)[4 * weights.width : 7 * weights.width]
-    return np.array(rows if weights.peepholes else rows[:0]).reshape(-1, weights.width)
+def _looks(weights: Weights) -> Array | None:
+    rows: Array = weights.bias.reshape(-1)[4 * weights.width : 7 * weights.width].copy()
+    return rows if weights.peepholes else None
 
 
 def _clipped(values: Array, bound: float) -> Array:
