@@ -12,7 +12,6 @@ from paddle.fluid.errors import FluidTypeError, RunError
 from paddle.fluid.multislot.passes import printing, run_pass
 from paddle.fluid.multislot.samples import Samples
 from paddle.fluid.program.defaults import default_main_program
-from paddle.fluid.program.operator import OpRole
 from paddle.fluid.program.program import Program
 from paddle.fluid.remote.serving import serve, serving_operator
 from paddle.fluid.remote.switchboard import Switchboard
@@ -28,9 +27,6 @@ from paddle.ops.base.lod import LoDArray
 from paddle.ops.base.selected_rows import SelectedRows
 
 __all__ = ["Executor", "global_scope", "scope_guard"]
-
-
-_TRAINING = OpRole.BACKWARD | OpRole.OPTIMIZE | OpRole.RPC | OpRole.DIST | OpRole.LR_SCHED
 
 
 @runtime_checkable
@@ -176,7 +172,8 @@ class Executor:
         """Like `train_from_dataset`, without the backward pass, updates and messages to servers."""
         target = default_main_program() if program is None else program
         if isinstance(target, Program):
-            target = _without_training(target)
+            target = target.clone()
+            target._remove_training()
         self.train_from_dataset(target, dataset, scope, thread, debug, fetch_list, fetch_info, print_period)
 
     def close(self) -> None:
@@ -206,14 +203,6 @@ def _listed(fetch_list: Sequence[Name] | None) -> list[Name]:
         if not isinstance(each, (str, graph.Variable)):
             raise FluidTypeError(f"fetch_list: expected variables or names, got {each!r}")
     return list(fetch_list)
-
-
-def _without_training(program: Program) -> Program:
-    copy = program.clone()
-    block = copy.global_block()
-    block.ops = [op for op in block.ops if not int(op.attrs.get("op_role", 0)) & _TRAINING]  # type: ignore[call-overload]
-    copy.touch()
-    return copy
 
 
 def _one_feed(feed: Any) -> Mapping[str, Any]:

@@ -12,9 +12,10 @@ from paddle.fluid.files import program_file
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.descriptions import ProgramDesc
 from paddle.fluid.program.name_scopes import current as current_scope
-from paddle.fluid.program.operator import OpRole
+from paddle.fluid.program.operator import Operator, OpRole
 from paddle.graph.block import Name
 
+_TRAINING = OpRole.BACKWARD | OpRole.OPTIMIZE | OpRole.RPC | OpRole.DIST | OpRole.LR_SCHED
 # What a transpiler notes on a program; clones have it too.
 _DISTRIBUTED = (
     "_is_distributed",
@@ -85,11 +86,16 @@ class Program(graph.Program):
         return cast(Block, super().current_block())
 
     def clone(self, for_test: bool = False) -> Self:
-        """Return an independent copy; see the core. Take the test copy before `minimize`: nothing is removed."""
+        """Return an independent copy; see the core. Take the test copy before `minimize`: nothing is removed.
+
+        Of a trainer's transpiled program the test copy has the forward pass alone: it sends and updates nothing.
+        """
         copy = super().clone(for_test)
         for name in _DISTRIBUTED:
             setattr(copy, name, getattr(self, name))
         copy._is_mem_optimized = self._is_mem_optimized
+        if for_test and (self._is_distributed or self._trainers_endpoints):
+            copy._remove_training()
         return copy
 
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
@@ -134,6 +140,18 @@ class Program(graph.Program):
 
     def _sync_with_cpp(self) -> None:
         """Do nothing: there is one description of a program."""
+
+    def _remove_training(self) -> None:
+        """Keep what computes from data and parameters, and what fetches rows of tables from servers for that."""
+        block, kept, read = self.global_block(), [], set[str]()
+        for op in reversed(block.ops):
+            role = op.role if isinstance(op, Operator) else 0
+            fetches = role in (OpRole.RPC, OpRole.DIST) and not read.isdisjoint(op.output_names)
+            if fetches or not role & _TRAINING:
+                kept.append(op)
+                read.update(op.input_names)
+        block.ops = kept[::-1]
+        self.touch()
 
     @contextmanager
     def _optimized_guard(self, param_and_grads: Sequence[Name]) -> Iterator[None]:

@@ -317,3 +317,26 @@ def test_the_manuals_distributed_embedding_lies_on_servers_alone() -> None:
     for endpoint in t.pserver_endpoints:
         blocks = t.get_pserver_program(endpoint).blocks
         assert "lookup_sparse_table" in [op.type for block in blocks for op in block.ops]
+
+
+@pytest.mark.parametrize("distributed", [False, True])
+def test_a_test_copy_of_a_trainers_program_sends_nothing_and_still_fetches_rows(distributed: bool) -> None:
+    words = fluid.layers.data("words", [1], dtype="int64")
+    emb = fluid.layers.embedding(words, [5000, 16], is_sparse=True, is_distributed=distributed)
+    loss = fluid.layers.mean(fluid.layers.fc(emb, 1))
+    optimizer = fluid.optimizer.SGD(fluid.layers.exponential_decay(0.1, 10, 0.9))
+    optimizer.minimize(loss)
+    t = fluid.DistributeTranspiler()
+    t.transpile(0, pservers=",".join(EPS), trainers=2)
+    copy = t.get_trainer_program(wait_port=False).clone(for_test=True)
+    lookup = ["split_ids", "prefetch", "merge_ids"] if distributed else ["distributed_lookup_table"]
+    assert [op.type for op in copy.global_block().ops] == [*lookup, "mul", "elementwise_add", "mean"]
+
+
+def test_a_test_copy_of_a_collective_trainers_program_has_the_forward_pass_alone() -> None:
+    loss = train_net()
+    config = fluid.DistributeTranspilerConfig()
+    config.mode = "nccl2"
+    fluid.DistributeTranspiler(config).transpile(0, trainers=",".join(EPS), current_endpoint=EPS[0])
+    copy = fluid.default_main_program().clone(for_test=True)
+    assert copy.global_block().ops[-1].output_names == (loss.name,)
