@@ -28,7 +28,7 @@ import numpy as np
 
 from paddle import fluid, protobuf
 from paddle.dataset import records
-from paddle.dataset.errors import DatasetError
+from paddle.dataset.download import DatasetError
 from paddle.errors import CheckpointError, ModelFileError
 from paddle.fluid.files import tensor_file
 from paddle.ops.base.errors import OpError

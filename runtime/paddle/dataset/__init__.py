@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from paddle.dataset import cifar, common, conll05, image, imdb, imikolov, mnist, movielens, uci_housing, wmt14
-from paddle.dataset.errors import DatasetError
+from paddle.dataset.download import DatasetError
 
 __all__ = [
     "DatasetError",

@@ -12,9 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.dataset.archive import members
-from paddle.dataset.download import download
-from paddle.dataset.errors import DatasetError
+from paddle.dataset.download import DatasetError, download, members
 from paddle.dataset.records import convert as convert_reader
 from paddle.reader import pickled
 from paddle.reader.decorator import Reader

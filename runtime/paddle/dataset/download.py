@@ -4,27 +4,49 @@
 A file appears there by rename only, after its md5 was right. A file that the user has put there is used
 whatever its md5, after a warning. DATA_HOME is the environment's PADDLE_DATA_HOME, else
 ~/.cache/paddle/dataset.
+
+An archive that is damaged, or lacks a file, is an error that names it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gzip
 import hashlib
 import http.client
 import logging
 import os
 import random
+import re
 import sys
+import tarfile
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 import uuid
+import zipfile
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TextIO
+from typing import IO, TextIO
 
-from paddle.dataset.errors import DatasetError
+from paddle.errors import PaddleError
+
+
+class DatasetError(PaddleError):
+    """A data set's file cannot be had, or does not hold what it should.
+
+    Attributes:
+        path: where the file is, or has to be put.
+    """
+
+    def __init__(self, path: str | Path, message: str) -> None:
+        super().__init__(message)
+        self.path = Path(path)
+
 
 ATTEMPTS = 3
 READ_TIMEOUT_S = 30.0
@@ -167,3 +189,40 @@ class Progress:
             self._drawn = filled
             self._stream.write(f"\r[{'=' * filled}{' ' * (WIDTH - filled)}]")
             self._stream.flush()
+
+
+@contextlib.contextmanager
+def telling_damage(path: str) -> Iterator[None]:
+    """Makes a DatasetError, which names the file, of what a damaged archive raises within."""
+    try:
+        yield
+    except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError) as error:
+        reason = str(error).partition("\n")[0].rstrip(":")  # tarfile adds a line for each kind of compression
+        raise DatasetError(
+            path,
+            f"{path} is cut off or damaged ({type(error).__name__}: {reason}). Remove it, so that the next "
+            "run downloads it again, or put a whole one there",
+        ) from error
+
+
+def members(path: str, pattern: str | re.Pattern[str]) -> Iterator[tuple[re.Match[str], IO[bytes]]]:
+    """(match of its name, content) of the files in a tar whose names begin as `pattern` says.
+
+    They come in the order of the archive, since seeking in a compressed file is slow.
+
+    Raises:
+        DatasetError: the archive is damaged, or has no such file.
+    """
+    chosen = re.compile(pattern)
+    found = False
+    with telling_damage(path), tarfile.open(path) as archive:
+        for member in archive:
+            match = chosen.match(member.name)
+            file = archive.extractfile(member) if match and member.isreg() else None
+            if match and file:
+                found = True
+                yield match, file
+    if not found:
+        raise DatasetError(
+            path, f"{path} has no file that matches {chosen.pattern}: is it the original archive?"
+        )

@@ -12,8 +12,7 @@ import string
 from collections import Counter
 from collections.abc import Iterator
 
-from paddle.dataset.archive import members
-from paddle.dataset.download import download
+from paddle.dataset.download import download, members
 from paddle.dataset.records import convert as convert_reader
 from paddle.reader.decorator import Reader
 

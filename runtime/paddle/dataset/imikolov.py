@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any
 
-from paddle.dataset.archive import members
-from paddle.dataset.download import download
+from paddle.dataset.download import download, members
 from paddle.dataset.records import convert as convert_reader
 from paddle.errors import ConfigError
 from paddle.reader.decorator import Reader

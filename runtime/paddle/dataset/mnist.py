@@ -14,9 +14,7 @@ from typing import BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.dataset.archive import telling_damage
-from paddle.dataset.download import download
-from paddle.dataset.errors import DatasetError
+from paddle.dataset.download import DatasetError, download, telling_damage
 from paddle.dataset.records import convert as convert_reader
 from paddle.reader.decorator import Reader
 

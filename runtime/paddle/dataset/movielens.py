@@ -15,9 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from paddle.dataset.archive import telling_damage
-from paddle.dataset.download import download
-from paddle.dataset.errors import DatasetError
+from paddle.dataset.download import DatasetError, download, telling_damage
 from paddle.dataset.records import convert as convert_reader
 from paddle.reader.decorator import Reader
 

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from paddle.dataset.errors import DatasetError
+from paddle.dataset.download import DatasetError
 from paddle.errors import ConfigError
 from paddle.reader import pickled, pickling
 from paddle.reader.decorator import Reader

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.dataset.download import download
-from paddle.dataset.errors import DatasetError
+from paddle.dataset.download import DatasetError, download
 from paddle.reader.decorator import Reader
 
 if TYPE_CHECKING:

@@ -11,9 +11,7 @@ import gzip
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from paddle.dataset.archive import members, telling_damage
-from paddle.dataset.download import download
-from paddle.dataset.errors import DatasetError
+from paddle.dataset.download import DatasetError, download, members, telling_damage
 from paddle.dataset.records import convert as convert_reader
 from paddle.errors import ConfigError
 from paddle.reader.decorator import Reader

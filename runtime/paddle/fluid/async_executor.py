@@ -14,10 +14,8 @@ from paddle.backend import to_host
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.executor import Executor
 from paddle.fluid.multislot.description import parse_description
-from paddle.fluid.multislot.loading import Source, load
-from paddle.fluid.multislot.passes import Printing, printing, run_pass, text
-from paddle.fluid.multislot.samples import batches
-from paddle.fluid.multislot.slots import check_variables
+from paddle.fluid.multislot.passes import Printing, Source, load, printing, run_pass, text
+from paddle.fluid.multislot.samples import batches, check_variables
 from paddle.fluid.multislot.source import Pipe
 from paddle.fluid.program.defaults import default_main_program, default_startup_program
 from paddle.fluid.program.program import Program

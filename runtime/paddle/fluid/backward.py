@@ -8,8 +8,7 @@ from typing import cast
 
 from paddle.fluid.errors import FluidTypeError
 from paddle.fluid.program.block import Block
-from paddle.fluid.program.var_type import VarType
-from paddle.fluid.program.variable import Parameter, Variable
+from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.graph import backward
 from paddle.graph.block import Name
 

@@ -14,8 +14,7 @@ from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.program import Program
-from paddle.fluid.program.var_type import VarType
-from paddle.fluid.program.variable import Parameter, Variable
+from paddle.fluid.program.variable import Parameter, Variable, VarType
 
 _Pair = tuple[Parameter, Variable]
 

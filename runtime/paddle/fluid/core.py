@@ -5,7 +5,7 @@ from paddle.errors import PaddleError as EnforceNotMet
 from paddle.fluid.errors import answering
 from paddle.fluid.files.record_file import RecordIOWriter
 from paddle.fluid.program.operator import OpRole
-from paddle.fluid.program.var_type import VarDesc
+from paddle.fluid.program.variable import VarDesc
 from paddle.fluid.run.places import (
     CPUPlace,
     CUDAPinnedPlace,

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from paddle.fluid.errors import FluidError, FluidTypeError, RunError
 from paddle.fluid.multislot.description import Description
-from paddle.fluid.multislot.loading import Source, load
-from paddle.fluid.multislot.samples import Samples, batches, joined
-from paddle.fluid.multislot.slots import slot_of
+from paddle.fluid.multislot.passes import Source, load
+from paddle.fluid.multislot.samples import Samples, batches, joined, slot_of
 from paddle.fluid.multislot.source import Pipe
 from paddle.fluid.program.variable import Variable
 

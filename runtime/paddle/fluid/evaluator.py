@@ -22,7 +22,7 @@ from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Variable
 from paddle.fluid.run.scope import global_scope
 from paddle.graph import unique_name
-from paddle.graph.fetched import fetched
+from paddle.graph.scope import fetched
 
 __all__ = ["Accuracy", "ChunkEvaluator", "EditDistance", "Evaluator"]
 

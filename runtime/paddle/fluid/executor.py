@@ -22,7 +22,7 @@ from paddle.fluid.run.places import CPUPlace, Place
 from paddle.fluid.run.scope import Scope, global_scope, scope_guard
 from paddle.fluid.run.tensor import LoDTensor, tensor_of
 from paddle.graph.block import Name
-from paddle.graph.fetched import fetched
+from paddle.graph.scope import fetched
 from paddle.ops.base.lod import LoDArray
 from paddle.ops.base.selected_rows import SelectedRows
 

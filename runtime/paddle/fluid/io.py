@@ -29,12 +29,11 @@ from paddle.fluid.files.variable_files import (
 from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.program.program import Program
-from paddle.fluid.program.var_type import VarType
-from paddle.fluid.program.variable import Parameter, Variable
+from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.fluid.reader import DataLoader, PyReader
 from paddle.fluid.run.scope import global_scope
 from paddle.fluid.transpiler.distributed_files import load_persistables, save_all, save_persistables
-from paddle.fluid.transpiler.prefetching import use_own_tables
+from paddle.fluid.transpiler.trainer_side import use_own_tables
 from paddle.reader import (
     batch,
     buffered,

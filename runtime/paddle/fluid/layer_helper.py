@@ -17,8 +17,7 @@ from paddle.fluid.program.block import Block, Names
 from paddle.fluid.program.defaults import default_main_program, default_startup_program, program_guard
 from paddle.fluid.program.operator import Operator
 from paddle.fluid.program.program import Program
-from paddle.fluid.program.var_type import VarType
-from paddle.fluid.program.variable import Parameter, Variable
+from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.graph import unique_name
 from paddle.ops.base.registry import lookup, registered
 

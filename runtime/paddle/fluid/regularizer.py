@@ -10,8 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from paddle.fluid.program.block import Block
-from paddle.fluid.program.var_type import VarType
-from paddle.fluid.program.variable import Parameter, Variable
+from paddle.fluid.program.variable import Parameter, Variable, VarType
 
 _Pairs = list[tuple[Parameter, Variable]]
 

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from paddle import backend
+from paddle.graph.backward import allowed
 from paddle.graph.block import Block
 from paddle.graph.body import CompiledBody, Derivation
-from paddle.graph.grad_path import allowed
 from paddle.graph.in_place import NOT_EXPOSED, Exposed, copying, unsharing
 from paddle.graph.lod import sharing
 from paddle.graph.operator import EMPTY, Operator

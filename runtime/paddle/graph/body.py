@@ -21,9 +21,8 @@ from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.profile import PROFILE
 from paddle.ops.activation.bounded import clip
 from paddle.ops.base.errors import EndOfData
-from paddle.ops.base.lod import plain
+from paddle.ops.base.lod import TensorArray, plain
 from paddle.ops.base.registry import GRAD, GradOp, lookup
-from paddle.ops.base.tensor_array import TensorArray
 from paddle.ops.math.sum import sum_
 
 _AFTER = "@AFTER"  # the value an operator gave to a variable that it also reads

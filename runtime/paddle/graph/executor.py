@@ -24,7 +24,7 @@ from paddle.graph.lod import LoDArray
 from paddle.graph.plan import Asked, compile_plan
 from paddle.graph.program import Program
 from paddle.graph.scope import Scope
-from paddle.ops.base.remote import Remote
+from paddle.ops.base.body import Remote
 
 
 class Executor:

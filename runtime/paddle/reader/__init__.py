@@ -10,8 +10,7 @@ from paddle.reader import creator, decorator
 from paddle.reader.decorator import ComposeNotAligned, cache, chain, compose, firstn, map_readers, shuffle
 from paddle.reader.minibatch import batch
 from paddle.reader.parallel import buffered, xmap_readers
-from paddle.reader.pipe import PipeReader, pipe_reader
-from paddle.reader.processes import multiprocess_reader
+from paddle.reader.processes import PipeReader, multiprocess_reader, pipe_reader
 
 __all__ = [
     "ComposeNotAligned",

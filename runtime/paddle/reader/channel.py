@@ -3,6 +3,12 @@
 
 A wait here has no time limit, since a training step may take as long as it likes. It ends when the other
 side acts, ends, fails or leaves, and both sides do one of these whatever happens to them.
+
+Read-ahead: which readers may be asked for a batch before the one before it was trained with.
+
+A reader is a program of the user's: it may look at what an event handler left for it, or end a pass when that says
+so. So a trainer reads ahead only where samples come out of a buffer anyway, which was filled before its first
+sample was used, or where what reads them is known here.
 """
 
 from __future__ import annotations
@@ -129,3 +135,19 @@ def _join(threads: list[threading.Thread]) -> None:
     stuck = sum(thread.is_alive() for thread in threads)
     if stuck:
         logger.warning("%d reader threads still wait for their source after %.0f s", stuck, STOP_S)
+
+
+_MARK = "may_be_read_ahead"
+
+_Reader = TypeVar("_Reader", bound=Callable[[], Iterable[Any]])
+
+
+def marked(reader: _Reader, sources: Iterable[Callable[[], Iterable[Any]]] = ()) -> _Reader:
+    """Let a reader be read ahead, if all its sources may."""
+    setattr(reader, _MARK, all(map(may_be_read_ahead, sources)))
+    return reader
+
+
+def may_be_read_ahead(reader: Callable[[], Iterable[Any]]) -> bool:
+    """Return whether a trainer may read a batch of it before the one before was trained with."""
+    return bool(getattr(reader, _MARK, False))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError
 from paddle.reader import pickled
-from paddle.reader.ahead import marked
+from paddle.reader.channel import marked
 from paddle.reader.decorator import Reader
 from paddle.reader.parallel import buffered
 from paddle.reader.recordio import RecordFileError, read_records

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias, TypeVar
 
 from paddle.errors import ConfigError, PaddleError
-from paddle.reader.ahead import marked
+from paddle.reader.channel import marked
 
 T = TypeVar("T")
 U = TypeVar("U")

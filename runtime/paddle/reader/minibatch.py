@@ -7,7 +7,7 @@ import itertools
 import logging
 from collections.abc import Iterator
 
-from paddle.reader.ahead import marked
+from paddle.reader.channel import marked
 from paddle.reader.decorator import Reader, T, check_positive
 
 _log = logging.getLogger(__name__)

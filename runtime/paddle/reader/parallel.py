@@ -13,8 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from paddle.errors import ConfigError
-from paddle.reader.ahead import marked
-from paddle.reader.channel import Channel, pump, running
+from paddle.reader.channel import Channel, marked, pump, running
 from paddle.reader.decorator import Reader, check_positive
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.graph.fetched import fetched
+from paddle.graph.scope import fetched
 from paddle.v2 import settings
 from paddle.v2.errors import UsageError
 from paddle.v2.network import MAX_BYTES, Network

@@ -15,7 +15,7 @@ from typing import IO, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.graph.fetched import fetched
+from paddle.graph.scope import fetched
 from paddle.v2 import model, settings
 from paddle.v2.attr import Initializer
 from paddle.v2.errors import UsageError

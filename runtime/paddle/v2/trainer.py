@@ -17,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.reader.ahead import may_be_read_ahead
+from paddle.reader.channel import may_be_read_ahead
 from paddle.report import Reporter
 from paddle.v2 import event as events
 from paddle.v2 import model

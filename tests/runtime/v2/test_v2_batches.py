@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import paddle.v2 as paddle
-from paddle.reader.ahead import may_be_read_ahead
+from paddle.reader.channel import may_be_read_ahead
 from paddle.v2.training.feeder import Batches
 
 

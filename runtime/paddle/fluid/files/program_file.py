@@ -17,8 +17,7 @@ from paddle.fluid.errors import ModelFileError
 from paddle.fluid.files.attribute_file import BLOCK_ATTRS, encode_attribute, read_attribute
 from paddle.fluid.files.tensor_file import read_tensor_desc, tensor_desc
 from paddle.fluid.program.block import Block
-from paddle.fluid.program.var_type import VarType
-from paddle.fluid.program.variable import Variable
+from paddle.fluid.program.variable import Variable, VarType
 from paddle.graph import Operator
 from paddle.ops.base.errors import OpError
 from paddle.ops.base.registry import COMMON_ATTRS, IDLE_ATTRS, attribute_of, lookup

@@ -12,8 +12,7 @@ from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.blocks import ConditionalBlock, IfElse, Switch, While
 from paddle.fluid.layers.plain import layer, several
 from paddle.fluid.layers.rnn import DynamicRNN, StaticRNN
-from paddle.fluid.program.var_type import VarType
-from paddle.fluid.program.variable import Variable
+from paddle.fluid.program.variable import Variable, VarType
 
 __all__ = [
     "ConditionalBlock", "DynamicRNN", "IfElse", "Print", "StaticRNN", "Switch", "While", "array_length", "array_read",

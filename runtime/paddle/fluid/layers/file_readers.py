@@ -16,8 +16,7 @@ from paddle.fluid.files.readers import FileReader
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.bodies import begin, end
 from paddle.fluid.program.defaults import default_main_program, default_startup_program
-from paddle.fluid.program.var_type import VarType
-from paddle.fluid.program.variable import Variable
+from paddle.fluid.program.variable import Variable, VarType
 from paddle.fluid.run.scope import global_scope
 from paddle.graph import unique_name
 

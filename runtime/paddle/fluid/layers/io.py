@@ -18,8 +18,7 @@ from paddle.fluid.layers.file_readers import (
     shuffle,
 )
 from paddle.fluid.program.defaults import default_main_program
-from paddle.fluid.program.var_type import VarType
-from paddle.fluid.program.variable import Variable
+from paddle.fluid.program.variable import Variable, VarType
 from paddle.fluid.reader import PyReader
 from paddle.fluid.run.places import Place
 from paddle.graph import unique_name

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paddle.fluid.errors import ModelFileError
-from paddle.fluid.multislot.slots import Slot, SlotType
+from paddle.fluid.multislot.samples import Slot, SlotType
 
 _TOKEN = re.compile(
     r"""\s+|\#[^\n]*|(?P<name>\w+)|(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|(?P<sign>[-:{}<>;,\[\]])"""

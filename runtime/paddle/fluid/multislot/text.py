@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddle.fluid.errors import FluidError
-from paddle.fluid.multislot.samples import Column, Samples
-from paddle.fluid.multislot.slots import Slot, SlotType
+from paddle.fluid.multislot.samples import Column, Samples, Slot, SlotType
 from paddle.ops.base.lod import ends_of
 
 _EXACT = 1 << 53  # integers up to it are exact as float64

@@ -21,8 +21,7 @@ from paddle import graph
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.program.descriptions import BlockDesc
 from paddle.fluid.program.operator import OP_ROLE, OP_ROLE_VAR, Operator
-from paddle.fluid.program.var_type import VarType
-from paddle.fluid.program.variable import Parameter, Variable
+from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.graph.block import Name
 
 if TYPE_CHECKING:

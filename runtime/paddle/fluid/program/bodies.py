@@ -9,8 +9,7 @@ from typing import NamedTuple, cast
 
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.defaults import default_main_program
-from paddle.fluid.program.var_type import VarType
-from paddle.fluid.program.variable import Variable
+from paddle.fluid.program.variable import Variable, VarType
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from paddle.fluid.program.var_type import VarType
+from paddle.ops.base.dtypes import VarType
 
 
 class ProgramDesc:

@@ -15,8 +15,7 @@ from collections.abc import Collection, Sequence
 from paddle.fluid.errors import FluidError
 from paddle.fluid.program.operator import OP_ROLE, Operator, OpRole
 from paddle.fluid.program.program import Program
-from paddle.fluid.program.var_type import VarType
-from paddle.fluid.program.variable import Variable
+from paddle.fluid.program.variable import Variable, VarType
 from paddle.graph.block import Name
 
 _Names = Collection[Name] | None

@@ -29,7 +29,7 @@ _Names = Mapping[str, Sequence[str]]
 
 
 class Connection:
-    """See `ops.base.remote.Remote`. One run at a time; `lookup` may be called by several threads of it."""
+    """See `ops.base.body.Remote`. One run at a time; `lookup` may be called by several threads of it."""
 
     def __init__(self, distribution: Distribution, served: ServedVariables | None = None) -> None:
         """Prepare.

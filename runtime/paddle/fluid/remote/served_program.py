@@ -2,6 +2,9 @@
 """A server's program at work: its blocks run over the gradients that trainers sent.
 
 Block 0 says which: the learning rate's block, if there is one, then one for each slice of a parameter.
+
+Delay compensation (DC-ASGD): the blocks compute g + g * g * (p - backup), where the backup is what the trainer whose
+gradient g is was last given of the parameter.
 """
 
 from __future__ import annotations
@@ -16,10 +19,7 @@ import numpy as np
 from paddle import graph
 from paddle.backend import Device, from_host, to_host
 from paddle.errors import PserverError
-from paddle.fluid.files.save_place import checked_place
-from paddle.fluid.files.variable_files import write_value
-from paddle.fluid.program.var_type import VarType
-from paddle.fluid.remote.delay import Compensation
+from paddle.fluid.files.variable_files import checked_place, write_value
 from paddle.fluid.remote.distribution import WAITING
 from paddle.fluid.remote.growing_rows import growing_rows
 from paddle.fluid.remote.local_writes import to_wire
@@ -28,10 +28,48 @@ from paddle.fluid.run.scope import Scope
 from paddle.graph.operator import Operator
 from paddle.graph.scope import Cell
 from paddle.graph.variable import Variable
+from paddle.ops.base.dtypes import VarType
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.pserver.wire.message import MAX_FRAME_BYTES
 from paddle.pserver.wire.named_values import Ids, Rows, Value
 from paddle.pserver.wire.shared_memory import SharedArray
+
+TRAINER_ID = "@TRAINER_ID@"
+
+
+def backup_name(param: str, trainer: int) -> str:
+    """Return the name of what a trainer was given of a parameter."""
+    return f"{param}.trainer_{trainer}_bak"
+
+
+class Compensation:
+    """The backups in a scope."""
+
+    def __init__(self, program: graph.Program, scope: Scope) -> None:
+        self._block, self._scope = program.global_block(), scope
+
+    def feed(self, trainer: int) -> Mapping[str, Any]:
+        """Return what a block needs beside the gradient."""
+        return {TRAINER_ID: np.array([trainer], np.int64)}
+
+    def begin(self, name: str, value: Any) -> None:
+        """Record that all trainers start with the same value."""
+        trainer = 0
+        while self._block.find(backup_name(name, trainer)) is not None:
+            self.given(trainer, name, value)
+            trainer += 1
+
+    def last_given(self, trainer: int, name: str) -> Any:
+        """Return what a trainer was last given of a parameter; None if the variable is none."""
+        backup = backup_name(name, trainer)
+        return None if self._block.find(backup) is None else self._scope.get(backup)
+
+    def given(self, trainer: int, name: str, value: Any) -> None:
+        """Note that a trainer gets a variable; a parameter's backup becomes that."""
+        backup = backup_name(name, trainer)
+        if self._block.find(backup) is not None:
+            self._scope.get(backup)[...] = value
+
 
 _log = logging.getLogger(__name__)
 

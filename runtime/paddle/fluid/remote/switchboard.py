@@ -19,7 +19,7 @@ from paddle.graph.errors import ExecutionError
 
 
 class Switchboard:
-    """See `ops.base.remote.Remote`; belongs to one executor."""
+    """See `ops.base.body.Remote`; belongs to one executor."""
 
     def __init__(self) -> None:
         self._plans: WeakKeyDictionary[Program, _Plan] = WeakKeyDictionary()

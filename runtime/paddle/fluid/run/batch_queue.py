@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from paddle.fluid.errors import RunError
-from paddle.fluid.program.var_type import VarType
 from paddle.graph.block import Block
 from paddle.graph.errors import NotInitialisedError
+from paddle.ops.base.dtypes import VarType
 from paddle.ops.base.errors import EndOfData
 from paddle.reader.channel import Channel, pump, running
 

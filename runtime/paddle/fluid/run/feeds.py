@@ -15,9 +15,8 @@ from paddle.backend import to_host
 from paddle.fluid.errors import FluidError, FluidTypeError, RunError
 from paddle.fluid.run.tensor import LoDTensor
 from paddle.graph.block import Block
-from paddle.graph.fetched import Fetched
 from paddle.graph.in_place import copied
-from paddle.graph.scope import Scope
+from paddle.graph.scope import Fetched, Scope
 from paddle.ops.base.lod import LoDArray, lod_of, plain, with_lod
 from paddle.ops.base.selected_rows import SelectedRows, concatenated
 

@@ -12,8 +12,7 @@ import numpy.typing as npt
 from paddle.backend import to_host
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.run.places import Place
-from paddle.graph.fetched import fetched
-from paddle.graph.scope import Cell
+from paddle.graph.scope import Cell, fetched
 from paddle.ops.base.errors import OpError
 from paddle.ops.base.lod import LoDArray, lod_of, offsets_of, plain, with_lod
 

@@ -11,8 +11,8 @@ from paddle.endpoints import check_endpoints
 from paddle.fluid.errors import FluidError
 from paddle.fluid.parallel.strategies import Averaging
 from paddle.fluid.program.program import Program
-from paddle.fluid.program.var_type import VarType
 from paddle.fluid.transpiler.configuration import DistributeTranspilerConfig
+from paddle.ops.base.dtypes import VarType
 
 
 def transpile_collective(

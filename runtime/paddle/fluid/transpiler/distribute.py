@@ -14,16 +14,16 @@ from paddle.fluid.program.defaults import default_main_program, default_startup_
 from paddle.fluid.program.program import Program
 from paddle.fluid.remote.connection import Connection
 from paddle.fluid.remote.distribution import Distribution, wait_for_ports
-from paddle.fluid.remote.promise import PROMISES
+from paddle.fluid.remote.serving import PROMISES
 from paddle.fluid.transpiler import growing, trainer_side
 from paddle.fluid.transpiler.collective_side import transpile_collective
 from paddle.fluid.transpiler.configuration import DistributeTranspilerConfig, PSDispatcher, RoundRobin
 from paddle.fluid.transpiler.first_values import server_startup
 from paddle.fluid.transpiler.global_norm import clip_on_trainers, norm_groups
 from paddle.fluid.transpiler.placement import Placed, optimizing, params_and_grads, place
-from paddle.fluid.transpiler.prefetching import prefetch_rows, prefetchable
 from paddle.fluid.transpiler.separation import check_apart, whole_params
 from paddle.fluid.transpiler.server_side import server_program
+from paddle.fluid.transpiler.trainer_side import prefetch_rows, prefetchable
 from paddle.fluid.transpiler.whereabouts import VarsDistributed, overview_of, served_variables
 
 _P = ParamSpec("_P")

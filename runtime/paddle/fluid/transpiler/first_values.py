@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.operator import Operator
 from paddle.fluid.program.program import Program
-from paddle.fluid.transpiler import compensation
 from paddle.fluid.transpiler.placement import Placed, PlacedSlice, slices_at, written_by
-from paddle.fluid.transpiler.server_side import renamed
+from paddle.fluid.transpiler.server_side import begin_backups, renamed
 
 _SHAPED = ("gaussian_random", "fill_constant", "uniform_random", "truncated_gaussian_random")
 
@@ -64,7 +63,7 @@ def server_startup(
     for name in dict.fromkeys(name for op in whole for name in op.output_names):
         for here, at in places[name]:
             _cut(block, _whole(block, origin, name), here, at)
-    compensation.begin(block, known)
+    begin_backups(block, known)
     if table is not None:
         block.append_op("fake_init", {}, {"Out": table}, {"shape": known.var(table).shape})
     return program

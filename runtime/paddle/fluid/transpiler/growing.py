@@ -16,8 +16,7 @@ from paddle.fluid.errors import FluidError
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.program.program import Program
-from paddle.fluid.program.var_type import VarType
-from paddle.fluid.program.variable import Variable
+from paddle.fluid.program.variable import Variable, VarType
 from paddle.graph import unique_name
 
 PATH = "kLookupTablePath"

@@ -2,6 +2,9 @@
 """A server's programs: block 0 listens, one block a parameter slice merges gradients and updates.
 
 Variables that the trainer's program keeps at a parameter's size are made at the slice's.
+
+Delay compensation: g' = g + g * g * (p - p_then), where p_then is what the trainer was given when it computed g.
+Gradients that are selected rows stay as they are.
 """
 
 from __future__ import annotations
@@ -13,14 +16,14 @@ from typing import Any
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.program.program import Program
-from paddle.fluid.program.var_type import VarType
 from paddle.fluid.remote.distribution import WAITING
-from paddle.fluid.transpiler import compensation
+from paddle.fluid.remote.served_program import TRAINER_ID, backup_name
 from paddle.fluid.transpiler.global_norm import NormGroup, append_sum_of_squares
 from paddle.fluid.transpiler.growing import GrowingTable, serve_table
 from paddle.fluid.transpiler.placement import Placed, PlacedSlice, slices_at, written_by
 from paddle.fluid.transpiler.separation import sliced_states
 from paddle.graph.operator import EMPTY
+from paddle.ops.base.dtypes import VarType
 
 
 def server_program(
@@ -192,7 +195,7 @@ def _declare_slice(
     for name in senders:
         block.create_var(name, one.param.shape, dtype, type=kind)
     if compensated and kind == VarType.LOD_TENSOR:
-        compensation.declare(block, one.param.name, compensated)
+        declare_backups(block, one.param.name, compensated)
     return senders or [one.grad]
 
 
@@ -218,7 +221,7 @@ def _append_update(
     if merged:
         _merge(block, one, merged)
     if compensated and not origin.is_sparse(each.grad):
-        grad = compensation.compensate(block, one.param.name, grad, compensated)
+        grad = compensate(block, one.param.name, grad, compensated)
     own = [op for op in updates if op.role_vars and op.role_vars[0] == each.param]
     if not merged and grad == one.grad and any(each.grad in op.output_names for op in own):
         grad = _changeable(block, one)
@@ -292,3 +295,38 @@ def renamed(slots: Mapping[str, tuple[str, ...]], names: Mapping[str, str]) -> d
         slot: [name if name == EMPTY else names.get(name, name) for name in members]
         for slot, members in slots.items()
     }
+
+
+def declare_backups(block: Block, param: str, trainers: int) -> None:
+    """Add the variables of a parameter's backups to block 0."""
+    variable = block.var(param)
+    block.create_var(TRAINER_ID, (1,), "int64")
+    for trainer in range(trainers):
+        block.create_var(backup_name(param, trainer), variable.shape, variable.dtype, persistable=True)
+
+
+def compensate(block: Block, param: str, grad: str, trainers: int) -> str:
+    """Append the correction of a gradient and return the name of what it gives."""
+    outer = block.program.global_block()
+    assert isinstance(outer, Block)
+    variable = outer.var(param)
+    names = [f"{param}.local_bak", *(f"{grad}@DC_{step}" for step in ("DELAY", "SQUARE", "TERM", "OUT"))]
+    for name in names:
+        outer.create_var(name, variable.shape, variable.dtype)
+    then, delay, square, term, out = names
+    role = {"op_role": int(OpRole.OPTIMIZE)}
+    backups = [backup_name(param, trainer) for trainer in range(trainers)]
+    block.append_op("ref_by_trainer_id", {"X": backups, "TrainerId": TRAINER_ID}, {"Out": then}, role)
+    block.append_op("elementwise_sub", {"X": param, "Y": then}, {"Out": delay}, role)
+    block.append_op("elementwise_mul", {"X": grad, "Y": grad}, {"Out": square}, role)
+    block.append_op("elementwise_mul", {"X": square, "Y": delay}, {"Out": term}, role)
+    block.append_op("elementwise_add", {"X": grad, "Y": term}, {"Out": out}, role)
+    return out
+
+
+def begin_backups(startup: Block, server: Block) -> None:
+    """Let each backup begin with its parameter's first value."""
+    for name in list(server.vars):
+        param, mark, _ = name.rpartition(".trainer_")
+        if mark and name.endswith("_bak"):
+            startup.append_op("assign", {"X": param}, {"Out": name})

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators with a block inside see of it: `Body` runs it, `Tape` leads gradients back through one run."""
+"""What operators see of the executor: `Body` runs their block, `Tape` leads gradients back through one run, and
+`Remote` talks to parameter servers.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
+
+from paddle.backend import Array
 
 
 class Tape(Protocol):
@@ -36,3 +41,25 @@ class Body(Protocol):
 
     def trace(self, values: dict[str, Any], turn: int = 0) -> Tape:
         """Run as `run` does, and remember what is needed for gradients."""
+
+
+class Remote(Protocol):
+    """The parameter servers, as operators of a trainer's program see them."""
+
+    def send(self, names: Sequence[str], values: Sequence[Any], endpoints: Sequence[str]) -> None:
+        """Give each named value to its server. It may leave later, and must not change until the run ends."""
+
+    def finish_sending(self, endpoints: Sequence[str]) -> None:
+        """Say that this step's values were all; wait until the servers have computed it."""
+
+    def receive(self, names: Sequence[str], endpoints: Sequence[str]) -> list[Any]:
+        """Return each named value of its server."""
+
+    def finish_receiving(self, endpoints: Sequence[str]) -> None:
+        """Say that this step's values are all here."""
+
+    def lookup(self, names: Sequence[str], ids: Sequence[Array], endpoints: Sequence[str]) -> list[Any]:
+        """Return rows (n, ...) of each named variable of its server, for ids (n,) int64."""
+
+    def save(self, name: str, paths: Mapping[str, str]) -> None:
+        """Let servers write their rows of a table: endpoint -> path."""

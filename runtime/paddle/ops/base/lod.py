@@ -8,6 +8,8 @@ Offsets stay on the host, wherever the rows are. Two texts, of two sentences and
     lod[1]   0     2     3     6        sentence s: rows lod[1][s] to lod[1][s + 1]
     data     a  b  c  d  e  f
              s = 0 s=1 s = 2
+
+TensorArray: values by number, as loops write and read them; the variable's type is LOD_TENSOR_ARRAY.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from paddle.backend import Array
+from paddle.backend import Array, array_module
 from paddle.ops.base.errors import InputError
 
 Offsets: TypeAlias = npt.NDArray[np.int64]
@@ -112,3 +114,50 @@ def sequences(value: Any, slot: str) -> tuple[Array, Offsets]:
             f"{slot} {tuple(value.shape)} has no LoD: feed a LoDTensor, or make one of it with lod_reset"
         )
     return value.data, value.lod[-1]
+
+
+@dataclass(frozen=True, eq=False)
+class TensorArray:
+    """Values, each an array, a LoDArray, or None where nothing was written. Never changed: writing makes another."""
+
+    items: tuple[Any, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def with_item(self, index: int, value: Any) -> TensorArray:
+        """Return an array that has the value at `index`, and is as long as that needs."""
+        if index < 0:
+            raise InputError(f"index {index} of an array must not be negative")
+        longer = (*self.items, *[None] * (index + 1 - len(self.items)))
+        return TensorArray((*longer[:index], value, *longer[index + 1 :]))
+
+    def item(self, index: int) -> Any:
+        """Return the value at `index`.
+
+        Raises:
+            InputError: nothing was written there.
+        """
+        if not 0 <= index < len(self.items) or self.items[index] is None:
+            raise InputError(f"nothing was written at {index} of an array of {len(self.items)}")
+        return self.items[index]
+
+    def copy(self) -> TensorArray:
+        """Return one whose values share no memory with these."""
+        return TensorArray(tuple(None if item is None else item.copy() for item in self.items))
+
+
+def merged_arrays(arrays: Sequence[TensorArray], add: Any) -> TensorArray:
+    """Return an array whose items are those of all arrays, added up by `add` (a function of a list)."""
+    items = []
+    for index in range(max(map(len, arrays))):
+        found = [each.items[index] for each in arrays if index < len(each) and each.items[index] is not None]
+        items.append(None if not found else found[0] if len(found) == 1 else add(found))
+    return TensorArray(tuple(items))
+
+
+def zeros_like(value: Any) -> Any:
+    """Return zeros of the value's shape without LoD; of an array, one without values."""
+    if isinstance(value, TensorArray):
+        return TensorArray()
+    return array_module(plain(value)).zeros_like(plain(value))

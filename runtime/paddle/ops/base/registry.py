@@ -12,7 +12,7 @@ reads: it may return None for the others; `names`, a mapping from each slot to t
 the frozenset of input slots whose arrays nobody reads afterwards, so that the kernel may put its result there;
 `room`, a function of an output slot that gives an array to put the result in and return, or None;
 `body`, the block that the attribute `sub_block` names, as an `ops.base.body.Body`; and `remote`, what connects the
-executor with other processes, as an `ops.base.remote.Remote`, or None.
+executor with other processes, as an `ops.base.body.Remote`, or None.
 
 A slot marked `+` is given as a `LoDArray` where the value has sequences; an operator with such a slot says itself
 what LoD its outputs have. All others get arrays, and their outputs share the LoD of the first input that has one.

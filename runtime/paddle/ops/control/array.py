@@ -13,8 +13,8 @@ import numpy as np
 
 from paddle.backend import Array
 from paddle.ops.base.dtypes import VarType
+from paddle.ops.base.lod import TensorArray, zeros_like
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.tensor_array import TensorArray, zeros_like
 
 _INT64 = np.dtype("int64")
 _PLACE = Spec((1,), _INT64)

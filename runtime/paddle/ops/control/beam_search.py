@@ -13,10 +13,9 @@ import numpy as np
 
 from paddle.backend import Array, to_host
 from paddle.ops.base.errors import InputError
-from paddle.ops.base.lod import LoDArray, Offsets, ends_of, lod_of, plain
+from paddle.ops.base.lod import LoDArray, Offsets, TensorArray, ends_of, lod_of, plain
 from paddle.ops.base.registry import Spec, operator
 from paddle.ops.base.segments import owners, positions
-from paddle.ops.base.tensor_array import TensorArray
 
 _INT64 = np.dtype("int64")
 

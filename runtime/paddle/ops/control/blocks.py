@@ -14,8 +14,8 @@ from typing import Any
 
 from paddle.backend import Array
 from paddle.ops.base.body import Body, Tape
+from paddle.ops.base.lod import zeros_like
 from paddle.ops.base.registry import GRAD, GradOp, gradient_maker, operator
-from paddle.ops.base.tensor_array import zeros_like
 
 _ATTRS = {"sub_block": int, "is_scalar_condition": False, "is_test": False}
 _Names = Mapping[str, Sequence[str]]

@@ -12,11 +12,9 @@ import numpy as np
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import InputError
-from paddle.ops.base.lod import LoDArray, Offsets, ends_of, lod_of, plain, with_lod
+from paddle.ops.base.lod import LoDArray, Offsets, TensorArray, ends_of, lod_of, plain, with_lod
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.segments import at, lengths, ranges
-from paddle.ops.base.tensor_array import TensorArray
-from paddle.ops.base.time_steps import TimeSteps
+from paddle.ops.base.segments import TimeSteps, at, lengths, ranges
 
 _INT64 = np.dtype("int64")
 

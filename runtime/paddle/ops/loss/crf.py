@@ -15,9 +15,8 @@ from paddle.backend import Array, array_module
 from paddle.ops.base.errors import InputError, ShapeError
 from paddle.ops.base.lod import LoDArray, sequences
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.segments import at, scatter_sum
+from paddle.ops.base.segments import TimeSteps, at, scatter_sum
 from paddle.ops.base.shapes import agree
-from paddle.ops.base.time_steps import TimeSteps
 
 _INT64 = np.dtype("int64")
 

@@ -4,22 +4,70 @@
 cross_entropy2 is that of classes and keeps what its gradient needs: the probabilities at the labels.
 
 softmax_with_cross_entropy: the pair as one operator, along any axis, with the gradient Softmax - Label.
+
+Class labels are (..., 1) whole numbers beside (..., classes) values.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from paddle.backend import Array, array_module
 from paddle.ops.activation.softmax import softmax_of
-from paddle.ops.base.errors import ShapeError
+from paddle.ops.base.errors import InputError, ShapeError
 from paddle.ops.base.registry import NO_SLOTS, Spec, gradient, operator
-from paddle.ops.base.shapes import axis_of
-from paddle.ops.loss import labels
+from paddle.ops.base.shapes import axis_of, same
+
+
+def check(x: Spec, label: Spec, soft_label: bool) -> None:
+    """Raise ShapeError unless the label fits the values: one class each, or a distribution if soft."""
+    if soft_label:
+        same(x.shape, label.shape, "values and soft labels")
+        if label.dtype != x.dtype:
+            raise ShapeError(f"soft labels must be {x.dtype} as the values are, got {label.dtype}")
+        return
+    if not label.shape or label.shape[-1] != 1 or not np.issubdtype(label.dtype, np.integer):
+        raise ShapeError(f"expected a label (..., 1) of whole numbers, got {label.shape} {label.dtype}")
+    same(x.shape[:-1], label.shape[:-1], "values and labels, without the last size,")
+
+
+def check_rows(x: Array, label: Array) -> None:
+    """Raise InputError unless values and labels of a batch have as many rows."""
+    if x.shape[:-1] != label.shape[:-1]:
+        raise InputError(
+            f"expected a label for each row of X {x.shape}, got labels {label.shape}: feed as many of both"
+        )
+
+
+def picked(label: Array, classes: int, ignore_index: int) -> tuple[Array, Array, Array | None]:
+    """Return index arrays (row, class) for each label, and which labels are ignored (None: none are).
+
+    Ignored labels point at class 0.
+
+    Raises:
+        InputError: a label is outside of the classes and is not ignore_index.
+    """
+    xp = array_module(label)
+    flat = label.reshape(-1)
+    rows = xp.arange(len(flat))
+    if not len(flat) or (
+        int(flat.min()) >= 0 and int(flat.max()) < classes and not 0 <= ignore_index < classes
+    ):
+        return rows, flat, None
+    ignored = flat == ignore_index
+    flat = xp.where(ignored, 0, flat)
+    bad = (flat < 0) | (flat >= classes)
+    if bad.any():
+        at = int(bad.argmax())
+        raise InputError(f"label {int(flat[at])} at row {at} is not in [0, {classes}), the number of classes")
+    return rows, flat, ignored
+
 
 _GREATEST = 1e20
 
 
 def _infer(x: Spec, label: Spec, *, soft_label: bool) -> Spec:
-    labels.check(x, label, soft_label)
+    check(x, label, soft_label)
     return x._replace(shape=(*x.shape[:-1], 1), lod_level=x.lod_level)
 
 
@@ -33,10 +81,10 @@ def _infer(x: Spec, label: Spec, *, soft_label: bool) -> Spec:
 def cross_entropy(x: Array, label: Array, *, soft_label: bool, ignore_index: int) -> Array:
     """Return one cost a row, (..., 1)."""
     xp = array_module(x)
-    labels.check_rows(x, label)
+    check_rows(x, label)
     if soft_label:
         return (label * -_bounded_log(x)).sum(axis=-1, keepdims=True)
-    rows, classes, ignored = labels.picked(label, x.shape[-1], ignore_index)
+    rows, classes, ignored = picked(label, x.shape[-1], ignore_index)
     cost = -_bounded_log(x.reshape(-1, x.shape[-1])[rows, classes])
     if ignored is not None:
         cost = xp.where(ignored, cost.dtype.type(0), cost)
@@ -50,7 +98,7 @@ def cross_entropy_grad(x: Array, label: Array, dy: Array, *, soft_label: bool, i
     if soft_label:
         return -dy * label / x
     dx: Array = xp.zeros(x.shape, x.dtype)
-    rows, classes, ignored = labels.picked(label, x.shape[-1], ignore_index)
+    rows, classes, ignored = picked(label, x.shape[-1], ignore_index)
     flat_x, flat_dx = x.reshape(-1, x.shape[-1]), dx.reshape(-1, x.shape[-1])
     at_label = -dy.reshape(-1) / flat_x[rows, classes]
     flat_dx[rows, classes] = (
@@ -65,7 +113,7 @@ def _bounded_log(p: Array) -> Array:
 
 
 def _infer_kept(x: Spec, label: Spec) -> tuple[Spec, Spec, Spec]:
-    labels.check(x, label, soft_label=False)
+    check(x, label, soft_label=False)
     costs = x._replace(shape=(*x.shape[:-1], 1))
     return costs, Spec((0, *x.shape), x.dtype), costs._replace(lod_level=0)
 
@@ -79,7 +127,7 @@ def _infer_kept(x: Spec, label: Spec) -> tuple[Spec, Spec, Spec]:
 def cross_entropy2(x: Array, label: Array, *, ignore_index: int) -> tuple[Array, Array, Array]:
     """Return one cost a row (..., 1), an empty array that knows X's shape, and the probabilities at the labels."""
     cost = cross_entropy(x, label, soft_label=False, ignore_index=ignore_index)
-    rows, classes, _ = labels.picked(label, x.shape[-1], ignore_index)
+    rows, classes, _ = picked(label, x.shape[-1], ignore_index)
     matched = x.reshape(-1, x.shape[-1])[rows, classes].reshape(cost.shape)
     return cost, array_module(x).zeros((0, *x.shape), x.dtype), matched
 
@@ -98,7 +146,7 @@ def _infer_softmax_with_cross_entropy(
     at = axis_of(axis, len(logits.shape))
     turned = [each._replace(shape=_axis_last(each.shape, at)) for each in (logits, label)]
     try:
-        labels.check(turned[0], turned[1], soft_label)
+        check(turned[0], turned[1], soft_label)
     except ShapeError as error:
         where = "" if at == len(logits.shape) - 1 else f"with axis {axis} as the last one: "
         raise ShapeError(f"{where}{error}") from error
@@ -164,7 +212,7 @@ def softmax_with_cross_entropy_grad(
     if soft_label:
         return (probabilities * label.sum(axis=-1, keepdims=True) - label) * dloss
     xp = array_module(probabilities)
-    rows, classes, ignored = labels.picked(label, probabilities.shape[-1], ignore_index)
+    rows, classes, ignored = picked(label, probabilities.shape[-1], ignore_index)
     weight = dloss.reshape(-1, 1)
     if ignored is not None:
         weight = xp.where(ignored[:, None], weight.dtype.type(0), weight)

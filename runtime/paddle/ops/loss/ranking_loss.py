@@ -17,7 +17,7 @@ from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.lod import LoDArray, plain, sequences
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.shapes import agree, same
-from paddle.ops.loss.labels import check, check_rows, picked
+from paddle.ops.loss.cross_entropy import check, check_rows, picked
 
 
 def _infer_margin(label: Spec, x1: Spec, x2: Spec) -> tuple[Spec, Spec]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.registry import Spec, operator
-from paddle.ops.math.broadcast import aligned, check_ranks
+from paddle.ops.math.elementwise import aligned, check_ranks
 
 _BOOL = np.dtype("bool")
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from paddle.backend import Array
 from paddle.ops.base.errors import ShapeError
+from paddle.ops.base.lod import TensorArray, merged_arrays
 from paddle.ops.base.registry import GRAD, GradOp, Names, Spec, gradient_maker, operator
 from paddle.ops.base.selected_rows import SelectedRows, concatenated
 from paddle.ops.base.shapes import same
-from paddle.ops.base.tensor_array import TensorArray, merged_arrays
 
 
 def _infer(x: list[Spec]) -> Spec:

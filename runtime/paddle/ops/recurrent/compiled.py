@@ -13,7 +13,7 @@ import numpy as np
 from paddle.backend import Array
 from paddle.kernels.library import Kernels, address
 from paddle.ops.base import kernels
-from paddle.ops.base.time_steps import TimeSteps
+from paddle.ops.base.segments import TimeSteps
 
 KERNELS = Kernels(
     recurrent_constants="p",

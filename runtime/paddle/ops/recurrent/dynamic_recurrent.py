@@ -16,11 +16,9 @@ import numpy as np
 from paddle.backend import Array, array_module
 from paddle.ops.base.body import Body, Tape
 from paddle.ops.base.errors import InputError
-from paddle.ops.base.lod import Lod, LoDArray, Offsets, ends_of, lod_of, plain, sequences
+from paddle.ops.base.lod import Lod, LoDArray, Offsets, ends_of, lod_of, plain, sequences, zeros_like
 from paddle.ops.base.registry import GRAD, GradOp, gradient_maker, operator
-from paddle.ops.base.segments import at, lengths, ranges
-from paddle.ops.base.tensor_array import zeros_like
-from paddle.ops.base.time_steps import TimeSteps
+from paddle.ops.base.segments import TimeSteps, at, lengths, ranges
 from paddle.ops.recurrent.unroll import Names, leading, unroll, unroll_back
 
 _ATTRS = {"sub_block": int, "before": (), "after": (), "is_test": False}

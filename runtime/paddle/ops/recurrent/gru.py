@@ -14,8 +14,8 @@ from paddle.backend import Array, array_module
 from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.lod import LoDArray, sequences
 from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.segments import TimeSteps
 from paddle.ops.base.shapes import agree, as_many_rows
-from paddle.ops.base.time_steps import TimeSteps
 from paddle.ops.recurrent import compiled
 from paddle.ops.recurrent import gate_activation as gates_of
 from paddle.ops.recurrent.gate_activation import Activation

@@ -13,8 +13,8 @@ from paddle.ops.activation.plain import sigmoid
 from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.lod import LoDArray, sequences
 from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.segments import TimeSteps
 from paddle.ops.base.shapes import agree
-from paddle.ops.base.time_steps import TimeSteps
 from paddle.ops.recurrent import lstm_steps
 from paddle.ops.recurrent.gate_activation import activation
 from paddle.ops.recurrent.lstm_steps import Activations, Trace, Weights

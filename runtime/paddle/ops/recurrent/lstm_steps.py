@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from paddle.backend import Array, array_module
-from paddle.ops.base.time_steps import TimeSteps
+from paddle.ops.base.segments import TimeSteps
 from paddle.ops.recurrent import compiled
 from paddle.ops.recurrent.gate_activation import Activation, activation
 

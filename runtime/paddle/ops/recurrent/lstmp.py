@@ -12,7 +12,7 @@ from paddle.backend import Array
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.lod import LoDArray, sequences
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.time_steps import TimeSteps
+from paddle.ops.base.segments import TimeSteps
 from paddle.ops.recurrent import lstm_steps
 from paddle.ops.recurrent.lstm import ATTRS, activations, check
 from paddle.ops.recurrent.lstm_steps import Trace, Weights

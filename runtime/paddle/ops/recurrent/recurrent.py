@@ -12,8 +12,8 @@ from typing import Any
 from paddle.backend import Array, array_module
 from paddle.ops.base.body import Body, Tape
 from paddle.ops.base.errors import InputError
+from paddle.ops.base.lod import zeros_like
 from paddle.ops.base.registry import GRAD, GradOp, gradient_maker, operator
-from paddle.ops.base.tensor_array import zeros_like
 from paddle.ops.recurrent.unroll import Names, unroll, unroll_back
 
 _ATTRS = {

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, array_module
+from paddle.ops.base.body import Remote
 from paddle.ops.base.errors import InputError, ShapeError
 from paddle.ops.base.lod import lod_of, plain, with_lod
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.remote import Remote
 from paddle.ops.base.selected_rows import SelectedRows, merge_rows
 from paddle.ops.rows.send_recv import connected
 

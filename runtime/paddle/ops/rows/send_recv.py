@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paddle.backend import Array
+from paddle.ops.base.body import Remote
 from paddle.ops.base.errors import OpError
 from paddle.ops.base.registry import operator
-from paddle.ops.base.remote import Remote
 
 _ENDPOINT = "127.0.0.1:6164"
 

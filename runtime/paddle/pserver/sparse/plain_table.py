@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from paddle.optim.row_step import RowStep
+from paddle.optim.sparse import RowStep
 from paddle.optim.spec import OptimizerSpec, RowGradient
 from paddle.pserver.sparse.blocks import Block, Header, Sightings, joined
 from paddle.pserver.sparse.mixing import SEGMENTS, segments_of

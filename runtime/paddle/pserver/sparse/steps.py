@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from paddle.optim.row_step import RowStep
+from paddle.optim.sparse import RowStep
 from paddle.optim.spec import OptimizerSpec, ParameterSpec
 from paddle.pserver.sparse import row_kernels
 from paddle.pserver.sparse.formulas import Formulas

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from paddle.optim.row_step import Since
+from paddle.optim.sparse import Since
 
 Ticks = npt.NDArray[np.uint32]
 

@@ -34,8 +34,14 @@ from paddle.v2.layer.cost import (
     sum_cost,
 )
 from paddle.v2.layer.data import data
-from paddle.v2.layer.generation import BaseGeneratedInput, GeneratedInput, beam_search
-from paddle.v2.layer.group import StaticInput, memory, recurrent_group
+from paddle.v2.layer.group import (
+    BaseGeneratedInput,
+    GeneratedInput,
+    StaticInput,
+    beam_search,
+    memory,
+    recurrent_group,
+)
 from paddle.v2.layer.image import crop, img_cmrnorm, img_conv, maxout, pad, scale_sub_region
 from paddle.v2.layer.image_pool import block_expand, img_pool
 from paddle.v2.layer.lstm_gru import (

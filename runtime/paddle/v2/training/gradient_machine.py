@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from paddle.backend import from_host, to_host
 from paddle.graph import Executor, Scope, SelectedRows, Variable, append_backward
-from paddle.graph.fetched import fetched
+from paddle.graph.scope import fetched
 from paddle.ops.base.lod import lod_of, plain, with_lod
 from paddle.optim.spec import RowGradient
 from paddle.v2.errors import UsageError, UsageTypeError

@@ -18,7 +18,7 @@ import paddle.fluid as fluid
 import paddle.fluid.incubate.data_generator as dg
 from paddle.errors import ModelFileError
 from paddle.fluid.multislot.description import Description, parse_description
-from paddle.fluid.multislot.slots import Slot, SlotType
+from paddle.fluid.multislot.samples import Slot, SlotType
 from tests.runtime.fluid.multislot import click_net
 
 DESCRIPTION = """

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddle.fluid.multislot.samples import Samples, batches
-from paddle.fluid.multislot.slots import Slot, SlotType
+from paddle.fluid.multislot.samples import Samples, Slot, SlotType, batches
 from paddle.fluid.multislot.text import DataLineError, Lines, parse
 from paddle.ops.base.lod import LoDArray
 
