@@ -12,18 +12,9 @@ from paddle.dataset import cifar, common, conll05, image, imdb, imikolov, mnist,
 from paddle.dataset.download import DatasetError
 
 __all__ = [
-    "DatasetError",
-    "cifar",
-    "common",
-    "conll05",
-    "image",
-    "imdb",
-    "imikolov",
-    "mnist",
-    "movielens",
-    "uci_housing",
+    "DatasetError", "cifar", "common", "conll05", "image", "imdb", "imikolov", "mnist", "movielens", "uci_housing",
     "wmt14",
-]
+]  # fmt: skip
 
 _NOT_YET = ("flowers", "mq2007", "sentiment", "voc2012", "wmt16")
 

@@ -24,17 +24,9 @@ from numpy.typing import ArrayLike, NDArray
 from paddle.errors import ConfigError, NotAvailableError
 
 __all__ = [
-    "batch_images_from_tar",
-    "center_crop",
-    "left_right_flip",
-    "load_and_transform",
-    "load_image",
-    "load_image_bytes",
-    "random_crop",
-    "resize_short",
-    "simple_transform",
-    "to_chw",
-]
+    "batch_images_from_tar", "center_crop", "left_right_flip", "load_and_transform", "load_image", "load_image_bytes",
+    "random_crop", "resize_short", "simple_transform", "to_chw",
+]  # fmt: skip
 
 Image = NDArray[Any]
 _SHARPNESS = -0.75  # of the cubic; cv2 has this one

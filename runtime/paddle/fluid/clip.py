@@ -121,9 +121,7 @@ ClipByGlobalNorm = GradientClipByGlobalNorm
 
 
 def set_gradient_clip(
-    clip: GradientClip,
-    param_list: Sequence[Parameter | str] | None = None,
-    program: Program | None = None,
+    clip: GradientClip, param_list: Sequence[Parameter | str] | None = None, program: Program | None = None
 ) -> None:
     """Give parameters a clip; all of the program unless some are named.
 

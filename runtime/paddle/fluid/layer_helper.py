@@ -67,11 +67,7 @@ class LayerHelper:
         return self.block.append_op
 
     def apply(
-        self,
-        type: str,
-        inputs: Names,
-        attrs: Mapping[str, object] | None = None,
-        stop_gradient: bool = False,
+        self, type: str, inputs: Names, attrs: Mapping[str, object] | None = None, stop_gradient: bool = False
     ) -> Variable:
         """Append an operator with one new output and return the output."""
         (result,) = self.apply_all(type, inputs, attrs)

@@ -71,7 +71,6 @@ def img_conv_group(
     """Return the pool of several convolutions after each other; batch norm takes over their activation.
 
     Args:
-        input: images.
         conv_num_filter: filters of each convolution.
         pool_size: of the pool.
         conv_padding: one for all, or one each; likewise the next ones.
@@ -93,13 +92,7 @@ def img_conv_group(
     ):
         act = None if norm else conv_act
         hidden = layers.conv2d(
-            hidden,
-            filters,
-            size,
-            padding=padding,
-            param_attr=param_attr,
-            act=act,
-            use_cudnn=use_cudnn,
+            hidden, filters, size, padding=padding, param_attr=param_attr, act=act, use_cudnn=use_cudnn
         )
         if norm:
             hidden = layers.batch_norm(hidden, act=conv_act)

@@ -65,11 +65,7 @@ class ParallelExecutor:
         return self._parallel.device_count
 
     def run(
-        self,
-        fetch_list: Sequence[Name],
-        feed: Any = None,
-        feed_dict: Any = None,
-        return_numpy: bool = True,
+        self, fetch_list: Sequence[Name], feed: Any = None, feed_dict: Any = None, return_numpy: bool = True
     ) -> list[Any]:
         """Run once and return what places fetched, joined.
 

@@ -12,14 +12,6 @@ from paddle.graph.variable import Parameter, Variable
 from paddle.ops.base.selected_rows import SelectedRows
 
 __all__ = [
-    "Block",
-    "Executor",
-    "Operator",
-    "Parameter",
-    "Program",
-    "Scope",
-    "SelectedRows",
-    "Variable",
-    "append_backward",
+    "Block", "Executor", "Operator", "Parameter", "Program", "Scope", "SelectedRows", "Variable", "append_backward",
     "unique_name",
-]
+]  # fmt: skip

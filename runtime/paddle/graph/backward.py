@@ -158,7 +158,6 @@ def gradients(
         targets: variables of one block, of any shape.
         inputs: variables to derive for; their stop_gradient does not count.
         target_gradients: gradients of the targets; None: ones.
-        no_grad_set: variables that let no gradient through.
 
     Returns:
         The gradient of each input, None where no target depends on it.

@@ -54,8 +54,6 @@ class Binder:
         """Return the call of an operator.
 
         Args:
-            op: the operator.
-            dead: registers to clear after it.
             look_out: which outputs must not share memory with which inputs.
             spent: input slots that it may write to.
         """

@@ -83,12 +83,8 @@ class Block:
         """Add a parameter, or return the one that is there if it is described alike (shared parameters).
 
         Args:
-            name: unique in the program.
-            shape: all sizes known.
-            dtype: of its values.
             trainable: whether it gets a gradient.
             initializer: shape -> first value, or None.
-            **attributes: kept on the parameter as they are.
 
         Raises:
             GraphError: the name is taken by something else.
@@ -238,7 +234,6 @@ class Block:
         """Return the specs of each output slot, one per name in it.
 
         Args:
-            op: whose outputs can be inferred.
             spec_of: name of a variable -> what it is.
 
         Raises:

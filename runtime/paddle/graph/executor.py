@@ -40,7 +40,6 @@ class Executor:
         """Prepare.
 
         Args:
-            device: where to run.
             remote: connects operators that talk to other processes; None: they fail.
             rooms: variable name -> array of its shape and dtype that an operator may put its value in, instead of in a
                 new one; looked at in each run. What is fetched of such a variable is then that array.
@@ -64,7 +63,6 @@ class Executor:
         """Run one block once and return the fetched values.
 
         Args:
-            program: what to run.
             feed: variable name -> array or `LoDArray` of its dtype and a shape that fits; not changed, not kept.
             fetch_list: variables or names; gradients are named `<name>@GRAD`.
             scope: where persistable variables live. None: a new one, for programs that have none.

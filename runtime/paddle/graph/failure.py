@@ -22,11 +22,7 @@ def failed(
     If the body of an operator failed, only its type is named; the inner error has the rest.
 
     Args:
-        op: the operator.
-        position: its index in its block.
         value_of: the value of one of its inputs, None if it has no value yet.
-        error: what its kernel raised.
-        notes: further information for the user.
     """
     if isinstance(error, ExecutionError):
         return ExecutionError(op.type, position, f"operator {position} {op.type}, in its body: {error}")

@@ -196,9 +196,7 @@ def gradient_of(op: Operator, reached: set[str], bodies: BodyGradients) -> list[
     """Return the gradient operators of an operator.
 
     Args:
-        op: the operator.
         reached: those of its outputs that a gradient has arrived for.
-        bodies: for the makers that ask.
 
     Raises:
         BackwardError: it has no gradient, or not for one of these outputs.

@@ -110,7 +110,6 @@ def exposed(ops: Sequence[Operator], kept: Collection[str]) -> list[Exposed]:
     """Return what each operator, in order, has to look out for.
 
     Args:
-        ops: those that run.
         kept: variables whose values are needed when the plan has run.
     """
     changes: dict[str, list[int]] = {}
@@ -147,7 +146,6 @@ def spent_inputs(ops: Sequence[Operator], kept: Collection[str]) -> list[frozens
     """Return for each operator, in order, the slots it may write to.
 
     Args:
-        ops: those that run.
         kept: variables whose values come from outside or leave the plan.
     """
     last = _last_reads(ops)

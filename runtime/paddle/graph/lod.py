@@ -25,8 +25,6 @@ def carriers(ops: Iterable[Operator], sources: Iterable[str], persistable: Mappi
     """Return the variables that may have LoD when the operators run.
 
     Args:
-        ops: in order.
-        sources: variables that come in with LoD.
         persistable: persistable variable -> lod_level.
     """
     found = {*sources, *(name for name, level in persistable.items() if level)}

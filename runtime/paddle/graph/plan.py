@@ -33,7 +33,6 @@ def fused(ops: Sequence[Placed], kept: Collection[str]) -> list[Placed]:
     """Return the operators with some that belong together made into one.
 
     Args:
-        ops: operators with their positions.
         kept: variables that somebody wants to see; what computes them stays.
     """
     return _with_scaled_terms(_with_joined_tables(_with_joined_losses(ops, kept), kept), kept)
@@ -186,9 +185,7 @@ def compile_plan(
 
     Args:
         program: not changed.
-        asked: what of it.
         seed: for random operators that have no seed of their own.
-        xp: the array library of the device.
         remote: for operators that talk to other processes.
         rooms: variable name -> array that an operator may put its value in; looked at in each run.
 

@@ -26,7 +26,6 @@ class ModelAverage:
         """Begin.
 
         Args:
-            rate: length of the window in updates so far.
             max_window: its largest length; None: the length of the last pass.
             min_window: its smallest, as long as max_window allows it.
         """

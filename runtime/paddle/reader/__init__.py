@@ -13,19 +13,6 @@ from paddle.reader.parallel import buffered, xmap_readers
 from paddle.reader.processes import PipeReader, multiprocess_reader, pipe_reader
 
 __all__ = [
-    "ComposeNotAligned",
-    "PipeReader",
-    "batch",
-    "buffered",
-    "cache",
-    "chain",
-    "compose",
-    "creator",
-    "decorator",
-    "firstn",
-    "map_readers",
-    "multiprocess_reader",
-    "pipe_reader",
-    "shuffle",
-    "xmap_readers",
-]
+    "ComposeNotAligned", "PipeReader", "batch", "buffered", "cache", "chain", "compose", "creator", "decorator",
+    "firstn", "map_readers", "multiprocess_reader", "pipe_reader", "shuffle", "xmap_readers",
+]  # fmt: skip

@@ -32,30 +32,10 @@ from paddle.v2.inference import infer
 from paddle.v2.settings import init
 
 __all__ = [
-    "activation",
-    "attr",
-    "batch",
-    "data_type",
-    "dataset",
-    "evaluator",
-    "event",
-    "image",
-    "infer",
-    "inference",
-    "init",
-    "layer",
-    "minibatch",
-    "networks",
-    "op",
-    "optimizer",
-    "parameters",
-    "plot",
-    "pooling",
-    "reader",
-    "regularization",
-    "topology",
-    "trainer",
-]
+    "activation", "attr", "batch", "data_type", "dataset", "evaluator", "event", "image", "infer", "inference",
+    "init", "layer", "minibatch", "networks", "op", "optimizer", "parameters", "plot", "pooling", "reader",
+    "regularization", "topology", "trainer",
+]  # fmt: skip
 
 
 _ELSEWHERE = {

@@ -19,10 +19,5 @@ class TrainingError(PaddleError):
 
 
 __all__ = [
-    "MissingNameError",
-    "ModelFileError",
-    "NotAvailableError",
-    "TrainingError",
-    "UsageError",
-    "UsageTypeError",
-]
+    "MissingNameError", "ModelFileError", "NotAvailableError", "TrainingError", "UsageError", "UsageTypeError",
+]  # fmt: skip

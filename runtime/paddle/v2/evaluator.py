@@ -32,7 +32,6 @@ def classification_error(
     Args:
         input: a column a class, or one column.
         label: class of each row.
-        name: given by the user.
         weight: of each row.
         top_k: 1 by default.
         threshold: of one column, 0.5 by default.
@@ -88,7 +87,6 @@ def chunk(
         label: the true tags.
         chunk_scheme: plain, IOB, IOE or IOBES.
         num_chunk_types: the tag `num_chunk_types` * places is outside of all chunks; 4.0 is 4.
-        name: given by the user.
         excluded_chunk_types: types that do not count.
     """
     if chunk_scheme not in CHUNK_SCHEMES:
@@ -113,7 +111,6 @@ def ctc_error(input: LayerOutput, label: LayerOutput, name: str | None = None) -
     Args:
         input: a column a class; the last one is the blank.
         label: true classes of each sequence.
-        name: given by the user.
     """
     _register("ctc_error", name, [input.name, label.name], {})
 

@@ -67,7 +67,6 @@ class Inference:
         """Infer all samples in one batch.
 
         Args:
-            input: samples.
             field: value (float32 (N, size)), id (int32 (N,)) or prob, or several of these.
             flatten_result: stack the arrays of all output layers along axis 0.
             feeding: data layer -> column.

@@ -23,25 +23,10 @@ from paddle.v2.recurrent_networks import (
 )
 
 __all__ = [
-    "bidirectional_gru",
-    "bidirectional_lstm",
-    "dot_product_attention",
-    "gru_group",
-    "gru_unit",
-    "img_conv_bn_pool",
-    "img_conv_group",
-    "lstmemory_group",
-    "lstmemory_unit",
-    "sequence_conv_pool",
-    "simple_attention",
-    "simple_gru",
-    "simple_gru2",
-    "simple_img_conv_pool",
-    "simple_lstm",
-    "small_vgg",
-    "text_conv_pool",
-    "vgg_16_network",
-]
+    "bidirectional_gru", "bidirectional_lstm", "dot_product_attention", "gru_group", "gru_unit", "img_conv_bn_pool",
+    "img_conv_group", "lstmemory_group", "lstmemory_unit", "sequence_conv_pool", "simple_attention", "simple_gru",
+    "simple_gru2", "simple_img_conv_pool", "simple_lstm", "small_vgg", "text_conv_pool", "vgg_16_network",
+]  # fmt: skip
 
 
 def simple_img_conv_pool(

@@ -142,15 +142,11 @@ def bidirectional_lstm(
     """Declare an LSTM in each direction (``<name>_fw``, ``<name>_bw``) side by side.
 
     Args:
-        input: a layer of sequences.
         size: of each direction.
-        name: of the result.
         return_seq: all rows; False: the last row of the one and the first row of the other.
         fwd_mat_param_attr: arguments with fwd_ and bwd_ are those of `simple_lstm` for one direction.
         last_seq_attr: of the layer that takes the last row.
         first_seq_attr: of the layer that takes the first row.
-        concat_attr: of the result.
-        concat_act: of the result.
     """
     given = locals()
     name = model.current().auto_name("bidirectional_lstm", name)
@@ -236,7 +232,6 @@ def lstmemory_unit(
     Args:
         input: rows projected to the gates, 4 D.
         out_memory: the output of the step before; None: a memory of ``<name>``, zeros at first.
-        name: of the result.
         size: D; a quarter of the input's by default.
         param_attr: of the projection [D, 4 D] of the output before.
         act: of the candidate, Tanh by default.
@@ -245,7 +240,6 @@ def lstmemory_unit(
         input_proj_bias_attr: of the projection.
         input_proj_layer_attr: of the projection.
         lstm_bias_attr: of the peepholes.
-        lstm_layer_attr: of the result.
     """
     width = _width(input, size, 4, "lstmemory_unit")
     name = _name("lstm_unit", name)

@@ -71,7 +71,6 @@ class FileReader:
         """Return the reader of this name that wraps this one; create it the first time.
 
         Args:
-            name: the name of its variable.
             wrap: turns a function that reads this reader into one that reads the new reader.
         """
         if name not in self._around:

@@ -82,9 +82,7 @@ def write_row_blocks(
     """Append selected rows that come in blocks.
 
     Args:
-        stream: to write to.
         shape: number of rows in all blocks, and their width.
-        height: of the whole.
         rows: row numbers, (n,) each.
         values: (n, width) each, in the order of `rows`.
     """
@@ -101,7 +99,6 @@ def read_selected_rows(stream: BinaryIO, what: str, any_ids: bool = False) -> Se
     """Read one value.
 
     Args:
-        stream: to read from.
         what: is read, for messages.
         any_ids: rows are a growing table's ids, which its height does not bound.
 

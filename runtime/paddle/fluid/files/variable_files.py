@@ -54,7 +54,6 @@ def checked_place(table: str, path: str, folders: Sequence[Path] | None) -> Path
     """Return where a table's file is to be written.
 
     Args:
-        table: its name.
         path: as a trainer gave it; a relative one begins at the server's working directory.
         folders: under which it must lie; None: trainers are trusted.
 
@@ -128,7 +127,6 @@ def save_vars(
 
     Args:
         executor: has no meaning.
-        dirname: the folder.
         main_program: where variables are looked for; None is the default one.
         vars: which; None: those that the predicate takes.
         predicate: says of each variable whether to save it.

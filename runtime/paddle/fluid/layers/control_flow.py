@@ -123,7 +123,6 @@ def Print(  # noqa: N802 (the name that scripts use)
     """Return the input; every run shows it on standard error, its first `summarize` values (-1: all).
 
     Args:
-        input: what to show.
         first_n: must be -1: every run shows it.
         message: printed before it.
         summarize: number of values.

@@ -66,7 +66,6 @@ def parse_description(text: str, what: str) -> Description:
     """Parse a description; fields of later versions are ignored.
 
     Args:
-        text: in protocol buffers' text form.
         what: its source, for messages.
 
     Raises:

@@ -100,8 +100,6 @@ class DataParallel:
 
         Args:
             feeds: a feed for each place, or one that is split over them.
-            fetches: names.
-            scope: holds the persistable variables.
 
         Raises:
             FluidError: there are not as many feeds as places.

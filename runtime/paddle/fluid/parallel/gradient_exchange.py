@@ -48,8 +48,6 @@ def bucketed(
     """Return the buckets of some variables.
 
     Args:
-        ops: of the pass.
-        names: variables that it computes.
         nbytes: of each of them, as far as it is known.
         limit: a bucket that has as many bytes takes no more.
     """

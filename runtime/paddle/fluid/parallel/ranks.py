@@ -48,9 +48,7 @@ def group_of(program: Program, strategy: BuildStrategy, scope: Scope, device: De
     """Return the group; the first time all trainers meet.
 
     Args:
-        program: that is trained.
         strategy: says how many trainers there are, and which this is.
-        scope: keeps the group.
         device: where the program runs: on GPUs NCCL sums.
 
     Raises:

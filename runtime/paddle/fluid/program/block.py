@@ -68,10 +68,6 @@ class Block(graph.Block):
             name: None makes one up.
             shape: -1 stands for the batch; None until an operator says it.
             dtype: name, numpy dtype or number; None is float32.
-            persistable: keep it in the scope from run to run.
-            stop_gradient: let no gradient through.
-            lod_level: depth of its sequences.
-            type: what it is.
             is_data: whether it is fed.
             initializer: appended at once, to this block.
         """
@@ -95,9 +91,6 @@ class Block(graph.Block):
         """Add a parameter to block 0, or return the one that is there if it is described alike.
 
         Args:
-            name: unique in the program.
-            shape: all sizes known.
-            dtype: of its values.
             trainable: whether it gets a gradient.
             initializer: applied to block 0, unless an operator there writes the parameter already.
             attributes: what optimizers are to know of it, see `ParamAttr.attributes`.

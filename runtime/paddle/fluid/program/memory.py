@@ -55,7 +55,6 @@ def release_memory(input_program: Program, skip_opt_set: _Names = None) -> None:
     """Let updates come early, and say with delete_var operators where each variable is read for the last time.
 
     Args:
-        input_program: changed in place.
         skip_opt_set: variables that are not deleted, and whose updates stay where they are.
 
     Raises:

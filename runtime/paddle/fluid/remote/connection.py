@@ -35,7 +35,6 @@ class Connection:
         """Prepare.
 
         Args:
-            distribution: this trainer's place.
             served: the variables on servers; None: unknown, and values set on the trainer are lost.
         """
         self.distribution = distribution
@@ -55,7 +54,6 @@ class Connection:
         Args:
             wanted: what it will receive: endpoint -> names, for each time that sending is finished.
             trains: whether it sends gradients.
-            scope: where its variables live.
         """
         self._wanted = wanted
         self._outgoing, self._incoming = {}, {}
@@ -72,7 +70,6 @@ class Connection:
         Args:
             trains: whether it sent gradients.
             starts: whether it received first values.
-            scope: where its variables live.
         """
         try:
             if self._outgoing:

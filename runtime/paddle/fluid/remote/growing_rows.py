@@ -52,11 +52,7 @@ class GrowingRows:
         """Begin with the rows that the scope has: none, or those of a file.
 
         Args:
-            program: the server's.
             block: number of the block that updates the table.
-            lookup_name: what fetches name.
-            lookup: says what rows begin with.
-            scope: where the learning rate is.
 
         Raises:
             FluidError: the block's update cannot be carried out.

@@ -90,10 +90,6 @@ class ServedProgram:
         """Prepare; the scope has the first values of all that is kept.
 
         Args:
-            program: the server's.
-            serve: its listen_and_serv.
-            scope: where its variables live.
-            device: where it runs.
             folders: under which trainers may have tables saved; None: anywhere.
         """
         self._program, self._scope, self._device, self._folders = program, scope, device, folders

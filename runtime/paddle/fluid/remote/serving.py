@@ -115,12 +115,7 @@ def serve(program: Program, operator: Operator, scope: Scope, device: Device) ->
     options = EngineOptions(trainers, barrier_timeout_s=deadline_s() / _PERIODS)
     keep_freed_memory(MESSAGES)
     server = ProgramServer(
-        endpoint,
-        keys,
-        options,
-        served,
-        is_sync=is_sync,
-        environment=JobEnvironment.read(),
+        endpoint, keys, options, served, is_sync=is_sync, environment=JobEnvironment.read()
     )
     PROMISES.keep()
     try:

@@ -135,7 +135,6 @@ def create_lod_tensor(
 
     Args:
         data: rows as an array or a tensor; or a list of lists of ids, which become one column.
-        recursive_seq_lens: lengths of each level.
         place: has no meaning.
 
     Raises:

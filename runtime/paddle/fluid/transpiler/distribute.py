@@ -100,13 +100,10 @@ class DistributeTranspiler:
         Args:
             trainer_id: from 0; servers may give any.
             program: None is the default one; after `minimize`.
-            pservers: "ip:port,ip:port" of all servers.
             trainers: how many; in nccl2 mode "ip:port,ip:port" of all.
             sync_mode: servers, or in nccl2 mode trainers, wait for all trainers in every step.
             startup_program: None is the default one.
-            current_endpoint: of this process.
             slice_var_up: the older place of the setting of that name.
-            split_method: likewise.
 
         Calls of 0.11 to 0.14 are taken as well: the updates first, and settings among the arguments by position.
 
@@ -191,15 +188,11 @@ class DistributeTranspiler:
         return program, self.get_startup_program(endpoint, program)
 
     def get_startup_program(
-        self,
-        endpoint: str,
-        pserver_program: Program | None = None,
-        startup_program: Program | None = None,
+        self, endpoint: str, pserver_program: Program | None = None, startup_program: Program | None = None
     ) -> Program:
         """Return the program that gives a server's variables their first values.
 
         Args:
-            endpoint: of the server.
             pserver_program: its main program; None makes it.
             startup_program: has no meaning.
         """
@@ -303,12 +296,7 @@ class DistributeTranspiler:
             if self._table is not None or self.param_grad_ep_mapping[each]["params"]
         ]
         self.vars_overview = overview_of(
-            self._origin.global_block(),
-            self._placed,
-            self._prefetched,
-            self._updates,
-            self._rates,
-            updating,
+            self._origin.global_block(), self._placed, self._prefetched, self._updates, self._rates, updating
         )
         program._parameters_on_pservers = self.vars_overview
         served = served_variables(

@@ -58,12 +58,7 @@ def save_persistables(
 
 
 def save_all(
-    executor: object,
-    dirname: str | os.PathLike[str],
-    program: Program,
-    filename: str | None,
-    *,
-    fetch: bool,
+    executor: object, dirname: str | os.PathLike[str], program: Program, filename: str | None, *, fetch: bool
 ) -> None:
     """Do what `save_persistables` does; `fetch`: whether to get from servers what they have."""
     remote = _remote(program)

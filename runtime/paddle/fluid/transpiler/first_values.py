@@ -30,10 +30,6 @@ def server_startup(
 
     Args:
         startup: the startup program for one machine, as it was before transpiling.
-        server: the server's main program.
-        placed: all parameters.
-        updates: operators of all updates.
-        endpoint: of the server.
         table: the distributed embedding, which begins without rows.
     """
     program = Program()

@@ -83,11 +83,6 @@ def exchange_totals(
 
     Args:
         block: a trainer's, behind the barrier of its gradients.
-        groups: which totals.
-        placed: all parameters.
-        endpoints: of all servers.
-        trainer_id: of this trainer.
-        after: dummy of the barrier.
     """
     sent = []
     for group in groups:

@@ -165,10 +165,6 @@ def serve_table(
     Args:
         program: the server's, with all other blocks.
         origin: block 0 of the program for one machine.
-        table: the table.
-        update: its update in that program.
-        server: number of this server.
-        servers: how many there are.
         trainers: how many gradients are summed; None: they are applied as they come.
     """
     outer = program.global_block()

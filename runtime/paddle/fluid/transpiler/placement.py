@@ -66,13 +66,7 @@ def slices_of(variable: Shaped, slice_count: int, min_block_size: int) -> list[S
     sizes = block_sizes(variable.shape, slice_count, min_block_size)
     width = prod(variable.shape[1:])
     return [
-        Slice(
-            variable.name,
-            index,
-            len(sizes),
-            (size // width, *variable.shape[1:]),
-            sum(sizes[:index]),
-        )
+        Slice(variable.name, index, len(sizes), (size // width, *variable.shape[1:]), sum(sizes[:index]))
         for index, size in enumerate(sizes)
     ]
 
@@ -168,9 +162,7 @@ def place(
     """Return the placement, in the order of sending.
 
     Args:
-        block: has the parameters.
         pairs: parameter -> gradient, in the order of names.
-        dispatcher: says which server gets which slice.
         slice_count: most slices of a parameter.
         min_block_size: least elements of a slice.
         suffix: of the names of this trainer's gradients, such as ".trainer_0".

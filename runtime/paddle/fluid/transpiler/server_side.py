@@ -43,14 +43,7 @@ def server_program(
 
     Args:
         origin: block 0 of the program for one machine, which knows all variables.
-        endpoint: of the server.
-        placed: all parameters.
-        updates: operators of all updates.
         rates: operators of the learning rate's schedule.
-        trainers: how many send gradients.
-        sync: wait for all of them in every step.
-        compensated: correct gradients for delay.
-        table: the distributed embedding.
         endpoints: of all servers, which share it.
         groups: gradients that are clipped by their norm over all servers.
     """

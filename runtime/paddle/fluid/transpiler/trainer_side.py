@@ -36,10 +36,7 @@ def rewrite_main(
         program: after `minimize`.
         placed: all parameters; the gradients of all are sent.
         fetched: those that are received as a whole in every step.
-        endpoints: of all servers.
-        trainer_id: of this trainer.
         sync: whether servers wait for all trainers.
-        sent: dummies of what is sent besides.
         groups: gradients whose norm is found out after they were sent.
     """
     block = program.global_block()

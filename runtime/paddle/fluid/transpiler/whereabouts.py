@@ -94,7 +94,6 @@ def overview_of(
 
     Args:
         origin: block 0 of the program for one machine, which knows all variables.
-        placed: all parameters.
         tables: those that trainers do not receive.
         updates: operators of all updates; what they keep lies with their parameter's slices.
         rates: operators of the learning rate's schedule; what they keep lies on every server that updates something.

@@ -10,15 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from paddle.backend import Array, array_module
-from paddle.ops.base.registry import (
-    GRAD,
-    NO_SLOTS,
-    GradOp,
-    Names,
-    gradient,
-    gradient_maker,
-    operator,
-)
+from paddle.ops.base.registry import GRAD, NO_SLOTS, GradOp, Names, gradient, gradient_maker, operator
 
 
 def elementwise(
@@ -33,8 +25,6 @@ def elementwise(
     """Register a function of single elements, X -> Out, with its gradient.
 
     Args:
-        op_type: Fluid's name of the operator.
-        forward: kernel of X and attributes.
         backward: kernel of the values that `of` names, Out@GRAD and attributes; None: no gradient.
         of: "X", "Out" or "X Out".
         attrs: see `operator`.

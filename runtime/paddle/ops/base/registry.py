@@ -195,7 +195,6 @@ def operator(
     """Register the decorated kernel as an operator.
 
     Args:
-        op_type: Fluid's name of the operator.
         signature: slots as `X Bias? -> Out Mask~`.
         attrs: attribute -> default, or -> type where the attribute is required. Lists are tuples here.
         infer: `Spec`s of the inputs and attributes as keywords -> `Spec`s of the outputs, called like the

@@ -67,7 +67,6 @@ def decided(given: Array | None, parts: Sequence[Array], attribute: Sequence[int
     Args:
         given: whole numbers, or None.
         parts: tensors of one number each; they go before `given`.
-        attribute: what holds where there are no tensors.
 
     Raises:
         InputError: a tensor holds no whole numbers.

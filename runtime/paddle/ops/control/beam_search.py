@@ -50,8 +50,6 @@ def beam_search(
         scores: (prefixes, k) of the candidates: of the whole prefix, or, unless is_accumulated, their chance alone.
         level: of the scores' LoD that says which prefixes belong to a sentence.
         beam_size: how many continuations a sentence keeps.
-        end_id: which ends a sentence.
-        is_accumulated: see scores.
     """
     last, before = to_host(plain(pre_ids)).reshape(-1), to_host(pre_scores).reshape(-1)
     values = to_host(plain(scores)).reshape(len(last), -1)

@@ -52,11 +52,7 @@ def _maker(inputs: _Names, outputs: _Names, attrs: Mapping[str, object], bodies:
     return [
         GradOp(
             "conditional_block_grad",
-            {
-                "Scope": outputs["Scope"],
-                "Input": wanted,
-                "Out@GRAD": [name + GRAD for name in arriving],
-            },
+            {"Scope": outputs["Scope"], "Input": wanted, "Out@GRAD": [name + GRAD for name in arriving]},
             {"Input@GRAD": [name + GRAD for name in wanted]},
             {"arriving": [name.removesuffix("@AFTER") for name in arriving], "wanted": wanted},
         )
@@ -64,9 +60,7 @@ def _maker(inputs: _Names, outputs: _Names, attrs: Mapping[str, object], bodies:
 
 
 @operator(
-    "conditional_block_grad",
-    "Scope Input* Out@GRAD+* -> Input@GRAD+*",
-    attrs={"arriving": (), "wanted": ()},
+    "conditional_block_grad", "Scope Input* Out@GRAD+* -> Input@GRAD+*", attrs={"arriving": (), "wanted": ()}
 )
 def conditional_block_grad(
     tape: Tape | None,

@@ -47,8 +47,6 @@ class _Sample:
 
         Args:
             logs: (paths, words) log chance of each word behind each path.
-            beam_size: so many continuations.
-            eos_id: ends a path.
             wanted: so many ended paths are enough, if they are better than all that go on.
         """
         scores = np.array([score for score, _ in self.live])[:, None] + logs
@@ -76,11 +74,7 @@ def _infer(
 
 
 @operator(
-    "generate",
-    "Statics+*? States+*? Parameters+*? -> Prob Ids",
-    attrs=_ATTRS,
-    infer=_infer,
-    shares_lod=False,
+    "generate", "Statics+*? States+*? Parameters+*? -> Prob Ids", attrs=_ATTRS, infer=_infer, shares_lod=False
 )
 def generate(
     statics: list[Any],

@@ -33,9 +33,6 @@ def roi_pool(
     Args:
         x: (N, C, H, W).
         rois: (rois, 4) left, top, right, bottom, both ends counted; the sequence number is the image's.
-        spatial_scale: pixels of X to a unit of the rois.
-        pooled_height: rows of the grid.
-        pooled_width: columns of the grid.
     """
     data, offsets = sequences(rois, "ROIs")
     if len(offsets) - 1 > len(x):

@@ -57,8 +57,7 @@ def linear_chain_crf(
 
 
 @gradient(
-    "linear_chain_crf",
-    "Emission+ Transition Label Alpha LogLikelihood@GRAD -> Emission@GRAD Transition@GRAD",
+    "linear_chain_crf", "Emission+ Transition Label Alpha LogLikelihood@GRAD -> Emission@GRAD Transition@GRAD"
 )
 def linear_chain_crf_grad(
     emission: LoDArray, transition: Array, label: Array, alpha: Array, dcost: Array

@@ -118,12 +118,7 @@ def _infer_kept(x: Spec, label: Spec) -> tuple[Spec, Spec, Spec]:
     return costs, Spec((0, *x.shape), x.dtype), costs._replace(lod_level=0)
 
 
-@operator(
-    "cross_entropy2",
-    "X Label -> Y XShape~ MatchX~",
-    attrs={"ignore_index": -100},
-    infer=_infer_kept,
-)
+@operator("cross_entropy2", "X Label -> Y XShape~ MatchX~", attrs={"ignore_index": -100}, infer=_infer_kept)
 def cross_entropy2(x: Array, label: Array, *, ignore_index: int) -> tuple[Array, Array, Array]:
     """Return one cost a row (..., 1), an empty array that knows X's shape, and the probabilities at the labels."""
     cost = cross_entropy(x, label, soft_label=False, ignore_index=ignore_index)

@@ -62,7 +62,6 @@ def warpctc(logits: Any, label: Any, *, blank: int) -> tuple[Array, Array]:
     Args:
         logits: (rows, classes), before softmax.
         label: (labels, 1) whole numbers, without blanks.
-        blank: number of the class that is none.
 
     Raises:
         InputError: there are not as many labellings as sequences, or a label is no class.

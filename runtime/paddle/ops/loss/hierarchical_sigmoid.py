@@ -76,8 +76,7 @@ def hierarchical_sigmoid(
 
 
 @gradient(
-    "hierarchical_sigmoid",
-    "X W Label PathTable? PathCode? Bias? PreOut Out@GRAD -> X@GRAD W@GRAD Bias@GRAD?",
+    "hierarchical_sigmoid", "X W Label PathTable? PathCode? Bias? PreOut Out@GRAD -> X@GRAD W@GRAD Bias@GRAD?"
 )
 def hierarchical_sigmoid_grad(
     x: Array,

@@ -64,10 +64,8 @@ def sample_logits(
         logits: (rows, classes).
         labels: (rows, true) classes.
         samples: (rows, true + drawn) classes to take; None draws some, the same for all rows, lower ones more often.
-        chances: of these.
         num_samples: how many are drawn, each once.
         remove_accidental_hits: drawn classes that are true ones of a row count for nothing there.
-        rng: draws.
 
     Raises:
         InputError: a label is no class.

@@ -78,10 +78,7 @@ def batch_norm(
     return _restored(y, x.shape, data_layout), new_mean, new_variance, *saved
 
 
-@gradient(
-    "batch_norm",
-    "X Scale Bias SavedMean SavedVariance Y@GRAD -> X@GRAD Scale@GRAD Bias@GRAD",
-)
+@gradient("batch_norm", "X Scale Bias SavedMean SavedVariance Y@GRAD -> X@GRAD Scale@GRAD Bias@GRAD")
 def batch_norm_grad(
     x: Array,
     scale: Array,

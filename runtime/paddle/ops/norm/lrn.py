@@ -14,12 +14,7 @@ def _infer(x: Spec) -> tuple[Spec, Spec]:
     return x, x
 
 
-@operator(
-    "lrn",
-    "X -> Out MidOut",
-    attrs={"n": 5, "k": 2.0, "alpha": 1e-4, "beta": 0.75},
-    infer=_infer,
-)
+@operator("lrn", "X -> Out MidOut", attrs={"n": 5, "k": 2.0, "alpha": 1e-4, "beta": 0.75}, infer=_infer)
 def lrn(x: Array, *, n: int, k: float, alpha: float, beta: float) -> tuple[Array, Array]:
     """MidOut = k + alpha Σ X² over n channels from c - (n - 1) // 2; Out = X MidOut^-beta."""
     before = (n - 1) // 2

@@ -91,8 +91,6 @@ def forward(
         out: (n, P) what the first step sees.
         cell: (n, D) the cell before the first step.
         weights: not changed.
-        acts: activations.
-        steps: which rows belong to which step.
     """
     xp, d = array_module(gates), weights.width
     gates += weights.bias.reshape(-1)[: 4 * d]

@@ -59,11 +59,7 @@ def unroll(
     """Run the body one time per step.
 
     Args:
-        body: what a step does.
         steps: what each step is given besides the states.
-        counts: number of state entries that continue.
-        first: states before the first step.
-        names: of states and outputs.
         trace: whether gradients are needed.
     """
     outputs: dict[str, list[Array]] = {name: [] for name in names.outputs}
@@ -94,9 +90,7 @@ def unroll_back(
 
     Args:
         tapes: of `unroll`.
-        counts: as there.
         douts: output -> its gradient step by step.
-        names: of states and outputs.
         given: what each step was given and wants a gradient of.
         fixed: what all steps read and wants a gradient of.
         levels: offsets of the states that are sequences, None for others; empty where none is.

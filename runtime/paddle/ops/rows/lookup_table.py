@@ -103,13 +103,7 @@ def _infer_distributed_lookup_table(ids: list[Spec], w: Spec) -> tuple[list[Spec
 @operator(
     "distributed_lookup_table",
     "Ids*+ W -> Outputs*+ WOut?",
-    attrs={
-        "table_names": (),
-        "height_sections": (),
-        "endpoints": (),
-        "trainer_id": 0,
-        "padding_idx": -1,
-    },
+    attrs={"table_names": (), "height_sections": (), "endpoints": (), "trainer_id": 0, "padding_idx": -1},
     infer=_infer_distributed_lookup_table,
     in_place={"WOut": "W"},
 )

@@ -41,11 +41,7 @@ def _nothing(names: Mapping[str, Sequence[str]]) -> list[None]:
     has_effect=True,
 )
 def send(
-    x: list[Any],
-    *,
-    epmap: tuple[str, ...],
-    names: Mapping[str, Sequence[str]],
-    remote: Remote | None,
+    x: list[Any], *, epmap: tuple[str, ...], names: Mapping[str, Sequence[str]], remote: Remote | None
 ) -> list[None]:
     """Send each X to the server in its place of epmap."""
     connected("send", remote).send(names["X"], x, epmap)
@@ -60,11 +56,7 @@ def send(
     has_effect=True,
 )
 def send_barrier(
-    x: list[Any],
-    *,
-    endpoints: tuple[str, ...],
-    names: Mapping[str, Sequence[str]],
-    remote: Remote | None,
+    x: list[Any], *, endpoints: tuple[str, ...], names: Mapping[str, Sequence[str]], remote: Remote | None
 ) -> list[None]:
     """Wait until the servers have computed the step."""
     connected("send_barrier", remote).finish_sending(endpoints)

@@ -38,12 +38,7 @@ def lookup_sparse_table(w: Any, ids: Array) -> Array:
     raise OpError("lookup_sparse_table is run by servers of paddle.fluid alone")
 
 
-@operator(
-    "save",
-    "X ->",
-    attrs={"overwrite": True, "save_as_fp16": False, "file_path": str},
-    has_effect=True,
-)
+@operator("save", "X ->", attrs={"overwrite": True, "save_as_fp16": False, "file_path": str}, has_effect=True)
 def save(x: Any) -> tuple[()]:
     """Write a variable to a file.
 

@@ -173,10 +173,7 @@ def _infer_expand(x: Spec, given: Spec | None, parts: list[Spec], *, expand_time
 
 
 @operator(
-    "expand",
-    "X ExpandTimes? expand_times_tensor*? -> Out",
-    attrs={"expand_times": ()},
-    infer=_infer_expand,
+    "expand", "X ExpandTimes? expand_times_tensor*? -> Out", attrs={"expand_times": ()}, infer=_infer_expand
 )
 def expand(x: Array, given: Array | None, parts: list[Array], *, expand_times: Shape) -> Array:
     """Return X tiled."""

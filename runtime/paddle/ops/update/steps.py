@@ -39,7 +39,6 @@ def take_step(rule: Rule, w: Array, g: Array, state: Mapping[str, Array], eta: A
     """Change `w` and `state`.
 
     Args:
-        rule: with its hyperparameters.
         w: the parameter, or rows of it.
         g: its gradient, of the same shape.
         state: what the rule keeps, by its names; each of the same shape.

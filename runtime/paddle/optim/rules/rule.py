@@ -116,7 +116,6 @@ def decay(w: Array, l1: Any, l2: Any) -> None:
         w: float32, changed in place.
         l1: η λ₁, times batches and element factors where they apply; a number, or broadcastable to w, or None
             to skip it.
-        l2: the same with λ₂.
     """
     if l1 is not None:
         np.copysign(np.maximum(np.abs(w) - l1, 0.0), w, out=w)

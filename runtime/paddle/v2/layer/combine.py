@@ -30,6 +30,11 @@ from paddle.v2.layer.output import (
 from paddle.v2.layer.projection import dotmul_operator
 from paddle.v2.model import LayerConfig
 
+__all__ = [
+    "addto", "cos_sim", "dot_prod", "dropout", "factorization_machine", "gated_unit", "interpolation", "l2_distance",
+    "out_prod", "power", "prelu", "scale_shift", "scaling", "slope_intercept",
+]  # fmt: skip
+
 
 def addto(
     input: LayerOutput | Sequence[LayerOutput],

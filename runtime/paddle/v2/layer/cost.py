@@ -21,6 +21,12 @@ from paddle.v2.layer.output import (
 )
 from paddle.v2.model import LayerConfig
 
+__all__ = [
+    "classification_cost", "cross_entropy_cost", "cross_entropy_with_selfnorm_cost", "huber_classification_cost",
+    "huber_regression_cost", "lambda_cost", "multi_binary_label_cross_entropy_cost", "rank_cost", "regression_cost",
+    "smooth_l1_cost", "square_error_cost", "sum_cost",
+]  # fmt: skip
+
 
 def _cost(
     kind: str,
@@ -73,7 +79,6 @@ def classification_cost(
         input: a layer with softmax activation.
         label: an integer data layer.
         weight: of each row, a layer of size 1.
-        name: given by the user.
         evaluator: one function of ``paddle.evaluator``, a list of them, or None.
         layer_attr: must not ask for dropout.
         coeff: scales the gradient.
@@ -249,7 +254,6 @@ def lambda_cost(
     Args:
         input: a score for each document of a list, size 1.
         score: how relevant each is, size 1.
-        name: given by the user.
         NDCG_num: documents at the top that count.
         max_sort_size: documents with the highest relevance that are compared with all others; -1: all.
         layer_attr: must not ask for dropout.

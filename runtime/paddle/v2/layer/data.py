@@ -10,6 +10,8 @@ from paddle.v2.layer.emitter import Emitter, emits, frame_of
 from paddle.v2.layer.output import LayerAttr, LayerOutput, declare, extras_of
 from paddle.v2.model import LayerConfig
 
+__all__ = ["data"]
+
 
 def data(
     name: str,

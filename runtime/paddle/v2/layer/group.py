@@ -30,6 +30,8 @@ from paddle.v2.layer.output import (
 )
 from paddle.v2.model import Attrs, InputConfig, LayerConfig
 
+__all__ = ["BaseGeneratedInput", "GeneratedInput", "StaticInput", "beam_search", "memory", "recurrent_group"]
+
 
 @dataclass(frozen=True)
 class StaticInput:

@@ -26,6 +26,8 @@ from paddle.v2.layer.output import (
 )
 from paddle.v2.model import Attrs, LayerConfig
 
+__all__ = ["crop", "img_cmrnorm", "img_conv", "maxout", "pad", "scale_sub_region"]
+
 
 class Geometry(NamedTuple):
     """Channels, height and width of an image."""
@@ -239,11 +241,9 @@ def crop(
     """Declare a cut-out of an image.
 
     Args:
-        input: an image layer.
         offset: first index of each axis from ``axis`` on.
         axis: first axis that is cut, in (N, C, H, W).
         shape: size of the result as (N, C, H, W); N is not used.
-        name: given by the user.
         layer_attr: dropout.
     """
     image = geometry(input, None, "crop")
@@ -274,10 +274,8 @@ def scale_sub_region(
     """Declare images with a part of each times `value`.
 
     Args:
-        input: an image layer.
         indices: of size 6: first and last channel, row and column of the part, counted from 1.
         value: of the factor.
-        name: given by the user.
     """
     image = geometry(input, None, "scale_sub_region")
     require_size(indices, 6, "indices of scale_sub_region")

@@ -11,6 +11,8 @@ from paddle.v2.layer.image import geometry, pair, source_image
 from paddle.v2.layer.output import LayerAttr, LayerOutput, build
 from paddle.v2.model import Attrs, LayerConfig
 
+__all__ = ["block_expand", "img_pool"]
+
 
 def img_pool(
     input: LayerOutput,

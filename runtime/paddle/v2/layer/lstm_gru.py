@@ -26,6 +26,8 @@ from paddle.v2.layer.output import (
 )
 from paddle.v2.model import Attrs, LayerConfig
 
+__all__ = ["get_output", "gru_step", "gru_step_naive", "grumemory", "lstm_step", "lstmemory", "recurrent"]
+
 _INSIDE = ("tanh", "sigmoid", "relu")
 _GATES = {"": 0, "sigmoid": 1, "tanh": 2, "relu": 3}
 
@@ -46,7 +48,6 @@ def lstmemory(
 
     Args:
         input: size 4 D: candidate, input, forget and output gate.
-        name: given by the user.
         size: D; must be a quarter of the input's if it is given.
         reverse: from the last row to the first.
         act: of the candidate, Tanh by default.
@@ -102,7 +103,6 @@ def grumemory(
     Args:
         input: size 3 D: update z, reset and candidate.
         size: D; must be a third of the input's if it is given.
-        name: given by the user.
         reverse: from the last row to the first.
         act: of the candidate, Tanh by default.
         gate_act: of the gates, Sigmoid by default.

@@ -32,6 +32,8 @@ from paddle.v2.layer.output import (
 from paddle.v2.layer.projection import Projection, project, table_projection
 from paddle.v2.model import LayerConfig
 
+__all__ = ["concat", "embedding", "fc", "mixed"]
+
 
 class MixedLayer(LayerOutput):
     """A sum of projections that is declared when its ``with`` block ends."""
@@ -119,7 +121,6 @@ def fc(
         input: one layer or several, each with its own weight [input size, size].
         size: width of the output.
         act: activation, Tanh by default.
-        name: given by the user.
         param_attr: one for all weights, or one for each input.
         bias_attr: True or None for zeros, False for none, or a Param.
         layer_attr: dropout.

@@ -26,6 +26,8 @@ from paddle.v2.layer.output import (
 )
 from paddle.v2.model import InputConfig, LayerConfig
 
+__all__ = ["batch_norm"]
+
 
 def batch_norm(
     input: LayerOutput,

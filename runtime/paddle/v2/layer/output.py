@@ -21,6 +21,8 @@ from paddle.v2.layer.lengths import Origin, origin_of
 from paddle.v2.model import ZEROS, Attrs, Extras, InputConfig, LayerConfig
 from paddle.v2.network import NetworkMessage, network_of
 
+__all__ = ["LayerOutput", "parse_network"]
+
 Act: TypeAlias = activation.Base | None
 LayerAttr: TypeAlias = ExtraLayerAttribute | None
 WeightAttr: TypeAlias = ParameterAttribute | None
@@ -197,7 +199,6 @@ def build(
         kind: its type, an entry of LAYERS.
         inputs: in order.
         size: width of its rows.
-        name: given by the user.
         prefix: of the name that it gets otherwise; the kind by default.
         weights: of the first inputs, one each.
         links: what it stores of its inputs, where that is more than names and weights.

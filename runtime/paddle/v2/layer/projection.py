@@ -15,6 +15,11 @@ from paddle.v2.layer.emitter import Emitter
 from paddle.v2.layer.output import LayerOutput, WeightAttr, require_layer, require_same_size, weight_attr
 from paddle.v2.model import Attrs, InputConfig
 
+__all__ = [
+    "context_projection", "dotmul_operator", "dotmul_projection", "full_matrix_projection", "identity_projection",
+    "scaling_projection", "slice_projection", "table_projection", "trans_full_matrix_projection",
+]  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Projection:
@@ -115,7 +120,6 @@ def context_projection(
     """Each row of a sequence beside its neighbours: rows t + context_start, ..., context_len of them.
 
     Args:
-        input: a layer of sequences.
         context_len: so many rows side by side.
         context_start: None: -(context_len - 1) / 2, rounded down.
         padding_attr: what lies outside of a sequence is zero (False), or learnt rows with these settings.

@@ -20,6 +20,11 @@ from paddle.v2.layer.output import (
 )
 from paddle.v2.model import LayerConfig
 
+__all__ = [
+    "clip", "convex_comb", "linear_comb", "max_id", "multiplex", "repeat", "resize", "row_l2_norm", "sampling_id",
+    "sum_to_one_norm", "trans",
+]  # fmt: skip
+
 
 def clip(input: LayerOutput, min: float, max: float, name: str | None = None) -> LayerOutput:
     """Declare values cut to [min, max]."""

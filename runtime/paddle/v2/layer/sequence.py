@@ -24,6 +24,11 @@ from paddle.v2.layer.output import (
 )
 from paddle.v2.model import LayerConfig
 
+__all__ = [
+    "AggregateLevel", "ExpandLevel", "expand", "first_seq", "last_seq", "row_conv", "seq_concat", "seq_reshape",
+    "sub_seq",
+]  # fmt: skip
+
 _POOLS = {"max": "MAX", "average": "AVERAGE", "sum": "SUM", "squarerootn": "SQRT"}
 
 

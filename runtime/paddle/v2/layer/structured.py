@@ -29,6 +29,8 @@ from paddle.v2.layer.output import (
 )
 from paddle.v2.model import Attrs, LayerConfig
 
+__all__ = ["crf", "crf_decoding", "ctc", "hsigmoid", "nce", "warp_ctc"]
+
 _MAY_MISS = 1e-5  # what a sum of float32 chances may miss 1 by
 _BY_CHANCES = 2  # of the operator's samplers
 _LEAST_PROBABILITY = 1e-30  # ln 0 would leave nothing to go back by

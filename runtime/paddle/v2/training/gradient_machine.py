@@ -72,10 +72,8 @@ class GradientMachine:
     """A network with the values of its parameters. Not thread-safe.
 
     Args:
-        network: what to run.
         parameters: first values; changed in place from now on.
         costs: names of the cost layers that are reported; may be empty for inference.
-        device: where to compute.
         also_trained: names of further cost layers, whose gradients count but whose values are not reported.
         seed: of dropout masks, which depend on it and on the step number.
         held_elsewhere: sparse parameters whose rows come by ``set_rows``; their values are never made here.
@@ -113,9 +111,7 @@ class GradientMachine:
         """Forward and backward over a batch.
 
         Args:
-            feed: from the feeder.
             step: number of the batch since training began; draws the dropout masks.
-            read: layers whose values the caller wants.
         """
         check_lengths(feed, self._meetings)
         runnable = self._runnable(is_test=False)

@@ -68,11 +68,9 @@ def dropout(
     """Return x with elements zeroed at random while training; each step draws another mask.
 
     Args:
-        x: any variable.
         dropout_prob: of an element.
         is_test: do not drop.
         seed: None or 0: that of the program.
-        name: of the layer.
         dropout_implementation: "downgrade_in_infer" multiplies by 1 - p in tests, "upscale_in_train" divides
             by it in training.
     """

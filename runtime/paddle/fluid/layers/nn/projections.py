@@ -36,9 +36,7 @@ def fc(
         num_flatten_dims: so many leading dimensions of the input stay, the others are one row.
         param_attr: of W; a list for several inputs.
         bias_attr: of b, shape [size]; False: none.
-        act: name of an activation.
         is_test: has no meaning.
-        name: of the layer.
 
     Raises:
         FluidTypeError: an input has whole numbers.

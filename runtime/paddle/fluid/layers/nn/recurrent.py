@@ -47,7 +47,6 @@ def dynamic_lstm(
         cell_activation: of the cell on its way out.
         candidate_activation: of the candidate.
         dtype: of the parameters.
-        name: of the layer.
     """
     helper = LayerHelper("lstm", name)
     width = _part(size, 4)

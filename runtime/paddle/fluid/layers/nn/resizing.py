@@ -50,10 +50,8 @@ def image_resize(
     """Return images (N, C, H, W) of another height and width.
 
     Args:
-        input: the images.
         out_shape: (height, width), or a variable that holds them; goes before `scale`.
         scale: the height and width are so many times the input's.
-        name: of the layer.
         resample: BILINEAR or NEAREST.
         actual_shape: a variable that holds (height, width) and goes before everything else.
         align_corners: the middles of the corner pixels are those of the input's.
@@ -154,7 +152,6 @@ def im2sequence(
         input_image_size: (N, 2) the height and width of each image where smaller ones were filled up to those of the
             batch: windows of the filling are left out.
         out_stride: how many rows and columns of input_image_size became one of `input`, by layers before.
-        name: of the layer.
     """
     around = sizes(padding, 2) * 2 if isinstance(padding, int) or len(padding) == 2 else tuple(padding)
     attrs = {"kernels": sizes(filter_size, 2), "strides": sizes(stride, 2), "paddings": around}

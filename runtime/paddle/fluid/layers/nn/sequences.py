@@ -151,7 +151,6 @@ def beam_search(
         end_id: ends a sentence.
         level: of the LoD that says which prefixes belong to a sentence.
         is_accumulated: scores are of the whole prefix, and not chances.
-        name: of the layer.
         return_parent_idx: whether to return the prefixes.
     """
     helper = LayerHelper("beam_search", name)

@@ -59,13 +59,10 @@ def reshape(
     """Return x in another shape: 0 copies a size of x, one -1 is what is left. `inplace` has no meaning.
 
     Args:
-        x: what is reshaped.
         shape: sizes, any of them as a variable (1,) of whole numbers, or all in one variable. Layers behind this one
             go by the numbers, 0 and -1 replaced as far as they are known.
         actual_shape: a variable of whole numbers, which goes before a `shape` of numbers when the program runs.
-        act: activation.
         inplace: has no meaning.
-        name: of the layer.
     """
     numbers, whole, parts = _sizes(shape, "reshape: shape")
     helper = LayerHelper("reshape2", name, act=act)
@@ -189,10 +186,8 @@ def crop(
     """Return a part of x that begins at the offsets, zeros if there are none, which a variable may hold.
 
     Args:
-        x: what the part is of.
         shape: of the part, or a variable that has this shape.
         offsets: a number for each dimension.
-        name: of the layer.
 
     Raises:
         FluidTypeError: shape is neither numbers nor a variable.
