@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from paddle.ops.base.time_steps import TimeSteps
 
 from paddle.kernels import library
 from paddle.ops.base.lod import LoDArray
+from paddle.ops.base.segments import TimeSteps
 from paddle.ops.recurrent import compiled, lstm_steps
 from paddle.ops.recurrent.gru import gru, gru_grad
 from paddle.ops.recurrent.lstm import activations
