@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What mkdocs asks while it builds the site: the page of commands, written from what `--help` prints."""
+"""Hooks of the site's build: the version in its footer, and the page of commands, written from what `--help` prints."""
 
 from __future__ import annotations
 
@@ -14,14 +14,22 @@ PAGE = "reference/commands.md"
 _HEAD = """\
 # Commands
 
-What each command says of itself with `--help`; [Command line](../command-line.md) has every
-option of a job, and the exit codes.
+The output of each command's `--help`. [Command line](../command-line.md) has every option of a
+job, and the exit codes.
 """
 
 
-def on_files(files: Files, config: Any) -> Files:
-    """Add the page."""
+def on_config(config: Any) -> Any:
+    """Put the version into the footer of every page."""
     sys.path.append(str(ROOT))
+    from paddle_cluster.cli.commands.run import VERSION
+
+    config.copyright = f"paddle-cluster {VERSION}, Apache-2.0. Not affiliated with PaddlePaddle."
+    return config
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the page of commands."""
     from paddle_cluster.cli.commands import COMMANDS, usage
 
     parts = [_HEAD]
