@@ -237,11 +237,13 @@ class MonitoringSettings:
     Attributes:
         metrics_port: where Prometheus finds the job, at metrics_address of this machine; 0: nowhere.
         tensorboard: whether curves go into event files below log/.
+        progress: regular expressions that find numbers in the trainers' log lines.
     """
 
     metrics_port: int
     metrics_address: str
     tensorboard: bool
+    progress: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,8 +20,9 @@ from typing import Any, TextIO, cast
 from paddle_cluster.connection.link import MessageEvent
 from paddle_cluster.control import job_record, state, store
 from paddle_cluster.control.control_server import ControlServer
+from paddle_cluster.control.curves import JobCurves
 from paddle_cluster.control.exports import JobMetrics, TensorBoardLog
-from paddle_cluster.control.state import Ask, CostHistory, Outcome
+from paddle_cluster.control.state import Ask, Outcome
 from paddle_cluster.errors import ExitCode, LauncherError
 from paddle_cluster.nodes.loop import Handlers
 from paddle_cluster.nodes.node_record import NodeRecord
@@ -75,7 +76,7 @@ class Control:
         self._events = events
         self._console = console
         self._scrollback = Scrollback()
-        self._costs = CostHistory()
+        self._history = JobCurves()
         self._roster: Roster | None = None
         self._stacks: StackRequests | None = None
         self._asked = False
@@ -86,7 +87,7 @@ class Control:
         self._writer: StateWriter | None = None
         self._screen_log: Console | None = None
         console.watch(self._scrollback.take)
-        console.watch(self._costs.take, Progressed)
+        console.watch(self._history.take, Progressed, Plotted)
         where = plan.settings.state
         paths = [where.short / f"{plan.job_id}.sock"]
         try:
@@ -142,7 +143,7 @@ class Control:
         if self._curves is not None:
             self._console.unwatch(self._curves.take)
             self._curves.close()
-        for tap in (self._scrollback.take, self._costs.take, self._poke_writer):
+        for tap in (self._scrollback.take, self._history.take, self._poke_writer):
             self._console.unwatch(tap)
         self._status = state.ended(self._status, outcome)
         if self._screen_log is not None:
@@ -200,7 +201,7 @@ class Control:
     def _picture(self) -> None:
         self._asked = False
         if self._roster is not None:
-            self._status = state.take(self._record.job_id, self._scrollback, self._roster, self._costs)
+            self._status = state.take(self._record.job_id, self._scrollback, self._roster, self._history)
 
 
 def _failed(error: BaseException) -> Outcome:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from paddle_cluster.config.settings import MonitoringSettings
-from paddle_cluster.control.state import BatchCount
+from paddle_cluster.control.curves import BatchCount
 from paddle_cluster.control.views import NODES, PROCESSES, FactView
 from paddle_cluster.nodes.process_record import ProcessState
 from paddle_cluster.system.installation import PROGRAM
@@ -109,6 +109,14 @@ def families(status: Mapping[str, Any]) -> Iterator[Any]:
         up.add_metric(values, one["state"] == ProcessState.RUNNING.value)
     yield up
     yield from _each(PROCESSES, _PROCESS, labels)
+    metrics = GaugeMetricFamily(
+        "paddle_trainer_metric", "A number that a script names.", labels=(*_PROCESS, "metric")
+    )
+    for one, values in labels:
+        for title, value in (one.get("metrics") or {}).items():
+            metrics.add_metric([*values, title], value)
+    if metrics.samples:
+        yield metrics
     yield from _each(NODES, ("node",), [(one, [one["name"]]) for one in nodes])
 
 
@@ -210,7 +218,7 @@ class TensorBoardLog:
             yield event.curve, int(event.step), event.value
             return
         facts = event.facts
-        batches = self._batches.setdefault(event.process, BatchCount()).add(facts.pass_id, facts.batch_id)
+        batches = self._batches.setdefault(event.process, BatchCount()).add(facts)
         for row in PROCESSES:
             value = getattr(facts, row.field, None) if row.curve else None
             if value is not None:

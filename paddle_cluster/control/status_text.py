@@ -14,7 +14,7 @@ from paddle_cluster.control.views import ago, state_text
 from paddle_cluster.nodes.findings import names
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.text.sizes import counted
-from paddle_cluster.text.wrapping import table, visible
+from paddle_cluster.text.wrapping import speed_text, step_text, table, visible
 
 STALE_S = 15.0
 LISTED = 16  # nodes, up to which each has a line; twice as many processes
@@ -100,15 +100,13 @@ def _summed_up(processes: Sequence[Mapping[str, Any]]) -> list[str]:
     for role in dict.fromkeys(str(one.get("role")) for one in processes):
         found = [one for one in processes if str(one.get("role")) == role]
         line = _count(f"{role}s", found)
-        steps = [one for one in found if isinstance(one.get("pass_id"), int)]
+        steps = [one for one in found if _has_step(one)]
         if steps:
             last, first = (choose(steps, key=_step) for choose in (min, max))
-            speed = sum(
-                one["samples_per_s"] for one in steps if isinstance(one.get("samples_per_s"), int | float)
-            )
+            speeds = [one["samples_per_s"] for one in steps if one.get("samples_per_s") is not None]
             line += (
                 f"; {last.get('name')} on {last.get('node')} is last, at {_step_text(last)}, the first at "
-                f"{_step_text(first)}; {speed:,.0f} samples/s"
+                f"{_step_text(first)}" + (f"; {speed_text(sum(speeds))}" if speeds else "")
             )
         lines.append(visible(line))
     return lines
@@ -123,11 +121,15 @@ def _count(what: str, found: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _step(fields: Mapping[str, Any]) -> tuple[int, int]:
-    return int(fields["pass_id"]), int(fields.get("batch_id") or 0)
+    return int(fields.get("pass_id") or 0), int(fields["batch_id"])
+
+
+def _has_step(fields: Mapping[str, Any]) -> bool:
+    return isinstance(fields.get("batch_id"), int)
 
 
 def _step_text(fields: Mapping[str, Any]) -> str:
-    return f"pass {fields['pass_id']} batch {fields.get('batch_id')}"
+    return step_text(fields.get("pass_id"), fields["batch_id"])
 
 
 def shortened(left: Sequence[str], job_id: str) -> list[str]:
@@ -188,7 +190,7 @@ def health(job: KnownJob, now: float) -> list[str]:
 
 def progress_of(status: Mapping[str, Any]) -> str:
     """How far the last of its trainers is, or nothing."""
-    steps = [one for one in _list(status, "processes") if isinstance(one.get("pass_id"), int)]
+    steps = [one for one in _list(status, "processes") if _has_step(one)]
     if not steps:
         return ""
     return _step_text(min(steps, key=_step))

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from paddle_cluster.control import job_record
+from paddle_cluster.control.curves import MOST, OTHER_POINTS, PASSES, POINTS
 from paddle_cluster.control.job_record import JobRecord
-from paddle_cluster.control.state import PASSES, POINTS, ROWS, VERSION
+from paddle_cluster.control.state import ROWS, VERSION
 from paddle_cluster.errors import ExitCode, UsageError
 from paddle_cluster.record import dataclass
 from paddle_cluster.system.installation import PROGRAM
@@ -148,6 +149,8 @@ def read_status(fields: dict[str, Any] | None) -> dict[str, Any]:
         found["preflight"] = _table(fields["preflight"])
     if "curve" in fields:
         found["curve"] = read_curve(fields["curve"])
+    if isinstance(fields.get("curves"), list):
+        found["curves"] = [_other_curve(one) for one in fields["curves"][:MOST] if isinstance(one, dict)]
     return found
 
 
@@ -176,6 +179,11 @@ def read_curve(value: object) -> dict[str, Any]:
         "points": _pairs(value.get("points"), POINTS),
         "passes": _pairs(value.get("passes"), PASSES),
     }
+
+
+def _other_curve(fields: Mapping[str, Any]) -> dict[str, Any]:
+    texts = {name: fields[name] if isinstance(fields.get(name), str) else "" for name in ("process", "title")}
+    return {**texts, "points": _pairs(fields.get("points"), OTHER_POINTS)}
 
 
 def _pairs(value: object, most: int) -> list[list[float]]:

@@ -6,7 +6,8 @@ A row's form is a name in FORMS, which makes its text for `status`; the page has
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -15,6 +16,11 @@ from paddle_cluster.text.wrapping import table
 
 Fact = Mapping[str, Any]
 """A row of status.json."""
+
+
+METRICS = "metrics"
+"""The fact that has a column for each title in it."""
+MOST_METRICS = 6  # columns of `status`; `--json` has all
 
 
 class On(Enum):
@@ -52,18 +58,19 @@ PROCESSES: Sequence[FactView] = (
     FactView("node", "node", on=On.ALWAYS),
     FactView("pid", "pid", on=On.ALWAYS),
     FactView("state", "state", "state", on=On.ALWAYS),
-    FactView("pass_id", "pass", "count", "trainer_pass", "Pass of a trainer.", "pass", On.ALWAYS),
-    FactView("batch_id", "batch", "count", "trainer_batch", "Batch of a trainer in its pass.", on=On.ALWAYS),
-    FactView("cost", "cost", "number", "trainer_cost", "Cost of a trainer's last batch.", "cost", On.ALWAYS),
+    FactView("pass_id", "pass", "count", "trainer_pass", "Pass of a trainer.", "pass"),
+    FactView("batch_id", "batch", "batch", "trainer_batch", "Batch of a trainer in its pass."),
+    FactView("step", "step", "step", "trainer_step", "Step of a trainer since it began."),
+    FactView("cost", "cost", "number", "trainer_cost", "Cost of a trainer's last batch.", "cost"),
     FactView(
         "samples_per_s",
         "samples/s",
-        "whole",
+        "speed",
         "trainer_samples_per_second",
         "Speed of a trainer.",
         "samples_per_s",
-        On.ALWAYS,
     ),
+    FactView(METRICS, METRICS, "number"),
     FactView("cpu_percent", "cpu", "percent", "process_cpu_cores", "Processors in use, with all children."),
     FactView(
         "memory_bytes", "memory", "bytes", "process_resident_memory_bytes", "Memory, with all children."
@@ -82,7 +89,7 @@ PROCESSES: Sequence[FactView] = (
         is_counter=True,
     ),
     FactView("last_line", "last line", on=On.PAGE),
-    *map(FactView, ("role", "rank", "node_id", "log", "code", "signal", "missing", "step", "samples")),
+    *map(FactView, ("role", "rank", "node_id", "log", "code", "signal", "missing", "samples")),
     FactView("started_at", metric="process_start_time_seconds", help="Start, in seconds since 1970."),
     FactView(
         "pushed", metric="trainer_gradients", help="Gradients in asynchronous training.", is_counter=True
@@ -122,10 +129,30 @@ def columns(rows: Iterable[FactView]) -> list[dict[str, str]]:
 
 def status_table(rows: Sequence[FactView], found: Sequence[Fact], now: float) -> list[str]:
     """The table of `status`, without the optional columns of which nothing is known."""
-    shown = [row for row in rows if row.title and row.on is not On.PAGE]
-    cells = [[FORMS[row.form](one, row.field, now) for row in shown] for one in found]
-    kept = [at for at, row in enumerate(shown) if row.on is On.ALWAYS or any(line[at] for line in cells)]
-    return table([shown[at].title for at in kept], [[line[at] for at in kept] for line in cells], set())
+    columns = [
+        (title, [write(one) for one in found], row.on)
+        for row in rows
+        if row.title and row.on is not On.PAGE
+        for title, write in _writers(row, found, now)
+    ]
+    kept = [(title, cells) for title, cells, on in columns if on is On.ALWAYS or any(cells)]
+    lines = zip(*(cells for _, cells in kept), strict=True)
+    return table([title for title, _ in kept], [list(line) for line in lines], set())
+
+
+def _writers(row: FactView, found: Sequence[Fact], now: float) -> Iterator[tuple[str, Callable[[Fact], str]]]:
+    """The columns of a row: its title and what writes a cell; metrics have one for each title."""
+    if row.field != METRICS:
+        yield row.title, lambda one: FORMS[row.form](one, row.field, now)
+        return
+    for title in list(dict.fromkeys(title for one in found for title in one.get(METRICS) or ()))[
+        :MOST_METRICS
+    ]:
+        yield title, functools.partial(_metric, title)
+
+
+def _metric(title: str, one: Fact) -> str:
+    return FORMS["number"](one.get(METRICS) or {}, title, 0.0)
 
 
 def ago(seconds: float) -> str:
@@ -186,6 +213,9 @@ FORMS: Mapping[str, Callable[[Fact, str, float], str]] = {
     "word": _formatted(str),
     "count": _formatted(str),
     "number": _formatted(lambda value: f"{value:.5g}"),
+    "batch": lambda one, field, now: "" if one.get("pass_id") is None else str(one.get(field, "")),
+    "step": lambda one, field, now: str(one.get(field, "")) if one.get("pass_id") is None else "",
+    "speed": _formatted(lambda value: f"{value:,.{int(0 < value < 10)}f}"),
     "whole": _formatted(lambda value: f"{value:,.0f}"),
     "percent": _formatted(lambda value: f"{value:.0f}%"),
     "bytes": _formatted(size_text),

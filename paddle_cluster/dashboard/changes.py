@@ -100,6 +100,7 @@ class _Page:
             yield from self._changed_rows(kind, found)
         yield from self._changed("preflight", preflight(job))
         yield from self._changed("curve", job.status.get("curve"))
+        yield from self._changed("curves", job.status.get("curves"))
         if job.ended and not self._report[0]:
             self._report = (True, failure(job))
         yield from self._changed("failure", self._report[1])

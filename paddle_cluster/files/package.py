@@ -35,7 +35,7 @@ _NEVER_AT_TOP = frozenset(("log", "output"))
 _NEVER = frozenset((".git", "__pycache__"))
 _BY_NAME = "their names, as in every workspace"
 _BY_VARIABLES = "--env_file and .env, which may be secret"
-_PACKAGES = ("paddle", "paddle_node")
+_PACKAGES = ("paddle", "paddle_node", "paddle_job.py")
 _NOT_SENT = ("paddle_node", "agent")  # it comes by itself
 _IMPORTED = (".py", ".c", ".h", ".so")
 _BUILT = "paddle/kernels/built/"
@@ -188,7 +188,7 @@ def survey(root: Path, withheld: Collection[str], left_out: list[LeftOut]) -> It
 
 
 def runtime_package(root: Path, digests: Digests | None = None) -> Package:
-    """Walk and hash what jobs import: paddle and paddle_node in `root`, Python and compiled, without the agent.
+    """Walk and hash what jobs import: paddle, paddle_node and paddle_job.py in `root`, Python and compiled, without the agent.
 
     Compiled kernels travel with the sources that they are verified against.
     """

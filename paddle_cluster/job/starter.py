@@ -12,7 +12,7 @@ from paddle_cluster.nodes.process_record import ProcessRecord
 from paddle_cluster.plan import long_values, machines
 from paddle_cluster.plan import plan as planning
 from paddle_cluster.plan.answers import Answer
-from paddle_cluster.plan.plan import Plan, Process
+from paddle_cluster.plan.plan import Plan, Process, Role
 
 HOOKS = "paddle/hooks"  # of the runtime; first on PYTHONPATH
 
@@ -64,6 +64,7 @@ class Starter:
             heartbeat_timeout_s=self._settings.limits.heartbeat_timeout_s,
             step_timeout_s=self._settings.limits.step_timeout_s,
             banner=banner,
+            patterns=self._settings.monitoring.progress if process.role is Role.TRAINER else (),
         )
         return record
 

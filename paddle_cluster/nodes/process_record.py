@@ -13,7 +13,7 @@ from typing import Any
 from paddle_cluster.plan.environment import Endpoints
 from paddle_cluster.plan.plan import Process
 from paddle_cluster.record import dataclass
-from paddle_node.contract.facts import ProcessFacts, Progress
+from paddle_node.contract.facts import MAX_CURVES, Metrics, ProcessFacts, Progress
 
 
 class ProcessState(Enum):
@@ -140,6 +140,12 @@ class ProcessRecord:
         """Record a step, or a pass without steps."""
         self.stepped_at = time.monotonic()
         self.learn(progress=progress)
+
+    def note_points(self, values: Mapping[str, float]) -> None:
+        """Record the newest values of curves, by title; new titles beyond MAX_CURVES are left out."""
+        known = {} if self.facts.metrics is None else self.facts.metrics.metrics
+        found = {**known, **values}
+        self.learn(metrics=Metrics(dict(list(found.items())[:MAX_CURVES])))
 
     def note_stacks(self, stacks: str) -> None:
         """Record its newest stacks."""

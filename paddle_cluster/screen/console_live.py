@@ -13,11 +13,12 @@ import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from paddle_cluster.screen.drawing import PROCESS_STYLE
 from paddle_cluster.screen.writer import Sink
 from paddle_cluster.text.sizes import counted
-from paddle_cluster.text.wrapping import cells, crop, duration_clock, row, transfer
+from paddle_cluster.text.wrapping import cells, crop, duration_clock, row, speed_text, transfer
 
 FIRST_TRAINER = "trainer-0"
 CURVE_ROWS = 3
@@ -67,6 +68,15 @@ def _paired(points: list[float]) -> list[float]:
     return [sum(points[at : at + 2]) / len(points[at : at + 2]) for at in range(0, len(points), 2)]
 
 
+class _Trainer(NamedTuple):
+    pass_id: int
+    batch_id: int
+    rate: float | None
+    node_id: int
+    progress: str
+    cost: str
+
+
 class JobFacts:
     """Facts by node and by trainer.
 
@@ -78,7 +88,7 @@ class JobFacts:
     def __init__(self) -> None:
         self.nodes: dict[int, dict[str, str]] = {}
         self.curve = CostCurve()
-        self._trainers: dict[str, tuple[int, int, float, int, str]] = {}  # pass, batch, rate, node, cost
+        self._trainers: dict[str, _Trainer] = {}
         self._transfers: dict[int, tuple[int, int, float]] = {}  # arrived, total, rate
         self._phase = ""
         self._began = time.monotonic()
@@ -101,11 +111,12 @@ class JobFacts:
                 self._transfers.clear()
             self._transfers[node_id] = numbers
         if "process" in facts and "rate" in facts:
-            self._trainers[facts["process"] or f"node {node_id}"] = (
+            self._trainers[facts["process"] or f"node {node_id}"] = _Trainer(
                 int(facts["pass_id"]),
                 int(facts["batch_id"]),
-                float(facts["rate"]),
+                float(facts["rate"]) if facts["rate"] else None,
                 node_id,
+                facts["progress"],
                 facts["cost"],
             )
             if facts["process"] == FIRST_TRAINER and facts["cost"]:
@@ -156,14 +167,15 @@ class JobFacts:
     def _training(self) -> list[str]:
         first = self._trainers.get(FIRST_TRAINER) or next(iter(self._trainers.values()))
         name = "trainer 0" if FIRST_TRAINER in self._trainers else "a trainer"
-        total = sum(rate for _, _, rate, _, _ in self._trainers.values())
-        lines = [f"{name}: pass {first[0]} batch {first[1]} cost {first[4]}  all: {total:,.0f} samples/s"]
+        rates = [one.rate for one in self._trainers.values() if one.rate is not None]
+        total = f"all: {speed_text(sum(rates))}" if rates else ""
+        cost = f" cost {first.cost}" if first.cost else ""
+        lines = [f"{name}: {first.progress}{cost}  {total}".rstrip()]
         if len(self._trainers) > 1:
-            slowest = min(self._trainers.values(), key=lambda trainer: trainer[:3])
-            label = self.nodes[slowest[3]].get("label", "")
-            lines.append(
-                f"slowest: {label}  pass {slowest[0]} batch {slowest[1]}  {slowest[2]:,.0f} samples/s"
-            )
+            slowest = min(self._trainers.values(), key=lambda one: (one.pass_id, one.batch_id, one.rate or 0))
+            label = self.nodes[slowest.node_id].get("label", "")
+            rate = "" if slowest.rate is None else speed_text(slowest.rate)
+            lines.append(f"slowest: {label}  {slowest.progress}  {rate}".rstrip())
         return lines
 
 

@@ -103,16 +103,26 @@ def duration_clock(seconds: float) -> str:
 
 def progress(event: Progressed) -> dict[str, str]:
     """The facts of a node that a step changes."""
-    facts, speed = event.facts, event.facts.samples_per_s or 0.0
+    facts, speed = event.facts, event.facts.samples_per_s
     return {
-        "progress": f"pass {facts.pass_id} batch {facts.batch_id}",
+        "progress": step_text(facts.pass_id, facts.batch_id),
         "cost": "" if facts.cost is None else f"{facts.cost:.5g}",
-        "speed": f"{speed:,.0f} samples/s",
+        "speed": "" if speed is None else speed_text(speed),
         "process": event.process,
-        "pass_id": str(facts.pass_id),
+        "pass_id": str(facts.pass_id or 0),
         "batch_id": str(facts.batch_id),
-        "rate": f"{speed:g}",
+        "rate": "" if speed is None else f"{speed:g}",
     }
+
+
+def step_text(pass_id: int | None, batch_id: int) -> str:
+    """ "pass 2 batch 100", or "step 100" of a script without passes."""
+    return f"step {batch_id}" if pass_id is None else f"pass {pass_id} batch {batch_id}"
+
+
+def speed_text(samples_per_s: float) -> str:
+    """ "1,200 samples/s"; a speed below 10 has a decimal."""
+    return f"{samples_per_s:,.{int(0 < samples_per_s < 10)}f} samples/s"
 
 
 def told(event: Event, width: int) -> list[tuple[str, str]]:

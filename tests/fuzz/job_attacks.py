@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from paddle_cluster.connection.link import LinkLost, MessageEvent
 from paddle_cluster.control import state, store
-from paddle_cluster.control.state import CostHistory
+from paddle_cluster.control.curves import JobCurves
 from paddle_cluster.errors import LauncherError
 from paddle_cluster.job import failure_report
 from paddle_cluster.job.causes import judge
@@ -127,7 +127,7 @@ def handle_messages(found: list[tuple[int, tuple[str, dict[str, Any], bytes]]]) 
     """A running job of three nodes hears them, one after the other; then all that it would show is shown."""
     with tempfile.TemporaryDirectory() as folder:
         job = StagedJob(Path(folder), "HOSTS = ['a', 'b', 'c']\nPSERVERS = ['a']\n", collecting=True)
-        log, scrollback, observer = JobLog(1 << 20), Scrollback(), CostHistory()
+        log, scrollback, observer = JobLog(1 << 20), Scrollback(), JobCurves()
         for tap in (log.take, scrollback.take):
             job.console.watch(tap)
         log.begin(Path(folder, "job.log"))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Curves of one job, drawn by uPlot: cost of batches, mean cost of passes, speed since the page is open.
+// Curves of one job, drawn by uPlot: costs and metrics by rank, mean cost of passes, speed since the page is open.
 
-import { apart, byId, isNumber, short } from "./words.js";
+import { apart, byId, element, isNumber, short } from "./words.js";
 
 const HEIGHT = 190;
 const SPEEDS = 600;
@@ -13,6 +13,9 @@ export class Curves {
     this.times = [];
     this.speeds = [];
     this.drawn = {};
+    this.first = { process: "trainer-0", points: [] };
+    this.others = [];
+    this.figures = new Map(); // title of a metric -> the id of its figure
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.drawAnew());
     addEventListener("resize", () => this.resize());
   }
@@ -20,11 +23,48 @@ export class Curves {
   // curve: {process, points: [[batches, cost], ...], passes: [[pass, mean cost], ...]}
   cost(curve) {
     if (!curve) return;
-    const { points = [], passes = [] } = curve;
-    const caption = byId("cost-caption");
-    caption.textContent = `Cost of ${curve.process} by batches`;
-    this.draw("cost", [points.map(([at]) => at), points.map(([, cost]) => cost)], false);
-    this.draw("pass", [passes.map(([at]) => at), passes.map(([, cost]) => cost)], false);
+    const { passes = [] } = curve;
+    this.first = { ...curve, points: curve.points ?? [] };
+    this.costs();
+    this.draw("pass", apartFrom(passes), false);
+  }
+
+  // The costs of other ranks, and of all ranks what a script draws or reports: [{process, title, points}, ...]
+  metrics(curves) {
+    this.others = curves ?? [];
+    this.costs();
+    for (const title of new Set(this.others.map((one) => one.title))) {
+      if (title === "cost") continue;
+      this.byRank(this.figure(title), this.others.filter((one) => one.title === title));
+    }
+  }
+
+  costs() {
+    const rest = this.others.filter((one) => one.title === "cost");
+    byId("cost-caption").textContent = rest.length ? "Cost by rank" : `Cost of ${this.first.process}`;
+    this.byRank("cost", [this.first, ...rest].filter((one) => one.points.length));
+  }
+
+  byRank(id, found) {
+    if (!found.length) return;
+    const ranks = found.map((one) => one.process).sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+    const tables = ranks.map((rank) => apartFrom(found.find((one) => one.process === rank).points));
+    this.draw(id, tables.length > 1 ? uPlot.join(tables) : tables[0], false, ranks);
+  }
+
+  figure(title) {
+    if (!this.figures.has(title)) {
+      const id = `metric-${this.figures.size}`;
+      const figure = element("figure");
+      const plot = element("div");
+      figure.id = `${id}-figure`;
+      plot.id = id;
+      figure.hidden = true;
+      figure.append(element("figcaption", title), plot);
+      byId("curves").append(figure);
+      this.figures.set(title, id);
+    }
+    return this.figures.get(title);
   }
 
   speed(rows) {
@@ -39,19 +79,23 @@ export class Curves {
     this.draw("speed", [this.times, this.speeds], true);
   }
 
-  draw(id, data, isTime) {
-    this.drawn[id] = [data, isTime];
+  draw(id, data, isTime, ranks = []) {
+    this.drawn[id] = [data, isTime, ranks];
     if (data[0].length < (isTime ? 3 : 2)) return;
     byId("curves").hidden = byId(`${id}-figure`).hidden = false;
-    if (this.plots[id]) this.plots[id].setData(data);
-    else this.plots[id] = new uPlot(options(byId(id).clientWidth, isTime, LABELS[id]), data, byId(id));
+    const names = ranks.length > 1 ? ranks : [];
+    if (this.plots[id]?.series.length === data.length) this.plots[id].setData(data);
+    else {
+      this.plots[id]?.destroy();
+      this.plots[id] = new uPlot(options(byId(id).clientWidth, isTime, LABELS[id] ?? ["step", "value"], names), data, byId(id));
+    }
     this.resize();
   }
 
   drawAnew() {
     for (const plot of Object.values(this.plots)) plot.destroy();
     this.plots = {};
-    for (const [id, [data, isTime]] of Object.entries(this.drawn)) this.draw(id, data, isTime);
+    for (const [id, drawn] of Object.entries(this.drawn)) this.draw(id, ...drawn);
   }
 
   resize() {
@@ -62,10 +106,11 @@ export class Curves {
   }
 }
 
-const LABELS = { cost: ["batches", "cost"], pass: ["pass", "mean cost"], speed: ["time", "samples/s"] };
+const apartFrom = (points) => [points.map(([at]) => at), points.map(([, value]) => value)];
+const LABELS = { cost: ["step", "cost"], pass: ["pass", "mean cost"], speed: ["time", "samples/s"] };
 const clock = (at) => new Date(at * 1000).toTimeString().slice(0, 8);
 
-function options(width, isTime, [across, up]) {
+function options(width, isTime, [across, up], ranks) {
   const style = getComputedStyle(document.documentElement);
   const colour = (name) => style.getPropertyValue(name).trim();
   const place = isTime ? clock : (at) => at.toLocaleString("en");
@@ -78,7 +123,14 @@ function options(width, isTime, [across, up]) {
     cursor: { y: false },
     series: [
       { label: across, value: (plot, at) => place(at ?? plot.data[0].at(-1)) },
-      { label: up, value: (plot, at) => short(at ?? plot.data[1].at(-1)), stroke: colour("--accent"), width: 1.6, points: { size: 5, ...(across === "pass" ? {} : { show: false }) } },
+      ...(ranks.length ? ranks : [up]).map((label, at) => ({
+        label,
+        value: (plot, value) => short(value ?? plot.data[at + 1].findLast(isNumber)),
+        stroke: at ? `hsl(${(220 + 47 * at) % 360} 55% 50%)` : colour("--accent"),
+        width: 1.6,
+        spanGaps: true,
+        points: { size: 5, ...(across === "pass" ? {} : { show: false }) },
+      })),
     ],
     axes: [
       { ...axis, size: 32, space: 70, ...(isTime ? {} : { incrs: WHOLE }), values: (_, ticks) => ticks.map(place) },

@@ -5,7 +5,7 @@ import { Curves } from "./curves.js";
 import { Log } from "./log.js";
 import { drawChecks, drawReport, folded } from "./report.js";
 import { Table } from "./table.js";
-import { ago, byId, bytes, counted, element, fill, isNumber, number, ofAll, percent, perSecond, put, putTone, span, stateOf, whole } from "./words.js";
+import { ago, byId, bytes, counted, element, fill, isNumber, number, ofAll, percent, perSecond, put, putTone, span, speed, stateOf, whole } from "./words.js";
 
 const shown = { jobs: [], job: null, failure: null, failed: new Set(), id: "" };
 const log = new Log(() => shown.id);
@@ -44,6 +44,9 @@ function toneOf(row) {
 const FORMS = {
   word: { text: (value) => (value == null ? "" : String(value)) },
   count: { text: (value) => number(value) },
+  batch: { text: (value, row) => (isNumber(row.pass_id) ? number(value) : "") },
+  step: { text: (value, row) => (isNumber(row.pass_id) ? "" : number(value)) },
+  speed: { text: speed },
   number: { text: (value) => number(value) },
   whole: { text: whole },
   percent: { text: percent },
@@ -57,7 +60,7 @@ const FORMS = {
   gpus: { text: gpus, value: (row) => row.gpu_percent },
   directory: { text: (value, row) => row.error || value || "", value: (row) => row.error || row.job_dir },
 };
-const NUMBERS = new Set(["count", "number", "whole", "percent", "bytes", "rate", "of_total", "waiting", "discarded", "gpus"]);
+const NUMBERS = new Set(["count", "batch", "step", "speed", "number", "whole", "percent", "bytes", "rate", "of_total", "waiting", "discarded", "gpus"]);
 
 // How a column looks beside its text.
 const LOOKS = {
@@ -77,7 +80,7 @@ const LOOKS = {
 };
 
 function columnsOf(facts, looks) {
-  return facts.filter(({ title }) => title).map(({ field, title, form }) => {
+  return facts.filter(({ title, field }) => title && field !== METRICS).map(({ field, title, form }) => {
     const { text, value } = FORMS[form];
     const kind = NUMBERS.has(form) ? { kind: "number" } : {};
     return { title, text: (row) => text(row[field], row), value: value ?? ((row) => row[field]), ...kind, ...looks[field] };
@@ -95,6 +98,18 @@ function waiting(count, row) {
   if (!count) return "";
   const since = row.waited_s >= 1 ? `, ${span(row.waited_s)}` : "";
   return `${count}${row.missing ? ` for ${row.missing}` : ""}${since}`;
+}
+
+// What a script reports beside its progress; each title in it has a column.
+const METRICS = "metrics";
+
+function addMetrics(rows) {
+  for (const title of Object.values(rows).flatMap((row) => Object.keys(row[METRICS] ?? {}))) {
+    if (KNOWN.has(`${METRICS}.${title}`)) continue;
+    KNOWN.add(`${METRICS}.${title}`);
+    const value = (row) => row[METRICS]?.[title];
+    processes.columns.splice(-1, 0, { title, text: (row) => number(value(row)), value, kind: "number" });
+  }
 }
 
 // What a newer launcher tells of a process gets a column under its own name.
@@ -127,6 +142,7 @@ const take = {
   },
   processes(change) {
     addColumns(change.rows);
+    addMetrics(change.rows);
     processes.change(change);
     byId("processes-part").hidden = !processes.rows.size;
     fill(byId("who"), whoSpeaks(), () => element("option"), (option, name) => { if (option.value !== name) option.value = name; });
@@ -136,6 +152,7 @@ const take = {
   nodes: (change) => nodes.change(change),
   preflight: drawChecks,
   curve: (curve) => curves.cost(curve),
+  curves: (found) => curves.metrics(found),
   failure(failure) {
     shown.failure = failure;
     drawReport(shown.job, failure);
@@ -188,7 +205,7 @@ function drawJob() {
 
 function drawFacts(job) {
   const rows = [...processes.rows.values()];
-  const trainers = rows.filter((row) => isNumber(row.pass_id));
+  const trainers = rows.filter((row) => isNumber(row.batch_id));
   const last = trainers.reduce((least, row) => (least && isBefore(least, row) ? least : row), null);
   const first = trainers.find((row) => row.name === "trainer-0") ?? trainers[0];
   const end = job.ended_at ?? Date.now() / 1000;
@@ -197,9 +214,9 @@ function drawFacts(job) {
     [job.ended_at ? "took" : "running for", span(end - job.submitted_at)],
     ["nodes", String(job.nodes)],
     ...ROLES.map((role) => [`${role}s`, states(rows.filter((row) => row.role === role))]),
-    ["total samples/s", job.ended_at ? "" : whole(trainers.reduce((sum, row) => sum + (row.samples_per_s ?? 0), 0)) || ""],
+    ["total samples/s", job.ended_at ? "" : trainers.some((row) => isNumber(row.samples_per_s)) ? speed(trainers.reduce((sum, row) => sum + (row.samples_per_s ?? 0), 0)) : ""],
     [`cost of ${first?.name}`, first ? number(first.cost) : ""],
-    ["slowest trainer", last && !job.ended_at && trainers.some((row) => !isBefore(row, last)) ? `${last.name}: pass ${last.pass_id} batch ${last.batch_id}` : ""],
+    ["slowest trainer", last && !job.ended_at && trainers.some((row) => !isBefore(row, last)) ? `${last.name}: ${stepOf(last)}` : ""],
     ["logs", job.logs],
   ].filter(([, value]) => value);
   fill(byId("facts"), facts, pair, ({ children: [title, value] }, fact) => {
@@ -217,7 +234,9 @@ function pair() {
   return made;
 }
 
-const isBefore = (a, b) => a.pass_id < b.pass_id || (a.pass_id === b.pass_id && (a.batch_id ?? 0) <= (b.batch_id ?? 0));
+const passOf = (row) => row.pass_id ?? 0;
+const isBefore = (a, b) => passOf(a) < passOf(b) || (passOf(a) === passOf(b) && a.batch_id <= b.batch_id);
+const stepOf = (row) => (isNumber(row.pass_id) ? `pass ${row.pass_id} batch ${row.batch_id}` : `step ${row.batch_id}`);
 
 function states(rows) {
   const many = new Map();

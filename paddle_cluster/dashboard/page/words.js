@@ -47,6 +47,8 @@ export function apart(ticks) {
   return ticks.map(short);
 }
 
+export const speed = (value) => (isNumber(value) ? value.toLocaleString("en", { maximumFractionDigits: value > 0 && value < 10 ? 1 : 0 }) : "");
+
 export const whole = (value) => (isNumber(value) ? Math.round(value).toLocaleString("en") : "");
 
 export function bytes(value) {

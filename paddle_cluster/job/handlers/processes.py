@@ -93,10 +93,11 @@ class ProcessHandlers:
         process = self._roster.process(record, name)
         report = self._known_trainers(read_report(event.kind, event.fields, record.name))
         if isinstance(report, Points):
-            for title, step, value in report.points:
-                context.console.show(
-                    Plotted(record.node.node_id, name, visible(title)[:MAX_TITLE], step, value)
-                )
+            points = [(visible(title)[:MAX_TITLE], step, value) for title, step, value in report.points]
+            for title, step, value in points:
+                context.console.show(Plotted(record.node.node_id, name, title, step, value))
+            if process is not None:
+                process.note_points({title: value for title, _, value in points})
             return
         if isinstance(report, Progress):
             context.clock.note_first_step()

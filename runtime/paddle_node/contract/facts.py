@@ -46,15 +46,23 @@ class Progress(NamedTuple):
     """The progress of a trainer; a cost or speed that is not finite is None.
 
     Attributes:
+        batch_id: within its pass; without passes, its step.
+        pass_id: None for a script without passes.
         samples_per_s: 0 in a pass without samples.
     """
 
     batch_id: Count
-    pass_id: Count = 0
+    pass_id: Optional[Count] = None
     cost: Optional[Finite] = None
     samples_per_s: Optional[Finite] = None
     step: Count = 0
     samples: Count = 0
+
+
+class Numbers(NamedTuple):
+    """A line of `paddle_job.report`, of which the agent makes Progress and Points: name -> number."""
+
+    values: Dict[str, Finite]
 
 
 class Points(NamedTuple):
@@ -179,6 +187,12 @@ class Gradients(NamedTuple):
     lag: Optional[Count] = None
 
 
+class Metrics(NamedTuple):
+    """The newest value of each curve that a script draws or reports, by title."""
+
+    metrics: Dict[str, Finite]
+
+
 class ProcessFacts(NamedTuple):
     """Everything known of one process; `pushes` and `unsaved` are shown for the job as a whole, not in its row."""
 
@@ -189,6 +203,7 @@ class ProcessFacts(NamedTuple):
     queue: Optional[Queue] = None
     awaited: Optional[Awaited] = None
     gradients: Optional[Gradients] = None
+    metrics: Optional[Metrics] = None
     pushes: Optional[Pushes] = None
     unsaved: Optional[Unsaved] = None
 
@@ -244,7 +259,7 @@ def read_report(kind: object, fields: Fields, sender: str) -> Any:
 
 
 PARTS: Mapping[Type[Any], Tuple[Type[Any], ...]] = {
-    ProcessFacts: (Place, Life, Progress, ProcessUsage, Queue, Awaited, Gradients),
+    ProcessFacts: (Place, Life, Progress, ProcessUsage, Queue, Awaited, Gradients, Metrics),
     NodeFacts: (NodePlace, NodeUsage, GpuTotals),
 }
 """Record of facts -> the records of its parts, whose fields are the names in a row of status.json."""

@@ -187,6 +187,7 @@ class Start(NamedTuple):
     heartbeat_timeout_s: Seconds = 0.0
     step_timeout_s: Seconds = 0.0
     banner: Optional[str] = None
+    patterns: Tuple[str, ...] = ()
 
 
 class Pieces(NamedTuple):

@@ -9,7 +9,7 @@ import json
 import pytest
 
 from paddle_cluster.control import store
-from paddle_cluster.control.state import PASSES, POINTS, CostHistory
+from paddle_cluster.control.curves import PASSES, POINTS, CostHistory
 from paddle_node.contract.facts import Progress
 
 

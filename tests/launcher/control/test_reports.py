@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from paddle_cluster.control import state, store
-from paddle_cluster.control.state import CostHistory
+from paddle_cluster.control.curves import JobCurves
 from paddle_cluster.control.status_text import as_json, detail
 from paddle_cluster.errors import ProtocolError
 from paddle_cluster.job.job import discards, idle
@@ -65,7 +65,7 @@ def tell(job: StagedJob, node_id: int, *trainers: object, proc: str = "") -> Non
 
 def status(job: StagedJob) -> dict[str, Any]:
     """What status.json says after a way through the file."""
-    taken = state.take(JOB, Scrollback(), job.roster, CostHistory())
+    taken = state.take(JOB, Scrollback(), job.roster, JobCurves())
     return store.read_status(json.loads(json.dumps(taken)))
 
 
@@ -231,7 +231,7 @@ def test_the_last_screen_names_the_few_who_lost_most(tmp_path: Path) -> None:
 def test_status_shows_what_was_discarded_and_json_has_both_numbers(job: StagedJob, tmp_path: Path) -> None:
     tell(job, 0, [0, 1200, 0], [2, 400, 120])
     where = StatePlaces(tmp_path / "jobs", tmp_path / "short")
-    directory = put(where, record(JOB), **state.take(JOB, Scrollback(), job.roster, CostHistory()))
+    directory = put(where, record(JOB), **state.take(JOB, Scrollback(), job.roster, JobCurves()))
     found = store.read(directory)
     assert found is not None
     head, *lines = [
@@ -250,7 +250,7 @@ def test_status_shows_what_was_discarded_and_json_has_both_numbers(job: StagedJo
 
 def test_status_of_synchronous_training_has_no_such_column(job: StagedJob, tmp_path: Path) -> None:
     where = StatePlaces(tmp_path / "jobs", tmp_path / "short")
-    directory = put(where, record(JOB), **state.take(JOB, Scrollback(), job.roster, CostHistory()))
+    directory = put(where, record(JOB), **state.take(JOB, Scrollback(), job.roster, JobCurves()))
     found = store.read(directory)
     assert found is not None
     assert "discarded" not in "\n".join(detail(found, 0.0))

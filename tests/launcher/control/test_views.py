@@ -39,5 +39,5 @@ def test_every_form_of_a_row_is_one_of_status_and_of_the_page() -> None:
 
 def test_a_row_without_any_fact_has_the_columns_that_are_always_there() -> None:
     (head, line) = status_table(PROCESSES, [{}], 0.0)
-    assert head.split() == ["process", "node", "pid", "state", "pass", "batch", "cost", "samples/s"]
+    assert head.split() == ["process", "node", "pid", "state"]
     assert line.split() == ["unknown"]

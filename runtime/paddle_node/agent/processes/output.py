@@ -30,13 +30,22 @@ class Output:
     Args:
         show: called with bytes for the screen, whether they stop inside a line, and the wall clock's time of the
             read that brought them.
+        heard: called with everything that is read.
     """
 
-    def __init__(self, loop: Loop, fd: int, log: LogFile, show: Callable[[bytes, bool, float], None]) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        fd: int,
+        log: LogFile,
+        show: Callable[[bytes, bool, float], None],
+        heard: Optional[Callable[[bytes], None]] = None,
+    ) -> None:
         self._loop = loop
         self._fd = fd
         self._log = log
         self._show = show
+        self._heard = heard
         self._line = b""
         self._tail = b""
         self._timer: Optional[Timer] = None
@@ -81,6 +90,8 @@ class Output:
         self._log.write(data)
         self._tail = data[-TAIL_BYTES:] if len(data) >= TAIL_BYTES else (self._tail + data)[-TAIL_BYTES:]
         self._read_at = time.time()
+        if self._heard is not None:
+            self._heard(data)
         self._cut(data)
         return len(data)
 

@@ -12,6 +12,7 @@ from paddle_node.agent.link.loop import Loop
 from paddle_node.agent.link.outbox import Outbox
 from paddle_node.agent.processes import environment
 from paddle_node.agent.processes.health import Health, Patient
+from paddle_node.agent.processes.log_progress import LogProgress
 from paddle_node.agent.processes.long_values import LongValues
 from paddle_node.agent.processes.output import Output
 from paddle_node.agent.processes.report import Report
@@ -28,11 +29,12 @@ HUNG_START_LIMIT_S = 1.0  # after a start that hung: many of them together must 
 class Running:
     """One process that was started and has not been reaped."""
 
-    def __init__(self, output: Output, report: Report, patient: Patient) -> None:
+    def __init__(self, output: Output, report: Report, patient: Patient, progress: LogProgress) -> None:
         self.pid = patient.pid
         self.output = output
         self.report = report
         self.patient = patient
+        self.progress = progress
 
 
 class Processes:
@@ -121,15 +123,17 @@ class Processes:
         )
         if asked.banner is not None:
             log.write(asked.banner.encode("utf-8", "replace") + b"\n")
+        detector = StallDetector(limits, time.monotonic())
+        report = self._listen(name, report_read, detector)
+        progress = LogProgress(self._loop, asked.patterns, report.numbers, self._outbox.notice)
         output = Output(
             self._loop,
             output_read,
             log,
             lambda body, partial, moment: self._outbox.line(name, body, asked.log, partial, moment),
+            progress.heard if asked.patterns else None,
         )
-        detector = StallDetector(limits, time.monotonic())
-        report = self._listen(name, report_read, detector)
-        self._running[name] = Running(output, report, Patient(pid, log, detector))
+        self._running[name] = Running(output, report, Patient(pid, log, detector), progress)
         for known in self._sessions.values():
             known.discard(pid)  # a number is given away only once nobody is left in the session it named
         self._sessions.setdefault(name, set()).add(pid)
@@ -157,8 +161,9 @@ class Processes:
     def _ended(self, name: str, status: int) -> None:
         running = self._running.pop(name)
         self._health.forget(name)
-        running.report.drain()
         running.output.drain()
+        running.progress.look()
+        running.report.drain()
         code: Optional[int] = None
         number: Optional[int] = None
         if os.WIFSIGNALED(status):

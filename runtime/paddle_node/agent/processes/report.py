@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 from paddle_node.agent.link.loop import Loop, Timer
+from paddle_node.agent.processes.script_progress import ScriptProgress
 from paddle_node.agent.processes.stall_detector import StallDetector
 from paddle_node.contract import checked_json
 from paddle_node.contract.facts import (
@@ -18,6 +19,7 @@ from paddle_node.contract.facts import (
     MAX_TEXT,
     MAX_TITLE,
     Alive,
+    Numbers,
     Points,
     Progress,
     Pushes,
@@ -25,7 +27,7 @@ from paddle_node.contract.facts import (
     Unsaved,
     read_report,
 )
-from paddle_node.contract.records import Fields, fields_of
+from paddle_node.contract.records import Fields, fields_of, read
 
 LINE_LIMIT = 1 << 16
 NEWEST_S = 0.25
@@ -60,11 +62,25 @@ class Report:
         self._buffer = b""
         self._newest: Dict[str, Any] = {}
         self._points: Dict[str, Tuple[str, float, float]] = {}
+        self._script = ScriptProgress()
         self._counts: Dict[int, Tuple[int, int, int]] = {}
         self._timer: Optional[Timer] = None
         self._open = True
         os.set_blocking(fd, False)
         loop.on_readable(fd, self._read)
+
+    def numbers(self, values: Mapping[str, float]) -> None:
+        """Take numbers that the script names, in a line here or in its log."""
+        try:
+            progress, points = self._script.take(values, time.monotonic())
+        except ValueError as error:
+            self._junk(str(error))
+            return
+        self._detector.step(time.monotonic())
+        if progress is not None:
+            self._wait_turn("progress", progress)
+        if points is not None:
+            self._take_points(points)
 
     def drain(self) -> None:
         """Take what is there now and pass on what waits for its turn."""
@@ -110,17 +126,24 @@ class Report:
         if isinstance(report, Alive):
             self._detector.beat(time.monotonic())
             return
+        if isinstance(report, Numbers):
+            self.numbers(report.values)
+            return
         if isinstance(report, Progress):
             self._detector.step(time.monotonic())
         elif isinstance(report, Points):
-            self._points.update((point[0], point) for point in report.points)
-            while len(self._points) > MAX_CURVES:
-                del self._points[next(iter(self._points))]
-            report = Points(tuple(self._points.values()))
+            self._take_points(report)
+            return
         elif isinstance(report, Pushes):
             self._counts.update((count[0], count) for count in report.trainers)
             report = Pushes(tuple(self._counts[trainer] for trainer in sorted(self._counts)))
         self._wait_turn(kind, report)
+
+    def _take_points(self, report: Points) -> None:
+        self._points.update((point[0], point) for point in report.points)
+        while len(self._points) > MAX_CURVES:
+            del self._points[next(iter(self._points))]
+        self._wait_turn("points", Points(tuple(self._points.values())))
 
     def _wait_turn(self, kind: str, report: Any) -> None:
         self._newest[kind] = report
@@ -153,8 +176,11 @@ def _read(line: bytes) -> Tuple[str, Any]:
     """
     event = checked_json.as_object(line)
     kind = event.get("event")
-    if kind == "progress" and event.get("batch_id") is None:
-        event["batch_id"] = event.get("step") or 0
+    if kind == "numbers":
+        return str(kind), read(Numbers, event, "numbers", "the process")
+    if kind == "progress":
+        event["batch_id"] = event.get("step") or 0 if event.get("batch_id") is None else event["batch_id"]
+        event["pass_id"] = 0 if event.get("pass_id") is None else event["pass_id"]
     report = read_report(kind, event, "the process")
     if isinstance(report, Points):
         report = Points(tuple((point[0][:MAX_TITLE], *point[1:]) for point in report.points))

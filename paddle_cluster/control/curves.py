@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The curves of a job since it began, as status.json has them: bounded, however long it runs."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from paddle_cluster.text.output_events import Event, Plotted, Progressed
+from paddle_node.contract.facts import Progress
+
+TRAINER = "trainer-0"
+POINTS = 240
+PASSES = 200  # the last ones
+RANKS = 8  # the first ones; more curves are not told apart
+MOST = 24  # other curves than the costs of trainer 0
+OTHER_POINTS = 120
+COST = "cost"
+_RANKS = frozenset(f"trainer-{rank}" for rank in range(RANKS))
+
+
+class Point(NamedTuple):
+    """An average.
+
+    Attributes:
+        at: batches that the trainer had made then, as far as it told; its step, where it has no passes.
+    """
+
+    at: float
+    value: float
+
+
+class BatchCount:
+    """How many batches a trainer has made, as far as it told."""
+
+    def __init__(self) -> None:
+        self._last = (0, -1)  # pass, batch
+        self._batches = 0
+
+    def add(self, step: Progress) -> int:
+        """Where it is now; one that was started again goes on counting. Returns the batches so far.
+
+        A script without passes names its steps itself: they are returned unchanged.
+        """
+        if step.pass_id is None:
+            return step.batch_id
+        before, self._last = self._last, (step.pass_id, step.batch_id)
+        since = step.batch_id - before[1] if step.pass_id == before[0] else step.batch_id + 1
+        self._batches += max(1, since)
+        return self._batches
+
+
+class Curve:
+    """A curve as at most `most` averages of equally many reports.
+
+    When there are too many points, each two become one. At most four reports a second arrive, so a point may stand
+    for more batches than were reported. A step that falls begins again from there.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.points: list[Point] = []
+        self._reports = 1  # of each point
+        self._open: list[float] = []
+
+    def add(self, at: float, value: float) -> None:
+        """One more report."""
+        while self.points and self.points[-1].at >= at:
+            self.points.pop()
+        self._open.append(value)
+        if len(self._open) == self._reports:
+            self.points.append(Point(at, sum(self._open) / self._reports))
+            self._open = []
+        if len(self.points) == self._most:
+            self.points = [_middle(*self.points[at : at + 2]) for at in range(0, self._most, 2)]
+            self._reports *= 2
+
+
+class CostHistory:
+    """The costs of trainer 0 since its job began, and their means over each pass."""
+
+    def __init__(self) -> None:
+        self._curve = Curve(POINTS)
+        self._passes: dict[int, tuple[float, int]] = {}  # pass -> sum of its costs, reports
+        self._batches = BatchCount()
+
+    def add(self, step: Progress) -> None:
+        """One more report."""
+        batches = self._batches.add(step)
+        if step.cost is None:
+            return
+        self._curve.add(batches, step.cost)
+        if step.pass_id is None:
+            return
+        total, reports = self._passes.pop(step.pass_id, (0.0, 0))
+        self._passes[step.pass_id] = (total + step.cost, reports + 1)
+        if len(self._passes) > PASSES:
+            del self._passes[next(iter(self._passes))]
+
+    def as_json(self) -> dict[str, Any]:
+        """For status.json: points, and the mean cost of each pass."""
+        return {
+            "process": TRAINER,
+            "points": [list(point) for point in self._curve.points],
+            "passes": [[pass_id, total / reports] for pass_id, (total, reports) in self._passes.items()],
+        }
+
+
+class JobCurves:
+    """The costs of trainer 0, those of the next ranks, and what scripts draw or report beside them."""
+
+    def __init__(self) -> None:
+        self.costs = CostHistory()
+        self._batches: dict[str, BatchCount] = {}
+        self._others: dict[tuple[str, str], Curve] = {}
+
+    def take(self, event: Event) -> None:
+        """Take a report or a point; a tap for `Console.watch`."""
+        if isinstance(event, Plotted):
+            self._add(event.process, event.curve, event.step, event.value)
+        elif isinstance(event, Progressed) and event.process == TRAINER:
+            self.costs.add(event.facts)
+        elif isinstance(event, Progressed) and event.process in _RANKS:
+            batches = self._batches.setdefault(event.process, BatchCount()).add(event.facts)
+            if event.facts.cost is not None:
+                self._add(event.process, COST, batches, event.facts.cost)
+
+    def _add(self, process: str, title: str, at: float, value: float) -> None:
+        key = process, title
+        if process in _RANKS and (key in self._others or len(self._others) < MOST):
+            self._others.setdefault(key, Curve(OTHER_POINTS)).add(at, value)
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """For status.json: all curves but the costs of trainer 0."""
+        return [
+            {"process": process, "title": title, "points": [list(point) for point in curve.points]}
+            for (process, title), curve in self._others.items()
+        ]
+
+
+def _middle(one: Point, other: Point) -> Point:
+    return Point(other.at, (one.value + other.value) / 2)

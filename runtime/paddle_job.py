@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports the progress of a training script to its job, for the screen, `status`, the dashboard and TensorBoard.
+
+    from paddle_job import report
+
+    report(step=step, loss=loss, samples=len(batch))
+
+Any names of numbers. `samples` are those since the last report. Outside a job nothing happens. A report never waits
+for the job, and never raises: what cannot be reported is named on standard error, one time each.
+"""
+
+import atexit
+import json
+import os
+import stat
+import sys
+import threading
+import time
+
+_INTERVAL_S = 0.05  # between lines; numbers that come faster are merged, and the newest of each name counts
+_LONGEST = 4096  # bytes that a pipe takes as a whole: a process may have other writers
+_NAME = 100  # characters
+
+
+def report(**numbers):
+    """Report numbers: Python's, numpy's, or tensors of one element (`float` waits for a GPU that computes it)."""
+    if _descriptor is None or os.getpid() != _pid:
+        return
+    with _lock:
+        for name, value in numbers.items():
+            _add(name, value)
+        if time.monotonic() >= _next_at:
+            _write()
+
+
+def _open():
+    """The pipe to the agent, or None; a child process may have inherited the variable without the pipe."""
+    try:
+        descriptor = int(os.environ["PADDLE_REPORT_FD"])
+        if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+            return None
+        os.set_blocking(descriptor, False)
+        os.set_inheritable(descriptor, False)
+    except (KeyError, ValueError, OSError):
+        return None
+    return descriptor
+
+
+def _add(name, value):
+    try:
+        number = float(value)
+    except Exception:  # noqa: BLE001 - whatever a tensor of any library raises
+        _complain(name, f"{value!r:.80} is not a number")
+        return
+    if number - number != 0.0:
+        _complain(name, f"{number!r} is not finite")
+    elif len(name) > _NAME:
+        _complain(name, f"the name has more than {_NAME} characters")
+    else:
+        _waiting[name] = number + (_waiting.get(name, 0.0) if name == "samples" else 0.0)
+
+
+def _write():
+    """Write a line, or keep its numbers for the next one where the pipe is full."""
+    global _descriptor, _next_at
+    line = json.dumps({"event": "numbers", "values": _waiting}).encode() + b"\n"
+    total = _waiting.get("samples")
+    try:
+        if len(line) > _LONGEST:
+            _complain("all", f"{len(_waiting)} names take more than {_LONGEST} bytes")
+        elif _waiting:
+            os.write(_descriptor, line)
+    except BlockingIOError:
+        return
+    except OSError:  # the agent has exited
+        _descriptor = None
+    _waiting.clear()
+    if total is not None:
+        _waiting["samples"] = total  # of all reports: a line that is lost takes no samples with it
+    _next_at = time.monotonic() + _INTERVAL_S
+
+
+def _complain(name, why):
+    if name not in _complained:
+        _complained.add(name)
+        sys.stderr.write(f"paddle_job.report: {name:.100} is left out: {why}\n")
+
+
+def _flush():
+    with _lock:
+        if _descriptor is not None and os.getpid() == _pid:
+            _write()
+
+
+_pid = os.getpid()
+_lock = threading.Lock()
+_waiting = {}  # name -> its newest number; of `samples` the sum of all reports
+_complained = set()
+_next_at = 0.0
+_descriptor = _open()
+if _descriptor is not None:
+    atexit.register(_flush)

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the numbers of a script in its newest log lines, by patterns of conf.py.
+
+Bounded: at most four times a second the last 8 KiB are searched, a line up to 1000 characters, for 50 ms of processor
+time. The `re` module asks for signals while it matches, so a timer ends a pattern that backtracks without end; it is
+reported, and the process's lines are not searched any more.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from typing import Any, Callable, Dict, Optional, Sequence
+
+from paddle_node.agent.link.loop import Loop, Timer
+
+EVERY_S = 0.25
+TAIL_BYTES = 8 << 10
+LINE_CHARACTERS = 1000
+MOST_S = 0.05
+_LINE_END = re.compile(b"[\r\n]+")
+
+
+class LogProgress:
+    """Searches the output of one process.
+
+    Args:
+        patterns: regular expressions. A group is a number of that name; groups `name` and `value` are any number.
+        take: called with what was found: name -> number.
+        tell: called one time, with a sentence, when a pattern takes too long.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        patterns: Sequence[str],
+        take: Callable[[Dict[str, float]], None],
+        tell: Callable[[str], None],
+    ) -> None:
+        self._loop = loop
+        self._patterns = [re.compile(pattern) for pattern in patterns]
+        self._take = take
+        self._tell = tell
+        self._data = b""
+        self._timer: Optional[Timer] = None
+
+    def heard(self, data: bytes) -> None:
+        """Remember output until it is searched."""
+        self._data = (self._data + data)[-TAIL_BYTES:] if len(data) < TAIL_BYTES else data[-TAIL_BYTES:]
+        if self._timer is None and self._patterns:
+            self._timer = self._loop.after(EVERY_S, self.look)
+
+    def look(self) -> None:
+        """Search the whole lines that came since the last time."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        data = self._data
+        end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        lines = _LINE_END.split(data[:end])
+        if len(data) == TAIL_BYTES:
+            del lines[0]  # cut off: half a number is another number
+        self._data = data[end:]
+        if self._patterns:
+            found = self._search(lines)
+            if found:
+                self._take(found)
+
+    def _search(self, lines: Sequence[bytes]) -> Dict[str, float]:
+        found: Dict[str, float] = {}
+        pattern: Any = None
+        line = ""
+        is_armed = True
+
+        def late(*_: Any) -> None:
+            if is_armed:
+                raise TimeoutError
+
+        before = signal.signal(signal.SIGVTALRM, late)
+        signal.setitimer(signal.ITIMER_VIRTUAL, MOST_S)
+        try:
+            for data in lines:
+                line = data.decode("utf-8", "replace")[:LINE_CHARACTERS]
+                for pattern in self._patterns:
+                    for match in pattern.finditer(line):
+                        _add(found, match.groupdict())
+            is_armed = False
+        except TimeoutError:
+            self._patterns = []
+            shown = pattern.pattern if pattern is not None else ""
+            self._tell(
+                "PROGRESS: %.200r took more than %d ms for lines such as %.80r: lines are not searched any more; "
+                "write it without nested repetitions" % (shown, 1000 * MOST_S, line)
+            )
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            signal.signal(signal.SIGVTALRM, before)
+        return found
+
+
+def _add(found: Dict[str, float], groups: Dict[str, Optional[str]]) -> None:
+    """Add the numbers that the groups of a match hold; what is not a finite number is left out."""
+    name, value = groups.pop("name", None), groups.pop("value", None)
+    if name:
+        groups[name] = value
+    for key, text in groups.items():
+        try:
+            number = float((text or "").replace(",", ""))
+        except ValueError:
+            continue
+        if number - number == 0.0:
+            found[key] = number

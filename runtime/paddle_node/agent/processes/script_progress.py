@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the facts of a trainer from the numbers that its script names: by `paddle_job.report`, or in its log lines.
+
+`step`, `loss`, `samples` and `samples_per_s` become Progress, all other names are curves. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+
+from paddle_node.contract.facts import MAX_CURVES, MAX_TITLE, Points, Progress
+
+WINDOW_S = 2.5  # a speed is an average over one to two of these
+LOSSES = ("loss", "cost", "train_loss")
+SPEEDS = ("samples_per_s", "train_samples_per_second")
+_MOST = 1 << 53
+
+
+class ScriptProgress:
+    """The progress of one process.
+
+    A script that names no step is at the number of its reports. A step that falls goes on counting from where it fell:
+    it began a new epoch.
+    """
+
+    def __init__(self) -> None:
+        self._step = -1
+        self._before = 0  # steps of the epochs before this one
+        self._cost: Optional[float] = None
+        self._speed: Optional[float] = None
+        self._counts: List[
+            Tuple[float, float]
+        ] = []  # (time, samples): the beginning of this window and the last
+
+    def take(self, numbers: Mapping[str, float], now: float) -> Tuple[Optional[Progress], Optional[Points]]:
+        """Return what the numbers say; None for no news.
+
+        Args:
+            numbers: name -> a finite number; `samples` are those of all steps so far.
+            now: monotonic seconds.
+
+        Raises:
+            ValueError: a step or the samples are negative or beyond 2**53.
+        """
+        rest = dict(numbers)
+        step, samples = rest.pop("step", None), rest.pop("samples", None)
+        for name, value in (("step", step), ("samples", samples)):
+            if value is not None and not 0 <= value <= _MOST:
+                raise ValueError("%s must be a number from 0 to 2**53, got %r" % (name, value))
+        cost, speed = _taken(rest, LOSSES), _taken(rest, SPEEDS)
+        is_step = (step, samples, cost, speed) != (None, None, None, None)
+        if is_step:
+            self._count(step)
+        self._cost = self._cost if cost is None else cost
+        if speed is not None:
+            self._speed = speed
+        elif samples is not None:
+            self._measure(samples, now)
+        at = self._before + max(0, self._step)
+        titles = sorted(rest)[:MAX_CURVES]
+        points = Points(tuple((title[:MAX_TITLE], at, rest[title]) for title in titles))
+        progress = Progress(at, None, self._cost, self._speed, at, int(samples or 0))
+        return progress if is_step else None, points if titles else None
+
+    def _count(self, step: Optional[float]) -> None:
+        if step is None:
+            self._step += 1
+            return
+        if step < self._step:
+            self._before += self._step
+        self._step = int(step)
+
+    def _measure(self, samples: float, now: float) -> None:
+        if not self._counts or samples < self._counts[-1][1]:
+            self._counts = [(now, samples)]
+            return
+        begun, before = self._counts[0]
+        if now > begun:
+            self._speed = (samples - before) / (now - begun)
+        if now - self._counts[-1][0] >= WINDOW_S:
+            self._counts = [self._counts[-1], (now, samples)]
+
+
+def _taken(numbers: Dict[str, float], names: Sequence[str]) -> Optional[float]:
+    """Remove the first of these names that is there, and return its number."""
+    return next((numbers.pop(name) for name in names if name in numbers), None)
