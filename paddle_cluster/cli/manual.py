@@ -20,6 +20,7 @@ _FIRST = (
     "quick-start",
     "concepts",
     "any-script",
+    "progress",
     "command-line",
     "configuration",
     "operations",

@@ -17,7 +17,7 @@ READY: Mapping[str, tuple[str, ...]] = {
     "tqdm": (r"(?:^|[|\s])(?P<step>\d+)/\d+ \[", rf"[ ,]{_PAIR}", r"[ ,](?P<steps_per_s>\d+(?:\.\d+)?)it/s"),
     "lightning": (r"^Epoch (?P<epoch>\d+)\b.*[|\s](?P<step>\d+)/\d+ ", rf"(?:(?<=, )|(?<=\s)){_PAIR}"),
     "transformers": (
-        rf"'(?P<name>\w+)': '?(?P<value>{_NUMBER})",
+        rf"'(?P<name>(?!train_loss)\w+)': '?(?P<value>{_NUMBER})",
         r"(?:^|[|\s])(?P<step>\d+)/\d+ \[",
     ),
     "keras": (r"^Epoch (?P<epoch>\d+)/\d", r"(?:^|\s|1m)(?P<step>\d+)/\d+(?:\x1b\[0m)? ", rf" - {_PAIR}"),

@@ -158,7 +158,12 @@ def test_the_shell_is_told_to_ask_the_installed_launcher(paddle_cluster: Path, t
 
 def test_the_wheel_holds_three_packages_and_nothing_that_a_user_made(wheel: Path) -> None:
     found = names(wheel)
-    assert {name.partition("/")[0] for name in found} == {"paddle", "paddle_node", "paddle_cluster"}
+    assert {name.partition("/")[0] for name in found} == {
+        "paddle",
+        "paddle_node",
+        "paddle_job.py",
+        "paddle_cluster",
+    }
     runtime = ROOT / "runtime"
     imported = {path for path in runtime.rglob("*") if path.suffix in (".py", ".c", ".h", ".so")}
     assert {str(path.relative_to(runtime)) for path in imported} == {

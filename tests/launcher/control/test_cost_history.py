@@ -9,7 +9,8 @@ import json
 import pytest
 
 from paddle_cluster.control import store
-from paddle_cluster.control.curves import PASSES, POINTS, CostHistory
+from paddle_cluster.control.curves import MOST, OTHER_POINTS, PASSES, POINTS, CostHistory, JobCurves
+from paddle_cluster.text.output_events import Plotted, Progressed
 from paddle_node.contract.facts import Progress
 
 
@@ -67,3 +68,40 @@ def test_what_is_no_curve_has_no_points(value: object) -> None:
 def test_points_that_are_none_are_left_out() -> None:
     points = [[1, 2.0], [1], "ab", [1, None], [True, 1.0], [1, float("inf")], {}, [3, 4]]
     assert store.read_curve({"points": points})["points"] == [[1, 2.0], [3, 4]]
+
+
+def test_a_script_without_passes_has_its_own_steps_and_goes_back_to_its_checkpoint() -> None:
+    steps = [Progress(at, None, cost) for at, cost in ((10, 4.0), (20, 3.0), (30, 2.0), (20, 2.5))]
+    assert after(*steps) == {"process": "trainer-0", "points": [[10, 4.0], [20, 2.5]], "passes": []}
+
+
+def test_other_ranks_and_other_numbers_have_curves_of_their_own() -> None:
+    curves = JobCurves()
+    for rank in (0, 1, 8):
+        for step in (1, 2):
+            curves.take(Progressed(0, f"trainer-{rank}", Progress(step, None, float(rank))))
+            curves.take(Plotted(0, f"trainer-{rank}", "f1", step, 0.5))
+    assert curves.costs.as_json()["points"] == [[1, 0.0], [2, 0.0]]
+    assert curves.as_json() == [
+        {"process": "trainer-0", "title": "f1", "points": [[1, 0.5], [2, 0.5]]},
+        {"process": "trainer-1", "title": "cost", "points": [[1, 1.0], [2, 1.0]]},
+        {"process": "trainer-1", "title": "f1", "points": [[1, 0.5], [2, 0.5]]},
+    ]
+
+
+def test_many_curves_of_a_long_job_are_bounded_and_are_read_again() -> None:
+    curves = JobCurves()
+    for step in range(10 * OTHER_POINTS):
+        for title in range(2 * MOST):
+            curves.take(Plotted(0, "trainer-0", f"curve {title}", step, 1.0))
+    found = curves.as_json()
+    assert len(found) == MOST
+    assert all(OTHER_POINTS // 2 <= len(one["points"]) <= OTHER_POINTS for one in found)
+    assert store.read_status({"version": 1, "curves": json.loads(json.dumps(found))})["curves"] == found
+
+
+def test_what_are_no_curves_is_left_out() -> None:
+    curves = [7, {"process": 1, "title": "f1", "points": [[1, "x"], [1, 2]]}]
+    assert store.read_status({"version": 1, "curves": curves})["curves"] == [
+        {"process": "", "title": "f1", "points": [[1, 2]]}
+    ]

@@ -32,6 +32,8 @@ curves.append("Test cost", 1, 0.75)
 curves.append("Train cost", 10, 0.125)
 curves.append("Train cost", 11, 0.0625)
 curves.plot()
+numbers = {"event": "numbers", "values": {"f1": 0.25}}
+os.write(descriptor, json.dumps(numbers).encode() + b"\\n")
 signal.pause()
 """
 
@@ -75,13 +77,17 @@ def test_a_running_job_is_scraped_and_its_curves_are_read_back(bench: Bench) -> 
     def seen() -> dict[str, list[Any]] | None:
         found = scraped(port)
         return (
-            found if {"paddle_trainer_cost", "paddle_process_resident_memory_bytes"} <= found.keys() else None
+            found
+            if {"paddle_trainer_cost", "paddle_trainer_metric", "paddle_process_resident_memory_bytes"}
+            <= found.keys()
+            else None
         )
 
     found = wait_for("a trainer that made a step, and was measured", seen, LIMIT_S)
     assert found is not None
     assert found["paddle_trainer_cost"] == [(labels, 0.5)]
     assert found["paddle_trainer_samples_per_second"] == [(labels, 64.0)]
+    assert ({**labels, "metric": "f1"}, 0.25) in found["paddle_trainer_metric"]
     assert found["paddle_process_up"] == [(labels, 1.0)]
     assert found["paddle_process_resident_memory_bytes"][0][1] > 1 << 20
     assert found["paddle_node_memory_bytes"][0][0] == {"node": "local-0"}
@@ -93,6 +99,7 @@ def test_a_running_job_is_scraped_and_its_curves_are_read_back(bench: Bench) -> 
         for value in event.summary.value
     ]
     expected = [("pass", 5, 1.0), ("cost", 5, 0.5), ("samples_per_s", 5, 64.0)]
-    assert [one for one in values if one[0] not in ("Test cost", "Train cost")] == expected
+    assert [one for one in values if one[0] not in ("Test cost", "Train cost", "f1")] == expected
     assert ("Test cost", 1, 0.75) in values
+    assert ("f1", 0, 0.25) in values
     assert ("Train cost", 11, 0.0625) in values

@@ -41,3 +41,14 @@ def test_a_row_without_any_fact_has_the_columns_that_are_always_there() -> None:
     (head, line) = status_table(PROCESSES, [{}], 0.0)
     assert head.split() == ["process", "node", "pid", "state"]
     assert line.split() == ["unknown"]
+
+
+def test_each_number_that_a_script_names_has_a_column_and_what_nobody_reports_has_none() -> None:
+    rows = [
+        {"name": "trainer-0", "batch_id": 7, "step": 7, "cost": 0.5, "metrics": {"f1": 0.25, "lr": 0.001}},
+        {"name": "trainer-1", "batch_id": 8, "step": 8, "samples_per_s": 2.5, "metrics": {"f1": 0.125}},
+    ]
+    head, first, second = status_table(PROCESSES, rows, 0.0)
+    assert head.split() == ["process", "node", "pid", "state", "step", "cost", "samples/s", "f1", "lr"]
+    assert first.split() == ["trainer-0", "unknown", "7", "0.5", "0.25", "0.001"]
+    assert second.split() == ["trainer-1", "unknown", "8", "2.5", "0.125"]

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`from paddle_job import report`: what a script names goes down the pipe, and nothing that is wrong with it hurts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+RUNTIME = Path(__file__).resolve().parents[2] / "runtime"
+IMPORT = "import sys; sys.path.insert(0, {path!r}); from paddle_job import report\n"
+
+
+class Script:
+    """A process with a pipe to read its reports from; any Python, no other package."""
+
+    def __init__(self) -> None:
+        self.ours, self._theirs = os.pipe()
+
+    def run(self, code: str, channel: str | None = None) -> subprocess.CompletedProcess[str]:
+        environ = {"PADDLE_REPORT_FD": str(self._theirs) if channel is None else channel}
+        code = IMPORT.format(path=str(RUNTIME)) + code
+        argv = [sys.executable, "-I", "-S", "-c", code]
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            pass_fds=[self._theirs],
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done
+
+    def values(self) -> list[dict[str, float]]:
+        os.set_blocking(self.ours, False)
+        try:
+            lines = os.read(self.ours, 1 << 20).splitlines()
+        except BlockingIOError:
+            return []
+        found = [json.loads(line) for line in lines]
+        assert all(line["event"] == "numbers" for line in found)
+        return [line["values"] for line in found]
+
+    def close(self) -> None:
+        os.close(self.ours)
+        os.close(self._theirs)
+
+
+@pytest.fixture
+def script() -> Iterator[Script]:
+    script = Script()
+    yield script
+    script.close()
+
+
+def test_numbers_of_any_name_are_reported_and_the_last_ones_at_the_end(script: Script) -> None:
+    done = script.run(
+        "for step in range(100): report(step=step, loss=1 / (step + 1), samples=8, **{'val/f1': 0.5})"
+    )
+    found = script.values()
+    assert found[0] == {"step": 0.0, "loss": 1.0, "samples": 8.0, "val/f1": 0.5}
+    assert found[-1] == {"step": 99.0, "loss": 0.01, "samples": 800.0, "val/f1": 0.5}
+    assert len(found) < 50
+    assert done.stderr == ""
+
+
+def test_reports_that_follow_each_other_are_merged(script: Script) -> None:
+    script.run("report(step=1)\nreport(step=2, loss=3)\nreport(accuracy=0.5)")
+    assert script.values()[-1] == {"step": 2.0, "loss": 3.0, "accuracy": 0.5}
+
+
+@pytest.mark.parametrize("channel", ["", "x", "987", "0"])
+def test_nothing_happens_without_a_pipe_to_an_agent(script: Script, channel: str) -> None:
+    done = script.run("report(step=1, loss='x')", channel)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_nothing_happens_outside_of_a_job(script: Script) -> None:
+    done = script.run("import os; assert 'X' not in os.environ; report(step=1)", channel="none")
+    assert (done.stdout, done.stderr, script.values()) == ("", "", [])
+
+
+def test_what_is_no_number_is_named_one_time_and_the_rest_is_reported(script: Script) -> None:
+    done = script.run(
+        "for _ in range(3): report(step=1, loss=float('nan'), name='abc', lists=[1], **{'n' * 101: 1})"
+    )
+    assert script.values()[-1] == {"step": 1.0}
+    assert len(done.stderr.splitlines()) == 4
+    assert "loss is left out: nan is not finite" in done.stderr
+    assert "name is left out: 'abc' is not a number" in done.stderr
+
+
+def test_too_many_names_for_a_line_are_refused_in_words(script: Script) -> None:
+    done = script.run("report(**{f'name{n}': n for n in range(1000)})")
+    assert "1000 names" in done.stderr
+    assert script.values() == []
+
+
+def test_a_full_pipe_never_holds_up_training_and_loses_no_samples(script: Script) -> None:
+    os.set_blocking(script._theirs, False)
+    try:
+        while True:
+            os.write(script._theirs, b"x" * 4096)
+    except BlockingIOError:
+        pass
+    began = time.monotonic()
+    script.run("import time\nfor _ in range(20): report(step=1, samples=1); time.sleep(0.01)")
+    assert time.monotonic() - began < 20
+    os.read(script.ours, 1 << 20)
+    script.run("report(samples=1)")
+    assert script.values()[-1] == {"samples": 1.0}
+
+
+def test_a_process_that_a_script_forked_reports_nothing(script: Script) -> None:
+    script.run("import os\npid = os.fork()\nreport(step=7 if pid else 8)\nif pid: os.waitpid(pid, 0)")
+    assert [line["step"] for line in script.values()] == [7.0]
+
+
+def test_a_closed_pipe_ends_the_reports_and_not_the_script() -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    code = IMPORT.format(path=str(RUNTIME)) + "for _ in range(3): report(step=1)\nprint('done')"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code],
+        pass_fds=[theirs],
+        env={"PADDLE_REPORT_FD": str(theirs)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    os.close(theirs)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
