@@ -15,6 +15,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from paddle_job import report
+
 FEATURES = 8
 
 
@@ -57,8 +59,10 @@ def main():
     points = jax.make_array_from_process_local_data(rows, points[own])
     values = jax.make_array_from_process_local_data(rows, values[own])
     weights = jax.device_put(jnp.zeros(FEATURES), NamedSharding(mesh, PartitionSpec()))
-    for _ in range(args.steps):
+    for done in range(1, args.steps + 1):
         weights = step(weights, points, values)
+        if done % 10 == 0:
+            report(step=done, loss=cost(weights, points, values), samples=10 * (own.stop - own.start))
 
     found = np.asarray(weights)
     everyones = multihost_utils.process_allgather(found, tiled=False).reshape(world, FEATURES)

@@ -2,7 +2,8 @@
 # ruff: noqa: T201  a script talks to its user
 """Plain PyTorch DistributedDataParallel: learns which of two spirals a point belongs to; gloo on CPUs, nccl on GPUs.
 
-It reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, as scripts for torchrun do, and nothing else.
+It reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, as scripts for torchrun do. `paddle_job` comes with
+every job; under torchrun `pip install paddle-cluster` brings it, and `report` does nothing.
 
     python paddle.py --job_dispatch_package=examples --entry=torch_ddp.py --mode=collective --nproc_per_node=2
 """
@@ -17,6 +18,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from paddle_job import report
 
 WAIT = datetime.timedelta(seconds=60)
 
@@ -76,6 +79,7 @@ def main():
     data = TensorDataset(*two_spirals(args.samples, seed=1))
     sampler = DistributedSampler(data, shuffle=True, seed=2)
     batches = DataLoader(data, batch_size=args.batch_size // world, sampler=sampler)
+    step = 0
     for epoch in range(args.epochs):
         sampler.set_epoch(epoch)
         total = torch.zeros((), device=device)
@@ -85,6 +89,9 @@ def main():
             loss.backward()
             optimizer.step()
             total += loss.detach()
+            step += 1
+            if step % 10 == 0:
+                report(step=step, loss=loss, samples=10 * len(points), epoch=epoch)
         dist.all_reduce(total)
         if rank == 0 and epoch % 10 == 9:
             print(f"epoch {epoch}, cost {total.item() / len(batches) / world:.4f}")

@@ -47,6 +47,7 @@ def _open():
 
 
 def _add(name, value):
+    global _samples
     try:
         number = float(value)
     except Exception:  # noqa: BLE001 - whatever a tensor of any library raises
@@ -57,14 +58,14 @@ def _add(name, value):
     elif len(name) > _NAME:
         _complain(name, f"the name has more than {_NAME} characters")
     else:
-        _waiting[name] = number + (_waiting.get(name, 0.0) if name == "samples" else 0.0)
+        _samples += number if name == "samples" else 0.0
+        _waiting[name] = _samples if name == "samples" else number
 
 
 def _write():
     """Write a line, or keep its numbers for the next one where the pipe is full."""
     global _descriptor, _next_at
     line = json.dumps({"event": "numbers", "values": _waiting}).encode() + b"\n"
-    total = _waiting.get("samples")
     try:
         if len(line) > _LONGEST:
             _complain("all", f"{len(_waiting)} names take more than {_LONGEST} bytes")
@@ -75,8 +76,6 @@ def _write():
     except OSError:  # the agent has exited
         _descriptor = None
     _waiting.clear()
-    if total is not None:
-        _waiting["samples"] = total  # of all reports: a line that is lost takes no samples with it
     _next_at = time.monotonic() + _INTERVAL_S
 
 
@@ -94,7 +93,8 @@ def _flush():
 
 _pid = os.getpid()
 _lock = threading.Lock()
-_waiting = {}  # name -> its newest number; of `samples` the sum of all reports
+_waiting = {}  # name -> its newest number; of `samples` their sum
+_samples = 0.0  # of all reports: a line that is lost takes none with it
 _complained = set()
 _next_at = 0.0
 _descriptor = _open()

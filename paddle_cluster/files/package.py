@@ -188,7 +188,7 @@ def survey(root: Path, withheld: Collection[str], left_out: list[LeftOut]) -> It
 
 
 def runtime_package(root: Path, digests: Digests | None = None) -> Package:
-    """Walk and hash what jobs import: paddle, paddle_node and paddle_job.py in `root`, Python and compiled, without the agent.
+    """Walk and hash what jobs import from `root`: paddle, paddle_node without the agent, paddle_job.py.
 
     Compiled kernels travel with the sources that they are verified against.
     """

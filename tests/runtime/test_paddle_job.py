@@ -75,7 +75,12 @@ def test_numbers_of_any_name_are_reported_and_the_last_ones_at_the_end(script: S
 
 def test_reports_that_follow_each_other_are_merged(script: Script) -> None:
     script.run("report(step=1)\nreport(step=2, loss=3)\nreport(accuracy=0.5)")
-    assert script.values()[-1] == {"step": 2.0, "loss": 3.0, "accuracy": 0.5}
+    assert script.values() == [{"step": 1.0}, {"step": 2.0, "loss": 3.0, "accuracy": 0.5}]
+
+
+def test_nothing_is_reported_twice(script: Script) -> None:
+    script.run("report(step=1, samples=8)")
+    assert script.values() == [{"step": 1.0, "samples": 8.0}]
 
 
 @pytest.mark.parametrize("channel", ["", "x", "987", "0"])

@@ -25,6 +25,7 @@ class ScriptProgress:
 
     def __init__(self) -> None:
         self._step = -1
+        self._names_steps = False
         self._before = 0  # steps of the epochs before this one
         self._cost: Optional[float] = None
         self._speed: Optional[float] = None
@@ -64,8 +65,9 @@ class ScriptProgress:
 
     def _count(self, step: Optional[float]) -> None:
         if step is None:
-            self._step += 1
+            self._step += not self._names_steps
             return
+        self._names_steps = True
         if step < self._step:
             self._before += self._step
         self._step = int(step)

@@ -34,6 +34,8 @@ def test_reports_without_a_step_are_counted() -> None:
         step(2, 1.0),
     ]
     assert script.take({"f1": 1.0}, 0.0) == (None, ((("f1", 2, 1.0),),))
+    script.take({"step": 7.0}, 0.0)
+    assert script.take({"samples": 1.0}, 0.0)[0] == step(7, 1.0, None, 1)
 
 
 def test_a_step_that_falls_is_one_of_the_next_epoch() -> None:
