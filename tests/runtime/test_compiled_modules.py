@@ -89,7 +89,7 @@ print(digest(), place(), kept)
 LOOP = """
 import numpy as np
 from paddle.kernel_cache import place
-from paddle.pserver import toy_loops as kernels
+from paddle import toy_loops as kernels
 out = np.empty(2, np.float32)
 kernels.product(np.ones(2, np.float32), np.full(2, 3, np.float32), out)
 print("kept" if place() is not None else "nowhere", out[0])
@@ -135,7 +135,7 @@ def test_who_imports_numba_begins_with_its_outermost_package() -> None:
     imports = {path: numba_imports(path) for path in RUNTIME.rglob("*.py")}
     first = {path.name: names[0] for path, names in imports.items() if names}
     assert first.pop(BY_NUMBA).startswith("numba.")
-    assert len(first) > 2
+    assert first
     assert set(first.values()) == {"numba"}
 
 
@@ -160,7 +160,7 @@ def copy(tmp_path: Path) -> Path:
     made = tmp_path / "runtime"
     for package in ("paddle", "paddle_node"):
         shutil.copytree(RUNTIME / package, made / package, ignore=shutil.ignore_patterns("__pycache__"))
-    (made / "paddle/pserver/toy_loops.py").write_text(TOY)
+    (made / "paddle/toy_loops.py").write_text(TOY)
     return made
 
 
