@@ -5,50 +5,11 @@
  * The product of a step is a tile of `tile.h`: states of ROWS sequences lie beside each other, number by number, and
  * what they are multiplied with has rows of whole tiles. So a step needs neither BLAS nor Python. Rows are in order of
  * time: step t is rows bounds[t] to bounds[t + 1], and each step has at most as many rows as the one before. */
-#include "tile.h"
-
-INLINE vector all(float x) { return x - (vector){0}; }
-
-INLINE vector either(places mask, vector a, vector b) {
-    return (vector)(((places)a & mask) | ((places)b & ~mask));
-}
-
-/* Return e^x, to two units in the last place; x is held within 80 of 0, and NaN stays NaN. The polynomial is that of
- * Cephes for (e^x - 1 - x) / x^2 on half of ln 2 around 0. */
-INLINE vector exponential(vector x) {
-    x = either(x > all(80.0f), all(80.0f), x);
-    x = either(x < all(-80.0f), all(-80.0f), x);
-    const vector y = (vector)((places)x & (x == x)); /* NaN has no integer */
-    const places power = __builtin_convertvector(
-        y * all(1.44269504088896341f) + either(y > all(0.0f), all(0.5f), all(-0.5f)), places);
-    const vector n = __builtin_convertvector(power, vector);
-    const vector r = x - n * all(0.693359375f) - n * all(-2.12194440e-4f);
-    vector series = all(1.9875691500e-4f) * r + all(1.3981999507e-3f);
-    series = series * r + all(8.3334519073e-3f);
-    series = series * r + all(4.1665795894e-2f);
-    series = series * r + all(1.6666665459e-1f);
-    series = series * r + all(0.5f);
-    return (series * r * r + r + all(1.0f)) * (vector)((power + 127) << 23);
-}
+#include "exponential.h"
 
 INLINE vector sigmoid(vector x) { return all(1.0f) / (all(1.0f) + exponential(-x)); }
 
 INLINE vector hyperbolic(vector x) { return all(1.0f) - all(2.0f) / (all(1.0f) + exponential(x + x)); }
-
-/* Load and store a vector of which so many numbers are left. */
-INLINE vector part(const float *from, int64_t left) {
-    vector found = {0};
-    if (LIKELY(left >= LANES)) return load(from);
-    memcpy(&found, from, sizeof(float) * (size_t)left);
-    return found;
-}
-
-INLINE void put(float *to, vector value, int64_t left) {
-    if (LIKELY(left >= LANES))
-        store(to, value);
-    else
-        memcpy(to, &value, sizeof(float) * (size_t)left);
-}
 
 static void sigmoids(float *x, const float *more, int64_t n) {
     for (int64_t j = 0; j < n; j += LANES) put(x + j, sigmoid(part(x + j, n - j) + part(more + j, n - j)), n - j);

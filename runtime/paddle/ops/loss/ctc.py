@@ -17,11 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from paddle.backend import Array, from_host, to_host
+from paddle.kernels.library import Kernels, address
+from paddle.ops.base import kernels
 from paddle.ops.base.errors import InputError, ShapeError
 from paddle.ops.base.lod import LoDArray, ends_of, sequences
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.segments import lengths, owners, positions, spread
 
+KERNELS = Kernels(ctc="pnpppnnppp:i")
 _NEVER = -np.inf
 _ATTRS = {"blank": 0, "norm_by_times": False}
 
@@ -68,6 +71,8 @@ def warpctc(logits: Any, label: Any, *, blank: int) -> tuple[Array, Array]:
     """
     rows, offsets = sequences(logits, "Logits")
     labels, label_offsets = sequences(label, "Label")
+    if (compiled := _compiled(rows, offsets, labels, label_offsets, blank)) is not None:
+        return compiled
     data = to_host(rows).astype(np.float64)
     logs = data - _log_sum(data)
     boxes = _boxes(logs, offsets, to_host(labels).reshape(-1), label_offsets, blank)
@@ -85,6 +90,42 @@ def warpctc(logits: Any, label: Any, *, blank: int) -> tuple[Array, Array]:
     found = np.where(np.isfinite(spread(cost, offsets))[:, None], np.exp(logs) - expected, 0.0)
     cost = np.where(_fits(boxes), cost, 0.0)
     return from_host(found.astype(rows.dtype), rows), from_host(cost.astype(rows.dtype)[:, None], rows)
+
+
+def _compiled(
+    rows: Array, offsets: Array, labels: Array, label_offsets: Array, blank: int
+) -> tuple[Array, Array] | None:
+    """Return what `warpctc` does, to some 1e-6, from the loop of `kernels/ctc.c`; None where it does not serve.
+
+    It keeps chances, not logarithms: where these are too small for that, or not finite, the plain form serves.
+    """
+    count, numbers = len(offsets) - 1, labels.reshape(-1)
+    if KERNELS.loaded is None or not kernels.are_served(rows) or count != len(label_offsets) - 1:
+        return None
+    if not len(rows) or ((numbers < 0) | (numbers >= rows.shape[1]) | (numbers == blank)).any():
+        return None
+    starts, ends = (np.ascontiguousarray(each, np.int64) for each in (offsets, label_offsets))
+    numbers = np.ascontiguousarray(numbers, np.int64)
+    times, states = lengths(starts), 2 * lengths(ends) + 1
+    if starts[0] or starts[-1] != len(rows) or ends[0] or ends[-1] != len(numbers):
+        return None
+    if times.min() < 0 or states.min() < 1:
+        return None
+    room = np.empty(int((2 * (times + 1) * states).max()), np.float64)
+    found, cost = np.empty_like(rows), np.empty((count, 1), rows.dtype)
+    done = KERNELS.loaded.ctc(
+        address(rows, rows.dtype),
+        rows.shape[1],
+        address(starts, starts.dtype),
+        address(numbers, starts.dtype),
+        address(ends, starts.dtype),
+        count,
+        blank,
+        address(room, room.dtype),
+        address(found, rows.dtype),
+        address(cost, rows.dtype),
+    )
+    return (found, cost) if done else None
 
 
 @gradient("warpctc", "Logits+ WarpCTCGrad Loss@GRAD -> Logits@GRAD")
