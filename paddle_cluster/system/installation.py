@@ -23,6 +23,8 @@ LOCK_FILE = _HOME / "requirements.lock"
 CONF_FILE = _HOME / "conf.py"
 """The cluster of a checkout; what a new conf.py begins as."""
 TEMPLATE_DIR = _HOME / "workspace_template"
+EXAMPLES_DIR = _HOME / "examples"
+"""Installed, it holds those that `init` writes alone."""
 
 
 def _name() -> str:

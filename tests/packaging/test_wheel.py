@@ -140,7 +140,7 @@ def test_what_is_told_names_the_command_that_was_called(paddle_cluster: Path, tm
         assert "paddle.py" not in told
         assert max(map(len, told.splitlines())) <= 80
     page = run(paddle_cluster, "help", "control", cwd=tmp_path)
-    assert "$ paddle-cluster attach" in page
+    assert "paddle-cluster -p ws --detach" in page
     assert "python paddle.py" not in page
 
 

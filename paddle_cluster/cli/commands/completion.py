@@ -124,7 +124,7 @@ def _after_command(command: str, line: Line) -> Offer:
     option, prefix = _open_option(line)
     if option is not None:
         return _matching(_value(option, line), prefix, line.last)
-    if command == "init":
+    if command == "init" and not line.last.startswith("-"):
         return Offer(OfferKind.DIRS)
     if command in _OF_A_JOB and not line.last.startswith("-"):
         words = _jobs(line, running=command in _RUNNING_ONLY)

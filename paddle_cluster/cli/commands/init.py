@@ -9,27 +9,72 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from paddle_cluster.config import conf_file
 from paddle_cluster.config.arguments import Arguments
 from paddle_cluster.config.resolve import resolve
 from paddle_cluster.errors import ExitCode, UsageError, WorkspaceError
 from paddle_cluster.screen.console import answer
-from paddle_cluster.system.installation import COMMAND, CONF_FILE, PROGRAM, TEMPLATE_DIR
+from paddle_cluster.system.installation import COMMAND, CONF_FILE, EXAMPLES_DIR, PROGRAM, TEMPLATE_DIR
 
 USAGE = f"""\
-{PROGRAM} init DIR
+{PROGRAM} init [OPTION] DIR
 
 Writes DIR/conf.py, a cluster of three embedded nodes on this machine, and
-DIR/ws, a workspace that trains word embeddings, with its data: for as many
-trainers as this conf.py makes. Nothing is downloaded, and nothing that is there
-is overwritten. Then both are yours to change.
+DIR/ws, a workspace to train there. Nothing is downloaded, and nothing that is
+there is overwritten. Then both are yours to change.
+
+  --v2       word embeddings with paddle.v2, and their data (default)
+  --fluid    word2vec with paddle.fluid; its data are downloaded in the job
+  --pytorch  PyTorch DDP, with its progress on the screen
+  --jax      JAX on all nodes, with its progress on the screen
 """
 # what a user may have made in a checkout's workspace_template is none of it
 TEMPLATE_FILES = (".paddleignore", "README.md", "prepare.py", "start_mpi_train.sh", "train.py")
 PREPARE_S = 300.0
+
+
+class Sample(NamedTuple):
+    """A workspace to begin with.
+
+    Attributes:
+        files: name in the workspace -> file.
+        about: what is in it.
+        options: of its job.
+    """
+
+    files: Mapping[str, Path]
+    about: str
+    options: tuple[str, ...] = ()
+
+
+_TRAINERS = ("--mode=collective", "--nproc_per_node=2")
+SAMPLES: Mapping[str, Sample] = {
+    "--v2": Sample(
+        {name: TEMPLATE_DIR / name for name in TEMPLATE_FILES},
+        "train.py, its data, and a README.md that tells what is what",
+    ),
+    "--fluid": Sample(
+        {name: EXAMPLES_DIR / "fluid_word2vec" / name for name in ("README.md", "train.py")},
+        "train.py and its README.md; the nodes download Penn Treebank (35 MB) at the first run",
+        ("--mode=fluid",),
+    ),
+    "--pytorch": Sample(
+        {"train.py": EXAMPLES_DIR / "torch_ddp.py"},
+        "train.py; PYTHON of conf.py must have torch",
+        _TRAINERS,
+    ),
+    "--jax": Sample(
+        {"train.py": EXAMPLES_DIR / "jax_allreduce.py"},
+        "train.py; PYTHON of conf.py must have jax",
+        _TRAINERS,
+    ),
+}
+"""Option -> its workspace."""
+_DEFAULT = "--v2"
 
 
 def run(argv: Sequence[str]) -> ExitCode:
@@ -39,9 +84,15 @@ def run(argv: Sequence[str]) -> ExitCode:
         UsageError: there is no directory in the arguments, or one of the two is there already.
         WorkspaceError: they cannot be written.
     """
-    if len(argv) != 1 or not argv[0] or argv[0].startswith("-"):
-        raise UsageError(f"init takes one directory, got {shlex.join(argv) or 'none'}: {PROGRAM} init DIR")
-    folder = Path(argv[0])
+    given = [token for token in argv if token in SAMPLES]
+    folders = [token for token in argv if token not in SAMPLES]
+    if len(folders) != 1 or not folders[0] or folders[0].startswith("-") or len(given) > 1:
+        raise UsageError(
+            f"init takes one directory and one of {', '.join(SAMPLES)}, got {shlex.join(argv) or 'none'}: "
+            f"{PROGRAM} init --pytorch DIR"
+        )
+    sample = SAMPLES[given[0] if given else _DEFAULT]
+    folder = Path(folders[0])
     conf, workspace = folder / conf_file.CONF_NAME, folder / "ws"
     there = [str(path) for path in (conf, workspace) if os.path.lexists(path)]
     if there:
@@ -50,28 +101,29 @@ def run(argv: Sequence[str]) -> ExitCode:
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write(conf, workspace)
+        _write(conf, workspace, sample)
     except OSError as error:
         raise WorkspaceError(
             f"{error.filename or folder} cannot be written: {error.strerror}; give another directory"
         ) from error
     answer(
         f"{conf}: the cluster, embedded nodes of this machine to begin with ({PROGRAM} help configuration)\n"
-        f"{workspace}: the workspace, with train.py, its data, and a README.md that tells what is what\n"
-        f"next: {shlex.join([*COMMAND.split(), *_next(conf, workspace)])}"
+        f"{workspace}: the workspace, with {sample.about}\n"
+        f"next: {shlex.join([*COMMAND.split(), *_next(conf, workspace), *sample.options])}"
     )
     return ExitCode.DONE
 
 
-def _write(conf: Path, workspace: Path) -> None:
+def _write(conf: Path, workspace: Path, sample: Sample) -> None:
     """Both appear whole, by rename; a run that was stopped leaves nothing."""
     with tempfile.TemporaryDirectory(prefix=".init-", dir=conf.parent) as place:
         new_conf, new_workspace = Path(place) / conf.name, Path(place) / workspace.name
         shutil.copyfile(CONF_FILE, new_conf)
         new_workspace.mkdir()
-        for name in TEMPLATE_FILES:
-            shutil.copy(TEMPLATE_DIR / name, new_workspace)  # with its mode
-        _prepare(new_workspace, resolve(Arguments({"conf": new_conf}), os.environ).num_trainers)
+        for name, file in sample.files.items():
+            shutil.copy(file, new_workspace / name)  # with its mode
+        if "prepare.py" in sample.files:
+            _prepare(new_workspace, resolve(Arguments({"conf": new_conf}), os.environ).num_trainers)
         new_workspace.rename(workspace)
         new_conf.rename(conf)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paddle_cluster.cli import main
-from paddle_cluster.cli.commands.init import TEMPLATE_FILES
+from paddle_cluster.cli.commands.init import SAMPLES, TEMPLATE_FILES
 from paddle_cluster.system.installation import CONF_FILE, TEMPLATE_DIR
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -44,6 +44,18 @@ def test_conf_is_not_said_where_it_counts_anyway(
     assert capsys.readouterr().out.splitlines()[-1] == "next: python paddle.py run -p ws"
 
 
+@pytest.mark.parametrize("option", SAMPLES)
+def test_each_sample_is_a_job_that_can_begin(
+    here: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    assert main.main(["init", option, "demo"]) == 0
+    command = shlex.split(capsys.readouterr().out.splitlines()[-1].removeprefix("next: "))
+    assert command[2:6] == ["run", "-p", "demo/ws", "--conf=demo/conf.py"]
+    assert main.main([*command[2:], "--dry_run"]) == 0
+    assert "trainer-2" in capsys.readouterr().out.replace("trainer 2", "trainer-2")
+    assert SAMPLES[option].files.keys() <= {path.name for path in (here / "demo/ws").iterdir()}
+
+
 @pytest.mark.parametrize("name", ["conf.py", "ws"])
 def test_nothing_is_overwritten(here: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     (here / "demo").mkdir()
@@ -59,7 +71,7 @@ def test_a_directory_that_cannot_be_is_told(here: Path, capsys: pytest.CaptureFi
     assert "file/demo cannot be written: Not a directory" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("argv", [[], ["a", "b"], ["--force"], [""]])
+@pytest.mark.parametrize("argv", [[], ["a", "b"], ["--force"], [""], ["--jax"], ["--jax", "--v2", "a"]])
 def test_init_takes_one_directory(here: Path, capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
     assert main.main(["init", *argv]) == 2
     assert "init takes one directory" in capsys.readouterr().err
