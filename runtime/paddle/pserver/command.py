@@ -26,9 +26,8 @@ from paddle.pserver.client.links import Links
 from paddle.pserver.durable.process_state import Identity, Revival
 from paddle.pserver.metrics import ServerMetrics
 from paddle.pserver.recovery import Safety, guarded
-from paddle.pserver.server.barrier import of_all
 from paddle.pserver.server.port import Port, listen_beside
-from paddle.pserver.server.service import EngineOptions
+from paddle.pserver.server.service import EngineOptions, of_all
 from paddle.pserver.server.staleness import PushCount
 from paddle.pserver.transports.table import BaseListener
 from paddle.pserver.transports.transport import Site

@@ -28,8 +28,7 @@ from paddle.pserver.client.links import Links
 from paddle.pserver.client.stored_values import StoredValues, reply_array
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.keys import WireKeys
-from paddle.pserver.wire.message import Message
-from paddle.pserver.wire.reader_protocol import READ_PART, READER, rows_at_once
+from paddle.pserver.wire.message import READ_PART, READER, Message, rows_at_once
 from paddle.pserver.wire.verbs import Describe, Ok, View
 
 

@@ -13,7 +13,7 @@ from paddle.optim.spec import OptimizerSpec, ParameterSpec
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.service import EngineOptions
-from paddle.pserver.wire.chunks import CHUNK
+from paddle.pserver.wire.message import CHUNK
 from tests.runtime.pserver.inproc import InprocServers
 
 DEADLINE_S = 30.0

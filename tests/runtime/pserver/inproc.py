@@ -12,8 +12,7 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from paddle.errors import PserverLost
-from paddle.pserver.client.conversation import Incoming
-from paddle.pserver.client.request import Flow
+from paddle.pserver.client.request import Incoming, Request
 from paddle.pserver.server.engine import Engine, Reply
 from paddle.pserver.wire.codec import decode, encode
 from paddle.pserver.wire.message import Message
@@ -111,7 +110,7 @@ class InprocLinks:
         self._addresses[index] = self._servers.register(index, self._box)
         self._box.put(Incoming(index, None))
 
-    def expect(self, index: int, flow: Flow | None) -> None:
+    def expect(self, index: int, request: Request | None) -> None:
         """See `Links.expect`: everything is copied here."""
 
     def attach(self, index: int, hello: Message, size: int) -> None:

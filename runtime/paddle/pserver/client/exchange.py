@@ -1,27 +1,210 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client's requests: one to each of several servers, sent together, all replies awaited together.
+"""A trainer's requests to all its servers: one to each at once, numbered, sent until it is answered.
 
-Every wait is bounded: see `conversation`. A request is numbered, so that sending it again after a broken connection
-does no harm.
+A request is numbered, so that sending it again after a broken connection does no harm. Every wait is bounded: a server
+that is silent for `timeout_s` is lost. One that waits for other trainers may take long, as long as it says so; one that
+says that nothing keeps it, and yet does not go on, has `timeout_s` as well. `Conversation` is pure: it has no sockets
+and is told the time, so that every order of events can be played.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
-from paddle.errors import ConfigError, PserverError
-from paddle.pserver.client.conversation import Conversation, Incoming, Outgoing, Patience
-from paddle.pserver.client.request import Flow, Request
+from paddle.errors import ConfigError, PserverError, PserverLost, WaitTimeout, WireError
+from paddle.pserver.client.request import Incoming, Request
 from paddle.pserver.transports.transport import SharedSlabs
 from paddle.pserver.wire.message import Message
-from paddle.pserver.wire.verbs import Attach, Hello, Leave, Status
+from paddle.pserver.wire.verbs import Attach, Error, Hello, Leave, Record, Repeat, StateLost, Waits
 
-_ANY = Message(Status())
+_log = logging.getLogger(__name__)
+
+_ASK_AFTER_S = 5.0
+_TELL_EVERY_S = 30.0
+_MAX_REPEATS = 20
+_LATE_S = 1.0  # beyond what a busy machine makes of a wait
+_REFUSALS: Mapping[type[Record], type[PserverError]] = {Error: PserverError, StateLost: PserverLost}
+
+
+class Outgoing(NamedTuple):
+    """A message for one server."""
+
+    server: int
+    message: Message
+
+
+class Patience:
+    """How long a conversation waits, in seconds: for a silent server, and altogether.
+
+    Attributes:
+        ask_after_s: after what silence a server is asked what keeps it.
+        look_every_s: how often to look at the clock while nothing is heard.
+    """
+
+    def __init__(self, timeout_s: float, wait_s: float) -> None:
+        self.timeout_s, self.wait_s = timeout_s, wait_s
+        self.ask_after_s = min(_ASK_AFTER_S, wait_s / 2, timeout_s / 3)
+        self.look_every_s = self.ask_after_s / 4
+
+
+class Conversation:
+    """The requests of one exchange; give every message that is returned to the network.
+
+    Attributes:
+        replies: by server, as far as they are here.
+    """
+
+    def __init__(
+        self,
+        requests: Mapping[int, Request],
+        endpoints: Sequence[str],
+        patience: Patience,
+        now: float,
+    ) -> None:
+        """Begin nothing yet.
+
+        Args:
+            requests: by server, their heads numbered.
+            endpoints: "ip:port" of all servers, for errors.
+            patience: see there.
+            now: monotonic seconds.
+        """
+        self._endpoints, self._patience, self._open = endpoints, patience, dict(requests)
+        for request in requests.values():
+            request.heard_at = request.asked_at = now
+        self._ends_at, self._told_at, self._told = now + patience.wait_s, now, ""
+        self._awake_at = now
+        self.replies: dict[int, Message] = {}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every server has answered, and all values are here."""
+        return not self._open
+
+    def rest_s(self, now: float) -> float:
+        """Return how long to wait for something to hear before `look`."""
+        return min(self._patience.look_every_s, self._ends_at - now)
+
+    def hear(self, incoming: Incoming, now: float) -> Iterator[Outgoing]:
+        """Take a message; what to send next.
+
+        Raises:
+            PserverError, PserverLost: the server refuses.
+            ConfigError: the only server refuses a gradient; it changed nothing, and the next request may come.
+            WireError: too much was lost, or what came makes no sense.
+        """
+        self._wake(now)
+        server, message = incoming
+        request = self._open.get(server)
+        if request is None:
+            return
+        if message is None:
+            yield from self._repeat(server, request, request.again())
+        elif isinstance(message.record, Repeat):
+            if message.request in (0, request.head.request):
+                yield from self._repeat(server, request, request.repeat(message.record.chunk))
+        elif message.session == request.head.session and message.request == request.head.request:
+            if isinstance(message.record, Waits):
+                self._hear_wait(server, request, message.record, message.section("").as_text(), now)
+                return
+            if type(message.record) in _REFUSALS:
+                self._refuse(server, message)
+            for each in request.take(message):
+                yield Outgoing(server, each)
+            request.note_heard(now)
+            if request.is_over:
+                assert request.reply is not None
+                self.replies[server] = request.reply
+                del self._open[server]
+
+    def look(
+        self, now: float, hint: Callable[[int], str], knows: Callable[[int], bool]
+    ) -> Iterator[Outgoing]:
+        """Look at the clock, after nothing was heard for a while; what to send next.
+
+        Args:
+            now: monotonic seconds.
+            hint: says what may be the matter with a server.
+            knows: whether a server said hello already; else it is told hello once more.
+
+        Raises:
+            PserverLost: a server is silent.
+            PserverError: a server lives, but the request does not get on, and nobody else is to blame.
+        """
+        self._wake(now)
+        for server, request in self._open.items():
+            if request.has_moved:
+                request.note_heard(now)
+            silent_s = now - request.heard_at
+            if silent_s > self._patience.timeout_s:
+                endpoint = self._endpoints[server]
+                raise PserverLost(
+                    f"pserver {endpoint} did not answer for {silent_s:.0f} s; {hint(server)}", endpoint
+                )
+            if now - request.asked_at > self._patience.ask_after_s:
+                request.asked_at = now
+                for each in request.inquire() if knows(server) else request.again():
+                    yield Outgoing(server, each)
+
+    def check_end(self, now: float) -> None:
+        """Raise WaitTimeout if it takes longer than it may altogether."""
+        if now >= self._ends_at:
+            raise WaitTimeout(
+                f"gave up after {self._patience.wait_s:g} s: "
+                f"{self._told or 'the pservers have not said what they wait for'}"
+            )
+
+    def _wake(self, now: float) -> None:
+        """Let no server pay for the time in which this very process was stopped, or its machine asleep."""
+        slept_s, self._awake_at = now - self._awake_at, now
+        if slept_s > 2 * self._patience.look_every_s + _LATE_S:
+            self._ends_at += slept_s
+            for request in self._open.values():
+                request.heard_at += slept_s
+                if request.idle_since is not None:
+                    request.idle_since += slept_s
+
+    def _repeat(self, server: int, request: Request, messages: Iterator[Message]) -> Iterator[Outgoing]:
+        request.repeats += 1
+        if request.repeats > _MAX_REPEATS:
+            endpoint = self._endpoints[server]
+            raise WireError(f"pserver {endpoint}: {_MAX_REPEATS} messages in a row were lost", endpoint)
+        for each in messages:
+            yield Outgoing(server, each)
+
+    def _hear_wait(self, server: int, request: Request, said: Waits, text: str, now: float) -> None:
+        """Take what a server says that it waits for."""
+        endpoint = self._endpoints[server]
+        request.note_heard(now)
+        if not said.is_idle:
+            request.idle_since = None
+        elif request.idle_since is None:
+            request.idle_since = now
+        elif now - request.idle_since > self._patience.timeout_s:
+            verb = request.head.verb.name
+            raise PserverError(
+                f"pserver {endpoint} lives and waits for nobody, but {verb} has not got on for "
+                f"{now - request.idle_since:.0f} s ({request.progress}): this is a fault of the wire between "
+                "trainer and pserver; restart the job, and please report it with both logs",
+                endpoint,
+            )
+        self._told = f"pserver {endpoint}: {text}"
+        if now - self._told_at > _TELL_EVERY_S:
+            self._told_at = now
+            _log.warning("%s", self._told)
+
+    def _refuse(self, server: int, reply: Message) -> None:
+        """Raise what a server refuses."""
+        endpoint, text = self._endpoints[server], reply.section("").as_text()
+        if isinstance(reply.record, Error) and reply.record.is_strange and len(self._endpoints) == 1:
+            raise ConfigError(text)
+        raise _REFUSALS[type(reply.record)](f"pserver {endpoint}: {text}", endpoint)
 
 
 class Network(Protocol):
@@ -35,8 +218,8 @@ class Network(Protocol):
     def receive(self, timeout_s: float) -> Incoming | None:
         """Wait for the next message or healed connection; None when the time is over."""
 
-    def expect(self, index: int, flow: Flow | None) -> None:
-        """Tell what values are due from a server, instead of whatever was told before; None: none are."""
+    def expect(self, index: int, request: Request | None) -> None:
+        """Announce the request whose values are due from a server, instead of an earlier one; None: none are."""
 
     def attach(self, index: int, hello: Message, size: int) -> SharedSlabs | None:
         """Share memory with a server of this node."""
@@ -66,9 +249,8 @@ class Exchange:
         self._broken = ""
         self._is_closed = False
         self._patience = Patience(timeout_s, math.inf)
-        self._turn = (
-            threading.Lock()
-        )  # held during an exchange: sockets and their poller are for one thread at a time
+        # Held during an exchange: sockets and their poller are for one thread at a time.
+        self._turn = threading.Lock()
         self.wait_s = math.inf
 
     def hello(self, num_trainers: int, *, takes_over: bool = False) -> None:
@@ -121,9 +303,10 @@ class Exchange:
         self._broken = "an exchange with the pservers was interrupted"
         try:
             for index, request in requests.items():
-                self._network.expect(index, Flow(request, self._own(index, request.head)))
+                request.head = self._numbered(index, request.head)
+                self._network.expect(index, request)
                 for each in request.begin():
-                    self._network.send(index, self._own(index, each))
+                    self._network.send(index, each)
             replies = self._converse(requests)
         except ConfigError:
             # Of what cannot be sent no server has the whole: the next push to it takes back what there is.
@@ -140,7 +323,7 @@ class Exchange:
 
     def attach(self, index: int, size: int) -> SharedSlabs | None:
         """Share memory with a server of this node; see `Links.attach`."""
-        return self._network.attach(index, self._own(index, Message(Attach())), size)
+        return self._network.attach(index, self._numbered(index, Message(Attach())), size)
 
     def leave(self, timeout_s: float) -> None:
         """Tell every server that this trainer goes, whatever happened before; waits at most `timeout_s`.
@@ -177,26 +360,23 @@ class Exchange:
     def _converse(self, requests: Mapping[int, Request]) -> dict[int, Message]:
         """Wait for all replies."""
         now = time.monotonic()
-        own, patience = self._own(0, _ANY), self._patience
+        patience = self._patience
         if (patience.timeout_s, patience.wait_s) != (self._timeout_s, self.wait_s):
             patience = self._patience = Patience(self._timeout_s, self.wait_s)
-        conversation = Conversation(requests, own, self._network.endpoints, patience, now)
+        conversation = Conversation(requests, self._network.endpoints, patience, now)
         while not conversation.is_over:
             conversation.check_end(now)
             incoming = self._network.receive(conversation.rest_s(now))
             now = time.monotonic()
+            out: Iterable[Outgoing]
             if incoming is None:
-                self._send(
-                    conversation.look(now, self._network.hint, lambda index: bool(self._stamps[index]))
-                )
+                out = conversation.look(now, self._network.hint, lambda index: bool(self._stamps[index]))
             else:
-                self._send(conversation.hear(incoming, now))
+                out = conversation.hear(incoming, now)
+            for index, message in out:
+                self._network.send(index, message)
         return conversation.replies
 
-    def _send(self, messages: Iterable[Outgoing]) -> None:
-        for index, message in messages:
-            self._network.send(index, self._own(index, message))
-
-    def _own(self, index: int, message: Message) -> Message:
+    def _numbered(self, index: int, message: Message) -> Message:
         """Return a message with the numbers of this session and request."""
         return message.numbered(self._trainer, self._session, self._request, self._stamps[index])

@@ -17,9 +17,8 @@ from paddle.optim.sparse import check_rows
 from paddle.optim.spec import ParameterSpec, RowGradient
 from paddle.pserver.sparse.serving import GrowingShare
 from paddle.pserver.sparse.spec import TableSpec
-from paddle.pserver.wire.chunks import CHUNK, chunk_count, chunk_span
 from paddle.pserver.wire.configuration import check_names
-from paddle.pserver.wire.message import Section
+from paddle.pserver.wire.message import CHUNK, Section, chunk_count, chunk_span
 from paddle.pserver.wire.placement import RowShare, ServerShare, place
 
 Array = npt.NDArray[np.float32]

@@ -10,9 +10,8 @@ from typing import Any
 
 from paddle.endpoints import check_endpoints
 from paddle.errors import WireError
-from paddle.pserver.client.conversation import Incoming
 from paddle.pserver.client.reachability import Reaching
-from paddle.pserver.client.request import Flow
+from paddle.pserver.client.request import Incoming, Request
 from paddle.pserver.transports.table import TRANSPORTS, BaseConnection, BaseConnections
 from paddle.pserver.transports.transport import Connection, Offer, SharedSlabs
 from paddle.pserver.wire.codec import peek
@@ -62,7 +61,7 @@ class Links:
         self._beside: dict[int, Connection] = {}  # what is faster than a server's base connection
         self._beside_at: dict[Any, int] = {}  # its handle -> the server
         self._needs_care = False  # a base connection must be watched soon; healthy ones wake us by themselves
-        self._flows: dict[int, Flow] = {}
+        self._due: dict[int, Request] = {}  # whose values are due, by server
         self._interrupted: set[int] = set()  # what was on a pipe when it ended must be sent again
         self._poller = Poller()
         self._base = BaseConnections(endpoints, keys, self._poller, patience_s)
@@ -84,21 +83,23 @@ class Links:
         if isinstance(message.record, Leave):
             self._base[index].liveness.is_leaving = True
         beside = self._beside.get(index)
-        if beside is not None and beside.carries(message):
-            if beside.send(message):
+        if beside is not None:
+            is_sent = beside.send(message)
+            if is_sent:
                 self._poller.expect_room(beside.handle, beside.is_sending)
                 return
-            self._end(index, beside)
-            if beside.is_pipe:
-                self._interrupted.add(index)
+            if is_sent is not None:
+                self._end(index, beside)
+                if beside.is_pipe:
+                    self._interrupted.add(index)
         self._base[index].send(message)
 
-    def expect(self, index: int, flow: Flow | None) -> None:
-        """Announce which values are due from a server, instead of earlier ones; None: none are."""
-        if flow is None:
-            self._flows.pop(index, None)
+    def expect(self, index: int, request: Request | None) -> None:
+        """Announce the request whose values are due from a server, instead of an earlier one; None: none are."""
+        if request is None:
+            self._due.pop(index, None)
         else:
-            self._flows[index] = flow
+            self._due[index] = request
 
     def attach(self, index: int, hello: Message, size: int) -> SharedSlabs | None:
         """Open the fastest connection beside the base that a server offers; return the memory that it shares, if any.
@@ -166,8 +167,8 @@ class Links:
             beside.close()
 
     def _place(self, index: int, header: bytes) -> memoryview | None:
-        flow = self._flows.get(index)
-        return None if flow is None else flow.place(peek(header))
+        request = self._due.get(index)
+        return None if request is None else request.place(peek(header))
 
     def is_attached(self, index: int) -> bool:
         """Return whether memory is still shared with a server."""
@@ -250,7 +251,7 @@ class Links:
 
     def _hear(self, index: int, connection: Connection) -> Incoming | None:
         """Go on with the request that is due, as long as its values arrive; return what else there is."""
-        flow = self._flows.get(index)
+        request = self._due.get(index)
         for _ in range(_BATCH):
             try:
                 message = connection.take()
@@ -259,11 +260,11 @@ class Links:
                 return Incoming(index, _question_for(error.message))
             if message is None:
                 return None
-            if flow is None or not flow.leads(message):
+            if request is None or not request.leads(message):
                 return Incoming(index, message)
-            for each in flow.go_on(message):
+            for each in request.take(message):
                 self.send(index, each)
-            if flow.request.is_over:
+            if request.is_over:
                 return Incoming(index, message)
         self._poller.mark_ready(connection.handle)
         return None

@@ -16,9 +16,15 @@ from enum import Enum
 from typing import NamedTuple
 
 from paddle.errors import WireError
-from paddle.pserver.wire.chunks import WINDOW
-from paddle.pserver.wire.message import Message, Section
-from paddle.pserver.wire.verbs import WHOLE, Chunk, Ok, PushPull, Status, Values, Verb
+from paddle.pserver.wire.message import WINDOW, Message, Section
+from paddle.pserver.wire.verbs import WHOLE, Chunk, Ok, PushPull, Record, Status, Values, Verb
+
+
+class Incoming(NamedTuple):
+    """What a network found: a message of a server, or None when a request must be sent to it again."""
+
+    server: int
+    message: Message | None
 
 
 class _State(Enum):
@@ -37,7 +43,18 @@ class Request:
 
     `chunk` gives part `index` of the gradient, `deliver` takes part `index` of the values, `place` tells where that
     may be written beforehand. A push that wants no values is over with the reply.
+
+    Attributes:
+        head: what is asked, and the numbers that all messages of the request carry: see `Exchange`.
+        reply: its answer, once that is here.
+        repeats: how often something had to be sent again since something last arrived.
+        has_moved: set by whatever arrives.
+        heard_at, asked_at: when its server said something, and was asked what keeps it: see `Conversation`.
+        idle_since: its server says that nothing keeps it, and nothing moved since; None: it does not.
     """
+
+    heard_at = asked_at = 0.0
+    idle_since: float | None = None
 
     def __init__(
         self,
@@ -51,8 +68,7 @@ class Request:
         self._wants_values = not isinstance(head.record, PushPull) or head.record.wants_values
         self._reset(count)
         self.reply: Message | None = None
-        self.repeats = 0  # since something last arrived
-        self.has_moved = False  # set by whatever arrives
+        self.repeats, self.has_moved = 0, False
 
     @property
     def is_over(self) -> bool:
@@ -65,14 +81,22 @@ class Request:
         taken = sum(state.value > _State.SENT.value for state in self._states)
         return f"{taken} of {len(self._states)} chunks were taken, values of {self._done} came back"
 
-    def place(self, index: int) -> memoryview | None:
-        """Return where part `index` of the values belongs, if it may be written there before it was checked."""
-        is_open = index < len(self._states) and self._states[index] is not _State.DONE
-        return self._where(index) if is_open else None
+    def leads(self, message: Message) -> bool:
+        """Return whether a message is part of the values that are due, beside the reply."""
+        return isinstance(message.record, Values) and self._is_due(message)
 
-    def place_whole(self) -> memoryview | None:
-        """Return what `place` does for values that come as a whole, with the reply."""
-        return self._where(0) if not self._states and self.reply is None else None
+    def place(self, message: Message) -> memoryview | None:
+        """Return where the only array of a message belongs, if it may be written there before it was checked.
+
+        Args:
+            message: of which only the header is here.
+        """
+        record, states = message.record, self._states
+        if isinstance(record, Values) and self._is_due(message):
+            index = record.number
+            return self._where(index) if index < len(states) and states[index] is not _State.DONE else None
+        is_whole = isinstance(record, Ok) and not states and self.reply is None and self._is_due(message)
+        return self._where(0) if is_whole else None
 
     def begin(self) -> Iterator[Message]:
         """What to send first."""
@@ -107,10 +131,10 @@ class Request:
 
     def inquire(self) -> Iterator[Message]:
         """What to send when nothing was heard for long: what keeps the server, and has it what is on its way?"""
-        yield Message(Status())
+        yield self._numbered(Status())
         for index, state in enumerate(self._states):
             if state is _State.SENT:
-                yield Message(Status(index))
+                yield self._numbered(Status(index))
             elif state is _State.ASKED:
                 yield self._message(index)
 
@@ -130,6 +154,16 @@ class Request:
                     self._become(index, _State.TAKEN)
         yield from self._more()
 
+    def note_heard(self, now: float) -> None:
+        """Note that its server said something, and whether the request got on."""
+        self.heard_at = now
+        if self.has_moved:
+            self.has_moved, self.idle_since = False, None
+
+    def _is_due(self, message: Message) -> bool:
+        head = self.head
+        return message.request == head.request and message.session == head.session and not self.is_over
+
     def _take_values(self, index: int, sections: tuple[Section, ...]) -> None:
         if index >= len(self._states) or self._deliver is None:
             raise WireError(f"values of chunk {index}, expected one of {len(self._states)}")
@@ -147,24 +181,27 @@ class Request:
             index = self._next
             self._next += 1  # first: whoever takes may stop after any of them
             if self._states[index] is _State.WAITING:
-                yield self._send(index, _State.SENT)
+                self._become(index, _State.SENT)
+                yield self._message(index)
         if self.reply is None or self.reply.verb is not Verb.OK or not self._wants_values:
             return
         while self._on_their_way < WINDOW and self._next_asked < len(self._states):
             index = self._next_asked
             self._next_asked += 1
             if self._states[index] in (_State.TAKEN, _State.WAITING):
-                yield self._send(index, _State.ASKED)
-
-    def _send(self, index: int, state: _State) -> Message:
-        self._become(index, state)
-        return self._message(index)
+                self._become(index, _State.ASKED)
+                yield self._message(index)
 
     def _message(self, index: int) -> Message:
         """Return a chunk, or what asks for its values."""
         assert self._chunk is not None
-        sections = (self._chunk(index),) if self._states[index] is _State.SENT else ()
-        return Message(Chunk(index), sections=sections)
+        return self._numbered(
+            Chunk(index), (self._chunk(index),) if self._states[index] is _State.SENT else ()
+        )
+
+    def _numbered(self, record: Record, sections: tuple[Section, ...] = ()) -> Message:
+        _, trainer, session, request, stamp, _ = self.head
+        return Message(record, trainer, session, request, stamp, sections)
 
     def _become(self, index: int, state: _State) -> None:
         before, self._states[index] = self._states[index], state
@@ -174,44 +211,3 @@ class Request:
     def _reset(self, count: int) -> None:
         self._states = [_State.WAITING] * count
         self._next = self._next_asked = self._done = self._on_their_way = 0
-
-
-class Flow(NamedTuple):
-    """What a connection needs to go on with a request by itself, as long as nothing but its values arrives.
-
-    Attributes:
-        own: a message with the numbers that all messages of the request carry.
-    """
-
-    request: Request
-    own: Message
-
-    def leads(self, message: Message) -> bool:
-        """Return whether a message is part of the values that are due, beside the reply."""
-        return isinstance(message.record, Values) and self._is_due(message)
-
-    def place(self, message: Message) -> memoryview | None:
-        """Return where the only array of a message belongs, if it may be written there before it was checked.
-
-        Args:
-            message: of which only the header is here.
-        """
-        record = message.record
-        if not isinstance(record, Values | Ok) or not self._is_due(message):
-            return None
-        return self.request.place(record.number) if isinstance(record, Values) else self.request.place_whole()
-
-    def go_on(self, message: Message) -> Iterator[Message]:
-        """Take part of the values; what to send next.
-
-        Raises:
-            WireError: see `Request.take`.
-        """
-        own = self.own
-        for each in self.request.take(message):
-            yield each.numbered(own.trainer, own.session, own.request, own.stamp)
-
-    def _is_due(self, message: Message) -> bool:
-        own = self.own
-        is_ours = message.request == own.request and message.session == own.session
-        return is_ours and not self.request.is_over

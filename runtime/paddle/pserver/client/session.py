@@ -23,9 +23,8 @@ from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient, rule_of
 from paddle.pserver.client.exchange import Exchange, Network
 from paddle.pserver.client.layout import Array, Layout
 from paddle.pserver.client.links import Links
-from paddle.pserver.client.step import TrainerStep
+from paddle.pserver.client.step import TrainerStep, WithinNode
 from paddle.pserver.client.stored_values import StoredValues
-from paddle.pserver.client.within_node import WithinNode
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.transports.transport import SharedSlabs
 from paddle.pserver.wire.configuration import (

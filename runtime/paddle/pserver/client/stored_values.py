@@ -14,8 +14,7 @@ from paddle.errors import ConfigError, WireError
 from paddle.pserver.client.exchange import Exchange
 from paddle.pserver.client.layout import Array, Layout
 from paddle.pserver.transports.shm_wire import SMALL
-from paddle.pserver.wire.chunks import PART
-from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.message import PART, Message, Section
 from paddle.pserver.wire.placement import RowShare
 from paddle.pserver.wire.verbs import Ok, Pull, PullRows, PullTable, SetValues
 

@@ -13,16 +13,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from paddle.errors import PaddleError
-from paddle.pserver.server.barrier import Waiting
 from paddle.pserver.server.readers import Readers
-from paddle.pserver.server.service import NOBODY, Desk, EngineOptions, Keeper, Service
+from paddle.pserver.server.service import NOBODY, Desk, EngineOptions, Keeper, Service, Waiting
 from paddle.pserver.server.session import Session, Sessions, sessions_from_json, sessions_to_json
 from paddle.pserver.server.staleness import PushCount
 from paddle.pserver.server.training import Training
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration, ports_section
-from paddle.pserver.wire.message import Message, Section, error_message
-from paddle.pserver.wire.reader_protocol import READER
+from paddle.pserver.wire.message import READER, Message, Section, error_message
 from paddle.pserver.wire.shared_memory import SharedArray
 from paddle.pserver.wire.verbs import WHOLE, Hello, Ok, PullTable, Repeat, StateLost, Status, Verb, Waits
 from paddle_node.contract.facts import Queue

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The model of a job on one server: everybody must describe the same one, one trainer gives it its values.
 
-Until the values are there the others wait.
+Until the values are there the others wait. Then they are pulled, or go with the answers to pushes.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from paddle.errors import ConfigError, PserverError
-from paddle.pserver.server.barrier import Barrier, Waiting
-from paddle.pserver.server.readers import Shown
-from paddle.pserver.server.service import Desk
+from paddle.pserver.server.service import Barrier, Desk, Shown, Waiting
 from paddle.pserver.server.staleness import LagGate, lag_ratio
+from paddle.pserver.store.gradient import Gradient
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration, position
-from paddle.pserver.wire.message import Message, error_message
-from paddle.pserver.wire.verbs import Configure, Configured, Ok, SetValues, Verb
+from paddle.pserver.wire.message import Message, Section, error_message
+from paddle.pserver.wire.verbs import Configure, Configured, Ok, Pull, PullTable, SetValues, Verb
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +47,9 @@ class Model:
             Verb.CONFIGURE: self._on_configure,
             Verb.SET_VALUES: self._on_set_values,
             Verb.READY: self._on_ready,
+            Verb.PULL: lambda trainer, m: self._desk.answer(trainer, _part_of_values(self.ready(), m)),
+            Verb.PULL_TABLE: lambda trainer, m: self._desk.answer(trainer, _part_of_table(self.ready(), m)),
+            Verb.PULL_ROWS: lambda trainer, m: self._desk.answer(trainer, rows_of_tables(self.ready(), m)),
         }
 
     def take_up(self, configuration: Configuration, store: Store, facts: Mapping[str, Any]) -> None:
@@ -197,3 +199,61 @@ class Model:
         self._desk.answer(trainer, Message(Ok()))
         for other, _ in self._config.take():
             self._desk.answer(other, Message(Configured(has_values=True)))
+
+
+def state_of(store: Store) -> Ok:
+    """Return how far a store is."""
+    return Ok(store.version, store.pass_id)
+
+
+def values_of(store: Store) -> Message:
+    """Return all dense values."""
+    return Message(state_of(store), sections=(Section("", store.dense()),))
+
+
+def _part_of_values(store: Store, message: Message) -> Message:
+    """Return the answer to PULL."""
+    asked = message.expect(Pull)
+    if asked.in_place:
+        return Message(Ok(store.version, store.pass_id, store.slab_number))
+    if not asked.length:
+        return values_of(store)
+    return Message(state_of(store), sections=(Section("", store.dense_part(asked.start, asked.length)),))
+
+
+class PushAnswers:
+    """The answers to the pushes of one step, which share the values. They are of the moment of the call."""
+
+    def __init__(self, store: Store, values: Section | None = None) -> None:
+        """`values`: all of them, where they stay as they are until the answers are there; None: they are copied."""
+        self._store = store
+        self._values = () if values is None else (values,)
+
+    def to(self, gradient: Gradient) -> Message:
+        """Return the answer to a push; to one in chunks the values go in chunks too, beside it, if they are wanted."""
+        store = self._store
+        rows = tuple(
+            [Section(name, store.rows_of(name).rows_here(ids)) for name, ids in gradient.asked.items()]
+        )
+        if gradient.in_place:
+            return Message(Ok(store.version, store.pass_id, store.slab_number), sections=rows)
+        if not gradient.is_answered_apart and not self._values:
+            self._values = (Section("", store.dense()),)
+        values = () if gradient.is_answered_apart else self._values
+        return Message(state_of(store), sections=(*values, *rows))
+
+
+def _part_of_table(store: Store, message: Message) -> Message:
+    """Return the answer to PULL_TABLE."""
+    asked, name = message.expect(PullTable), message.section("name").as_text()
+    if not asked.start:
+        _log.info("pserver: getParameter")
+        store.catch_up()
+    part = store.table(name).part(*asked)
+    return Message(state_of(store), sections=(Section("", part),))
+
+
+def rows_of_tables(store: Store, message: Message) -> Message:
+    """Return the answer to PULL_ROWS."""
+    sections = tuple(Section(s.name, store.rows_of(s.name).rows(s.array)) for s in message.sections)
+    return Message(state_of(store), sections=sections)

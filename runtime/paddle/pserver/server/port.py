@@ -18,8 +18,7 @@ from paddle.pserver.transports.table import TRANSPORTS, BaseListener
 from paddle.pserver.transports.transport import Listener, Site
 from paddle.pserver.wire.arithmetic import Findings
 from paddle.pserver.wire.codec import decode
-from paddle.pserver.wire.message import DamagedError, Frame, Message, error_message
-from paddle.pserver.wire.reader_protocol import READER, peer_name
+from paddle.pserver.wire.message import READER, DamagedError, Frame, Message, error_message, peer_name
 from paddle.pserver.wire.shared_memory import SharedArray
 from paddle.pserver.wire.verbs import WHOLE, Chunk, Error, Repeat
 from paddle_node.contract.facts import Queue

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from paddle.errors import PaddleError, PserverError, WireError
-from paddle.pserver.server.barrier import Barrier, Waiting
 from paddle.pserver.server.served import Served
-from paddle.pserver.server.service import Desk, Service
+from paddle.pserver.server.service import Barrier, Desk, Service, Waiting
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.message import MAX_FRAME_BYTES, Message, Section, error_message

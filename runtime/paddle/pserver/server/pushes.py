@@ -11,11 +11,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from paddle.errors import PserverError, WireError
-from paddle.pserver.server.barrier import Barrier
+from paddle.pserver.server.service import Barrier
 from paddle.pserver.store.gradient import Gradient, Slab, StrangeGradient
 from paddle.pserver.store.store import Store
-from paddle.pserver.wire.chunks import WINDOW, chunk_span
-from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.message import WINDOW, Message, Section, chunk_span
 from paddle.pserver.wire.verbs import Chunk, Repeat, Values
 
 

@@ -15,15 +15,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from paddle.errors import PserverError, WireError
-from paddle.pserver.server.values import rows_of_tables
+from paddle.pserver.server.model import rows_of_tables
+from paddle.pserver.server.service import Shown
 from paddle.pserver.store.gradient import Slab
 from paddle.pserver.store.store import Store
-from paddle.pserver.wire.configuration import Configuration
-from paddle.pserver.wire.message import Message, Section, error_message
-from paddle.pserver.wire.reader_protocol import READ_PART, READER, reader_stamp, rows_at_once
+from paddle.pserver.wire.message import (
+    READ_PART,
+    READER,
+    Message,
+    Section,
+    error_message,
+    reader_stamp,
+    rows_at_once,
+)
 from paddle.pserver.wire.verbs import Describe, Ok, PullTable, Repeat, StateLost, Verb, View, Waits
 
 _COPIES = 2
@@ -129,13 +136,6 @@ class Moments:
         self._next_at = done + _REST * (done - now)
         self._copies.append(_Copy(store.version, slab, done, done))
         return self._copies[-1]
-
-
-class Shown(NamedTuple):
-    """What readers see."""
-
-    configuration: Configuration
-    store: Store
 
 
 class Showing(Protocol):

@@ -13,20 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from paddle.errors import PaddleError, PserverError, WireError
-from paddle.pserver.server.barrier import Barrier, Waiting
-from paddle.pserver.server.model import Model
+from paddle.pserver.server.model import Model, PushAnswers, state_of, values_of
 from paddle.pserver.server.pushes import AsyncPush, AsyncPushes, Pushes, RefusedPush
-from paddle.pserver.server.readers import Shown
-from paddle.pserver.server.service import Desk, Service
+from paddle.pserver.server.service import Barrier, Desk, Service, Shown, Waiting
 from paddle.pserver.server.staleness import LagGate, PushCount
-from paddle.pserver.server.values import (
-    PushAnswers,
-    part_of_table,
-    part_of_values,
-    rows_of_tables,
-    state_of,
-    values_of,
-)
 from paddle.pserver.store.gradient import Gradient, read_gradient
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
@@ -58,9 +48,6 @@ class Training(Service):
             Verb.START_PASS: self._on_start_pass,
             Verb.FINISH_PASS: self._on_finish_pass,
             Verb.PUSH_PULL: self._on_push_pull,
-            Verb.PULL: lambda trainer, m: self._answer(trainer, part_of_values(self._model.ready(), m)),
-            Verb.PULL_TABLE: lambda trainer, m: self._answer(trainer, part_of_table(self._model.ready(), m)),
-            Verb.PULL_ROWS: lambda trainer, m: self._answer(trainer, rows_of_tables(self._model.ready(), m)),
         }
 
     @property

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from paddle.errors import PserverError, WireError
 from paddle.optim.spec import RowGradient
-from paddle.pserver.wire.chunks import chunk_count, chunk_span
-from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.message import Message, Section, chunk_count, chunk_span
 from paddle.pserver.wire.verbs import PushPull
 
 Slab: TypeAlias = npt.NDArray[np.float32]

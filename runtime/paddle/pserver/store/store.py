@@ -26,8 +26,7 @@ from paddle.pserver.store.gradient import Gradient, Slab, StrangeGradient
 from paddle.pserver.store.observer import UNWATCHED, Elements, Watch
 from paddle.pserver.store.table import Table
 from paddle.pserver.wire.arithmetic import is_looked_at_once
-from paddle.pserver.wire.chunks import chunk_count, chunk_span, part_span
-from paddle.pserver.wire.message import Section
+from paddle.pserver.wire.message import Section, chunk_count, chunk_span, part_span
 from paddle.pserver.wire.placement import ServerShare
 from paddle.pserver.wire.shared_memory import SharedArray
 

@@ -78,8 +78,10 @@ class ShmConnection(Connection):
         """See `Connection.slabs`."""
         return self
 
-    def send(self, message: Message) -> bool:
-        """See `Connection.send`; only for messages that it `carries`."""
+    def send(self, message: Message) -> bool | None:
+        """See `Connection.send`."""
+        if not self.carries(message):
+            return None
         try:
             packet = self._packed(message)
             return len(packet) <= MAX_PACKET and bool(self._sock.send(packet))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a transport consists of: a Connection of a trainer, a Listener beside a server's port, and its entry in `table`.
 
-    trainer  client.links     ShmConnection   TcpConnection   ZmqConnection    Connection: carries, send, take
+    trainer  client.links     ShmConnection   TcpConnection   ZmqConnection    Connection: send, take
                                     |               |               |
     server   server.port      ShmListener     TcpListener     ZmqListener      Listener: serve, send, tick
 
@@ -69,13 +69,12 @@ class Connection(ABC):
         """Whether `take` may find another message although the poller does not report one."""
         return False
 
-    def carries(self, message: Message) -> bool:
-        """Return whether a message may take this connection."""
-        return True
-
     @abstractmethod
-    def send(self, message: Message) -> bool:
-        """Queue a message; return False if that failed. Arrays must not change before the reply is there."""
+    def send(self, message: Message) -> bool | None:
+        """Queue a message; return False if that failed, None if it must take the base: this connection stays.
+
+        Arrays must not change before the reply is there.
+        """
 
     @abstractmethod
     def take(self) -> Message | None:

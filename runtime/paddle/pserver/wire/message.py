@@ -1,5 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What travels between trainer and server: a record of numbers and named arrays; `codec` puts it into bytes."""
+"""What travels between trainer and server: a record of numbers and named arrays; `codec` puts it into bytes.
+
+A large slab travels in chunks, small enough for caches, so that all that happens to them overlaps.
+
+A reader is no trainer, and what it is given comes in small parts. It knows a server by another number than trainers do.
+So a server tells them apart where it meets a stamp that is not its own, and a trainer's request passes no check for
+readers.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +24,21 @@ MAX_FRAME_BYTES = 1 << 30
 MAX_SECTIONS = 4096
 MAX_HEADER_BYTES = 1 << 20
 _FLOATS = np.dtype("<f4")
+
+CHUNK = 1 << 18
+"""Elements of a chunk; the last one of a slab is shorter. A slab of one chunk travels within its message."""
+
+WINDOW = 4
+"""Chunks that a trainer sends ahead of the answers: it bounds what a server must keep for each."""
+
+PART = 1 << 24
+"""Elements of a part of a slab that is set or pulled as a whole; the last one is shorter."""
+
+READER = (1 << 32) - 1
+"""`trainer` of a reader's messages."""
+
+READ_PART = 1 << 18
+"""Elements that a reader gets at once at most, or one row: training goes on between two parts."""
 
 Frame: TypeAlias = bytes | memoryview
 _Record = TypeVar("_Record", bound=Record)
@@ -144,3 +166,33 @@ class Message(NamedTuple):
 def error_message(text: str, *, is_strange: bool = False) -> Message:
     """Return the reply that refuses a request; `is_strange`: see `verbs.Error`."""
     return Message(Error(is_strange), sections=(Section.text("", text),))
+
+
+def chunk_count(size: int) -> int:
+    """Return the number of chunks of a slab of `size` elements."""
+    return -(-size // CHUNK)
+
+
+def chunk_span(index: int, size: int) -> slice:
+    """Return where chunk `index` lies in a slab of `size` elements."""
+    return slice(index * CHUNK, min((index + 1) * CHUNK, size))
+
+
+def part_span(start: int, size: int) -> slice:
+    """Return where the part that begins at `start` lies in a slab of `size` elements."""
+    return slice(start, min(start + PART, size))
+
+
+def reader_stamp(stamp: int) -> int:
+    """Return the number by which readers know a server that trainers know by `stamp`."""
+    return stamp ^ (1 << 64) - 1
+
+
+def rows_at_once(width: int) -> int:
+    """Return how many rows of `width` elements a reader may ask one server for in one request."""
+    return max(READ_PART // max(width, 1), 1)
+
+
+def peer_name(trainer: int) -> str:
+    """Return who sends messages with this `trainer`, for logs."""
+    return "a reader" if trainer == READER else f"trainer {trainer}"

@@ -10,7 +10,7 @@ import numpy as np
 
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.store.store import Store
-from paddle.pserver.wire import chunks
+from paddle.pserver.wire import message as wire
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.message import Message, Section
 
@@ -51,8 +51,8 @@ class MemoryKeeper:
         if self.copy is not None:
             configuration, values, counts, facts = self.copy
             self.store = Store(configuration.share(), configuration.optimizer, cores=1)
-            for start in range(0, values.size, chunks.PART):
-                self.store.set_dense(start, Section("", values[chunks.part_span(start, values.size)]))
+            for start in range(0, values.size, wire.PART):
+                self.store.set_dense(start, Section("", values[wire.part_span(start, values.size)]))
             store = self.store
             store.version, store.num_samples, store.pass_id, store.pass_version = counts
             engine.take_up(configuration, store, facts)

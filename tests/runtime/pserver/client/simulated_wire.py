@@ -24,12 +24,12 @@ import numpy as np
 
 from paddle.errors import PaddleError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec
-from paddle.pserver.client.conversation import Conversation, Incoming, Outgoing, Patience
-from paddle.pserver.client.request import Request
+from paddle.pserver.client.exchange import Conversation, Outgoing, Patience
+from paddle.pserver.client.request import Incoming, Request
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.service import EngineOptions, Keeper
 from paddle.pserver.store.store import Store
-from paddle.pserver.wire import chunks
+from paddle.pserver.wire import message as wire
 from paddle.pserver.wire.configuration import Configuration, configure_message
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.verbs import (
@@ -46,7 +46,6 @@ from paddle.pserver.wire.verbs import (
     Repeat,
     SetValues,
     StartPass,
-    Status,
     Values,
 )
 from tests.runtime.pserver.client.memory_keeper import MemoryKeeper
@@ -149,10 +148,13 @@ class Trainer:
             self.is_done = True
             return
         self.request += 1
-        own = Message(Status(), self.number, self.session, self.request)
+        for server, transfer in transfers.items():
+            transfer.head = transfer.head.numbered(
+                self.number, self.session, self.request, self.stamps[server]
+            )
         patience = Patience(_TIMEOUT_S, float("inf"))
         names = [f"s{server.index}" for server in self.history.servers]
-        self.conversation = Conversation(transfers, own, names, patience, self.history.now)
+        self.conversation = Conversation(transfers, names, patience, self.history.now)
         for server, transfer in transfers.items():
             self.history.send(self, (Outgoing(server, each) for each in transfer.begin()))
 
@@ -201,7 +203,7 @@ class Trainer:
 
     def _push(self, server: int, push: Push) -> Request:
         size = self.history.slab_sizes[server]
-        count = chunks.chunk_count(size)
+        count = wire.chunk_count(size)
         head = Message(PushPull(1, wants_values=not push.is_quiet))
         gradient = np.full(size, push.bit, np.float32)
         if count <= 1:
@@ -213,7 +215,7 @@ class Trainer:
         return Request(
             head._replace(record=head.expect(PushPull)._replace(chunks=count)),
             count,
-            lambda index: Section("", gradient[chunks.chunk_span(index, size)]),
+            lambda index: Section("", gradient[wire.chunk_span(index, size)]),
             deliver,
         )
 
@@ -395,7 +397,7 @@ class History:
             missing = {bit for bit, push in every.items() if push.is_answered} - found
             if missing and not self.is_async:
                 raise WentWrong(f"server {server.index} lost the answered pushes {sorted(missing)}")
-            count = chunks.chunk_count(values.size)
+            count = wire.chunk_count(values.size)
             for push in every.values():
                 if push.is_answered and not push.is_quiet and count > 1:
                     self._check_values(server.index, count, push, push.bit in found)
@@ -415,8 +417,8 @@ class History:
             + [
                 f"trainer {each.number}: done {each.is_done}, request {each.request}, left {len(each.left)}, "
                 + ", ".join(
-                    f"{peer.request.head.verb.name} {peer.request.progress}"
-                    for peer in each.conversation._peers.values()
+                    f"{request.head.verb.name} {request.progress}"
+                    for request in each.conversation._open.values()
                 )
                 for each in self.trainers
             ]
@@ -432,11 +434,11 @@ def play(seed: int) -> None:
 @contextlib.contextmanager
 def small_chunks() -> Iterator[None]:
     """Within it a chunk has `SMALL_CHUNK` elements."""
-    before, chunks.CHUNK = chunks.CHUNK, SMALL_CHUNK
+    before, wire.CHUNK = wire.CHUNK, SMALL_CHUNK
     try:
         yield
     finally:
-        chunks.CHUNK = before
+        wire.CHUNK = before
 
 
 def main(arguments: list[str]) -> int:

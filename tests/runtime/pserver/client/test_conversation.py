@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from paddle.errors import PserverError, PserverLost
-from paddle.pserver.client.conversation import Conversation, Incoming, Patience
-from paddle.pserver.client.exchange import Exchange
-from paddle.pserver.client.request import Request
+from paddle.pserver.client.exchange import Conversation, Exchange, Patience
+from paddle.pserver.client.request import Incoming, Request
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.verbs import Ok, PushPull, Ready, Record, Status, Verb, Waits
 
@@ -21,8 +20,8 @@ OWN = Message(Status(), 0, 77, 5)
 
 
 def conversation(wait_s: float = math.inf) -> Conversation:
-    transfers = {0: Request(Message(PushPull()))}
-    return Conversation(transfers, OWN, ["10.0.0.1:7164"], Patience(TIMEOUT_S, wait_s), 0.0)
+    transfers = {0: Request(OWN._replace(record=PushPull()))}
+    return Conversation(transfers, ["10.0.0.1:7164"], Patience(TIMEOUT_S, wait_s), 0.0)
 
 
 def look(talk: Conversation, now: float) -> list[Verb]:

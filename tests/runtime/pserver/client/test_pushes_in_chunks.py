@@ -14,7 +14,7 @@ from paddle.errors import ConfigError
 from paddle.optim.dense import DenseUpdater
 from paddle.optim.spec import OptimizerSpec
 from paddle.pserver.client.session import TrainerSession
-from paddle.pserver.wire.chunks import PART
+from paddle.pserver.wire.message import PART
 from tests.cluster.proxy import Faults, Proxy
 from tests.cluster.zmtp import ZmtpMessages
 from tests.runtime.pserver.in_process_job import LARGE, SGD, InProcessJob, Model

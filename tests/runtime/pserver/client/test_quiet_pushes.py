@@ -14,11 +14,11 @@ import zmq
 
 from paddle.optim.spec import OptimizerSpec
 from paddle.pserver import Client as NeutralClient
-from paddle.pserver.client.conversation import Incoming
 from paddle.pserver.client.links import Links
+from paddle.pserver.client.request import Incoming
 from paddle.pserver.client.session import TrainerSession
-from paddle.pserver.wire.chunks import CHUNK
 from paddle.pserver.wire.keys import WireKeys
+from paddle.pserver.wire.message import CHUNK
 from paddle.pserver.wire.verbs import Verb
 from tests.runtime.pserver.in_process_job import SGD, InProcessJob, Model
 from tests.runtime.pserver.killed_pserver import Killer, client_of, flags

@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 
 from paddle.errors import PserverLost
-from paddle.pserver.client.conversation import Incoming
-from paddle.pserver.client.request import Flow
+from paddle.pserver.client.request import Incoming, Request
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.verbs import Verb
@@ -43,8 +42,8 @@ class DyingNetwork:
     def receive(self, timeout_s: float) -> Incoming | None:
         return self._links.receive(timeout_s)
 
-    def expect(self, index: int, lane: Flow | None) -> None:
-        self._links.expect(index, lane)
+    def expect(self, index: int, request: Request | None) -> None:
+        self._links.expect(index, request)
 
     def attach(self, index: int, hello: Message, size: int) -> None:
         return None

@@ -16,7 +16,7 @@ from paddle.pserver.durable.checkpoint.restore import load
 from paddle.pserver.durable.checkpoint.series import Origin, Series
 from paddle.pserver.recovery import Safety
 from paddle.pserver.store.store import Store
-from paddle.pserver.wire.chunks import chunk_span
+from paddle.pserver.wire.message import chunk_span
 from paddle.pserver.wire.placement import place
 from tests.runtime.pserver.durable.written_checkpoints import ADAGRAD, PERIOD, STEPS
 from tests.runtime.pserver.in_process_job import Model

@@ -10,8 +10,7 @@ import pytest
 from paddle.optim.spec import OptimizerSpec, ParameterSpec
 from paddle.pserver.store.observer import Elements
 from paddle.pserver.store.store import Store
-from paddle.pserver.wire.chunks import CHUNK, chunk_count, chunk_span
-from paddle.pserver.wire.message import Section
+from paddle.pserver.wire.message import CHUNK, Section, chunk_count, chunk_span
 from paddle.pserver.wire.placement import place
 
 NAMES = ["a", "b", "c"]

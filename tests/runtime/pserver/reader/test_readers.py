@@ -15,8 +15,7 @@ from paddle.pserver import Reader, TensorInfo
 from paddle.pserver.client.exchange import Exchange
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.sparse.spec import TableSpec
-from paddle.pserver.wire.message import Message, Section
-from paddle.pserver.wire.reader_protocol import READER
+from paddle.pserver.wire.message import READER, Message, Section
 from paddle.pserver.wire.verbs import (
     Attach,
     Chunk,

@@ -15,8 +15,7 @@ from paddle.pserver.server.program_service import ProgramService
 from paddle.pserver.server.service import EngineOptions
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
-from paddle.pserver.wire.message import Message, Section
-from paddle.pserver.wire.reader_protocol import READ_PART, READER, reader_stamp
+from paddle.pserver.wire.message import READ_PART, READER, Message, Section, reader_stamp
 from paddle.pserver.wire.verbs import (
     Configure,
     Describe,

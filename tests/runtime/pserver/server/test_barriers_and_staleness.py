@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from paddle.pserver.server.barrier import Barrier, of_all
+from paddle.pserver.server.service import Barrier, of_all
 from paddle.pserver.server.staleness import LagGate, lag_ratio
 from paddle_node.contract.facts import Queue
 

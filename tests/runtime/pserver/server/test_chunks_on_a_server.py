@@ -8,9 +8,8 @@ import pytest
 
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.service import EngineOptions
-from paddle.pserver.wire.chunks import CHUNK, WINDOW
 from paddle.pserver.wire.configuration import Configuration
-from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.message import CHUNK, WINDOW, Message, Section
 from paddle.pserver.wire.verbs import (
     Chunk,
     Configure,

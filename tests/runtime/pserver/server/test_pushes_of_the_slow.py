@@ -15,7 +15,7 @@ from dataclasses import astuple
 
 import pytest
 
-from paddle.pserver.wire.chunks import CHUNK, WINDOW
+from paddle.pserver.wire.message import CHUNK, WINDOW
 from tests.runtime.pserver.pserver_process import KEY, ROOT
 from tests.runtime.pserver.push_ports import Ports, Way
 

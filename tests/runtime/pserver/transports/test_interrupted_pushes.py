@@ -13,16 +13,15 @@ import zmq
 
 from paddle.errors import ConfigError
 from paddle.optim.spec import OptimizerSpec
-from paddle.pserver.client.request import Flow, Request
+from paddle.pserver.client.request import Request
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.durable.journal import Journal
 from paddle.pserver.recovery import Safekeeper, Safety
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.service import EngineOptions
 from paddle.pserver.transports.tcp import TcpConnection
-from paddle.pserver.wire.chunks import CHUNK
 from paddle.pserver.wire.configuration import Configuration
-from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.message import CHUNK, Message, Section
 from paddle.pserver.wire.verbs import (
     Chunk,
     Configure,
@@ -284,11 +283,15 @@ def test_a_transfer_that_stops_anywhere_sends_each_chunk_once_and_ends_with_the_
     one = Section("", np.zeros(1, np.float32))
     delivered: list[int] = []
     transfer = Request(
-        Message(PushPull()), 8, lambda number: one, lambda number, section: delivered.append(number)
+        Message(PushPull(), 0, 1, 1),
+        8,
+        lambda number: one,
+        lambda number, section: delivered.append(number),
     )
-    lane = Flow(transfer, Message(PushPull(), 0, 1, 1))
     sent = [chunk_of(m) for m in transfer.begin() if m.verb is Verb.CHUNK]
-    sent.append(chunk_of(next(iter(lane.go_on(values(0, one))))))  # a stream breaks while it takes this one
+    sent.append(
+        chunk_of(next(iter(transfer.take(values(0, one)))))
+    )  # a stream breaks while it takes this one
     assert {chunk_of(m) for m in transfer.again() if m.verb is Verb.CHUNK} == set(sent) - {0}
     for number in (4, 1, 2, 3, 5, 6):
         sent += [chunk_of(m) for m in transfer.take(values(number, one))]
@@ -301,14 +304,13 @@ def test_a_transfer_that_stops_anywhere_sends_each_chunk_once_and_ends_with_the_
 
 def test_values_that_come_with_the_reply_go_where_they_belong_until_it_is_here() -> None:
     home = memoryview(bytearray(4))
-    transfer = Request(Message(PushPull()), place=lambda number: home)
-    lane = Flow(transfer, Message(PushPull(), 0, 1, 2))
+    transfer = Request(Message(PushPull(), 0, 1, 2), place=lambda number: home)
     due = Message(Ok(), 0, 1, 2)
-    assert lane.place(due) is home
+    assert transfer.place(due) is home
     for other in (due._replace(request=1), due._replace(session=2), due._replace(record=Error())):
-        assert lane.place(other) is None
+        assert transfer.place(other) is None
     list(transfer.take(due))
-    assert lane.place(due) is None  # a second one must not change what the program goes on with
+    assert transfer.place(due) is None  # a second one must not change what the program goes on with
 
 
 def chunk_of(message: Message) -> int:

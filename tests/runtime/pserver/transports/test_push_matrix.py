@@ -14,9 +14,8 @@ from paddle.optim.spec import OptimizerSpec, RowGradient
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.store.gradient import Gradient
 from paddle.pserver.store.store import Store
-from paddle.pserver.wire.chunks import CHUNK, PART, WINDOW
 from paddle.pserver.wire.configuration import Configuration
-from paddle.pserver.wire.message import Section
+from paddle.pserver.wire.message import CHUNK, PART, WINDOW, Section
 from tests.runtime.pserver.pserver_process import PserverProcess
 from tests.runtime.pserver.push_ports import (
     BITS,

@@ -17,7 +17,7 @@ import pytest
 import zmq
 
 from paddle.pserver.client.session import TrainerSession
-from paddle.pserver.wire.chunks import CHUNK
+from paddle.pserver.wire.message import CHUNK
 from paddle.sealing import GREETING_BYTES, OVERHEAD
 from tests.cluster.proxy import DOWN, UP, Faults, Proxy
 from tests.cluster.zmtp import Unit

@@ -23,9 +23,8 @@ from paddle.optim.spec import OptimizerSpec
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.transports.byte_stream import PlainSink, PlainSource, StreamReader, StreamWriter
 from paddle.pserver.transports.tcp import TcpConnection
-from paddle.pserver.wire.chunks import CHUNK
 from paddle.pserver.wire.codec import decode
-from paddle.pserver.wire.message import MAX_HEADER_BYTES, Message, Section
+from paddle.pserver.wire.message import CHUNK, MAX_HEADER_BYTES, Message, Section
 from paddle.pserver.wire.verbs import Invited, Ping, Values, Verb
 from tests.cluster.proxy import Faults, Proxy
 from tests.cluster.zmtp import ZmtpMessages

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from paddle.pserver.wire import arithmetic
-from paddle.pserver.wire.chunks import CHUNK
+from paddle.pserver.wire.message import CHUNK
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
