@@ -16,6 +16,7 @@ STARTERS = {
     "threading.Timer": "name",
     "Thread": "name",
     "QueueThread": "name",
+    "ServiceThread": "name",
     "ThreadPoolExecutor": "thread_name_prefix",
     "futures.ThreadPoolExecutor": "thread_name_prefix",
 }
@@ -62,7 +63,10 @@ def test_every_thread_is_named_and_has_a_line() -> None:
     lines = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
     threads = started("paddle_cluster") + started("runtime")
     unnamed = [where for where, name in threads if not name.strip("*")]
-    assert [where.partition(":")[0] for where in unnamed] == ["paddle_cluster/system/queue_thread.py"]
+    assert [where.partition(":")[0] for where in unnamed] == [
+        "paddle_cluster/system/queue_thread.py",
+        "runtime/paddle/threads.py",
+    ]
     assert sorted(lines) == sorted({name for _, name in threads} - {""})
 
 
@@ -74,6 +78,15 @@ def test_a_queue_of_the_launcher_is_drained_by_the_one_class_for_it() -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("threading.Thread", "threading.Timer")
     }
     assert bare == set(ALONE)
+
+
+def test_a_thread_of_the_runtime_is_one_of_the_one_class_for_it() -> None:
+    assert {
+        path.relative_to(ROOT).as_posix()
+        for path in sources("runtime")
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("threading.Thread", "threading.Timer")
+    } == {"runtime/paddle/threads.py"}
 
 
 @pytest.mark.parametrize("folder", ["paddle_cluster", "runtime"])

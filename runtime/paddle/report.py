@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from paddle.env import JobEnvironment
+from paddle.threads import ServiceThread
 from paddle_node.contract.facts import (
     MAX_CURVES,
     MAX_TEXT,
@@ -149,7 +150,7 @@ class Reporter:
         It comes from a Python thread: a process that cannot run Python any more is silent.
         """
         if self._descriptor is not None:
-            threading.Thread(target=self._live, name="alive", daemon=True).start()
+            ServiceThread(self._live, name="alive")
 
     def _live(self) -> None:
         while self._descriptor is not None:

@@ -10,7 +10,6 @@ exchange that takes longer than `k_steps` steps. Ranks with `waits` stop at each
 from __future__ import annotations
 
 import sys
-import threading
 import weakref
 from collections.abc import Sequence
 from types import TracebackType
@@ -21,6 +20,7 @@ from paddle.collective.errors import CollectiveError
 from paddle.collective.group import Group
 from paddle.collective.rounds import Rounds, Stance
 from paddle.errors import ConfigError
+from paddle.threads import ServiceThread
 
 _JOIN_S = 10.0
 
@@ -60,8 +60,7 @@ class Averages:
         self._last = _Last(list(arrays))
         self._rounds = Rounds(group, arrays, states, waits)
         self._rank = group.rank
-        thread = threading.Thread(target=self._rounds.serve, name="averages", daemon=True)
-        thread.start()
+        thread = ServiceThread(self._rounds.serve, name="averages")
         self._finalizer = weakref.finalize(self, _end, self._rounds, thread, self._last, group.rank)
 
     def step(self, arrays: Sequence[Array]) -> None:
@@ -136,7 +135,7 @@ class _Last:
         self.failure: BaseException | None = None
 
 
-def _end(rounds: Rounds, thread: threading.Thread, last: _Last, rank: int) -> None:
+def _end(rounds: Rounds, thread: ServiceThread[None], last: _Last, rank: int) -> None:
     # Where the interpreter ends with an exception, it has just shown it.
     failure = last.failure or getattr(sys, "last_value", None)
     try:

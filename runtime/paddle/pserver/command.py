@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
 
 from paddle.env import JobEnvironment
@@ -37,6 +38,7 @@ from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.poller import AdaptiveWait
 from paddle.pserver.wire.verbs import Ping
 from paddle.report import Reporter
+from paddle.threads import ServiceThread
 from paddle_node.contract.facts import Queue
 
 _log = logging.getLogger(__name__)
@@ -132,7 +134,7 @@ class Server:
         self.failed = False
         self.drains_since: float | None = None
         self._ports: list[Port] = []
-        self._threads: list[threading.Thread] = []
+        self._threads: list[ServiceThread[None]] = []
         stamps = earlier.stamps if earlier is not None else [secrets.randbits(63) + 1 for _ in self._routers]
         self._guarded = guarded(options.engine, options.safety, stamps, revival)
         if revival is not None and earlier is None:
@@ -141,10 +143,7 @@ class Server:
             site = Site(address, published(address, router.port), options.keys)
             port = Port(router, self._guarded[number].engine, listen_beside(site))
             _log.info("Starting parameterServer[%d]", number)
-            thread = threading.Thread(
-                target=self._serve, args=(number, port), name=f"pserver-{number}", daemon=True
-            )
-            thread.start()
+            thread = ServiceThread(port.serve, name=f"pserver-{number}", failed=partial(self._fail, number))
             _log.info("tcp server start on %s", published(address, router.port))
             self._ports.append(port)
             self._threads.append(thread)
@@ -208,9 +207,7 @@ class Server:
         """Stop serving; waits for all threads, at most 5 s each."""
         for port in self._ports:
             port.stop()
-        for thread in self._threads:
-            thread.join(_JOIN_S)
-        if any(thread.is_alive() for thread in self._threads):
+        if sum(not thread.join(_JOIN_S) for thread in self._threads):
             _log.error("a server thread did not end within %.0f s", _JOIN_S)
             return
         self._context.close()
@@ -240,13 +237,11 @@ class Server:
         absent = self._guarded[0].engine.absent
         return f"; gone without a word: {absent}" if absent else ""
 
-    def _serve(self, number: int, port: Port) -> None:
-        try:
-            port.serve()
-        except Exception:  # noqa: BLE001 - whatever it is, trainers must not wait for a dead thread
-            _log.exception("parameterServer[%d]: a fault of the server itself; stopping", number)
-            self.failed = True
-            self.stopped.set()
+    def _fail(self, number: int, error: Exception) -> None:
+        """Stop: trainers must not wait for a dead thread."""
+        _log.error("parameterServer[%d]: a fault of the server itself; stopping", number, exc_info=error)
+        self.failed = True
+        self.stopped.set()
 
     def _bind(self, count: int, again: Sequence[int]) -> list[tuple[str, BaseListener]]:
         """Bind a whole range of ports, or the next free one; or the very ports that are given."""

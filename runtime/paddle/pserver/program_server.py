@@ -38,6 +38,7 @@ from paddle.pserver.wire.address import host_and_port, owner_text, published
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.keys import Context, WireKeys
 from paddle.pserver.wire.message import Message
+from paddle.threads import ServiceThread
 from paddle_node.contract.facts import Queue
 
 _log = logging.getLogger(__name__)
@@ -207,7 +208,6 @@ class ProgramServer:
             raise
         self.endpoint = published(host, self._router.port)
         self._over = threading.Event()
-        self._fault: BaseException | None = None
         try:
             self._engine = self._guarded(options, program, is_sync, earlier)
         except PaddleError:
@@ -217,8 +217,9 @@ class ProgramServer:
         site = Site(host, f"{host}:{self._router.port}", keys)
         beside = listen_beside(site, within_node_only=True) if is_sync else ()
         self._port = Port(self._router, self._engine, beside)
-        self._thread = threading.Thread(target=self._serve, name=f"pserver-{endpoint}", daemon=True)
-        self._thread.start()
+        self._thread = ServiceThread(
+            self._port.serve, name=f"pserver-{endpoint}", failed=lambda _: self._over.set()
+        )
 
     def wait(self, look: Callable[[Queue], None] = lambda _: None) -> None:
         """Wait until every trainer came and left, or `stop`.
@@ -231,8 +232,8 @@ class ProgramServer:
         """
         while not self._over.wait(_LOOK_S):
             look(self._port.queue)
-        if self._fault is not None:
-            raise PserverError(f"the server at {self.endpoint} failed: {self._fault}") from self._fault
+        if (fault := self._thread.error) is not None:
+            raise PserverError(f"the server at {self.endpoint} failed: {fault}") from fault
 
     def stop(self) -> None:
         """End `wait`."""
@@ -241,8 +242,7 @@ class ProgramServer:
     def close(self) -> None:
         """Stop serving; replies on their way get half a second."""
         self._port.stop()
-        self._thread.join(_JOIN_S)
-        if self._thread.is_alive():
+        if not self._thread.join(_JOIN_S):
             _log.error("the server's thread did not end within %.0f s", _JOIN_S)
             return
         self._context.close()
@@ -275,10 +275,3 @@ class ProgramServer:
         if engine.is_over:
             self._over.set()
         return engine
-
-    def _serve(self) -> None:
-        try:
-            self._port.serve()
-        except Exception as error:  # noqa: BLE001 - whatever it is, `wait` must hear of it
-            self._fault = error
-            self._over.set()

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import CheckpointError, ConfigError, PserverError
-from paddle.pserver.durable.checkpoint.folder import Checking, Checkpoint, is_blank, newest
+from paddle.pserver.durable.checkpoint.folder import Checkpoint, checking, is_blank, newest
 from paddle.pserver.durable.checkpoint.format import Manifest
 from paddle.pserver.durable.checkpoint.periodic import Periodic
 from paddle.pserver.durable.checkpoint.restore import load
@@ -255,12 +255,12 @@ def _load(store: Store, found: Checkpoint, configuration: Configuration) -> None
     """
     mine = _parts_for(found, configuration)
     own = [file for part in mine for file in part.files]
-    others = Checking(found.root, [file for file in found.files if file not in own])
+    others = checking(found.root, [file for file in found.files if file not in own])
     try:
         load(store, found.root, mine)
     except CheckpointError as error:
         others.finish()
-        Checking(found.root, own).finish()
+        checking(found.root, own).finish()
         raise PserverError(str(error)) from None
     others.finish()
 

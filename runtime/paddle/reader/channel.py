@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
+from paddle.threads import ServiceThread
+
 T = TypeVar("T")
 
 STOP_S = 5.0
@@ -115,9 +117,7 @@ def pump(source: Callable[[], Iterable[T]], out: Channel[T]) -> None:
 @contextmanager
 def running(jobs: Iterable[Callable[[], None]], channels: Iterable[Channel[Any]]) -> Iterator[None]:
     """Runs each job on a thread of its own; on exit leaves the channels and joins the threads (STOP_S)."""
-    threads = [threading.Thread(target=job, name="paddle-reader", daemon=True) for job in jobs]
-    for thread in threads:
-        thread.start()
+    threads = [ServiceThread(job, name="paddle-reader") for job in jobs]
     try:
         yield
     finally:
@@ -126,13 +126,10 @@ def running(jobs: Iterable[Callable[[], None]], channels: Iterable[Channel[Any]]
         _join(threads)
 
 
-def _join(threads: list[threading.Thread]) -> None:
+def _join(threads: list[ServiceThread[None]]) -> None:
     deadline = time.monotonic() + STOP_S
-    for thread in threads:
-        # The garbage collector may close an abandoned reader on any thread, this one's own included.
-        if thread is not threading.current_thread():
-            thread.join(max(0.0, deadline - time.monotonic()))
-    stuck = sum(thread.is_alive() for thread in threads)
+    # The garbage collector may close an abandoned reader on any thread, also on one of these: `join` allows for it.
+    stuck = sum(not thread.join(max(0.0, deadline - time.monotonic())) for thread in threads)
     if stuck:
         logger.warning("%d reader threads still wait for their source after %.0f s", stuck, STOP_S)
 

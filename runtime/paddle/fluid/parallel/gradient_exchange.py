@@ -9,10 +9,10 @@ into buffers that live as long as the exchange; selected rows are gathered, in t
 from __future__ import annotations
 
 import contextlib
-import threading
 import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -21,6 +21,7 @@ from paddle.backend import Device, to_host
 from paddle.collective.errors import CollectiveError
 from paddle.collective.ranks import Ranks
 from paddle.ops.base.selected_rows import SelectedRows
+from paddle.threads import ServiceThread
 
 BUCKET_BYTES = 4 << 20
 """Large enough that a sum's fixed cost does not count, small enough that much of the pass is left when it starts."""
@@ -76,10 +77,7 @@ class GradientExchange:
         self._work: SimpleQueue[_Parcel | None] = SimpleQueue()
         self._done: SimpleQueue[BaseException | None] = SimpleQueue()
         if len(buckets) > 1:
-            thread = threading.Thread(
-                target=_sum_posted, args=(group, self._work, self._done), name="gradients", daemon=True
-            )
-            thread.start()
+            thread = ServiceThread(partial(_sum_posted, group, self._work, self._done), name="gradients")
             self._finalizer = weakref.finalize(self, _end, self._work, thread)
 
     def post(self, number: int, values: Sequence[Any]) -> None:
@@ -180,6 +178,6 @@ def _sum_posted(
             done.put(None)
 
 
-def _end(work: SimpleQueue[_Parcel | None], thread: threading.Thread) -> None:
+def _end(work: SimpleQueue[_Parcel | None], thread: ServiceThread[None]) -> None:
     work.put(None)
-    thread.join(timeout=10.0)
+    thread.join(10.0)

@@ -133,7 +133,7 @@ def wait_for_ports(endpoints: Sequence[str]) -> None:
         ConfigError: an endpoint is none that can be connected to.
         KeyboardInterrupt: Ctrl+C came.
     """
-    from paddle.pserver.client.probe import Sight, look
+    from paddle.pserver.client.reachability import Sight, look
 
     telling, since, was_told = Telling(math.inf), time.strftime("%H:%M:%S"), False
     missing = dict.fromkeys(endpoints, "")

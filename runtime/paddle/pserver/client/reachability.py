@@ -3,23 +3,30 @@
 
 A server that is started later is waited for, so most of what can be wrong is only told. An error before the deadline
 is what waiting cannot mend: something else listens there, the wire or the key is another, the ports are other ones.
+
+ZeroMQ keeps trying and says nothing of what it meets. A probe connects once by itself and exchanges ZMTP's greeting
+(RFC 23), which tells ZeroMQ from all else, and an encrypted wire from a plain one. It sends nothing more.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
-import queue
-import threading
+import os
+import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from enum import Enum
+from functools import partial
+from typing import NamedTuple
 
 from paddle.endpoints import address_of, listed
 from paddle.errors import ConfigError, WireError
-from paddle.pserver.client.probe import Finding, Sight, look
 from paddle.pserver.transports.liveness import Liveness
 from paddle.pserver.wire.configuration import PortRange, told_range
 from paddle.pserver.wire.message import Message
 from paddle.telling import Telling
+from paddle.threads import ServiceThread, left_to_finish
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +39,36 @@ _KEY_DIFFERS = 20  # connections broken off in a row: damage on the way does not
 _JOIN_S = 1.0
 _NOTHING_SEEN = "no answer; does it run?"
 _KEY = "it breaks connections off while they are made: its PADDLE_JOB_KEY or --wire may differ"
+_SIGNATURE = b"\xff" + bytes(7) + b"\x01\x7f"
+_VERSION = b"\x03\x00"
+_GREETING = 64  # bytes: signature 10, version 2, mechanism 20, as-server 1, filler 31
+_MECHANISM = slice(12, 32)
+_SHOWN = 60
+_CURVE, _PLAIN = "CURVE", "NULL"
+_WIRES = {_CURVE: "curve", _PLAIN: "plain"}
+_ADVICE = "give both sides the same PADDLE_JOB_KEY and --wire (PADDLE_WIRE)"
+_UNREACHABLE = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL)
+
+
+class Sight(Enum):
+    """What a probe may find."""
+
+    NOBODY = "nobody"
+    CLOSES = "closes"
+    MUTE = "mute"
+    STRANGER = "stranger"
+    OTHER_WIRE = "other wire"
+    SAME_WIRE = "same wire"
+
+
 _CERTAIN = (Sight.STRANGER, Sight.OTHER_WIRE)
+
+
+class Finding(NamedTuple):
+    """What one probe found, and words for it."""
+
+    sight: Sight
+    text: str
 
 
 class Reaching:
@@ -64,8 +100,7 @@ class Reaching:
         self._probe_s = min(_PROBE_S, timeout_s / 4)
         self._look_at = dict.fromkeys(self._unmet, self._first_look_s)
         self._findings: dict[int, Finding] = {}
-        self._probes: dict[int, threading.Thread] = {}
-        self._found: queue.SimpleQueue[tuple[int, Finding]] = queue.SimpleQueue()
+        self._probes: dict[int, ServiceThread[Finding]] = {}
         self._ranges: dict[str, tuple[str, PortRange]] = {}  # host -> the server there that said so
         self._telling = Telling(timeout_s)
         self._was_told = False
@@ -100,9 +135,8 @@ class Reaching:
         Raises:
             WireError: no waiting will help.
         """
-        while not self._found.empty():
-            index, finding = self._found.get()
-            self._probes.pop(index).join()
+        for index in [index for index, probe in self._probes.items() if not probe.is_alive]:
+            finding = self._probes.pop(index).finish()
             if index in self._unmet:
                 self._check(index, finding)
                 self._findings[index] = finding
@@ -131,14 +165,10 @@ class Reaching:
             thread.join(max(deadline - time.monotonic(), 0.0))
 
     def _probe(self, index: int) -> None:
-        endpoint, is_encrypted, timeout_s = self._endpoints[index], self._is_encrypted, self._probe_s
-        put: Callable[[tuple[int, Finding]], None] = self._found.put
-
-        def run() -> None:
-            put((index, look(endpoint, is_encrypted=is_encrypted, timeout_s=timeout_s)))
-
-        self._probes[index] = threading.Thread(target=run, name=f"pserver-probe-{index}", daemon=True)
-        self._probes[index].start()
+        probe = partial(
+            look, self._endpoints[index], is_encrypted=self._is_encrypted, timeout_s=self._probe_s
+        )
+        self._probes[index] = ServiceThread(probe, name=f"pserver-probe-{index}", failed=left_to_finish)
 
     def _check(self, index: int, finding: Finding) -> None:
         """Believe what was found twice: a single look may fall into a short cut of the network."""
@@ -177,3 +207,99 @@ class Reaching:
         for text, endpoints in groups.items():
             self._was_told = True
             _log.warning("waiting for pserver %s: %s (%s)", listed(endpoints), text, self._telling)
+
+
+def look(endpoint: str, *, is_encrypted: bool, timeout_s: float) -> Finding:
+    """Connect to an "ip:port" once, and say who is there.
+
+    Args:
+        endpoint: of a server.
+        is_encrypted: whether our own wire is.
+        timeout_s: for connecting, and for the greeting; looking a name up takes as long as the system takes.
+    """
+    host, port = address_of(endpoint)
+    try:
+        sock = socket.create_connection((host, port), timeout_s)
+    except socket.gaierror as error:
+        return Finding(
+            Sight.NOBODY,
+            f"the name {host!r} cannot be resolved ({error.strerror}); is it right, and known to this machine?",
+        )
+    except OSError as error:
+        return Finding(Sight.NOBODY, _no_connection(error, timeout_s))
+    with sock:
+        return _greeted(sock, is_encrypted, timeout_s)
+
+
+def _no_connection(error: OSError, timeout_s: float) -> str:
+    if isinstance(error, ConnectionRefusedError):
+        return (
+            "connection refused: nothing is listening on that port; is the server running? is the port right?"
+        )
+    if isinstance(error, TimeoutError):
+        return (
+            f"no answer to a connection within {timeout_s:.1f} s: the address is wrong, the machine is off, or a "
+            "firewall drops what comes"
+        )
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    way = "there is no way to it from here" if error.errno in _UNREACHABLE else "it cannot be connected to"
+    return f"{reason.lower()}: {way}; is the address right?"
+
+
+def _greeted(sock: socket.socket, is_encrypted: bool, timeout_s: float) -> Finding:
+    ours = _CURVE if is_encrypted else _PLAIN
+    heard = _exchange(sock, timeout_s)
+    if heard is None:
+        return Finding(
+            Sight.CLOSES,
+            "it accepts connections and closes them at once, as a proxy does whose server does not run; does it run?",
+        )
+    if not heard:
+        return Finding(
+            Sight.MUTE,
+            "it accepts connections and says nothing: a process that is stopped or too busy, or no pserver",
+        )
+    if heard[0] != _SIGNATURE[0] or (len(heard) > 9 and not heard[9] & 1):
+        return Finding(
+            Sight.STRANGER, f"something that is no pserver listens there; it says {heard[:_SHOWN]!r}"
+        )
+    if len(heard) < _GREETING:
+        return Finding(Sight.MUTE, "it begins to speak ZeroMQ and does not go on; is it a pserver?")
+    theirs = heard[_MECHANISM].rstrip(b"\0").decode("ascii", "replace")
+    if theirs == ours:
+        return Finding(
+            Sight.SAME_WIRE, "ZeroMQ listens there, and no connection comes about; is it a pserver?"
+        )
+    if theirs not in _WIRES:
+        return Finding(
+            Sight.STRANGER, f"something that is no pserver listens there: ZeroMQ with {theirs[:_SHOWN]!r}"
+        )
+    return Finding(Sight.OTHER_WIRE, f"its wire is {_WIRES[theirs]}, and ours is {_WIRES[ours]}; {_ADVICE}")
+
+
+def _exchange(sock: socket.socket, timeout_s: float) -> bytes | None:
+    """Return what comes of a greeting, b"" if nothing does, None if the connection is closed instead.
+
+    We say the signature and the version: then ZeroMQ says all of its own, and waits for our mechanism. It speaks at
+    once, so whoever says nothing gets an empty line, to which protocols of text have an answer.
+    """
+    heard = _heard(sock, _SIGNATURE + _VERSION, timeout_s / 2)
+    return _heard(sock, b"\r\n\r\n", timeout_s / 2) if heard == b"" else heard
+
+
+def _heard(sock: socket.socket, said: bytes, timeout_s: float) -> bytes | None:
+    heard = b""
+    deadline = time.monotonic() + timeout_s
+    try:
+        sock.sendall(said)
+        while len(heard) < _GREETING and (left_s := deadline - time.monotonic()) > 0:
+            sock.settimeout(left_s)
+            more = sock.recv(_GREETING - len(heard))
+            if not more:
+                return heard or None
+            heard += more
+    except TimeoutError:
+        return heard
+    except OSError:
+        return heard or None
+    return heard

@@ -65,10 +65,15 @@ class Port:
         """Work until `stop`, then close all listeners."""
         now = time.monotonic()
         next_tick = now + _TICK_S
+        ready = self.poller.ready
         try:
-            while self._base.wait(max(min(next_tick - now, self._engine.background()), 0.0)):
+            while True:
+                self.poller.wait(max(min(next_tick - now, self._engine.background()), 0.0))
+                if self._base.bell in ready:
+                    return
                 for listener in self._listeners:
-                    listener.serve()
+                    if not ready.isdisjoint(listener.handles):
+                        listener.serve()
                 now = time.monotonic()
                 if now >= next_tick:
                     next_tick = now + _TICK_S

@@ -51,7 +51,7 @@ def _refuse(router: BaseListener, text: str, trainers: int, deadline: float) -> 
     told: set[int] = set()
     listening: set[bytes] = set()
     while (now := time.monotonic()) < deadline and (len(told) < trainers or listening):
-        router.wait(deadline - now)
+        router.poller.wait(deadline - now)
         while (received := router.receive()) is not None:
             address, frames = received
             try:

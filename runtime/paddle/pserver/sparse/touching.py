@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.pserver.sparse import row_kernels as kernels
+from paddle.threads import ServiceThread
 
 Memory = npt.NDArray[np.uint8]
 
@@ -64,7 +65,7 @@ class Toucher:
             if self._runs:
                 return
             self._runs = True
-        threading.Thread(target=self._work, name="paddle-memory", daemon=True).start()
+        ServiceThread(self._work, name="paddle-memory")
 
     @property
     def is_idle(self) -> bool:

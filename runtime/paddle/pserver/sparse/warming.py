@@ -12,9 +12,9 @@ import logging
 import signal
 import subprocess
 import sys
-import threading
 import time
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.mixing import segments_of
 from paddle.pserver.sparse.spec import TableSpec
+from paddle.threads import ServiceThread
 from paddle_node.linux.prctl import end_with_parent
 
 _log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ _CHILD = (
 def warming() -> Future[None]:
     """Begin what `warm_up` does, in a thread; return at once."""
     done: Future[None] = Future()
-    threading.Thread(target=_warm_up_for, args=(done,), name="paddle-loops", daemon=True).start()
+    ServiceThread(partial(_warm_up_for, done), name="paddle-loops")
     return done
 
 

@@ -39,6 +39,7 @@ class SocketListener(Listener, Generic[_Peer]):
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener, self._listens_at = listener, listener.fileno()
+        self.handles = {self._listens_at}
         self._peers: dict[int, _Peer] = {}  # by descriptor
         self._by_address: dict[bytes, _Peer] = {}
         self._count = 0
@@ -65,8 +66,6 @@ class SocketListener(Listener, Generic[_Peer]):
     def serve(self) -> None:
         """See `Listener.serve`."""
         poller = self._port.poller
-        if poller.ready.isdisjoint(self._peers) and self._listens_at not in poller.ready:
-            return
         if poller.take_ready(self._listens_at):
             self._admit()
         ready = [self._peers[descriptor] for descriptor in poller.ready.intersection(self._peers)]
@@ -95,6 +94,7 @@ class SocketListener(Listener, Generic[_Peer]):
     def _dismiss(self, peer: _Peer) -> None:
         """Close a connection."""
         self._port.poller.remove_descriptor(peer.descriptor)
+        self.handles.discard(peer.descriptor)
         del self._peers[peer.descriptor], self._by_address[peer.address]
         peer.sock.close()
         self._port.lose(peer.address)
@@ -118,6 +118,7 @@ class SocketListener(Listener, Generic[_Peer]):
             sock.close()
             return
         self._peers[peer.descriptor] = self._by_address[peer.address] = peer
+        self.handles.add(peer.descriptor)
         self._port.poller.add_descriptor(peer.descriptor)
 
     def _heard(self, peer: _Peer) -> bool:

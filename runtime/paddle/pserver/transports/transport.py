@@ -152,11 +152,13 @@ class Listener(ABC):
     """Accepts and serves connections, in the thread of its port. Not thread-safe; never blocks.
 
     Attributes:
+        handles: what the port's poller knows its sockets by.
         invited_by: the request that `invite` answers, which trainers send over the base; None: there is none.
         rejected: connections that ended because the peer sent something malformed, or nothing at all. Those that were
             closed right after connecting, as port scanners do, do not count.
     """
 
+    handles: set[Any]
     invited_by: ClassVar[type[Record] | None] = None
     rejected = 0
 
@@ -170,7 +172,7 @@ class Listener(ABC):
 
     @abstractmethod
     def serve(self) -> None:
-        """Handle what the poller reports."""
+        """Handle what the poller reports of the handles."""
 
     @abstractmethod
     def send(self, address: bytes, message: Message) -> bool | None:

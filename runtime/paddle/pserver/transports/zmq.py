@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import os
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -36,7 +36,6 @@ _RECONNECT_MS = 100
 _CLIENT_EVENTS = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 _SERVER_EVENTS = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 _CLOSED = (errno.EPIPE, errno.ECONNRESET)  # the peer closed before it sent anything malformed
-_NUMBERS = itertools.count()
 _BATCH = 64  # messages before other listeners are served
 
 
@@ -183,6 +182,7 @@ class ZmqListener(Listener):
     Attributes:
         port: TCP port.
         poller: of all listeners of the port.
+        bell: its handle of what `wake` rings.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class ZmqListener(Listener):
             context: shared by the servers of a process.
             address: IPv4 or IPv6 address, or "*" for all.
             port: TCP port.
-            patience: how `wait` waits.
+            patience: how the poller waits.
 
         Raises:
             PortBusy: another process has the port.
@@ -221,24 +221,17 @@ class ZmqListener(Listener):
         self._peers: dict[int, bytes] = {}  # descriptor of the connection -> address
         self._lost: list[bytes] = []
         self._port: Dispatcher
-        wake_at = f"inproc://wake-{next(_NUMBERS)}"  # the name of a closed socket may stay taken for a while
-        self._wake_in = context.zmq.socket(zmq.PAIR)
-        self._wake_in.bind(wake_at)
-        self._wake_out = context.zmq.socket(zmq.PAIR)
-        self._wake_out.connect(wake_at)
+        self._wakes, self._wake = socket.socketpair()
+        self.bell, self.handles = self._wakes.fileno(), {self._socket, self._monitor}
         self.poller = Poller(patience)
-        for each in (self._socket, self._monitor, self._wake_in):
+        self.poller.add_descriptor(self.bell)
+        for each in (self._socket, self._monitor):
             self.poller.add(each)
 
     def wake(self) -> None:
-        """End the wait of `wait` in another thread; call it one time."""
-        with contextlib.suppress(zmq.ZMQError):  # that thread ended by itself and closed the port
-            self._wake_out.send(b"")
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for something to receive; return False after `wake` was called."""
-        self.poller.wait(timeout_s)
-        return self._wake_in not in self.poller.ready or self.poller.take(self._wake_in) is None
+        """Make the `bell` ready, in any thread."""
+        with contextlib.suppress(OSError):  # the port's thread ended by itself and closed it
+            self._wake.send(b"\0")
 
     def open(self, port: Dispatcher) -> None:
         """See `Listener.open`: earlier messages wait in the socket."""
@@ -246,8 +239,6 @@ class ZmqListener(Listener):
 
     def serve(self) -> None:
         """See `Listener.serve`."""
-        if self._socket not in self.poller.ready and self._monitor not in self.poller.ready:
-            return
         for _ in range(_BATCH):
             received = self.receive()
             # Before the message: its connection may have taken over the descriptor of a broken one.
@@ -293,8 +284,9 @@ class ZmqListener(Listener):
     def close(self) -> None:
         """Close the port; replies on their way get half a second."""
         self._socket.disable_monitor()
-        for each in (self._monitor, self._wake_in, self._wake_out):
-            each.close(linger=0)
+        for each in (self._wakes, self._wake):
+            each.close()
+        self._monitor.close(linger=0)
         self._socket.close(linger=LINGER_MS)
 
     def _read_monitor(self) -> None:

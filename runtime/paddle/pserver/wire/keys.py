@@ -11,14 +11,15 @@ a peer's is read; neither keys nor job key are ever shown.
 from __future__ import annotations
 
 import hashlib
-import threading
 from dataclasses import dataclass
+from functools import partial
 
 import zmq
 from zmq.utils.z85 import decode as unz85
 from zmq.utils.z85 import encode as z85
 
 from paddle.errors import ConfigError
+from paddle.threads import ServiceThread
 
 _ZAP_ENDPOINT = "inproc://zeromq.zap.01"
 
@@ -75,15 +76,12 @@ class Context:
     def __init__(self, keys: WireKeys | None, io_threads: int = 1) -> None:
         self.keys = keys
         self.zmq: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads)
-        self._door: threading.Thread | None = None
+        self._door: ServiceThread[None] | None = None
         if keys is not None:
             handler = self.zmq.socket(zmq.REP)
             handler.setsockopt(zmq.LINGER, 0)
             handler.bind(_ZAP_ENDPOINT)
-            self._door = threading.Thread(
-                target=_guard_door, args=(handler, keys.client.public), name="pserver-keys", daemon=True
-            )
-            self._door.start()
+            self._door = ServiceThread(partial(_guard_door, handler, keys.client.public), name="pserver-keys")
 
     def close(self) -> None:
         """Close; all sockets of the context must be closed before. Waits for its thread."""

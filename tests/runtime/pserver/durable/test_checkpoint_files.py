@@ -16,7 +16,7 @@ import pytest
 from paddle.errors import CheckpointError
 from paddle.pserver.durable.checkpoint import format as format_module
 from paddle.pserver.durable.checkpoint.disk import BLOCK, give_way
-from paddle.pserver.durable.checkpoint.folder import Checking
+from paddle.pserver.durable.checkpoint.folder import checking as checked_aside
 from paddle.pserver.durable.checkpoint.format import DATA, IDS, VALUE, DataFile, Piece, crc32, frames
 from paddle.pserver.durable.checkpoint.reader import Reading
 from paddle.pserver.durable.checkpoint.writer import ROOM, DiskOutput
@@ -165,6 +165,6 @@ def test_reading_ends_when_nobody_wants_the_rest(tmp_path: Path) -> None:
 def test_whatever_keeps_a_file_from_being_looked_at_is_told_to_who_asks_for_the_outcome(
     tmp_path: Path,
 ) -> None:
-    checking = Checking(tmp_path, [DataFile("no\0name", 3, 0)])
+    checking = checked_aside(tmp_path, [DataFile("no\0name", 3, 0)])
     with pytest.raises(ValueError, match="null byte"):
         checking.finish()

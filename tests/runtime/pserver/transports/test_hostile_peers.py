@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from paddle.pserver.client.links import Links
-from paddle.pserver.client.probe import Sight, look
+from paddle.pserver.client.reachability import Sight, look
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.transports.zmq import ZmqListener
 from paddle.pserver.wire.codec import encode
@@ -95,7 +95,7 @@ def test_who_only_looks_whether_somebody_listens_is_no_stranger(keys: WireKeys |
         links.send(0, Message(Pull()))
         deadline = time.monotonic() + ANSWER_S
         while router.receive() is None:  # what came before has ended by then
-            router.wait(deadline - time.monotonic())
+            router.poller.wait(deadline - time.monotonic())
             router.lost()
             assert time.monotonic() < deadline
         assert router.rejected == 0
@@ -103,7 +103,7 @@ def test_who_only_looks_whether_somebody_listens_is_no_stranger(keys: WireKeys |
             stranger.sendall(b"\xff" * 200)
             while not router.rejected:
                 router.receive()
-                router.wait(deadline - time.monotonic())
+                router.poller.wait(deadline - time.monotonic())
                 router.lost()
                 assert time.monotonic() < deadline
 

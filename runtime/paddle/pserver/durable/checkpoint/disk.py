@@ -17,11 +17,14 @@ import sys
 import threading
 import weakref
 from collections import deque
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from paddle.threads import ServiceThread
 
 Memory = npt.NDArray[np.uint8]
 
@@ -109,7 +112,7 @@ class SpareMemory:
     def prepare(self, nbytes: int) -> None:
         """Find so much memory, or an eighth of what is free, in a thread of its own that gives way to others."""
         nbytes = min(nbytes, os.sysconf("SC_AVPHYS_PAGES") * mmap.PAGESIZE // _SHARE)
-        threading.Thread(target=self._find, args=(nbytes,), name="checkpoint-memory", daemon=True).start()
+        ServiceThread(partial(self._find, nbytes), name="checkpoint-memory")
 
     def copy(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return a copy of an array; its memory is used again once nobody has that very array any more."""

@@ -13,7 +13,6 @@ import logging
 import os
 import re
 import shutil
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from paddle.errors import CheckpointError
 from paddle.pserver.durable.checkpoint.format import MANIFEST, MAX_MANIFEST_BYTES, DataFile, Manifest, crc32
 from paddle.pserver.durable.checkpoint.reader import compare, open_file, open_plain
 from paddle.pserver.durable.checkpoint.writer import UNFINISHED
+from paddle.threads import ServiceThread, left_to_finish
 
 _log = logging.getLogger(__name__)
 
@@ -53,32 +53,18 @@ class Checkpoint:
         return tuple(file for part in self.parts for file in part.files)
 
 
-class Checking:
-    """Checks of files in a thread, beside a reader of the same ones: the disk brings each byte once."""
+def checking(root: Path, files: Iterable[DataFile]) -> ServiceThread[None]:
+    """Begin to check files, each once, beside a reader of the same ones: the disk brings each byte once.
 
-    def __init__(self, root: Path, files: Iterable[DataFile]) -> None:
-        """Begin; the files are looked at in this order, each once."""
-        self._root, self._files = root, list(dict.fromkeys(files))
-        self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._work, name="checkpoint-check", daemon=True)
-        self._thread.start()
+    `finish` raises CheckpointError if one is missing, or another one.
+    """
+    once = list(dict.fromkeys(files))
 
-    def finish(self) -> None:
-        """Wait until all files were read.
+    def work() -> None:
+        for file in once:
+            _check(root, file)
 
-        Raises:
-            CheckpointError: one is missing, or another one.
-        """
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-
-    def _work(self) -> None:
-        try:
-            for file in self._files:
-                _check(self._root, file)
-        except Exception as error:  # noqa: BLE001 - raised again in `finish`: what was not looked at is not whole
-            self._error = error
+    return ServiceThread(work, name="checkpoint-check", failed=left_to_finish)
 
 
 def check_all(found: Checkpoint) -> None:
@@ -87,7 +73,8 @@ def check_all(found: Checkpoint) -> None:
     Raises:
         CheckpointError: one is missing, or another one.
     """
-    Checking(found.root, found.files).finish()
+    for file in dict.fromkeys(found.files):
+        _check(found.root, file)
 
 
 def is_blank(root: Path) -> bool:

@@ -12,7 +12,6 @@ import io
 import os
 import queue
 import stat
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -28,6 +27,7 @@ from paddle.pserver.durable.checkpoint.disk import (
     map_block,
 )
 from paddle.pserver.durable.checkpoint.format import HEAD, DataFile, Piece, crc32, head_of, piece_of
+from paddle.threads import ServiceThread
 
 _BLOCKS, _SPARE = 4, 2
 
@@ -98,8 +98,7 @@ class Reading:
         self._pool = Pool()
         self._bytes = PieceBytes(self._pool)
         self._ready: queue.SimpleQueue[_Ready | CheckpointError | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="checkpoint-read", daemon=True)
-        self._thread.start()
+        self._thread = ServiceThread(self._work, name="checkpoint-read")
 
     def __enter__(self) -> Self:
         return self
@@ -209,8 +208,7 @@ class Input:
         self._is_direct = past_cache and go_past_cache(descriptor)
         self._filled: queue.SimpleQueue[Filled | OSError | None] = queue.SimpleQueue()
         self._is_wanted = True
-        self._thread = threading.Thread(target=self._work, name="checkpoint-disk", daemon=True)
-        self._thread.start()
+        self._thread = ServiceThread(self._work, name="checkpoint-disk")
 
     def next(self) -> Filled | None:
         """Return the next block, to be given back to the pool; None: nobody wants more, or the file ends too early.

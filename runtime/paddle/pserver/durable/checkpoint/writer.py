@@ -12,7 +12,6 @@ import os
 import queue
 import secrets
 import shutil
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -39,6 +38,7 @@ from paddle.pserver.durable.checkpoint.format import (
     crc32,
     frames,
 )
+from paddle.threads import ServiceThread
 
 UNFINISHED = ".unfinished-"
 _BLOCKS = 3
@@ -67,8 +67,7 @@ class DiskOutput:
         self._mine = deque(map_block() for _ in range(_BLOCKS))
         self._used = 0  # bytes of the first of our blocks
         self._filled: deque[tuple[Memory, int]] = deque()  # and neither summed up nor sent yet
-        self._thread = threading.Thread(target=self._work, name="checkpoint-disk", daemon=True)
-        self._thread.start()
+        self._thread = ServiceThread(self._work, name="checkpoint-disk")
 
     def make_room(self, nbytes: int) -> None:
         """Wait until so many bytes, at most `ROOM`, can be taken without waiting for the disk."""
@@ -262,10 +261,8 @@ class Sink:
         self._outcome: Outcome = None
         self._given = self._written = 0
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=f"checkpoint-{server}", daemon=True)
-        if self.has_thread:
-            self._thread.start()
-        else:
+        self._thread = ServiceThread(self._run, name=f"checkpoint-{server}") if self.has_thread else None
+        if self._thread is None:
             self._carry_out(lambda _: None)
 
     @property
@@ -297,7 +294,7 @@ class Sink:
 
     def abandon(self) -> None:
         """Leave nothing behind; waits 5 s at most."""
-        if self.has_thread:
+        if self._thread is not None:
             self._jobs.put(None)
             self._thread.join(_JOIN_S)
         else:

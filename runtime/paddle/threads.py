@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one class for threads of the runtime: named, joined, and what ends them is known. docs/threads.md lists them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+def left_to_finish(error: Exception) -> None:
+    """`failed` of a thread whose `finish` raises the error."""
+
+
+class ServiceThread(Generic[T]):
+    """Calls a function once, on a thread of its own that keeps no process from ending.
+
+    Attributes:
+        error: what the function raised, once it has ended by that.
+    """
+
+    def __init__(
+        self, work: Callable[[], T], *, name: str, failed: Callable[[Exception], None] | None = None
+    ) -> None:
+        """Begin.
+
+        Args:
+            failed: called in the thread with what `work` raised. None: it is logged.
+        """
+        self.error: Exception | None = None
+        self._failed = failed or self._log
+        self._result: T
+        self._thread = threading.Thread(target=self._run, args=(work,), name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the function has not ended."""
+        return self._thread.is_alive()
+
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Wait for the end of the function, unless it asks itself; return whether it has ended."""
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def finish(self) -> T:
+        """Wait for the end of the function; return what it returned, or raise what it raised."""
+        self.join()
+        if self.error is not None:
+            raise self.error
+        return self._result
+
+    def _log(self, error: Exception) -> None:
+        _log.error("thread %s failed", self._thread.name, exc_info=error)
+
+    def _run(self, work: Callable[[], T]) -> None:
+        try:
+            self._result = work()
+        except Exception as error:  # noqa: BLE001 - whatever it is: who joins hears of it
+            self.error = error
+            self._failed(error)
