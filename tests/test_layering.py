@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import graphlib
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.floors import FLOORS, ROOT, UPWARD, dotted, graph, imports, room_of, rooms, sources
+from tests.floors import FLOORS, ROOT, UPWARD, dotted, graph, imports, room_of, rooms, sources, tree
 
 # module prefix -> the only files that may import it
 SOLE_IMPORTERS = {
@@ -23,6 +24,19 @@ SOLE_IMPORTERS = {
     "kubernetes": {"paddle_cluster/engines/kubernetes_api.py"},
     "urllib3": {"paddle_cluster/engines/kubernetes_api.py"},
     "cupy": {"runtime/paddle/backend.py"},
+}
+# call or constant of the system -> the only files that name it
+SOLE_USERS = {
+    "memfd_create": {"runtime/paddle_node/linux/descriptors.py"},
+    "F_ADD_SEALS": {"runtime/paddle_node/linux/descriptors.py"},
+    "SO_PEERCRED": {"runtime/paddle_node/linux/descriptors.py"},
+    "SCM_RIGHTS": {"runtime/paddle_node/linux/descriptors.py"},
+    "send_fds": set(),
+    "recv_fds": set(),
+    "TCP_USER_TIMEOUT": set(),
+    "TCP_KEEPIDLE": set(),
+    "mallopt": {"runtime/paddle/freed_memory.py"},
+    "dlsym": {"runtime/paddle_node/linux/prctl.py"},
 }
 # folder -> what its modules must never import
 FORBIDDEN = {
@@ -98,6 +112,16 @@ def test_a_library_with_a_sole_importer_is_imported_nowhere_else(library: str) -
         if any(within(name, library) for name in imported(path))
     }
     assert users <= SOLE_IMPORTERS[library]
+
+
+@pytest.mark.parametrize("name", SOLE_USERS)
+def test_a_call_of_the_system_has_one_user(name: str) -> None:
+    users = {
+        path.relative_to(ROOT).as_posix()
+        for path in sources("paddle_cluster") + sources("runtime")
+        if any(isinstance(node, ast.Attribute) and node.attr == name for node in ast.walk(tree(path)))
+    }
+    assert users == SOLE_USERS[name]
 
 
 @pytest.mark.parametrize("folder", FORBIDDEN)

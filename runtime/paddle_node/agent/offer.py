@@ -20,6 +20,7 @@ from paddle_node.agent.link.identity import login_address
 from paddle_node.agent.processes import residents
 from paddle_node.contract import checked_json
 from paddle_node.contract.opening import PREFIX_SIZE, body_start, frame
+from paddle_node.linux import descriptors
 from paddle_node.linux.inet import family_of, is_link_local, usual
 
 NONE = 2  # no listener: a descriptor that stays open anyhow
@@ -53,7 +54,7 @@ class Offer:
         self.listener = NONE
         try:
             address = usual(login_address())
-            if is_link_local(address) or not hasattr(os, "memfd_create"):
+            if is_link_local(address) or not descriptors.HAS_MEMORY:
                 raise ValueError("nobody could come to it, or nothing could be handed to it")
             self.listener, self._port = _listen(address)
             fields["resident"] = {"address": address, "port": self._port}
@@ -80,7 +81,7 @@ class Offer:
             "certificate": str(asked["certificate"]),
             "key": str(asked["key"]),
         }
-        given = os.memfd_create("agent")
+        given = descriptors.memory("agent")
         with open(given, "wb", closefd=False) as file:
             marshal.dump((magic, modules, settings), file)
         os.lseek(given, 0, os.SEEK_SET)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import array
+import fcntl
 import os
 import socket
 import struct
@@ -12,6 +13,40 @@ from typing import Iterator, List, Sequence, Tuple
 
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _INT = array.array("i").itemsize
+HAS_MEMORY = hasattr(os, "memfd_create")
+_FIXED = (
+    getattr(fcntl, "F_SEAL_SHRINK", 0) | getattr(fcntl, "F_SEAL_GROW", 0) | getattr(fcntl, "F_SEAL_SEAL", 0)
+)
+
+
+def memory(name: str, nbytes: int = 0, is_fixed: bool = False) -> int:
+    """A descriptor of so many zeros in memory, which goes with its last user; nobody inherits it.
+
+    Args:
+        name: for people.
+        is_fixed: nobody can change its size. Memory that could shrink would kill whoever reads behind its end (SIGBUS).
+
+    Raises:
+        OSError: there is not so much.
+    """
+    fd = os.memfd_create(name, os.MFD_CLOEXEC | (os.MFD_ALLOW_SEALING if is_fixed else 0))
+    try:
+        os.ftruncate(fd, nbytes)
+        if is_fixed:
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _FIXED)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def is_fixed(fd: int) -> bool:
+    """Whether nobody can change the size of somebody's memory.
+
+    Raises:
+        OSError: it is none.
+    """
+    return fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _FIXED == _FIXED
 
 
 @contextmanager
@@ -20,8 +55,8 @@ def memory_file(name: str, content: bytes) -> Iterator[str]:
 
     Where the kernel has no memory files it is a file that only this user can read.
     """
-    if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
-        fd = os.memfd_create(name, os.MFD_CLOEXEC)
+    if HAS_MEMORY and os.path.isdir("/proc/self/fd"):
+        fd = memory(name)
         try:
             os.write(fd, content)
             yield "/proc/%s/fd/%d" % (os.readlink("/proc/self"), fd)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""IP addresses as texts: their usual form, and what kind they are. Names are never looked up.
+"""IP addresses as texts: their usual form, and what kind they are; connections that notice a silent peer.
 
-`ipaddress` knows this too, and takes longer to import than everything that is asked of it here.
+Names are never looked up. `ipaddress` knows addresses too, and takes longer to import than everything that is asked of
+it here.
 """
 
 from __future__ import annotations
@@ -40,3 +41,20 @@ def is_link_local(address: str) -> bool:
         return address.startswith("169.254.")
     raw = socket.inet_pton(socket.AF_INET6, address)
     return raw[0] == 0xFE and raw[1] & 0xC0 == 0x80
+
+
+def keep_alive(sock: socket.socket, idle_s: int, pause_s: int, count: int, unsent_ms: int = 0) -> None:
+    """Send small messages at once, and have the kernel end a connection whose peer is silent.
+
+    Args:
+        sock: TCP.
+        idle_s, pause_s, count: after how long without data the peer is asked, again and again, and how often.
+        unsent_ms: how long what was sent may find no peer; 0: as long as the system says.
+    """
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    limits = {"KEEPIDLE": idle_s, "KEEPINTVL": pause_s, "KEEPCNT": count, "USER_TIMEOUT": unsent_ms}
+    for name, value in limits.items():
+        option = getattr(socket, "TCP_" + name, None)  # elsewhere than on Linux some are missing
+        if option is not None and value:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)

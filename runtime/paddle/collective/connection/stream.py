@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 from paddle.errors import WireError
+from paddle_node.linux.inet import keep_alive
 
 Result = TypeVar("Result")
 Steps = Generator[int, None, Result]
@@ -26,19 +27,14 @@ _LENGTH = struct.Struct("<I")
 _MAX_NOTE = 1 << 20
 _SMALL = 16 << 10
 # A node that vanished is found out after about 25 s, also while nothing is sent.
-_KEEPALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
-_USER_TIMEOUT_MS = 25_000
+_KEEP_ALIVE = {"idle_s": 10, "pause_s": 5, "count": 3, "unsent_ms": 25_000}
 
 
 def prepare(sock: socket.socket) -> None:
     """Set what both ends have in common."""
     sock.setblocking(False)
     if sock.family in (socket.AF_INET, socket.AF_INET6):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in _KEEPALIVE:
-            sock.setsockopt(socket.IPPROTO_TCP, option, value)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT_MS)
+        keep_alive(sock, **_KEEP_ALIVE)
 
 
 class Stream:

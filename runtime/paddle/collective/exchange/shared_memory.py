@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from paddle.collective.errors import CollectiveError, PeerLate
 from paddle.collective.membership import Membership
-from paddle_node.linux.descriptors import is_our_user
+from paddle_node.linux import descriptors
 
 _MAX_HELLO = 1 << 10
 _PAUSE_S = 0.01
@@ -77,9 +77,8 @@ def shared_slab(me: Membership, ranks: Sequence[int], session: bytes, nbytes: in
 
 def _made(me: Membership, ranks: Sequence[int], name: bytes, nbytes: int, deadline: float) -> Slab:
     bells = tuple(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in ranks)
-    memory = os.memfd_create("paddle-collective", os.MFD_CLOEXEC)
+    memory = descriptors.memory("paddle-collective", nbytes)
     try:
-        os.ftruncate(memory, nbytes)
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(name)
             listener.listen(len(ranks))
@@ -96,7 +95,7 @@ def _made(me: Membership, ranks: Sequence[int], name: bytes, nbytes: int, deadli
 
 
 def _serve(
-    listener: socket.socket, ranks: Sequence[int], descriptors: list[int], served: set[int], deadline: float
+    listener: socket.socket, ranks: Sequence[int], given: list[int], served: set[int], deadline: float
 ) -> set[int]:
     poll = select.poll()
     poll.register(listener, select.POLLIN)
@@ -107,14 +106,13 @@ def _serve(
     with sock:
         sock.settimeout(1.0)
         try:
-            if not is_our_user(sock):
+            if not descriptors.is_our_user(sock):
                 return set()
             rank = json.loads(sock.recv(_MAX_HELLO))
             if rank not in ranks:
                 return set()
-            socket.send_fds(sock, [b"here"], descriptors[:_MAX_FDS])
-            if len(descriptors) > _MAX_FDS:
-                socket.send_fds(sock, [b"more"], descriptors[_MAX_FDS:])
+            for start in range(0, len(given), _MAX_FDS):
+                descriptors.send(sock, b"here", given[start : start + _MAX_FDS])
         except (OSError, ValueError):
             return set()
     return {rank}
@@ -125,15 +123,13 @@ def _given(me: Membership, ranks: Sequence[int], name: bytes, nbytes: int, deadl
         _connect(sock, me, ranks[0], name, deadline)
         sock.settimeout(max(deadline - time.monotonic(), 0.001))
         sock.send(json.dumps(me.rank).encode())
-        descriptors: list[int] = []
-        while len(descriptors) < 1 + len(ranks):
-            data, more, _, _ = socket.recv_fds(sock, 16, _MAX_FDS)
+        given: list[int] = []
+        while len(given) < 1 + len(ranks):
+            data, more = descriptors.receive(sock, 16, _MAX_FDS)
             if not data:
                 raise ConnectionResetError(f"rank {ranks[0]} closed")
-            descriptors += more
-    for descriptor in descriptors:
-        os.set_inheritable(descriptor, False)
-    memory, *bells = descriptors
+            given += more
+    memory, *bells = given
     try:
         return Slab(mmap.mmap(memory, nbytes), tuple(bells))
     finally:

@@ -34,6 +34,7 @@ from paddle.pserver.wire.message import (
     Frame,
     Message,
 )
+from paddle_node.linux.inet import keep_alive
 
 Place = Callable[[bytes], memoryview | None]
 """Returns where the only array of a message belongs, by its header; None: anywhere."""
@@ -47,7 +48,7 @@ _MAX_QUEUE = 256
 # While so much of an array is missing, waking up for less of it costs more than it brings.
 _WAKE_FOR = 256 << 10
 # A connection over which nothing gets through is given up about as soon as ZeroMQ gives up its own.
-_SILENT_MS = 10_000
+_KEEP_ALIVE = {"idle_s": 5, "pause_s": 2, "count": 3, "unsent_ms": 10_000}
 # Within one machine no queue needs managing: what paces itself, as bbr does, only sends in smaller pieces.
 _WITHIN_MACHINE = b"reno"
 
@@ -55,16 +56,8 @@ _WITHIN_MACHINE = b"reno"
 def prepare(sock: socket.socket) -> None:
     """Set what both ends have in common."""
     sock.setblocking(False)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     with contextlib.suppress(AttributeError, OSError):  # elsewhere than on Linux
-        for option, value in (
-            (socket.TCP_KEEPIDLE, 5),
-            (socket.TCP_KEEPINTVL, 2),
-            (socket.TCP_KEEPCNT, 3),
-            (socket.TCP_USER_TIMEOUT, _SILENT_MS),
-        ):
-            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+        keep_alive(sock, **_KEEP_ALIVE)
         if sock.getsockname()[0] == sock.getpeername()[0]:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _WITHIN_MACHINE)
 

@@ -35,7 +35,7 @@ from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import Message, error_message
 from paddle.pserver.wire.shared_memory import Floats, SharedArray, mapped
 from paddle.pserver.wire.verbs import Attach, Ok, Pull, PullRows, PushPull, Step
-from paddle_node.linux.descriptors import is_our_user
+from paddle_node.linux import descriptors
 
 _log = logging.getLogger(__name__)
 
@@ -63,10 +63,10 @@ class ShmConnection(Connection):
         try:
             self._sock.settimeout(_ANSWER_S)
             self._sock.connect(local_name(endpoint, keys))
-            if not is_our_user(self._sock):
+            if not descriptors.is_our_user(self._sock):
                 raise WireError("another user's process has the name of a pserver")
             packet = pack(hello._replace(record=Attach(self._shared.array.size)))
-            socket.send_fds(self._sock, [packet], [self._shared.descriptor])
+            descriptors.send(self._sock, packet, [self._shared.descriptor])
             self._values = self._attached(size)
             self._sock.setblocking(False)
         except BaseException:
@@ -151,15 +151,15 @@ class ShmConnection(Connection):
         return pack_placed(message, places)
 
     def _attached(self, size: int) -> list[Floats]:
-        packet, descriptors, _, _ = socket.recv_fds(self._sock, MAX_PACKET, 2)
+        packet, given = descriptors.receive(self._sock, MAX_PACKET, 2)
         try:
             answer = unpack(packet)
             # A program's server shares one array, a model's two: without elements where all it holds are rows.
-            if not isinstance(answer.record, Ok) or len(descriptors) not in ((2,) if size else (1, 2)):
+            if not isinstance(answer.record, Ok) or len(given) not in ((2,) if size else (1, 2)):
                 raise WireError("the pserver gives no shared memory")
-            return [mapped(descriptor, size or None) for descriptor in descriptors]
+            return [mapped(descriptor, size or None) for descriptor in given]
         finally:
-            _close(descriptors)
+            _close(given)
 
 
 class _Trainer(Peer):
@@ -208,40 +208,40 @@ class ShmListener(SocketListener[_Trainer]):
         return False
 
     def _accept(self, sock: socket.socket, address: bytes) -> _Trainer | None:
-        return _Trainer(sock, address) if is_our_user(sock) else None
+        return _Trainer(sock, address) if descriptors.is_our_user(sock) else None
 
     def _hear(self, peer: _Trainer) -> bool:
         received = _receive(peer)
         if received is None:
             return False
-        message, descriptors = received
+        message, given = received
         try:
             if isinstance(message.record, Attach):
-                self._attach(peer, message, descriptors)
+                self._attach(peer, message, given)
             else:
                 self._port.handle(peer.address, message)
         finally:
-            _close(descriptors)
+            _close(given)
         return False  # the poller reports the next message
 
-    def _attach(self, peer: _Trainer, message: Message, descriptors: Sequence[int]) -> None:
+    def _attach(self, peer: _Trainer, message: Message, given: Sequence[int]) -> None:
         """Answer an ATTACH: map the trainer's memory, send the descriptors of ours.
 
         Raises:
             WireError: the trainer's memory cannot be used.
         """
-        if len(descriptors) != 1:
-            raise WireError(f"ATTACH with {len(descriptors)} descriptors, expected 1")
+        if len(given) != 1:
+            raise WireError(f"ATTACH with {len(given)} descriptors, expected 1")
         try:
             ours = self._port.shared_slabs(message)
         except PaddleError as error:
             self.send(peer.address, error_message(str(error))._replace(request=message.request))
             return
-        peer.memory = mapped(descriptors[0], message.expect(Attach).size)
+        peer.memory = mapped(given[0], message.expect(Attach).size)
         peer.shown = [each.array for each in ours]
-        answer = [pack(message._replace(record=Ok()))]
+        answer = pack(message._replace(record=Ok()))
         with contextlib.suppress(OSError):  # it has exited: the next read reports that
-            socket.send_fds(peer.sock, answer, [each.descriptor for each in ours])
+            descriptors.send(peer.sock, answer, [each.descriptor for each in ours])
 
     @staticmethod
     def _may_fit(peer: _Trainer, message: Message) -> bool:
@@ -276,10 +276,10 @@ def _receive(peer: _Trainer) -> tuple[Message, list[int]] | None:
         ConnectionError: the trainer has exited.
         WireError: it is malformed.
     """
-    descriptors: list[int] = []
+    given: list[int] = []
     try:
         if peer.memory is None:
-            data, descriptors, _, _ = socket.recv_fds(peer.sock, MAX_PACKET, 1)
+            data, given = descriptors.receive(peer.sock, MAX_PACKET, 1)
         else:
             data = peer.sock.recv(MAX_PACKET)
     except BlockingIOError:
@@ -289,11 +289,11 @@ def _receive(peer: _Trainer) -> tuple[Message, list[int]] | None:
     try:
         message = unpack(data, [] if peer.memory is None else [peer.memory])
     except WireError:
-        _close(descriptors)
+        _close(given)
         raise
-    return message, descriptors
+    return message, given
 
 
-def _close(descriptors: Sequence[int]) -> None:
-    for descriptor in descriptors:
+def _close(given: Sequence[int]) -> None:
+    for descriptor in given:
         os.close(descriptor)

@@ -10,7 +10,6 @@ when it may be looked at, see `transports.shm_wire`. Memory that could shrink wo
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import weakref
@@ -19,10 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import WireError
+from paddle_node.linux import descriptors
 
 Floats = npt.NDArray[np.float32]
-
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 class SharedArray:
@@ -40,10 +38,8 @@ class SharedArray:
             MemoryError: there is not so much.
         """
         try:
-            self.descriptor = os.memfd_create("paddle-slab", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            self.descriptor = descriptors.memory("paddle-slab", 4 * size, is_fixed=True)
             weakref.finalize(self, os.close, self.descriptor)
-            os.ftruncate(self.descriptor, 4 * size)
-            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, _SEALS)
             self.array = _map(self.descriptor, size, writable=True)
         except (OSError, OverflowError) as error:
             raise MemoryError(f"{4 * size} bytes of shared memory: {error}") from error
@@ -59,7 +55,7 @@ def mapped(descriptor: int, size: int | None = None) -> Floats:
         WireError: it is something else, or its owner could make it smaller: whoever reads it then would die.
     """
     try:
-        if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
+        if not descriptors.is_fixed(descriptor):
             raise WireError("shared memory that its owner can still resize")
         nbytes = os.fstat(descriptor).st_size
         size = nbytes // 4 if size is None else size
