@@ -22,6 +22,7 @@ import pytest
 from paddle.collective import Membership, connect
 from paddle.collective.connection import calls
 from paddle.collective.connection.calls import Callers, call, listen
+from paddle.collective.connection.rendezvous import Hello
 from paddle.collective.connection.stream import Greet
 from tests.runtime.collective.ranks import KEY, PATIENCE_S, members
 
@@ -120,10 +121,10 @@ def test_of_very_many_connections_few_are_kept_and_the_rest_is_counted(
     wire: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     me, other = members(2, wire=wire)
-    deadline = time.monotonic() + PATIENCE_S
+    deadline, hello = time.monotonic() + PATIENCE_S, Hello(1, "a node", "a digest")
 
-    def take_call() -> dict[str, Any]:
-        with listen(me) as listener, Callers(me, listener, deadline) as callers:
+    def take_call() -> Hello:
+        with listen(me) as listener, Callers(me, listener, deadline, Hello) as callers:
             caller = callers.next(str)
             assert caller is not None
             with closing(caller[0]):
@@ -137,8 +138,8 @@ def test_of_very_many_connections_few_are_kept_and_the_rest_is_counted(
                 time.sleep(0.01)
             assert not called.done()
             with closing(call(other, 0, deadline)) as stream:
-                stream.send_note({"hello": 1}, deadline)
-                assert called.result(PATIENCE_S) == {"hello": 1}
+                stream.send_note(hello, deadline)
+                assert called.result(PATIENCE_S) == hello
     lines = [each.getMessage() for each in caplog.records if "refused" in each.getMessage()]
     assert lines[-1].endswith("connections that are none of this job's ranks were refused so far")
     assert len(lines) <= 6, "told one by one"
@@ -179,9 +180,9 @@ def test_a_rank_that_had_to_make_room_for_strangers_calls_again(
 ) -> None:
     plain, came = calls._introduction, []
 
-    def first_one_goes(sock: socket.socket, greet: Greet) -> Any:
-        stream, note = yield from plain(sock, greet)
-        came.append(note["rank"])
+    def first_one_goes(sock: socket.socket, greet: Greet, says: Any) -> Any:
+        stream, note = yield from plain(sock, greet, says)
+        came.append(note.rank)
         if len(came) == place:  # two meet rank 0 first
             stream.close()
             raise OSError("no room")

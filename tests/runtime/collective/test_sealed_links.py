@@ -21,6 +21,7 @@ import pytest
 from paddle.collective import CollectiveError, PeerLost, connect
 from paddle.collective.connection.calls import Callers, call, listen
 from paddle.collective.connection.mesh import SealedLink, key_of, sealing, token_of
+from paddle.collective.connection.rendezvous import Hello
 from paddle.collective.connection.stream import Stream, finish, prepare
 from paddle.collective.exchange.inter_node import InterNode
 from paddle.collective.exchange.pieces import Pieces
@@ -195,21 +196,22 @@ def test_a_rank_takes_links_of_that_encryption_alone_that_the_meeting_agreed_on(
     one, other = members(2, way="tcp")
     deadline = time.monotonic() + PATIENCE_S
     calling, called = partial(sealing, key=LINKS_KEY, token=TOKEN), partial(sealing, key=LINKS_KEY)
+    hello = Hello(1, "a node", "a digest")
     right, wrong = (calling, None) if seals else (None, calling)
     with (
         listen(one) as listener,
-        Callers(one, listener, deadline, called if seals else None) as callers,
+        Callers(one, listener, deadline, Hello, called if seals else None) as callers,
         ThreadPoolExecutor(1) as threads,
     ):
         taking = threads.submit(callers.next, str)
         with pytest.raises(CollectiveError, match="rank 0 at"):
             call(other, 0, time.monotonic() + 0.1, wrong)
         with closing(call(other, 0, deadline, right)) as stream:
-            stream.send_note({"it": "is me"}, deadline)
+            stream.send_note(hello, deadline)
             found = taking.result(PATIENCE_S)
             assert found is not None
             with closing(found[0]):
-                assert found[1] == {"it": "is me"}
+                assert found[1] == hello
     assert ("not a sealed stream" if seals else "no encrypted connection") in caplog.text
 
 

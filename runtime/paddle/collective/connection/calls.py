@@ -19,10 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Generic, Self
 
 from paddle.collective.connection.handshake import HANDSHAKE_S, Side, handshake
-from paddle.collective.connection.stream import Greet, Steps, Stream, finish
+from paddle.collective.connection.stream import Greet, Note, Steps, Stream, finish
 from paddle.collective.errors import CollectiveError, PeerLate
 from paddle.collective.membership import Membership
 from paddle.endpoints import address_of
@@ -37,7 +37,6 @@ _BATCH = 32
 _MAX_HELLO = 64 << 10
 _SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
-Introduced = tuple[Stream, dict[str, Any]]
 _BACKLOG = 128
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.02, 0.5
 _CALL_S = 10.0
@@ -100,15 +99,15 @@ def call(me: Membership, rank: int, deadline: float, greet: Greet | None = None)
 
 
 @dataclass(frozen=True, slots=True)
-class _Guest:
+class _Guest(Generic[Note]):
     """A connection from `address` whose handshake goes on, until `deadline` (monotonic clock)."""
 
     address: str
-    steps: Steps[Introduced]
+    steps: Steps[tuple[Stream, Note]]
     deadline: float
 
 
-class Callers:
+class Callers(Generic[Note]):
     """Those who call one listener, until a deadline. Not thread-safe."""
 
     def __init__(
@@ -116,20 +115,22 @@ class Callers:
         me: Membership,
         listener: socket.socket,
         deadline: float,
+        says: type[Note],
         greet: Greet | None = None,
     ) -> None:
         """Take a listener that does not block; it stays open.
 
         Args:
             deadline: of the monotonic clock.
+            says: the record that is their first note.
             greet: their handshake, if it is not that of the meeting.
         """
         self._greet = greet or partial(handshake, side=Side.CALLED, secret=me.secret, sealed=me.sealed)
-        self._me, self._listener, self._deadline = me, listener, deadline
+        self._me, self._listener, self._deadline, self._says = me, listener, deadline, says
         self._poll = select.poll()
         self._poll.register(listener, select.POLLIN)
-        self._guests: dict[int, _Guest] = {}  # descriptor -> connection, the oldest first
-        self._introduced: deque[Introduced] = deque()
+        self._guests: dict[int, _Guest[Note]] = {}  # descriptor -> connection, the oldest first
+        self._introduced: deque[tuple[Stream, Note]] = deque()
         self._telling = Telling(deadline - time.monotonic())
         self._told: set[str] = set()
         self._refused = self._untold = 0
@@ -148,7 +149,7 @@ class Callers:
         if self._untold:
             _log.warning("%s", self._count())
 
-    def next(self, absent: Callable[[], str]) -> Introduced | None:
+    def next(self, absent: Callable[[], str]) -> tuple[Stream, Note] | None:
         """Return a connection with the next one that proved to be of this job, and its first note; None: it is late.
 
         Args:
@@ -196,7 +197,7 @@ class Callers:
                 self._make_room()
             descriptor = sock.fileno()
             self._guests[descriptor] = _Guest(
-                str(where[0]), _introduction(sock, self._greet), time.monotonic() + HANDSHAKE_S
+                str(where[0]), _introduction(sock, self._greet, self._says), time.monotonic() + HANDSHAKE_S
             )
             self._go_on(descriptor)
 
@@ -254,10 +255,10 @@ class Callers:
         return f"{self._refused} connections that are none of this job's ranks were refused so far"
 
 
-def _introduction(sock: socket.socket, greet: Greet) -> Steps[Introduced]:
+def _introduction(sock: socket.socket, greet: Greet, says: type[Note]) -> Steps[tuple[Stream, Note]]:
     stream = yield from greet(sock)
     try:
-        return stream, (yield from stream.taking_note(_MAX_HELLO))
+        return stream, (yield from stream.taking_note(says, _MAX_HELLO))
     except BaseException:
         stream.close()
         raise

@@ -18,6 +18,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from paddle.collective.connection.calls import Callers, call
 from paddle.collective.connection.rendezvous import Met
@@ -26,10 +27,22 @@ from paddle.collective.errors import PeerLate
 from paddle.collective.membership import Membership
 from paddle.sealed_stream import Handshake, SealedSink, SealedSource
 from paddle.sealing import PIECE, TOKEN_BYTES, SealError
+from paddle_node.contract.records import Rank
 
 _TRIES = 4  # of a call that strangers at a partner's door may cost
 _KEY_BYTES = 32
 _MOST = 2 * PIECE  # of bytes that are sealed at once
+
+
+class _Call(NamedTuple):
+    """The first note of a rank that calls."""
+
+    rank: Rank
+    session: str
+
+
+class _Taken(NamedTuple):
+    """What it is answered once its call was taken."""
 
 
 def partners(place: int, count: int) -> set[int]:
@@ -68,7 +81,7 @@ def connected(
         lower = {rank for rank in wanted if rank < me.rank}
         if lower:
             assert listener is not None
-            with Callers(me, listener, deadline, _greet_callers(me, met, lower)) as callers:
+            with Callers(me, listener, deadline, _Call, _greet_callers(me, met, lower)) as callers:
                 _take_calls(me, met, callers, lower, streams, deadline)
         for rank in higher:
             streams[rank] = _taken(me, rank, met, streams[rank], deadline)
@@ -81,7 +94,7 @@ def connected(
 
 def _called(me: Membership, rank: int, met: Met, deadline: float) -> Stream:
     stream = call(me, rank, deadline, _greet_called(me, met, rank))
-    stream.send_note({"rank": me.rank, "session": met.session.hex()}, deadline)
+    stream.send_note(_Call(me.rank, met.session.hex()), deadline)
     return stream
 
 
@@ -89,7 +102,7 @@ def _taken(me: Membership, rank: int, met: Met, stream: Stream, deadline: float)
     """Wait for a partner's word that it took the call; where strangers at its door cost us our place, call again."""
     for _ in range(_TRIES):
         try:
-            stream.take_note(deadline)
+            stream.take_note(_Taken, deadline)
             return stream
         except TimeoutError:
             break
@@ -103,7 +116,7 @@ def _taken(me: Membership, rank: int, met: Met, stream: Stream, deadline: float)
 def _take_calls(
     me: Membership,
     met: Met,
-    callers: Callers,
+    callers: Callers[_Call],
     lower: set[int],
     streams: dict[int, Stream],
     deadline: float,
@@ -114,12 +127,11 @@ def _take_calls(
         if caller is None:
             raise PeerLate(f"{_named(me, absent)} did not connect within {me.timeout_s:g} s", absent)
         stream, hello = caller
-        rank = hello.get("rank")
-        if hello.get("session") != met.session.hex() or rank not in missing:
+        if hello.session != met.session.hex() or hello.rank not in missing:
             stream.close()
         else:
-            streams[rank] = stream
-            stream.send_note({}, deadline)
+            streams[hello.rank] = stream
+            stream.send_note(_Taken(), deadline)
 
 
 def _greet_called(me: Membership, met: Met, rank: int) -> Greet | None:

@@ -10,7 +10,7 @@ import platform
 import secrets
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 from paddle.collective.connection.calls import Callers, call, listen
 from paddle.collective.connection.stream import Stream
@@ -25,6 +25,25 @@ _ANSWER_S = 10.0
 _AGAIN_S, _PAUSE_S = 3.0, 0.1
 # Stores of one processor are seen by others in their order: what counters in shared memory rely on.
 _ORDERED = ("x86_64", "AMD64", "i686")
+
+
+class Hello(NamedTuple):
+    """What a rank says of itself: `node`, a word for where it runs; `endpoints`, a digest of all; see `Met.seals`."""
+
+    rank: int
+    node: str
+    endpoints: str
+    seals: bool = False
+
+
+class Answer(NamedTuple):
+    """What rank 0 answers: see `Met`; or an `error`, and the `rank` at fault."""
+
+    nodes: tuple[str, ...] = ()
+    session: str = ""
+    seals: bool = False
+    error: str = ""
+    rank: int | None = None
 
 
 @dataclass(frozen=True)
@@ -60,7 +79,7 @@ def _receive_all(me: Membership, deadline: float) -> Met:
     links: dict[int, Stream] = {}
     nodes, can_seal = {0: _node(me)}, {0: _can_seal(me)}
     try:
-        with listen(me) as listener, Callers(me, listener, deadline) as callers:
+        with listen(me) as listener, Callers(me, listener, deadline, Hello) as callers:
             while len(links) < me.size - 1:
                 caller = callers.next(lambda: _absent(me, links))
                 if caller is None:
@@ -69,9 +88,8 @@ def _receive_all(me: Membership, deadline: float) -> Met:
                         next(rank for rank in range(1, me.size) if rank not in links),
                     )
                 stream, hello = caller
-                rank = _welcome(me, stream, hello, links)
-                if rank is not None:
-                    nodes[rank], can_seal[rank] = str(hello["node"]), hello.get("seals") is True
+                _welcome(me, stream, hello, links)
+                nodes[hello.rank], can_seal[hello.rank] = hello.node, hello.seals
         session = secrets.token_bytes(16)
         everyone = tuple(nodes[rank] for rank in range(me.size))
         unable = [rank for rank in range(me.size) if not can_seal[rank]]
@@ -82,35 +100,29 @@ def _receive_all(me: Membership, deadline: float) -> Met:
                 unable[0],
             )
         seals = not unable
-        _tell(links, {"nodes": everyone, "session": session.hex(), "seals": seals})
+        _tell(links, Answer(everyone, session.hex(), seals))
     except CollectiveError as error:
-        _tell(links, {"error": str(error), "rank": error.rank})
+        _tell(links, Answer(error=str(error), rank=error.rank))
         for stream in links.values():
             stream.close()
         raise
     return Met(links, everyone, session, seals)
 
 
-def _welcome(me: Membership, stream: Stream, hello: dict[str, Any], links: dict[int, Stream]) -> int | None:
-    """Return the rank that calls, whose link is kept; None: it is none."""
-    try:
-        rank, _, endpoints = int(hello["rank"]), hello["node"], hello["endpoints"]
-    except (KeyError, TypeError, ValueError, OverflowError):
-        stream.close()
-        return None
-    problem = ""
-    if endpoints != _digest(me):
+def _welcome(me: Membership, stream: Stream, hello: Hello, links: dict[int, Stream]) -> None:
+    """Keep the link of a rank that calls."""
+    rank, problem = hello.rank, ""
+    if hello.endpoints != _digest(me):
         problem = f"rank {rank} was given other endpoints than rank 0, which has {', '.join(me.endpoints)}"
     elif not 0 < rank < me.size:
         problem = f"a process says that it is rank {rank}, expected 1 to {me.size - 1}"
     elif rank in links:
         problem = f"two processes say that they are rank {rank}"
     if problem:
-        _tell({rank: stream}, {"error": problem, "rank": rank})
+        _tell({rank: stream}, Answer(error=problem, rank=rank))
         stream.close()
         raise PeerDiffers(problem, rank)
     links[rank] = stream
-    return rank
 
 
 def _visit(me: Membership, deadline: float) -> Met:
@@ -130,13 +142,13 @@ def _visit(me: Membership, deadline: float) -> Met:
 def _introduce_to_first(me: Membership, deadline: float) -> Met:
     stream = call(me, 0, deadline)
     try:
-        hello = {"rank": me.rank, "node": _node(me), "endpoints": _digest(me), "seals": _can_seal(me)}
+        hello = Hello(me.rank, _node(me), _digest(me), _can_seal(me))
         stream.send_note(hello, deadline)
-        answer = stream.take_note(deadline + _ANSWER_S)  # rank 0 says first who is missing
-        if "error" in answer:
-            raise PeerDiffers(str(answer["error"]), answer.get("rank"))
-        nodes, session = tuple(map(str, answer["nodes"])), bytes.fromhex(answer["session"])
-        return Met({0: stream}, nodes, session, answer.get("seals") is True)
+        # rank 0 says first who is missing
+        answer = stream.take_note(Answer, deadline + _ANSWER_S)
+        if answer.error:
+            raise PeerDiffers(answer.error, answer.rank)
+        return Met({0: stream}, answer.nodes, bytes.fromhex(answer.session), answer.seals)
     except TimeoutError:
         stream.close()
         raise PeerLate(f"rank 0 at {me.endpoints[0]} did not say who is there", 0) from None
@@ -148,13 +160,13 @@ def _introduce_to_first(me: Membership, deadline: float) -> Met:
         raise
 
 
-def _tell(links: dict[int, Stream], note: dict[str, Any]) -> None:
+def _tell(links: dict[int, Stream], answer: Answer) -> None:
     deadline = time.monotonic() + _ANSWER_S
     for rank, stream in links.items():
         try:
-            stream.send_note(note, deadline)
+            stream.send_note(answer, deadline)
         except OSError as error:
-            if "error" not in note:
+            if not answer.error:
                 raise PeerLost(f"rank {rank} is gone: {error}", rank) from None
 
 

@@ -14,8 +14,11 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
 from paddle.errors import WireError
+from paddle_node.contract import checked_json
+from paddle_node.contract.records import fields_of, read
 from paddle_node.linux.inet import keep_alive
 
+Note = TypeVar("Note")
 Result = TypeVar("Result")
 Steps = Generator[int, None, Result]
 """Work on one connection that never blocks: it yields what it waits for, `select.POLLIN` or `select.POLLOUT`."""
@@ -110,27 +113,27 @@ class Stream:
                 yield select.POLLIN
         return bytes(data)
 
-    def taking_note(self, most: int = _MAX_NOTE) -> Steps[dict[str, Any]]:
-        """Return a JSON object of `most` bytes at most; see `sending`.
+    def taking_note(self, kind: type[Note], most: int = _MAX_NOTE) -> Steps[Note]:
+        """Return a record of `most` bytes at most; see `sending`.
 
         Raises:
             WireError: it is none.
         """
-        while (note := self.take_note_if_there(most)) is None:
+        while (note := self.take_note_if_there(kind, most)) is None:
             yield select.POLLIN
         return note
 
-    def send_note(self, note: dict[str, Any], deadline: float) -> None:
-        """Send a small JSON object; see `finish`."""
-        text = json.dumps(note).encode()
+    def send_note(self, note: Any, deadline: float) -> None:
+        """Send a small record, see `paddle_node.contract.records`; see `finish`."""
+        text = json.dumps(fields_of(note)).encode()
         finish(self.sending(_LENGTH.pack(len(text)) + text), self.fileno(), deadline)
 
-    def take_note(self, deadline: float) -> dict[str, Any]:
-        """Wait for a JSON object; see `finish` and `taking_note`."""
-        return finish(self.taking_note(), self.fileno(), deadline)
+    def take_note(self, kind: type[Note], deadline: float) -> Note:
+        """Wait for a record; see `finish` and `taking_note`."""
+        return finish(self.taking_note(kind), self.fileno(), deadline)
 
-    def take_note_if_there(self, most: int = _MAX_NOTE) -> dict[str, Any] | None:
-        """Return the next JSON object, of `most` bytes at most, if all of it is there; reads nothing beyond it.
+    def take_note_if_there(self, kind: type[Note], most: int = _MAX_NOTE) -> Note | None:
+        """Return the next record, of `most` bytes at most, if all of it is there; reads nothing beyond it.
 
         Raises:
             ConnectionError: the rank is gone.
@@ -140,7 +143,10 @@ class Stream:
             missing = _missing(self._note, most)
             if not missing:
                 text, self._note = bytes(self._note[_LENGTH.size :]), bytearray()
-                return _object(text)
+                try:
+                    return read(kind, checked_json.loads(text), kind.__name__.lower(), "another rank")
+                except ValueError as error:
+                    raise WireError(str(error)) from None
             part = bytearray(missing)
             got = self.take_some(memoryview(part))
             if not got:
@@ -185,13 +191,3 @@ def _missing(note: bytearray, most: int) -> int:
     if length > most:
         raise WireError(f"a note of {length} bytes, expected at most {most}")
     return int(_LENGTH.size + length - len(note))
-
-
-def _object(text: bytes) -> dict[str, Any]:
-    try:
-        note = json.loads(text)
-    except (ValueError, RecursionError):
-        note = None
-    if not isinstance(note, dict):
-        raise WireError("expected a JSON object from another rank")
-    return note

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from paddle.collective.errors import CollectiveError, PeerLate
 from paddle.collective.membership import Membership
+from paddle_node.contract import checked_json
 from paddle_node.linux import descriptors
 
 _MAX_HELLO = 1 << 10
@@ -108,7 +109,7 @@ def _serve(
         try:
             if not descriptors.is_our_user(sock):
                 return set()
-            rank = json.loads(sock.recv(_MAX_HELLO))
+            rank = checked_json.loads(sock.recv(_MAX_HELLO))
             if rank not in ranks:
                 return set()
             for start in range(0, len(given), _MAX_FDS):

@@ -13,16 +13,33 @@ import contextlib
 import select
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import NamedTuple
 
 from paddle.collective.connection.stream import Stream
 from paddle.collective.errors import CollectiveError, PeerDiffers, PeerLate, PeerLost
 from paddle.errors import WireError
+from paddle_node.contract.records import Rank, Whole
 
 _KINDS = {"lost": PeerLost, "differs": PeerDiffers, "late": PeerLate}
 _TELL_S = 2.0
 _GRACE_S = 4.0  # for news of who failed first
 _ROLL_S = 2.0  # to answer, on a busy machine too
+
+
+class News(NamedTuple):
+    """What a rank tells all others.
+
+    Attributes:
+        news: "lost", "differs" or "late" of a rank, `why`; "left" in peace, after `done` operations; "call" for round
+            `number`; "overdue": who is late?; "where": who waits?; "waiting".
+        rank: whom it is about; None: that is not known.
+    """
+
+    news: str
+    rank: Rank | None = None
+    why: str = ""
+    done: Whole = 0
+    number: Whole = 0
 
 
 class Watch:
@@ -82,7 +99,7 @@ class Watch:
         """Call all ranks for a round; nothing happens where somebody did."""
         if number > self.called:
             self.called = number
-            self._send({"news": "call", "rank": self.rank, "number": number}, self._links)
+            self._send(News("call", self.rank, number=number), self._links)
 
     def await_call(self, number: int, bell: int) -> None:
         """Wait until a rank calls for this round, or a descriptor can be read: one of them always comes to an end.
@@ -119,11 +136,11 @@ class Watch:
     def tell(self, error: CollectiveError) -> None:
         """Tell others why this rank stops."""
         kind = next((name for name, cls in _KINDS.items() if isinstance(error, cls)), "lost")
-        self._send({"news": kind, "rank": error.rank, "why": str(error)}, self._links)
+        self._send(News(kind, error.rank, str(error)), self._links)
 
     def leave(self) -> None:
         """Tell others that this rank leaves in peace, and close."""
-        self._send({"news": "left", "rank": self.rank, "done": self.number}, self._links)
+        self._send(News("left", self.rank, done=self.number), self._links)
         self.close()
 
     def close(self) -> None:
@@ -155,40 +172,37 @@ class Watch:
     def _hear(self, rank: int) -> None:
         stream = self._links[rank]
         try:
-            note = stream.take_note_if_there()
+            told = stream.take_note_if_there(News)
         except (OSError, WireError) as error:
             del self._links[rank]
             stream.close()
             if rank not in self.left:
                 raise self._lost(rank, str(error)) from None
             return
-        if note is None:
+        if told is None:
             return
-        news, about = str(note.get("news")), int(note.get("rank") or 0)
-        if news == "where":
+        if told.news == "where":
             if not self._idle:  # who has nothing to do is waited for
-                self._send({"news": "waiting", "rank": self.rank}, self._links)
-        elif news == "waiting":
+                self._send(News("waiting", self.rank), self._links)
+        elif told.news == "waiting":
             self._waiting.add(rank)
-        elif news == "overdue":
+        elif told.news == "overdue":
             raise self._call_roll()
         else:
-            self._told(rank, note, news, about)
+            self._take(rank, told)
 
-    def _told(self, rank: int, note: dict[str, Any], news: str, about: int) -> None:
+    def _take(self, rank: int, told: News) -> None:
         """Take what is of interest to all."""
-        if news == "call" and int(note.get("number", 0)) <= self.called:
+        if told.news == "call" and told.number <= self.called:
             return
         if self.rank == 0:
-            self._send(note, {each: link for each, link in self._links.items() if each != rank})
-        if news == "left":
-            self.left[about] = int(note.get("done", 0))
-            return
-        if news == "call":
-            self.called = int(note["number"])
-            return
-        whose = None if note.get("rank") is None else about
-        raise _KINDS.get(news, PeerLost)(str(note.get("why")), whose)
+            self._send(told, {each: link for each, link in self._links.items() if each != rank})
+        if told.news == "left":
+            self.left[told.rank or 0] = told.done
+        elif told.news == "call":
+            self.called = told.number
+        else:
+            raise _KINDS.get(told.news, PeerLost)(told.why, told.rank)
 
     def _lost(self, rank: int, why: str) -> PeerLost:
         return PeerLost(f"{self.name(rank)} is gone: {why}", rank)
@@ -204,12 +218,12 @@ class Watch:
         """Return who is late; rank 0 finds out."""
         if self.rank == 0:
             return self._call_roll()
-        self._send({"news": "overdue", "rank": self.rank}, self._links)
+        self._send(News("overdue", self.rank), self._links)
         return self.broken(0, TimeoutError(""), late=True)
 
     def _call_roll(self) -> CollectiveError:
         self._waiting.clear()
-        self._send({"news": "where", "rank": 0}, self._links)
+        self._send(News("where", 0), self._links)
         until = time.monotonic() + _ROLL_S
         missing = set(self._links)
         while missing and (left_s := until - time.monotonic()) > 0:
@@ -237,8 +251,8 @@ class Watch:
         for descriptor, _ in poll.poll(timeout_s * 1000):
             self._hear(links[descriptor])
 
-    def _send(self, note: dict[str, Any], links: Mapping[int, Stream]) -> None:
+    def _send(self, news: News, links: Mapping[int, Stream]) -> None:
         deadline = time.monotonic() + _TELL_S
         for stream in links.values():
             with contextlib.suppress(OSError):
-                stream.send_note(note, deadline)
+                stream.send_note(news, deadline)

@@ -20,6 +20,8 @@ from pathlib import Path
 
 from paddle.env import JobEnvironment
 from paddle.errors import PserverError
+from paddle_node.contract import checked_json
+from paddle_node.contract.records import Port, fields_of, read
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +37,7 @@ class Identity:
         stamps: of its engines, likewise.
     """
 
-    ports: tuple[int, ...]
+    ports: tuple[Port, ...]
     stamps: tuple[int, ...]
 
 
@@ -74,11 +76,10 @@ class Revival:
         """
         path = self._folder / _NAME
         try:
-            said = json.loads(path.read_bytes())
-            return Identity(tuple(map(int, said["ports"])), tuple(map(int, said["stamps"])))
+            return read(Identity, checked_json.loads(path.read_bytes()), "server", str(path))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError) as error:
             raise PserverError(f"{path} cannot be read: {error}; end the job and start it again") from None
 
     def write(self, identity: Identity) -> None:
@@ -89,7 +90,7 @@ class Revival:
         """
         path = self._folder / _NAME
         new = path.with_suffix(".new")
-        new.write_text(json.dumps({"ports": identity.ports, "stamps": identity.stamps}), encoding="utf-8")
+        new.write_text(json.dumps(fields_of(identity)), encoding="utf-8")
         os.replace(new, path)
 
     def folder_of(self, number: int) -> Path:

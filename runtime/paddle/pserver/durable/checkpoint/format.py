@@ -21,12 +21,14 @@ import struct
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import CheckpointError
+from paddle_node.contract import checked_json
+from paddle_node.contract.records import Bytes, Whole, read
 
 try:
     from zlib_ng.zlib_ng import crc32 as crc32  # fast
@@ -43,11 +45,6 @@ WAITING = "waiting"
 HEAD = struct.Struct("<4sIQ")
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 _PATH = re.compile(r"v\d{12,20}(?:\.[\w.-]+)?/part-\d+-of-\d+/[\w-]+\.bin\Z", re.ASCII)
-_TYPES = {
-    **dict.fromkeys(("server", "count", "version"), int),
-    **dict.fromkeys(("job", "configuration"), str),
-    **dict.fromkeys(("numbers", "engine"), dict),
-}
 _MAGIC = b"PIEC"
 _MAX_DESCRIPTION = 1 << 20
 _ALIGNMENT = 64
@@ -66,8 +63,8 @@ class DataFile:
     """
 
     path: str
-    nbytes: int
-    crc32: int | None
+    nbytes: Bytes
+    crc32: Whole | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +82,10 @@ class Manifest:
     """
 
     job: str
-    server: int
-    count: int
+    server: Whole
+    count: Whole
     configuration: str
-    version: int
+    version: Whole
     numbers: Mapping[str, Mapping[str, float]]
     files: tuple[DataFile, ...]
     engine: Mapping[str, Any] = field(default_factory=dict)
@@ -114,21 +111,27 @@ class Manifest:
         if len(data) > MAX_MANIFEST_BYTES:
             raise CheckpointError(f"the manifest is larger than {MAX_MANIFEST_BYTES} bytes")
         try:
-            outer = json.loads(data)
-            body = outer["body"]
-            if crc32(body.encode()) != outer["crc32"]:
+            outer = read(_Sealed, checked_json.loads(data), "manifest", "the file")
+            if crc32(outer.body.encode()) != outer.crc32:
                 raise CheckpointError("the manifest is damaged: its checksum differs")
-            said = json.loads(body)
-            if said.pop("format") != FORMAT:
+            said = checked_json.as_object(outer.body)
+            if said.get("format") != FORMAT:
                 raise CheckpointError(
                     f"the manifest is not of format {FORMAT}: use the release that wrote it"
                 )
-            files = tuple(map(_data_file, said.pop("files")))
-            for name, kind in _TYPES.items():
-                _require(name, said[name], kind)
-            return cls(**said, files=files)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            found = read(cls, said, "manifest", "the file")
+            if wrong := [file.path for file in found.files if not _PATH.match(file.path)]:
+                raise ValueError(f"{wrong[0]!r} is no file of a checkpoint")
+        except ValueError as error:
             raise CheckpointError(f"the manifest cannot be read: {error}") from None
+        return found
+
+
+class _Sealed(NamedTuple):
+    """The form of a manifest in its file: JSON as text, and the CRC-32 of that."""
+
+    crc32: Whole
+    body: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,19 +215,3 @@ def _read(description: bytes, data: memoryview) -> Piece:
         raise ValueError(f"arrays of {at} bytes in {len(data)}")
     place = {str(name): int(value) for name, value in said["place"].items()}
     return Piece(str(said["parameter"]), place, arrays)
-
-
-def _data_file(said: Mapping[str, Any]) -> DataFile:
-    file = DataFile(**said)
-    for name, value, kind in (("path", file.path, str), ("nbytes", file.nbytes, int)):
-        _require(name, value, kind)
-    if file.crc32 is not None:
-        _require("crc32", file.crc32, int)
-    if not _PATH.match(file.path):
-        raise ValueError(f"{file.path!r} is no file of a checkpoint")
-    return file
-
-
-def _require(name: str, value: object, kind: type) -> None:
-    if type(value) is not kind or (kind is int and not 0 <= value < 1 << 63):  # type: ignore[operator]
-        raise ValueError(f"{name}: {value!r:.80}")
