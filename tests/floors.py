@@ -137,6 +137,7 @@ SIZES: Mapping[str, str] = {
     "paddle_cluster/text": "fields, sizes, events and lines: there is no fifth subject",
     "runtime/paddle/fluid/incubate": "of what the original has under that name, generators of data alone are here",
     "runtime/paddle/ops/update": "rules of optim.rules are operators by their rows there",
+    "runtime/paddle/pserver/durable": "its fifth subject, checkpoints, is the folder in it",
     "runtime/paddle/ops/metric": "there are no more metrics; they are looked for under that name",
 }
 """Folder -> why it holds fewer than 5 modules, or more than 25."""

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from paddle.collective.averages import Averages
-    from paddle.collective.connecting import connect, connect_group
     from paddle.collective.errors import CollectiveError, PeerDiffers, PeerLate, PeerLost
-    from paddle.collective.group import Group
+    from paddle.collective.group import Group, connect, connect_group
     from paddle.collective.membership import Membership
     from paddle.collective.ranks import Ranks
 
@@ -31,8 +30,8 @@ _HOMES = MappingProxyType(
         "PeerLate": "paddle.collective.errors",
         "Ranks": "paddle.collective.ranks",
         "PeerLost": "paddle.collective.errors",
-        "connect": "paddle.collective.connecting",
-        "connect_group": "paddle.collective.connecting",
+        "connect": "paddle.collective.group",
+        "connect_group": "paddle.collective.group",
     }
 )
 

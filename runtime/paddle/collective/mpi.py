@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from paddle.collective.errors import CollectiveError, PeerDiffers, PeerLate
-from paddle.collective.exchange.pieces import Pieces
-from paddle.collective.exchange.task import WORDS, Kind, Task, dtype_code
+from paddle.collective.exchange.task import WORDS, Kind, Pieces, Task, dtype_code
 from paddle.collective.membership import Membership
 from paddle.collective.ranks import Arrays, Ranks
 from paddle.errors import ConfigError

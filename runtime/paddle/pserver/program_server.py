@@ -22,22 +22,23 @@ from functools import partial
 from pathlib import Path
 
 from paddle.env import JobEnvironment
-from paddle.errors import ConfigError, PaddleError, PortBusy, PserverError
-from paddle.pserver.durable.kept_folder import MIN_JOURNAL_BYTES, KeptFolder
+from paddle.errors import ConfigError, PaddleError, PortBusy, PserverError, WireError
+from paddle.pserver.durable.journal import MIN_JOURNAL_BYTES, KeptFolder
 from paddle.pserver.durable.process_state import Identity, Revival
 from paddle.pserver.durable.program_copy import Copy, Sent, newest_copy, read_copy, write_copy
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.port import Port, listen_beside
-from paddle.pserver.server.program_service import ProgramService
-from paddle.pserver.server.served import Served
+from paddle.pserver.server.program_service import ProgramService, Served
 from paddle.pserver.server.service import NOBODY, Desk, EngineOptions
 from paddle.pserver.store.store import Store
 from paddle.pserver.transports.table import BaseListener
 from paddle.pserver.transports.transport import Site
 from paddle.pserver.wire.address import host_and_port, owner_text, published
+from paddle.pserver.wire.codec import decode
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.keys import Context, WireKeys
-from paddle.pserver.wire.message import Message
+from paddle.pserver.wire.message import Message, error_message
+from paddle.pserver.wire.verbs import Verb
 from paddle.threads import ServiceThread
 from paddle_node.contract.facts import Queue
 
@@ -45,6 +46,8 @@ _log = logging.getLogger(__name__)
 
 _JOIN_S = 30.0
 _LOOK_S = 1.0
+_READING_S = 2.0
+_STAMP = 1  # of no server: whoever hears it has no session
 
 
 class ProgramKeeper:
@@ -275,3 +278,58 @@ class ProgramServer:
         if engine.is_over:
             self._over.set()
         return engine
+
+
+def refuse_trainers(
+    endpoint: str, keys: WireKeys | None, text: str, trainers: int, limit_s: float
+) -> set[int]:
+    """Answer whatever trainers ask with an error, until each of them has heard it or the time is over.
+
+    Args:
+        endpoint: "host:port" of this machine.
+        keys: None: the wire is plain.
+        text: of the error.
+        trainers: how many there are.
+        limit_s: how long to wait for them.
+
+    Returns:
+        ids of the trainers that were told.
+
+    Raises:
+        PortBusy, ConfigError: the endpoint cannot be had.
+    """
+    host, port = host_and_port(endpoint)
+    context = Context(keys)
+    try:
+        router = BaseListener(context, host, port)
+        try:
+            return _refuse(router, text, trainers, time.monotonic() + limit_s)
+        finally:
+            router.close()
+    finally:
+        context.close()
+
+
+def _refuse(router: BaseListener, text: str, trainers: int, deadline: float) -> set[int]:
+    told: set[int] = set()
+    listening: set[bytes] = set()
+    while (now := time.monotonic()) < deadline and (len(told) < trainers or listening):
+        router.poller.wait(deadline - now)
+        while (received := router.receive()) is not None:
+            address, frames = received
+            try:
+                asked = decode(frames)
+            except WireError:
+                continue
+            was_sent = router.send(address, _refusal(asked, text))
+            if was_sent and asked.verb is Verb.HELLO and asked.trainer < trainers:
+                told.add(asked.trainer)
+                listening.add(address)
+                # A trainer whose connection breaks before it looks at what came over it takes us for dead.
+                deadline = min(deadline, time.monotonic() + _READING_S) if len(told) == trainers else deadline
+        listening.difference_update(router.lost())
+    return told
+
+
+def _refusal(asked: Message, text: str) -> Message:
+    return error_message(text).numbered(asked.trainer, asked.session, asked.request, _STAMP)

@@ -21,9 +21,8 @@ import numpy.typing as npt
 from paddle.errors import CheckpointError, ConfigError, PserverError
 from paddle.pserver.durable.checkpoint.folder import Checkpoint, checking, is_blank, newest
 from paddle.pserver.durable.checkpoint.format import Manifest
-from paddle.pserver.durable.checkpoint.periodic import Periodic
 from paddle.pserver.durable.checkpoint.restore import load
-from paddle.pserver.durable.checkpoint.series import Series
+from paddle.pserver.durable.checkpoint.series import Periodic, Series
 from paddle.pserver.durable.memory_copy import Kept
 from paddle.pserver.durable.process_state import Revival
 from paddle.pserver.server.engine import Engine

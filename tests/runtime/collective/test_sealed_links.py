@@ -24,8 +24,7 @@ from paddle.collective.connection.mesh import SealedLink, key_of, sealing, token
 from paddle.collective.connection.rendezvous import Hello
 from paddle.collective.connection.stream import Stream, finish, prepare
 from paddle.collective.exchange.inter_node import InterNode
-from paddle.collective.exchange.pieces import Pieces
-from paddle.collective.exchange.task import Kind, Task, dtype_code
+from paddle.collective.exchange.task import Kind, Pieces, Task, dtype_code
 from paddle.collective.exchange.watch import Watch
 from paddle.errors import WireError
 from paddle.sealed_stream import SealedSink, SealedSource

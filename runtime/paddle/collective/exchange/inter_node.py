@@ -23,8 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.collective.connection.stream import Stream
-from paddle.collective.exchange.pieces import Pieces
-from paddle.collective.exchange.task import SIZE, Task, unpack
+from paddle.collective.exchange.task import SIZE, Pieces, Task, unpack
 from paddle.collective.exchange.watch import Watch
 
 _LARGEST = 64 << 10  # above, a ring moves fewer bytes

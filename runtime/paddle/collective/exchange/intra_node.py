@@ -27,9 +27,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from paddle.collective.exchange.pieces import Flat, Pieces
 from paddle.collective.exchange.shared_memory import Slab
-from paddle.collective.exchange.task import WORDS, Task, unpack
+from paddle.collective.exchange.task import WORDS, Flat, Pieces, Task, unpack
 from paddle.collective.exchange.watch import Watch
 
 CHUNK = 256 << 10

@@ -77,7 +77,7 @@ _LINE = 16  # elements that arrays begin at a multiple of
 
 
 class ServedProgram:
-    """See `pserver.server.served.Served`."""
+    """See `pserver.server.program_service.Served`."""
 
     def __init__(
         self,

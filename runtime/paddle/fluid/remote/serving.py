@@ -65,7 +65,7 @@ class Promises:
             return
         (endpoint,) = made
         text = f"it ended before it served: {type(error).__name__}: {error}"[:_MAX_TEXT]
-        from paddle.pserver.server.refusal import refuse_trainers  # heavy: ZeroMQ
+        from paddle.pserver.program_server import refuse_trainers  # heavy: ZeroMQ
 
         trainers = self._trainers[endpoint]
         _log.warning(

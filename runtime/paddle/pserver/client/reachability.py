@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from paddle.endpoints import address_of, listed
 from paddle.errors import ConfigError, WireError
-from paddle.pserver.transports.liveness import Liveness
+from paddle.pserver.transports.zmq import Liveness
 from paddle.pserver.wire.configuration import PortRange, told_range
 from paddle.pserver.wire.message import Message
 from paddle.telling import Telling

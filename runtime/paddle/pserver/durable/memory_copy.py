@@ -19,7 +19,7 @@ from paddle.pserver.durable.checkpoint.folder import newest
 from paddle.pserver.durable.checkpoint.restore import load
 from paddle.pserver.durable.checkpoint.series import Origin, Series
 from paddle.pserver.durable.checkpoint.snapshot import size_of
-from paddle.pserver.durable.kept_folder import MIN_JOURNAL_BYTES, KeptFolder
+from paddle.pserver.durable.journal import MIN_JOURNAL_BYTES, KeptFolder
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.message import Message

@@ -3,13 +3,15 @@
 
 With the keys of a job, frames are encrypted and both ends prove that they know them (see `keys`); else they are plain.
 A broken connection is noticed within moments when the other process died, and within about ten seconds when the
-network went silent; short interruptions heal.
+network went silent; short interruptions heal. A server whose process died refuses new connections: that is told at
+once, unless somebody starts it again, who gets some time for it. A network that went silent gets some seconds.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import socket
 import time
@@ -18,14 +20,17 @@ from typing import Any
 
 import zmq
 
-from paddle.errors import ConfigError, PortBusy, WireError
-from paddle.pserver.transports.liveness import Liveness
+from paddle.errors import ConfigError, PortBusy, PserverLost, WireError
 from paddle.pserver.transports.transport import Connection, Dispatcher, Listener
 from paddle.pserver.wire.codec import decode, encode
 from paddle.pserver.wire.keys import Context, WireKeys
 from paddle.pserver.wire.message import Frame, Message
 from paddle.pserver.wire.poller import LINGER_MS, AdaptiveWait, Poller, monitor_event, prepare
 
+_log = logging.getLogger(__name__)
+
+_HEAL_S = 5.0
+_PROBE_S = 0.5
 RENEW_S = 0.1
 _MAX_IO_THREADS = 4
 _HEARTBEAT_MS = 1000
@@ -37,6 +42,81 @@ _CLIENT_EVENTS = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EV
 _SERVER_EVENTS = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 _CLOSED = (errno.EPIPE, errno.ECONNRESET)  # the peer closed before it sent anything malformed
 _BATCH = 64  # messages before other listeners are served
+
+
+class Liveness:
+    """The connection to one endpoint.
+
+    Attributes:
+        was_up: whether there ever was one.
+        is_leaving: whether the server was told that this client goes: it may end then, that is no loss.
+        broken_off: how often one ended, before it was made or after.
+    """
+
+    def __init__(self, endpoint: str, patience_s: float = 0.0) -> None:
+        """Begin.
+
+        Args:
+            endpoint: "ip:port" of the server.
+            patience_s: how long it may be gone, since somebody starts it again where it was.
+        """
+        self._endpoint, self._patience_s = endpoint, patience_s
+        self.was_up = self.is_leaving = False
+        self.broken_off = 0
+        self._down_since: float | None = None
+
+    @property
+    def is_down(self) -> bool:
+        """Whether an established connection broke and is not back yet."""
+        return self._down_since is not None
+
+    def came_up(self) -> bool:
+        """Note that a connection is established; return whether one had broken before."""
+        came_back = self.is_down
+        if came_back and self._patience_s:
+            _log.warning("pserver %s is back", self._endpoint)
+        self.was_up, self._down_since = True, None
+        return came_back
+
+    def went_down(self) -> None:
+        """Note that the connection broke, or that an attempt to make one was broken off."""
+        self.broken_off += 1
+        if self.was_up and self._down_since is None and not self.is_leaving:
+            self._down_since = time.monotonic()
+            if self._patience_s:
+                _log.warning("pserver %s is away; waiting up to %.0f s", self._endpoint, self._patience_s)
+
+    def check(self) -> None:
+        """Look at a broken connection again.
+
+        Raises:
+            PserverLost: nobody listens there any more, or it did not come back in time.
+        """
+        if self._down_since is None or time.monotonic() - self._down_since < self._patience_s:
+            return
+        if _refuses(self._endpoint):
+            raise PserverLost(
+                f"pserver {self._endpoint} is gone: its connection broke and nobody listens there any more",
+                self._endpoint,
+            )
+        down_s = time.monotonic() - self._down_since
+        if down_s > _HEAL_S:
+            raise PserverLost(
+                f"pserver {self._endpoint} is lost: its connection broke and was not back after {down_s:.0f} s",
+                self._endpoint,
+            )
+
+
+def _refuses(endpoint: str) -> bool:
+    """Return whether nobody listens at an endpoint; a silent network is not a refusal."""
+    host, _, port = endpoint.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _PROBE_S).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 class ZmqConnection(Connection):
