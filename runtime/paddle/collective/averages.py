@@ -82,22 +82,14 @@ class Averages:
             self._rounds.put_base(arrays)
 
     def settle(self, arrays: Sequence[Array], states: Sequence[Array] = ()) -> None:
-        """Wait until all ranks call this or have ended; then all have the same bits, and may go on.
-
-        Raises:
-            CollectiveError: see `step`.
-        """
+        """Wait until all ranks call this or have ended; then all have the same bits, and may go on."""
         self._check()
         self._last.arrays = list(arrays)
         self._rounds.settle(arrays, states, self._last.steps > 0)
         self._last.steps = 0
 
     def close(self) -> None:
-        """Train no more: take part until all ranks have closed or ended.
-
-        Raises:
-            CollectiveError: see `step`.
-        """
+        """Train no more: take part until all ranks have closed or ended."""
         self._finalizer()
 
     def fail(self, error: BaseException) -> None:

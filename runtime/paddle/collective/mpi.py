@@ -42,11 +42,7 @@ class MpiRanks(Ranks):
     """All ranks of MPI's world."""
 
     def __init__(self, timeout_s: float) -> None:
-        """Start MPI if nobody has.
-
-        Raises:
-            ConfigError: mpi4py is not installed.
-        """
+        """Start MPI if nobody has. Raises ConfigError: mpi4py is not installed."""
         try:
             self._mpi: Any = importlib.import_module("mpi4py.MPI")
         except ImportError as error:

@@ -120,11 +120,7 @@ class Rounds:
                 self._has_moved = False
 
     def post(self, arrays: Sequence[Array], stance: Stance, has_progress: bool = True) -> None:
-        """Post the progress since the last time; waits first until that is in the base.
-
-        Raises:
-            CollectiveError: see `take`.
-        """
+        """Post the progress since the last time; waits first until that is in the base."""
         self.await_base()
         self.take(arrays)
         with self._changed:
@@ -139,11 +135,7 @@ class Rounds:
         os.eventfd_write(self._bell, 1)
 
     def await_base(self) -> None:
-        """Wait until what was posted is in the base.
-
-        Raises:
-            CollectiveError: see `take`.
-        """
+        """Wait until what was posted is in the base."""
         self._wait(lambda: not self._posted)
 
     def put_base(self, arrays: Sequence[Array]) -> None:
@@ -157,11 +149,7 @@ class Rounds:
             self._changed.notify_all()
 
     def settle(self, arrays: Sequence[Array], states: Sequence[Array], has_progress: bool) -> None:
-        """Wait until all ranks wait, or leave; then all have the same arrays, and the means of all states.
-
-        Raises:
-            CollectiveError: see `take`.
-        """
+        """Wait until all ranks wait, or leave; then all have the same arrays, and the means of all states."""
         for mine, state in zip(self._states, states, strict=True):
             mine[...] = to_host(state)
         settled = self._settled
@@ -172,11 +160,7 @@ class Rounds:
             state[...] = from_host(mine, state)
 
     def leave(self, arrays: Sequence[Array], has_progress: bool) -> None:
-        """Wait until all ranks leave.
-
-        Raises:
-            CollectiveError: see `take`.
-        """
+        """Wait until all ranks leave."""
         self.post(arrays, Stance.LEAVING, has_progress)
         self._wait(lambda: self._over)
 

@@ -100,11 +100,7 @@ def parse(flags: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Name
 
 
 def argv(given: argparse.Namespace) -> tuple[str, ...]:
-    """The command of every process.
-
-    Raises:
-        ConfigError: there is no such script.
-    """
+    """The command of every process. Raises ConfigError: there is no such script."""
     script: str = given.training_script
     if not Path(script).is_file():
         raise ConfigError(

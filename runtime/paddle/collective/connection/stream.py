@@ -90,11 +90,7 @@ class Stream:
         return count
 
     def sending(self, data: bytes) -> Steps[None]:
-        """Send all of it.
-
-        Raises:
-            ConnectionError: the rank is gone.
-        """
+        """Send all of it. Raises ConnectionError: the rank is gone."""
         rest = memoryview(data)
         while rest:
             count = self.send_some([rest])
@@ -114,11 +110,7 @@ class Stream:
         return bytes(data)
 
     def taking_note(self, kind: type[Note], most: int = _MAX_NOTE) -> Steps[Note]:
-        """Return a record of `most` bytes at most; see `sending`.
-
-        Raises:
-            WireError: it is none.
-        """
+        """Return a record of `most` bytes at most; see `sending`. Raises WireError: it is none."""
         while (note := self.take_note_if_there(kind, most)) is None:
             yield select.POLLIN
         return note

@@ -59,11 +59,7 @@ class Task(NamedTuple):
         _FORM.pack_into(memory, at, *self.words())
 
     def check(self, words: tuple[int, ...], rank: int) -> None:
-        """Compare with what another rank says that it does.
-
-        Raises:
-            PeerDiffers: it is something else.
-        """
+        """Compare with what another rank says that it does. Raises PeerDiffers: it is something else."""
         if words != self.words():
             theirs = _of(words)
             raise PeerDiffers(

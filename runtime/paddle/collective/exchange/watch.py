@@ -114,11 +114,7 @@ class Watch:
             self._idle = False
 
     def listen(self) -> None:
-        """Take the news that are there; does not wait.
-
-        Raises:
-            CollectiveError: a rank failed or was lost.
-        """
+        """Take the news that are there; does not wait. Raises CollectiveError: a rank failed or was lost."""
         self._hear_some(0)
 
     def broken(self, rank: int, error: OSError, late: bool = False) -> CollectiveError:

@@ -135,11 +135,7 @@ class Client:
         self._session.start_pass()
 
     def push(self, gradients: Mapping[str, Any], num_samples: int = 1) -> None:
-        """Take a step: see `push_pull`, which also fetches values; here servers send none.
-
-        Raises:
-            ConfigError, WaitTimeout: see `push_pull`.
-        """
+        """Take a step: see `push_pull`, which also fetches values; here servers send none."""
         self._require_created()
         self._session.push(self._gradients(gradients), num_samples)
 

@@ -343,11 +343,7 @@ class Exchange:
             self._network.close()
 
     def check_open(self) -> None:
-        """Raise an error after `close`.
-
-        Raises:
-            PserverError: it is closed.
-        """
+        """Raise an error after `close`. Raises PserverError: it is closed."""
         if self._is_closed:
             raise PserverError("this client is closed; create another one to continue")
 

@@ -102,11 +102,7 @@ class Destinations:
         return place
 
     def check(self, name: str, array: HostArray, what: str) -> None:
-        """Check an array for the whole of a tensor.
-
-        Raises:
-            ConfigError: see `of`.
-        """
+        """Check an array for the whole of a tensor."""
         if name not in self._parameters:
             raise ConfigError(f"{what}: no such tensor was created; there are {', '.join(self._parameters)}")
         shape = self._parameters[name].shape
@@ -116,11 +112,7 @@ class Destinations:
 
 
 def put_rows(name: str, found: HostArray, out: Any) -> None:
-    """Fill `out` with rows of a tensor.
-
-    Raises:
-        ConfigError: it is of another shape or dtype.
-    """
+    """Fill `out` with rows of a tensor. Raises ConfigError: it is of another shape or dtype."""
     place = target(out, f"out array of tensor {name}")
     if place.host.shape != found.shape or place.host.dtype != found.dtype:
         raise ConfigError(
@@ -132,11 +124,7 @@ def put_rows(name: str, found: HostArray, out: Any) -> None:
 
 
 def read_ids(array: Any, what: str) -> npt.NDArray[np.int64]:
-    """Return row ids, of any shape, as int64.
-
-    Raises:
-        ConfigError: they are not int64 or int32.
-    """
+    """Return row ids, of any shape, as int64. Raises ConfigError: they are not int64 or int32."""
     ids = host_array(array, what)
     if ids.dtype not in _ID_TYPES:
         raise ConfigError(f"{what}: expected int64 or int32, got {ids.dtype}")

@@ -53,11 +53,7 @@ class JobServers:
 
 
 def positive(name: str, seconds: float) -> float:
-    """Return a time that somebody gave.
-
-    Raises:
-        ConfigError: it is none.
-    """
+    """Return a time that somebody gave. Raises ConfigError: it is none."""
     if not seconds > 0:
         raise ConfigError(f"{name}: expected more than 0 seconds, got {seconds}")
     return seconds

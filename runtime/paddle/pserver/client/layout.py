@@ -134,11 +134,7 @@ class Layout:
         return None if more or first.name not in views else views[first.name][first.there]
 
     def parameter(self, name: str) -> ParameterSpec:
-        """Return the parameter of that name.
-
-        Raises:
-            ConfigError: the servers do not have it.
-        """
+        """Return the parameter of that name. Raises ConfigError: the servers do not have it."""
         if name in self.growing:
             return self.growing[name].parameter
         if name not in self.parameters:

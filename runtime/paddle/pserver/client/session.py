@@ -243,11 +243,7 @@ class TrainerSession:
         return {each.name: self._stored.rows(each, came) for each in wanted}
 
     def push(self, grads: Mapping[str, Array | RowGradient], num_samples: int) -> None:
-        """Give this batch's gradients, as `push_pull` does; servers send no values back.
-
-        Raises:
-            ConfigError, PserverError, PserverLost: see `push_pull`.
-        """
+        """Give this batch's gradients, as `push_pull` does; servers send no values back."""
         self._step.run(grads, num_samples, {}, is_quiet=True)
 
     def gradient_array(self, name: str) -> Array:
@@ -260,11 +256,7 @@ class TrainerSession:
         return np.zeros(self._layout.parameter(name).size, np.float32) if array is None else array
 
     def look(self) -> None:
-        """Let `value_array` have what servers of this node hold now, without a step.
-
-        Raises:
-            PserverError, PserverLost: see the class.
-        """
+        """Let `value_array` have what servers of this node hold now, without a step."""
         self._step.look()
 
     def value_array(self, name: str) -> Array | None:
@@ -296,11 +288,7 @@ class TrainerSession:
         return self._stored.rows(self._stored.want(name, ids))
 
     def check_open(self) -> None:
-        """Raise an error after `close`.
-
-        Raises:
-            PserverError: it was closed.
-        """
+        """Raise an error after `close`. Raises PserverError: it was closed."""
         self._exchange.check_open()
 
     def close(self) -> None:

@@ -276,11 +276,7 @@ class _Inspection:
         return count
 
     def chunk(self, index: int, number: int) -> Section:
-        """Return a chunk that may be sent.
-
-        Raises:
-            ConfigError: a gradient is NaN or infinite.
-        """
+        """Return a chunk that may be sent. Raises ConfigError: a gradient is NaN or infinite."""
         if number + 1 == self._layout.num_chunks(index):
             self.finish()
         section = self._look(index, number) or self._layout.chunk(index, number, self._flat)

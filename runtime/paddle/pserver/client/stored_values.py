@@ -108,11 +108,7 @@ class StoredValues:
                 whole[share.span(start, stop)] = reply_array(reply, self._endpoints[index], "", shape)
 
     def want(self, name: str, ids: npt.NDArray[np.int64]) -> WantedRows:
-        """Find out where rows lie.
-
-        Raises:
-            ConfigError: the parameter is not sparse, or has no such ids.
-        """
+        """Find out where rows lie. Raises ConfigError: the parameter is not sparse, or has no such ids."""
         layout = self._layout
         parameter = layout.parameter(name)
         if not parameter.sparse:

@@ -214,11 +214,7 @@ class KeptFolder:
         self._retry_at = 0.0
 
     def check(self) -> None:
-        """Look whether an earlier process kept its state to the end.
-
-        Raises:
-            PserverError: it could not.
-        """
+        """Look whether an earlier process kept its state to the end. Raises PserverError: it could not."""
         gone = self.path / _GONE
         if gone.exists():
             raise PserverError(gone.read_text(encoding="utf-8"))

@@ -83,11 +83,7 @@ class Revival:
             raise PserverError(f"{path} cannot be read: {error}; end the job and start it again") from None
 
     def write(self, identity: Identity) -> None:
-        """Leave word for the next process.
-
-        Raises:
-            OSError: there is no room.
-        """
+        """Leave word for the next process. Raises OSError: there is no room."""
         path = self._folder / _NAME
         new = path.with_suffix(".new")
         new.write_text(json.dumps(fields_of(identity)), encoding="utf-8")

@@ -65,21 +65,13 @@ class Model:
         return {"lag": self.lag.facts() if self.lag else None, "resumed_at": self.resumed_at}
 
     def configured(self) -> Store:
-        """Return the store.
-
-        Raises:
-            PserverError: there is none yet.
-        """
+        """Return the store. Raises PserverError: there is none yet."""
         if self.store is None:
             raise PserverError("this pserver is not configured yet: trainer 0 must configure it first")
         return self.store
 
     def ready(self) -> Store:
-        """Return the store with its values.
-
-        Raises:
-            PserverError: there are none yet.
-        """
+        """Return the store with its values. Raises PserverError: there are none yet."""
         if not self.is_ready:
             raise PserverError("the parameters have no values yet: trainer 0 must set them first")
         return self.configured()

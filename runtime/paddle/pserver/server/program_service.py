@@ -90,18 +90,10 @@ class Served(Protocol):
         """
 
     def apply(self, trainer: int, gradients: Mapping[str, Value]) -> None:
-        """Apply what one trainer sent, whatever others do.
-
-        Raises:
-            PaddleError: it cannot be computed.
-        """
+        """Apply what one trainer sent, whatever others do. Raises PaddleError: it cannot be computed."""
 
     def value(self, trainer: int, name: str) -> Value:
-        """Return a variable; the array is the program's own.
-
-        Raises:
-            PserverError: there is none.
-        """
+        """Return a variable; the array is the program's own. Raises PserverError: there is none."""
 
     def share(self) -> list[SharedArray]:
         """Return memory that trainers of this node may map, where variables lie that they ask for, if there is some.

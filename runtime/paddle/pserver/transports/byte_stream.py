@@ -98,11 +98,7 @@ class ByteSink(Protocol):
         """
 
     def flush(self) -> None:
-        """Send what goes now.
-
-        Raises:
-            OSError: the connection is over.
-        """
+        """Send what goes now. Raises OSError: the connection is over."""
 
 
 class StreamReader:
@@ -153,11 +149,7 @@ class StreamReader:
             return frames
 
     def take(self, count: int) -> bytes | None:
-        """Return the first `count` bytes of the connection, or None if they are not here; does not wait.
-
-        Raises:
-            ConnectionError: see `read`.
-        """
+        """Return the first `count` bytes of the connection, or None if they are not here; does not wait."""
         while self._stop - self._start < count:
             if not self._fill():
                 return None
@@ -284,11 +276,7 @@ class StreamWriter:
         return True
 
     def flush(self) -> None:
-        """Send what goes now.
-
-        Raises:
-            OSError: the connection is over.
-        """
+        """Send what goes now. Raises OSError: the connection is over."""
         self._sink.flush()
         self.is_empty = not len(self._sink)
 

@@ -175,11 +175,7 @@ class ShmListener(SocketListener[_Trainer]):
     _KIND = b"local"
 
     def __init__(self, endpoint: str, keys: WireKeys | None) -> None:
-        """Listen.
-
-        Raises:
-            OSError: this system has no such sockets, or the name is taken.
-        """
+        """Listen. Raises OSError: this system has no such sockets, or the name is taken."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         try:
             listener.bind(local_name(endpoint, keys))

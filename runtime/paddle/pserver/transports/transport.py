@@ -138,11 +138,7 @@ class Dispatcher(Protocol):
         """Carry out a request and send what is due."""
 
     def shared_slabs(self, message: Message) -> Sequence[SharedArray]:
-        """Return the memory that the sender of a message may map.
-
-        Raises:
-            PaddleError: it has no session.
-        """
+        """Return the memory that the sender of a message may map. Raises PaddleError: it has no session."""
 
     def lose(self, address: bytes) -> None:
         """Hear that a connection is over."""

@@ -58,11 +58,7 @@ class Configuration:
 
     @classmethod
     def from_text(cls, text: str) -> Configuration:
-        """Read what `to_text` wrote, strictly.
-
-        Raises:
-            PserverError: it is something else.
-        """
+        """Read what `to_text` wrote, strictly. Raises PserverError: it is something else."""
         try:
             data = json.loads(text)
             num_dense, num_sparse, server = map(_count, data["servers"])
@@ -99,11 +95,7 @@ class Configuration:
 
 
 def check_names(parameters: Sequence[ParameterSpec]) -> None:
-    """Check that no name occurs twice.
-
-    Raises:
-        ConfigError: one does.
-    """
+    """Check that no name occurs twice. Raises ConfigError: one does."""
     seen: set[str] = set()
     for parameter in parameters:
         if parameter.name in seen:

@@ -134,11 +134,7 @@ class Message(NamedTuple):
         return VERBS[type(self.record)]
 
     def expect(self, kind: type[_Record]) -> _Record:
-        """Return the record, of that kind.
-
-        Raises:
-            WireError: it is of another.
-        """
+        """Return the record, of that kind. Raises WireError: it is of another."""
         if not isinstance(self.record, kind):
             raise WireError(f"expected a message {VERBS[kind].name}, got {self.verb.name}")
         return self.record
@@ -152,11 +148,7 @@ class Message(NamedTuple):
         return any(section.name == name for section in self.sections)
 
     def section(self, name: str) -> Section:
-        """Return the section of that name.
-
-        Raises:
-            WireError: there is none.
-        """
+        """Return the section of that name. Raises WireError: there is none."""
         for section in self.sections:
             if section.name == name:
                 return section

@@ -141,11 +141,7 @@ def wish(names: Iterable[tuple[str, int]]) -> Section:
 
 
 def wishes_of(sections: Iterable[Section]) -> list[tuple[str, int]]:
-    """Return what `wish` was given.
-
-    Raises:
-        WireError: it cannot be read.
-    """
+    """Return what `wish` was given. Raises WireError: it cannot be read."""
     found = []
     for text in names_of(sections):
         start, colon, name = text.partition(":")

@@ -32,11 +32,7 @@ class SharedArray:
     """
 
     def __init__(self, size: int) -> None:
-        """Allocate.
-
-        Raises:
-            MemoryError: there is not so much.
-        """
+        """Allocate. Raises MemoryError: there is not so much."""
         try:
             self.descriptor = descriptors.memory("paddle-slab", 4 * size, is_fixed=True)
             weakref.finalize(self, os.close, self.descriptor)

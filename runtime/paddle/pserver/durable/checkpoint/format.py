@@ -189,11 +189,7 @@ def head_of(data: bytes) -> tuple[int, int]:
 
 
 def piece_of(description: bytes, arrays: memoryview) -> Piece:
-    """Put a piece together; its arrays are views.
-
-    Raises:
-        CheckpointError: the bytes are something else.
-    """
+    """Put a piece together; its arrays are views. Raises CheckpointError: the bytes are something else."""
     try:
         return _read(description, arrays)
     except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -50,11 +50,7 @@ def open_plain(path: Path) -> io.FileIO:
 
 
 def open_file(root: Path, file: DataFile) -> io.FileIO:
-    """Open a file of a checkpoint, unbuffered.
-
-    Raises:
-        CheckpointError: it is missing, or of another size.
-    """
+    """Open a file of a checkpoint, unbuffered. Raises CheckpointError: it is missing, or of another size."""
     data = open_plain(root / file.path)
     size = os.fstat(data.fileno()).st_size
     if size != file.nbytes:
@@ -64,11 +60,7 @@ def open_file(root: Path, file: DataFile) -> io.FileIO:
 
 
 def compare(file: DataFile, crc: int) -> None:
-    """Compare the CRC-32 of a file with its manifest's.
-
-    Raises:
-        CheckpointError: they differ.
-    """
+    """Compare the CRC-32 of a file with its manifest's. Raises CheckpointError: they differ."""
     if file.crc32 not in (None, crc):
         raise CheckpointError(f"{file.path}: damaged: expected checksum {file.crc32:08x}, got {crc:08x}")
 
