@@ -15,11 +15,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from paddle.errors import PserverError, WireError
 from paddle.pserver.server.model import rows_of_tables
-from paddle.pserver.server.service import Shown
+from paddle.pserver.server.service import Service, Shown
 from paddle.pserver.store.gradient import Slab
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.message import (
@@ -138,22 +137,11 @@ class Moments:
         return self._copies[-1]
 
 
-class Showing(Protocol):
-    """Whose values readers look at."""
-
-    def shown(self) -> Shown | None:
-        """Return the model with its values; None while there are none.
-
-        Raises:
-            PserverError: readers cannot look at this.
-        """
-
-
 class Readers:
     """See the module. Not thread-safe."""
 
     def __init__(
-        self, showing: Showing, stamp: int, clock: Callable[[], float], most: int = MAX_READERS
+        self, showing: Service, stamp: int, clock: Callable[[], float], most: int = MAX_READERS
     ) -> None:
         """Start without any.
 

@@ -19,7 +19,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from paddle.pserver.wire.message import (
     Frame,
     Message,
 )
+from paddle.sealed_stream import SealedSink, SealedSource
 from paddle_node.linux.inet import keep_alive
 
 Place = Callable[[bytes], memoryview | None]
@@ -62,12 +63,19 @@ def prepare(sock: socket.socket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, _WITHIN_MACHINE)
 
 
-class ByteSource(Protocol):
-    """What a reader takes bytes from."""
+class PlainSource:
+    """What a socket received, as it is: the bytes that a reader takes. See `SealedSource`.
 
-    @property
-    def descriptor(self) -> int | None:
-        """Of a socket whose bytes are those; None: they are made of what a socket receives."""
+    Attributes:
+        descriptor: of the socket whose bytes those are; None: they are made of what a socket receives.
+        has_more: whether there may be bytes that the socket tells nothing of, since they were taken off it.
+    """
+
+    has_more = False
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock, self.descriptor = sock, sock.fileno()
+        self._awaited = 1
 
     def receive(self, into: memoryview) -> int:
         """Write what is there; return how many bytes, 0 if there is nothing now.
@@ -75,20 +83,31 @@ class ByteSource(Protocol):
         Raises:
             ConnectionError: the connection is over.
         """
+        try:
+            count = self._sock.recv_into(into)
+        except BlockingIOError:
+            return 0
+        if not count:
+            raise ConnectionResetError("closed")
+        return count
 
     def wake_for(self, count: int) -> None:
         """Let the socket tell of news when so many bytes are there, or it is over."""
+        if count != self._awaited:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+            self._awaited = count
 
-    @property
-    def has_more(self) -> bool:
-        """Whether there may be bytes that the socket tells nothing of, since they were taken off it."""
 
+class PlainSink:
+    """What a socket sends, as it is: where a writer puts bytes. See `SealedSink`."""
 
-class ByteSink(Protocol):
-    """What a writer gives bytes to."""
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._parts: deque[memoryview] = deque()
 
     def __len__(self) -> int:
-        """Parts that were not sent as a whole."""
+        """Return the number of parts that were not sent as a whole."""
+        return len(self._parts)
 
     def put(self, parts: list[Frame]) -> None:
         """Send the parts of a message, or as much as goes; they must stay as they are until nothing is left.
@@ -96,9 +115,32 @@ class ByteSink(Protocol):
         Raises:
             OSError: the connection is over.
         """
+        sent = 0
+        if not self._parts:
+            try:
+                sent = self._sock.sendmsg(parts)
+            except BlockingIOError:
+                sent = 0
+        if sent < sum(map(len, parts)):
+            self._parts.extend(map(memoryview, parts))
+            self._drop(sent)
 
     def flush(self) -> None:
         """Send what goes now. Raises OSError: the connection is over."""
+        with contextlib.suppress(BlockingIOError):
+            while self._parts:
+                self._drop(self._sock.sendmsg(list(islice(self._parts, _MAX_PARTS))))
+
+    def _drop(self, sent: int) -> None:
+        """Forget what was sent."""
+        while self._parts and sent >= len(self._parts[0]):
+            sent -= len(self._parts.popleft())
+        if sent:
+            self._parts[0] = self._parts[0][sent:]
+
+
+ByteSource: TypeAlias = PlainSource | SealedSource
+ByteSink: TypeAlias = PlainSink | SealedSink
 
 
 class StreamReader:
@@ -279,74 +321,6 @@ class StreamWriter:
         """Send what goes now. Raises OSError: the connection is over."""
         self._sink.flush()
         self.is_empty = not len(self._sink)
-
-
-class PlainSource:
-    """A `ByteSource`: what a socket received, as it is."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self._awaited = 1
-
-    has_more = False
-
-    @property
-    def descriptor(self) -> int:
-        """See `ByteSource`."""
-        return self._sock.fileno()
-
-    def receive(self, into: memoryview) -> int:
-        """See `ByteSource`."""
-        try:
-            count = self._sock.recv_into(into)
-        except BlockingIOError:
-            return 0
-        if not count:
-            raise ConnectionResetError("closed")
-        return count
-
-    def wake_for(self, count: int) -> None:
-        """See `ByteSource`."""
-        if count != self._awaited:
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
-            self._awaited = count
-
-
-class PlainSink:
-    """A `ByteSink`: what a socket sends, as it is."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self._parts: deque[memoryview] = deque()
-
-    def __len__(self) -> int:
-        """See `ByteSink`."""
-        return len(self._parts)
-
-    def put(self, parts: list[Frame]) -> None:
-        """See `ByteSink`."""
-        sent = 0
-        if not self._parts:
-            try:
-                sent = self._sock.sendmsg(parts)
-            except BlockingIOError:
-                sent = 0
-        if sent < sum(map(len, parts)):
-            self._parts.extend(map(memoryview, parts))
-            self._drop(sent)
-
-    def flush(self) -> None:
-        """See `ByteSink`."""
-        with contextlib.suppress(BlockingIOError):
-            while self._parts:
-                self._drop(self._sock.sendmsg(list(islice(self._parts, _MAX_PARTS))))
-
-    def _drop(self, sent: int) -> None:
-        """Forget what was sent."""
-        while self._parts and sent >= len(self._parts[0]):
-            sent -= len(self._parts.popleft())
-        if sent:
-            self._parts[0] = self._parts[0][sent:]
 
 
 def _packet(message: Message) -> list[Frame]:
