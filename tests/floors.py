@@ -75,7 +75,6 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
     "runtime/paddle/collective": ("errors membership", "connection", "exchange", "."),
     "runtime/paddle/distributed": (
         "nodes",
-        "endings",
         "keeper",
         "script",
         ".",

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from paddle.pserver.transports.shm_wire import local_name
+from paddle.pserver.transports.shm import local_name
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY = "6b" * 32

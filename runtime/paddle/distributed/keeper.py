@@ -17,22 +17,129 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paddle.distributed import endings
+from paddle_node.linux import process_tree
 from paddle_node.linux.prctl import become_subreaper, end_with_parent
 
+KILL_S = 5.0  # how long killed processes may take to be gone
+AGAIN_S = 0.2  # until those are asked that were just being started, or had children in the meantime
 DONE, FAILED, ABANDONED = 0, 1, 1
 GRACE_S = 10.0  # between TERM and KILL
 LONELY_S = 2.0  # the same after whoever started us was killed: who did that is in a hurry
-AGAIN_S = 0.2  # some were just being started, and are asked next time
+
 DRAIN = signal.SIGUSR1
 LOG_LINES, LOG_BYTES = 20, 16384  # shown of the log of who failed
 SERVERS_S = 2.0  # servers end by themselves when all trainers have said that they are done
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _MARGIN_S = 5.0
+
+
+@contextlib.contextmanager
+def signals_on_socket(numbers: Sequence[signal.Signals]) -> Iterator[socket.socket]:
+    """While this lasts, each of these signals becomes a byte with its number; belongs to the main thread.
+
+    One that is ignored, as HUP is after `nohup`, stays so; not CHLD, without which ends of children are lost.
+    """
+    ours, python = socket.socketpair()
+    ours.setblocking(False)
+    python.setblocking(False)
+    heard = [
+        number
+        for number in numbers
+        if number == signal.SIGCHLD or signal.getsignal(number) is not signal.SIG_IGN
+    ]
+    before = {number: signal.signal(number, _noted) for number in heard}
+    descriptor = signal.set_wakeup_fd(python.fileno(), warn_on_full_buffer=False)
+    try:
+        yield ours
+    finally:
+        signal.set_wakeup_fd(descriptor)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        ours.close()
+        python.close()
+
+
+def take(place: socket.socket) -> bytes:
+    """The bytes that are there; without a wait."""
+    try:
+        return place.recv(4096)
+    except BlockingIOError:
+        return b""
+
+
+def _noted(number: int, frame: object) -> None:
+    """Python itself writes the number to the socket."""
+
+
+def reap() -> tuple[dict[int, int], bool]:
+    """Exit codes of children that ended, by process id, negative for a signal; and whether there are others."""
+    ended: dict[int, int] = {}
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return ended, False
+        if pid == 0:
+            return ended, True
+        ended[pid] = os.waitstatus_to_exitcode(status)
+
+
+def has_children() -> bool:
+    """Whether something below this process still runs: orphans come to us, so that nothing is below no child."""
+    _, others = reap()
+    return others
+
+
+def how(code: int) -> str:
+    """An exit code in words."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"killed by {name}" + (" (perhaps for want of memory)" if -code == signal.SIGKILL else "")
+
+
+def send_to_all(*numbers: signal.Signals, but: Collection[int] = ()) -> set[int]:
+    """Send signals to every process below this one; return their ids.
+
+    Args:
+        but: processes that are left out.
+    """
+    below = set(_below()).difference(but)
+    for pid in below:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            for number in numbers:
+                os.kill(pid, number)
+    return below
+
+
+def _below() -> list[int]:
+    """The living processes below this one; found by their parents, never by a name."""
+    seen = process_tree.snapshot() if sys.platform == "linux" else {}
+    return [pid for pid in process_tree.descendants(seen, [os.getpid()]) if seen[pid].is_alive]
+
+
+def kill_all(alarms: socket.socket) -> list[int]:
+    """Kill every process below this one; return those that did not end within KILL_S.
+
+    Args:
+        alarms: gets a byte when a child ends.
+    """
+    deadline = time.monotonic() + KILL_S
+    while has_children():
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return _below()
+        send_to_all(signal.SIGKILL)
+        select.select([alarms], [], [], min(AGAIN_S, left))
+        take(alarms)
+    return []
 
 
 @dataclass(frozen=True)
@@ -161,20 +268,20 @@ class Keeper:
     def _end(self) -> None:
         """TERM, a grace that a second order ends, KILL; nothing below us stays."""
         deadline = time.monotonic() + (GRACE_S if self._orders in self._places else LONELY_S)
-        while endings.has_children() and time.monotonic() < deadline:
+        while has_children() and time.monotonic() < deadline:
             self._ask_to_end()
             if self._wait(min(deadline, time.monotonic() + AGAIN_S)):
                 break
-        left = endings.kill_all(self._alarms)
+        left = kill_all(self._alarms)
         if left:
             self._say(f"NOT CLEANED: pid {', '.join(map(str, left))} cannot be killed")
 
     def _ask_to_end(self) -> None:
         """TERM, once for each process; one that is stopped hears it after CONT alone."""
-        self._asked |= endings.send_to_all(signal.SIGTERM, signal.SIGCONT, but=self._asked)
+        self._asked |= send_to_all(signal.SIGTERM, signal.SIGCONT, but=self._asked)
 
     def _ended(self) -> list[tuple[Worker, int]]:
-        ended, _ = endings.reap()
+        ended, _ = reap()
         return [(self._running.pop(pid), code) for pid, code in ended.items() if pid in self._running]
 
     def _tell_failures(self, ended: Sequence[tuple[Worker, int]]) -> bool:
@@ -183,7 +290,7 @@ class Keeper:
             return False
         self._ask_to_end()  # before anything is said: a screen may be slow
         for worker, code in failed:
-            self._say(f"{worker.name} failed: {endings.how(code)}")
+            self._say(f"{worker.name} failed: {how(code)}")
             if worker.log is not None:
                 self._say(f"the last lines of {worker.log}:")
                 for line in last_lines(worker.log):
@@ -196,7 +303,7 @@ class Keeper:
         """Wait for news until a deadline; return the number of an order, 0 if nobody gives orders any more."""
         wait_s = None if deadline is None else max(0.0, deadline - time.monotonic())
         ready, _, _ = select.select(self._places, [], [], wait_s)
-        orders = bytes(number for number in endings.take(self._alarms) if number != signal.SIGCHLD)
+        orders = bytes(number for number in take(self._alarms) if number != signal.SIGCHLD)
         if self._orders in ready:
             said = self._orders.recv(16)
             if not said:
@@ -232,7 +339,7 @@ def run(workers: Sequence[Worker]) -> int:
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     ours, theirs = socket.socketpair()
-    with ours, theirs, endings.signals_on_socket((*STOPS, signal.SIGCHLD)) as alarms:
+    with ours, theirs, signals_on_socket((*STOPS, signal.SIGCHLD)) as alarms:
         child = os.fork()
         if child == 0:
             code = FAILED
@@ -245,7 +352,7 @@ def run(workers: Sequence[Worker]) -> int:
                 os._exit(code)  # what our callers do on their way out is the other process's
         theirs.close()
         code = _wait_for(child, ours, alarms)
-        left = endings.kill_all(alarms)
+        left = kill_all(alarms)
     if left:
         say(f"NOT CLEANED: pid {', '.join(map(str, left))} cannot be killed")
     return code
@@ -254,7 +361,7 @@ def run(workers: Sequence[Worker]) -> int:
 def _keep(workers: Sequence[Worker], orders: socket.socket) -> int:
     os.setsid()  # Ctrl+C and the end of the terminal come through the other process alone
     become_subreaper()
-    with endings.signals_on_socket((*STOPS, signal.SIGCHLD)) as alarms:
+    with signals_on_socket((*STOPS, signal.SIGCHLD)) as alarms:
         return Keeper(workers, orders, alarms, say).run()
 
 
@@ -270,13 +377,13 @@ def _wait_for(child: int, orders: socket.socket, alarms: socket.socket) -> int:
             os.kill(child, signal.SIGKILL)
             deadline = None
             continue
-        stops = bytes(number for number in endings.take(alarms) if number in STOPS)
+        stops = bytes(number for number in take(alarms) if number in STOPS)
         if stops:
-            deadline = deadline or time.monotonic() + SERVERS_S + GRACE_S + endings.KILL_S + _MARGIN_S
+            deadline = deadline or time.monotonic() + SERVERS_S + GRACE_S + KILL_S + _MARGIN_S
             with contextlib.suppress(OSError):
                 orders.send(stops)
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
-        say(f"the process that keeps the others was {endings.how(code)}; they are stopped")
+        say(f"the process that keeps the others was {how(code)}; they are stopped")
         return FAILED
     return code

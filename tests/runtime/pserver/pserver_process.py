@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from paddle.pserver.transports.shm_wire import local_name
+from paddle.pserver.transports.shm import local_name
 from paddle.pserver.wire.keys import WireKeys
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -19,7 +19,7 @@ from paddle.pserver.client.layout import Array, Layout
 from paddle.pserver.client.request import Request
 from paddle.pserver.client.stored_values import StoredValues, WantedRows, reply_array
 from paddle.pserver.store.dense_step import DenseThreads
-from paddle.pserver.transports.shm_wire import SMALL
+from paddle.pserver.transports.shm import SMALL
 from paddle.pserver.transports.transport import SharedSlabs
 from paddle.pserver.wire.arithmetic import is_looked_at_once
 from paddle.pserver.wire.message import Message, Section, chunk_span

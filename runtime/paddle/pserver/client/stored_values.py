@@ -13,7 +13,7 @@ import numpy.typing as npt
 from paddle.errors import ConfigError, WireError
 from paddle.pserver.client.exchange import Exchange
 from paddle.pserver.client.layout import Array, Layout
-from paddle.pserver.transports.shm_wire import SMALL
+from paddle.pserver.transports.shm import SMALL
 from paddle.pserver.wire.message import PART, Message, Section
 from paddle.pserver.wire.placement import RowShare
 from paddle.pserver.wire.verbs import Ok, Pull, PullRows, PullTable, SetValues

@@ -2,15 +2,27 @@
 """The transport within a node: a unix socket in the abstract namespace carries headers, arrays stay in shared memory.
 
 Dense gradients are read from the trainer's memory, and values lie in the server's, which trainers map read-only. Only
-processes of the same user are accepted, and the socket's name depends on the job's key: see `shm_wire`.
+processes of the same user are accepted, and the socket's name depends on the job's key.
+
+    packet:  frame 0, the header | frame 1 | ...                                 (little-endian)
+    frame:   bytes I | the bytes themselves
+             FAR I | which of its sender's arrays B | first byte Q | bytes Q     in memory that its sender shares
+
+There is no lock on shared memory: messages say whose turn it is. A trainer writes its own only between the answer to
+a request and its next request, and a server reads it only before it answers. A server of a model writes the slab that
+does not hold (`store.dense_step`); the two change places with a batch, which needs a push of every trainer: so a
+slab that an answer names stays as it is until its reader pushes once more. Everybody maps what is not its own to read
+alone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import os
 import socket
+import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,32 +30,113 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import PaddleError, WireError
-from paddle.pserver.transports.shm_wire import (
-    MAX_PACKET,
-    SMALL,
-    address_of,
-    lies_in,
-    local_name,
-    pack,
-    pack_placed,
-    place_of,
-    unpack,
-)
 from paddle.pserver.transports.socket_listener import Peer, SocketListener
 from paddle.pserver.transports.transport import Connection, Offer, Site
+from paddle.pserver.wire.codec import encode, parse
 from paddle.pserver.wire.keys import WireKeys
-from paddle.pserver.wire.message import Message, error_message
+from paddle.pserver.wire.message import Frame, Message, Section, error_message
 from paddle.pserver.wire.shared_memory import Floats, SharedArray, mapped
 from paddle.pserver.wire.verbs import Attach, Ok, Pull, PullRows, PushPull, Step
 from paddle_node.linux import descriptors
 
 _log = logging.getLogger(__name__)
 
+MAX_PACKET = 1 << 17
+SMALL = MAX_PACKET // 2
+"""Bytes of arrays that surely go in one packet, whatever else is in it."""
+
+FAR = (1 << 32) - 1
+_LENGTH = struct.Struct("<I")
+_PLACE = struct.Struct("<BQQ")
+_FAR = _LENGTH.pack(FAR)
 _BACKLOG = 64
 _ANSWER_S = 5.0
 _SCRATCH = 1 << 25
 """Elements for arrays that lie elsewhere; pages that were never touched take no memory."""
 _LINE = 64  # bytes; arrays begin at a multiple of it
+
+
+def local_name(endpoint: str, keys: WireKeys | None) -> bytes:
+    """Return the name of the socket beside "ip:port", which only those know who have the job's key."""
+    key = keys.server.secret if keys is not None else b""
+    return (
+        b"\0paddle-pserver-"
+        + hashlib.blake2b(endpoint.encode(), key=key, digest_size=16).hexdigest().encode()
+    )
+
+
+def lies_in(memory: Floats, array: npt.NDArray[Any]) -> bool:
+    """Return whether an array is a part of shared memory, and not empty; none lies there in part."""
+    return np.may_share_memory(memory, array)
+
+
+def pack(message: Message, shared: Sequence[Floats] = ()) -> bytes:
+    """Return a message as a packet; one of more than `MAX_PACKET` bytes cannot be sent.
+
+    Args:
+        shared: the sender's arrays that the receiver has mapped.
+    """
+    return pack_placed(message, [_place(section.array, shared) for section in message.sections])
+
+
+def pack_placed(message: Message, places: Sequence[bytes]) -> bytes:
+    """Do what `pack` does. `places`: where each array lies, see `place_of`; empty: it goes in the packet."""
+    if any(places):
+        pairs = zip(message.sections, places, strict=True)
+        # What nobody sends needs no checksum.
+        sections = [each if not at else Section(each.name, each.array, 0) for each, at in pairs]
+        message = Message(*message[:-1], tuple(sections))
+    parts: list[Frame] = []
+    for frame, at in zip(encode(message), [b"", *places], strict=True):
+        parts += (_FAR, at) if at else (_LENGTH.pack(len(frame)), frame)
+    return b"".join(parts)
+
+
+def place_of(number: int, offset: int, nbytes: int) -> bytes:
+    """Return what tells of bytes in the sender's shared array `number`."""
+    return _PLACE.pack(number, offset, nbytes)
+
+
+def _place(array: npt.NDArray[Any], shared: Sequence[Floats]) -> bytes:
+    for number, memory in enumerate(shared):
+        if lies_in(memory, array):
+            return place_of(number, address_of(array) - address_of(memory), array.nbytes)
+    return b""
+
+
+def address_of(array: npt.NDArray[Any]) -> int:
+    """Return where an array begins."""
+    address: int = array.__array_interface__["data"][0]  # `ctypes.data` takes twice as long
+    return address
+
+
+def unpack(packet: bytes, mapped: Sequence[Floats] = ()) -> Message:
+    """Return the message of a packet; nothing is damaged on the way within a machine, so no checksum is looked at.
+
+    Args:
+        mapped: the sender's arrays, as `pack` knows them.
+
+    Raises:
+        WireError: it was cut off, is no message, or speaks of memory that is not shared.
+    """
+    frames: list[Frame] = []
+    start = _LENGTH.size
+    while start <= len(packet):
+        length = _LENGTH.unpack_from(packet, start - _LENGTH.size)[0]
+        stop = start + (_PLACE.size if length == FAR else length)
+        if stop > len(packet):
+            raise WireError("a packet that was cut off")
+        frames.append(_seen(packet[start:stop], mapped) if length == FAR else packet[start:stop])
+        start = stop + _LENGTH.size
+    return parse(frames or [b""])
+
+
+def _seen(place: bytes, mapped: Sequence[Floats]) -> memoryview:
+    number, offset, count = _PLACE.unpack(place)
+    if number >= len(mapped) or offset + count > mapped[number].nbytes:
+        raise WireError(f"{count} bytes from byte {offset} of memory {number}, which is not shared")
+    whole: memoryview = mapped[number].data.cast("B")
+    return whole[offset : offset + count]
 
 
 class ShmConnection(Connection):

@@ -4,7 +4,7 @@
     memfd:  float32 0 | float32 1 | ... | float32 size - 1        4 * size bytes, no header, sealed against resizing
 
 Its owner maps it to read and write, everybody else to read. What lies in it is nobody's business here: messages say
-when it may be looked at, see `transports.shm_wire`. Memory that could shrink would kill whoever reads behind its end
+when it may be looked at, see `transports.shm`. Memory that could shrink would kill whoever reads behind its end
 (SIGBUS), so that seals are looked at before anything is mapped.
 """
 
