@@ -8,6 +8,7 @@ nearest known one.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -75,8 +76,19 @@ def parse_bool(text: str) -> bool:
     raise ValueError(f"expected one of {sorted(_TRUE)} or {sorted(_FALSE)}, got {text!r}")
 
 
-def _unused(**defaults: Value) -> dict[str, Flag]:
-    return {name: Flag(default, ignored=True) for name, default in defaults.items()}
+def _unused(table: str) -> dict[str, Flag]:
+    """Return flags without effect: words like name=default, the default True or False, a number or a word."""
+    pairs = (word.partition("=") for word in table.split())
+    return {name: Flag(_literal(text), ignored=True) for name, _, text in pairs}
+
+
+def _literal(text: str) -> Value:
+    if text in ("True", "False"):
+        return text == "True"
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text
 
 
 MAX_PORT = 65535
@@ -98,18 +110,13 @@ _PORTS = {
     "log_period_server": Flag(500, "batches between two statistics lines of a server", 1, _MAX_COUNT),
 }
 _PORTS_UNUSED = _unused(
-    rdma_tcp="tcp",
-    pserver_num_threads=1,
-    loadsave_parameters_in_pserver=False,
-    small_messages=False,
-    sock_send_buf_size=41943040,
-    sock_recv_buf_size=41943040,
-    sock_listen_queue_size=1024,
-    check_sparse_distribution_in_pserver=False,
-    show_check_sparse_distribution_log=False,
-    check_sparse_distribution_batches=100,
-    check_sparse_distribution_ratio=0.6,
-    check_sparse_distribution_unbalance_degree=2.0,
+    """
+    rdma_tcp=tcp pserver_num_threads=1 loadsave_parameters_in_pserver=False small_messages=False
+    sock_send_buf_size=41943040 sock_recv_buf_size=41943040 sock_listen_queue_size=1024
+    check_sparse_distribution_in_pserver=False show_check_sparse_distribution_log=False
+    check_sparse_distribution_batches=100 check_sparse_distribution_ratio=0.6
+    check_sparse_distribution_unbalance_degree=2.0
+    """
 )
 _TRAINER = {
     "pservers": Flag("127.0.0.1", "comma separated addresses of the parameter servers"),
@@ -123,68 +130,26 @@ _TRAINER = {
     "log_period": Flag(100, "batches between two lines of a trainer's log; 0: none", 0, _MAX_COUNT),
 }
 _TRAINER_UNUSED = _unused(
-    parallel_thread_num=1,
-    start_pserver=False,
-    job="train",
-    config="",
-    config_args="",
-    local=True,
-    num_passes=100,
-    dot_period=1,
-    saving_period=1,
-    saving_period_by_batches=0,
-    save_dir="",
-    start_pass=0,
-    init_model_path="",
-    load_missing_parameter_strategy="fail",
-    test_period=0,
-    average_test_period=0,
-    test_pass=-1,
-    test_wait=0,
-    model_list="",
-    predict_output_dir="",
-    predict_file="",
-    feat_file="",
-    distribute_test=False,
-    with_cost=True,
-    save_only_one=False,
-    show_parameter_stats_period=0,
-    show_layer_stat=False,
-    use_old_updater=False,
-    thread_local_rand_use_global_seed=False,
-    log_clipping=False,
-    log_error_clipping=False,
-    checkgrad_eps=1e-5,
-    enable_grad_share=104857600,
-    grad_share_block_num=64,
-    enable_parallel_vector=0,
-    parallel_nn=False,
-    beam_size=1,
-    rnn_use_batch=False,
-    prev_batch_state=False,
-    diy_beam_search_prob_so="",
-    allow_only_one_model_on_one_gpu=True,
-    cudnn_dir="",
-    cuda_dir="",
-    warpctc_dir="",
-    lapack_dir="",
-    nccl_dir="",
-    cudnn_conv_workspace_limit_in_mb=4096,
-    use_mkldnn=False,
-    use_nnpack=False,
-    python_path="",
-    python_bin="python2.7",
-    version=False,
+    """
+    parallel_thread_num=1 start_pserver=False job=train config= config_args= local=True num_passes=100
+    dot_period=1 saving_period=1 saving_period_by_batches=0 save_dir= start_pass=0 init_model_path=
+    load_missing_parameter_strategy=fail test_period=0 average_test_period=0 test_pass=-1 test_wait=0
+    model_list= predict_output_dir= predict_file= feat_file= distribute_test=False with_cost=True
+    save_only_one=False show_parameter_stats_period=0 show_layer_stat=False use_old_updater=False
+    thread_local_rand_use_global_seed=False log_clipping=False log_error_clipping=False checkgrad_eps=1e-05
+    enable_grad_share=104857600 grad_share_block_num=64 enable_parallel_vector=0 parallel_nn=False
+    beam_size=1 rnn_use_batch=False prev_batch_state=False diy_beam_search_prob_so=
+    allow_only_one_model_on_one_gpu=True cudnn_dir= cuda_dir= warpctc_dir= lapack_dir= nccl_dir=
+    cudnn_conv_workspace_limit_in_mb=4096 use_mkldnn=False use_nnpack=False python_path=
+    python_bin=python2.7 version=False
+    """
 )
 # In the manuals, though no release defined them all.
 _DOCUMENTED_ONLY = _unused(
-    parameter_block_size=0,
-    parameter_block_size_for_sparse=0,
-    async_count=0,
-    log_barrier_abstract=True,
-    log_barrier_show_log=False,
-    log_barrier_lowest_nodes=5,
-    memory_threshold_on_load_data=1.0,
+    """
+    parameter_block_size=0 parameter_block_size_for_sparse=0 async_count=0 log_barrier_abstract=True
+    log_barrier_show_log=False log_barrier_lowest_nodes=5 memory_threshold_on_load_data=1.0
+    """
 )
 
 INIT_FLAGS: Mapping[str, Flag] = MappingProxyType(

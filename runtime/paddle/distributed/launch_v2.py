@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ipaddress
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from paddle.endpoints import host_of
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError
 from paddle.flags import INIT_FLAGS, PSERVER_FLAGS, read_flags
+from paddle_node.linux.inet import is_loopback
 
 _MODULE = "paddle.distributed.launch_v2"
 _SERVERS = "PADDLE_INIT_PSERVERS"
@@ -48,7 +48,7 @@ def plan(given: argparse.Namespace, environ: Mapping[str, str]) -> list[Worker]:
     folder = script.log_folder(given.log_dir)
     pserver = (sys.executable, "-P", "-m", "paddle", "pserver")
     shared = script.environment(environ, where, 2) | _environment(rank, size, folder)
-    if len(where.addresses) > 1 and _is_loopback(where.own):
+    if len(where.addresses) > 1 and is_loopback(where.own):
         del shared["POD_IP"]  # this machine's name for itself; others know it by another address
     own_flags = {f"PADDLE_INIT_{name.upper()}" for name in for_pserver.keys() - INIT_FLAGS.keys()}
     if given.print_config:
@@ -97,7 +97,7 @@ def _nodes(pservers: str, rank: int) -> Nodes:
     ]
     if not names or len(set(names)) < len(names):
         raise ConfigError(f"{what} expected different hosts such as 10.0.0.1,10.0.0.2, got {pservers!r}")
-    if len(names) > 1 and (local := [name for name in names if name == "localhost" or _is_loopback(name)]):
+    if len(names) > 1 and (local := [name for name in names if name == "localhost" or is_loopback(name)]):
         raise ConfigError(f"{what} the other machines cannot reach {local[0]}: {pservers}")
     found = [_address(name) for name in names]
     own = [at for at, address in enumerate(found) if _is_own(address)]
@@ -125,13 +125,6 @@ def _is_own(address: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False
 
 
 def _flags() -> argparse.ArgumentParser:
