@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -37,85 +36,135 @@ Range = tuple[int, int]
 
 
 class InterNode:
-    """One node's part of it. Not thread-safe."""
+    """One node's part of it, with a place in a ring. Not thread-safe."""
 
     def __init__(self, ranks: Sequence[int], rank: int, streams: dict[int, Stream], watch: Watch) -> None:
-        place, count = ranks.index(rank), len(ranks)
-        self._ranks = tuple(ranks)
-        before, after = ranks[(place - 1) % count], ranks[(place + 1) % count]
-        self._ring = _Neighbours(place, count, before, after, streams, watch)
+        self._place, self._count, self._ranks = ranks.index(rank), len(ranks), tuple(ranks)
+        self._before = ranks[(self._place - 1) % self._count]  # the rank that it receives from
+        self._after = ranks[(self._place + 1) % self._count]
+        self._streams, self._watch = streams, watch
 
     def sum(self, pieces: Pieces, task: Task) -> None:
         """Sum over all nodes, in place."""
         if pieces.nbytes <= _LARGEST:
-            _small_sum(self._ring, self._ranks, pieces, task)
-        else:
-            _ring_sum(self._ring, pieces, task)
+            self._sum_small(pieces, task)
+            return
+        place, count = self._place, self._count
+        item, legs = pieces.dtype.itemsize, range(2 * (count - 1))
+        parts = list(pairwise(pieces.size * number // count * item for number in range(count + 1)))
+        outgoing = [parts[(place - leg) % count] for leg in legs]
+        incoming = [parts[(place - leg - 1) % count] for leg in legs]
+        start, stop = parts[place]
+        self._pump(pieces, task, outgoing, incoming, adding=count - 1, ready=stop - start)
 
     def broadcast(self, pieces: Pieces, task: Task, root: int) -> None:
         """Give the values of node `root`'s first rank to all nodes, in place."""
-        _ring_broadcast(self._ring, pieces, task, self._ranks.index(root))
+        everything = [(0, pieces.nbytes)]
+        distance = (self._place - self._ranks.index(root)) % self._count
+        outgoing = everything if distance < self._count - 1 else []
+        incoming = everything if distance else []
+        self._pump(pieces, task, outgoing, incoming, adding=0, ready=0 if distance else pieces.nbytes)
 
     def close(self) -> None:
         """Close the connections."""
-        for stream in self._ring.streams.values():
+        for stream in self._streams.values():
             stream.close()
 
+    def _pump(
+        self,
+        pieces: Pieces,
+        task: Task,
+        outgoing: Sequence[Range],
+        incoming: Sequence[Range],
+        adding: int,
+        ready: int,
+    ) -> None:
+        sending = _Sender(self._streams[self._after], pieces, task, outgoing, ready)
+        receiving = _Receiver(self._streams[self._before], pieces, task, incoming, adding, self._before)
+        idle, tries = 0, _RING_TRIES
+        while not (sending.done and receiving.done):
+            moved = False
+            if not receiving.done:
+                try:
+                    moved, came = receiving.step()
+                except OSError as error:
+                    raise self._watch.broken(self._before, error) from None
+                sending.ready += came
+            if sending.can:
+                try:
+                    moved = sending.step() or moved
+                except OSError as error:
+                    raise self._watch.broken(self._after, error) from None
+            if not moved:
+                idle += 1
+                if idle > tries:
+                    self._sleep(sending, receiving)
+                    idle, tries = 0, tries // 2
+            elif idle:
+                idle, tries = 0, min(2 * tries + 1, _RING_TRIES)
 
-@dataclass(frozen=True)
-class _Neighbours:
-    """Where a rank is in the ring.
+    def _sleep(self, sending: _Sender, receiving: _Receiver) -> None:
+        events: dict[int, int] = {}
+        if not receiving.done:
+            events[self._streams[self._before].fileno()] = select.POLLIN
+        if sending.can:
+            descriptor = self._streams[self._after].fileno()
+            events[descriptor] = events.get(descriptor, 0) | select.POLLOUT
+        self._watch.wait(list(events.items()), [self._after if receiving.done else self._before])
 
-    Attributes:
-        place: 0 to count - 1.
-        before: the rank that it receives from.
-        after: the rank that it sends to.
-    """
+    def _sum_small(self, pieces: Pieces, task: Task) -> None:
+        place, ranks, count = self._place, self._ranks, self._count
+        power = 1 << (count.bit_length() - 1)
+        mine = np.empty(pieces.size, pieces.dtype)
+        pieces.copy_to(0, pieces.size, mine)
+        if place >= power:
+            self._swap(ranks[place - power], task, sends=mine, takes=None)
+            mine = self._swap(ranks[place - power], task, sends=None, takes=mine)
+        else:
+            if place + power < count:
+                mine += self._swap(ranks[place + power], task, sends=None, takes=mine)
+            for bit in range(power.bit_length() - 1):
+                mine += self._swap(ranks[place ^ 1 << bit], task, sends=mine, takes=mine)
+            if place + power < count:
+                self._swap(ranks[place + power], task, sends=mine, takes=None)
+        pieces.copy_from(0, pieces.size, mine)
 
-    place: int
-    count: int
-    before: int
-    after: int
-    streams: dict[int, Stream]
-    watch: Watch
-
-
-def _ring_sum(ring: _Neighbours, pieces: Pieces, task: Task) -> None:
-    """Sum over all ranks of the ring, in place; see `errors` for what may come in between."""
-    place, count = ring.place, ring.count
-    segments = _segments(pieces, count)
-    legs = 2 * (count - 1)
-    _pump(
-        ring,
-        pieces,
-        task,
-        outgoing=[segments[(place - leg) % count] for leg in range(legs)],
-        incoming=[segments[(place - leg - 1) % count] for leg in range(legs)],
-        adding=count - 1,
-        ready=segments[place][1] - segments[place][0],
-    )
-
-
-def _ring_broadcast(ring: _Neighbours, pieces: Pieces, task: Task, root_place: int) -> None:
-    """Send the values of the rank at `root_place` to all others, in place."""
-    everything = [(0, pieces.nbytes)]
-    distance = (ring.place - root_place) % ring.count
-    _pump(
-        ring,
-        pieces,
-        task,
-        outgoing=everything if distance < ring.count - 1 else [],
-        incoming=everything if distance else [],
-        adding=0,
-        ready=0 if distance else pieces.nbytes,
-    )
-
-
-def _segments(pieces: Pieces, count: int) -> list[Range]:
-    """Return bytes of each of `count` equal parts."""
-    item = pieces.dtype.itemsize
-    cuts = [pieces.size * number // count * item for number in range(count + 1)]
-    return list(pairwise(cuts))
+    def _swap(
+        self,
+        rank: int,
+        task: Task,
+        sends: npt.NDArray[np.generic] | None,
+        takes: npt.NDArray[np.generic] | None,
+    ) -> npt.NDArray[np.generic]:
+        """Send an array to a rank and return one like `takes` from it; either may be None."""
+        stream = self._streams[rank]
+        out = memoryview(task.pack() + sends.tobytes() if sends is not None else b"")
+        came = bytearray(SIZE + takes.nbytes if takes is not None else 0)
+        left = memoryview(came)
+        idle, checked = 0, False
+        while out or left:
+            moved = 0
+            try:
+                if out:
+                    moved = stream.send_some([out])
+                    out = out[moved:]
+                if left:
+                    got = stream.take_some(left)
+                    if not checked and len(came) - len(left) + got >= SIZE:
+                        task.check(unpack(memoryview(came)[:SIZE]), rank)
+                        checked = True
+                    left = left[got:]
+                    moved += got
+            except OSError as error:
+                raise self._watch.broken(rank, error) from None
+            idle = 0 if moved else idle + 1
+            if idle > _SWAP_TRIES:
+                events = (select.POLLIN if left else 0) | (select.POLLOUT if out else 0)
+                self._watch.wait([(stream.fileno(), events)], [rank])
+                idle = 0
+        if takes is None:
+            return np.empty(0)
+        return np.frombuffer(came, takes.dtype, offset=SIZE)
 
 
 class _Sender:
@@ -212,111 +261,3 @@ class _Receiver:
             self._scratch[: held - whole] = self._scratch[whole:held]
         self._held = held - whole
         return got > 0, whole
-
-
-def _pump(
-    ring: _Neighbours,
-    pieces: Pieces,
-    task: Task,
-    outgoing: Sequence[Range],
-    incoming: Sequence[Range],
-    adding: int,
-    ready: int,
-) -> None:
-    sending = _Sender(ring.streams[ring.after], pieces, task, outgoing, ready)
-    receiving = _Receiver(ring.streams[ring.before], pieces, task, incoming, adding, ring.before)
-    idle, tries = 0, _RING_TRIES
-    while not (sending.done and receiving.done):
-        moved = False
-        if not receiving.done:
-            try:
-                moved, came = receiving.step()
-            except OSError as error:
-                raise ring.watch.broken(ring.before, error) from None
-            sending.ready += came
-        if sending.can:
-            try:
-                moved = sending.step() or moved
-            except OSError as error:
-                raise ring.watch.broken(ring.after, error) from None
-        if not moved:
-            idle += 1
-            if idle > tries:
-                _sleep(ring, sending, receiving)
-                idle, tries = 0, tries // 2
-        elif idle:
-            idle, tries = 0, min(2 * tries + 1, _RING_TRIES)
-
-
-def _sleep(ring: _Neighbours, sending: _Sender, receiving: _Receiver) -> None:
-    events: dict[int, int] = {}
-    if not receiving.done:
-        events[ring.streams[ring.before].fileno()] = select.POLLIN
-    if sending.can:
-        descriptor = ring.streams[ring.after].fileno()
-        events[descriptor] = events.get(descriptor, 0) | select.POLLOUT
-    ring.watch.wait(list(events.items()), [ring.after if receiving.done else ring.before])
-
-
-def _small_sum(ring: _Neighbours, ranks: tuple[int, ...], pieces: Pieces, task: Task) -> None:
-    """Sum over all ranks, in place.
-
-    Args:
-        ring: this rank's place and its connections.
-        ranks: of all places.
-    """
-    power = 1 << (ring.count.bit_length() - 1)
-    mine = np.empty(pieces.size, pieces.dtype)
-    for at, part in pieces.elements(0, pieces.size):
-        mine[at : at + part.size] = part
-    place = ring.place
-    if place >= power:
-        _swap(ring, ranks[place - power], task, sends=mine, takes=None)
-        mine = _swap(ring, ranks[place - power], task, sends=None, takes=mine)
-    else:
-        if place + power < ring.count:
-            mine += _swap(ring, ranks[place + power], task, sends=None, takes=mine)
-        for bit in range(power.bit_length() - 1):
-            mine += _swap(ring, ranks[place ^ 1 << bit], task, sends=mine, takes=mine)
-        if place + power < ring.count:
-            _swap(ring, ranks[place + power], task, sends=mine, takes=None)
-    for at, part in pieces.elements(0, pieces.size):
-        part[:] = mine[at : at + part.size]
-
-
-def _swap(
-    ring: _Neighbours,
-    rank: int,
-    task: Task,
-    sends: npt.NDArray[np.generic] | None,
-    takes: npt.NDArray[np.generic] | None,
-) -> npt.NDArray[np.generic]:
-    """Send an array to a rank and return one like `takes` from it; either may be None."""
-    stream = ring.streams[rank]
-    out = memoryview(task.pack() + sends.tobytes() if sends is not None else b"")
-    came = bytearray(SIZE + takes.nbytes if takes is not None else 0)
-    left = memoryview(came)
-    idle, checked = 0, False
-    while out or left:
-        moved = 0
-        try:
-            if out:
-                moved = stream.send_some([out])
-                out = out[moved:]
-            if left:
-                got = stream.take_some(left)
-                if not checked and len(came) - len(left) + got >= SIZE:
-                    task.check(unpack(memoryview(came)[:SIZE]), rank)
-                    checked = True
-                left = left[got:]
-                moved += got
-        except OSError as error:
-            raise ring.watch.broken(rank, error) from None
-        idle = 0 if moved else idle + 1
-        if idle > _SWAP_TRIES:
-            events = (select.POLLIN if left else 0) | (select.POLLOUT if out else 0)
-            ring.watch.wait([(stream.fileno(), events)], [rank])
-            idle = 0
-    if takes is None:
-        return np.empty(0)
-    return np.frombuffer(came, takes.dtype, offset=SIZE)

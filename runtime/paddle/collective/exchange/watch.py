@@ -77,20 +77,9 @@ class Watch:
         Raises:
             CollectiveError: that will not happen.
         """
-        poll = select.poll()
-        for descriptor, events in descriptors:
-            poll.register(descriptor, events)
-        links = {stream.fileno(): rank for rank, stream in self._links.items()}
-        for descriptor in links:
-            poll.register(descriptor, select.POLLIN)
-        left_s = self._deadline - time.monotonic()
-        ready = poll.poll(max(left_s, 0) * 1000)
-        if not ready:
+        if not self._hear_some(max(self._deadline - time.monotonic(), 0), descriptors):
             raise self._overdue()
         self._deadline = time.monotonic() + self.timeout_s  # it goes on: large arrays may take their time
-        for descriptor, _ in ready:
-            if descriptor in links:
-                self._hear(links[descriptor])
         for rank, done in self.left.items():
             if done <= self.number:
                 self._unequal(rank)
@@ -109,7 +98,13 @@ class Watch:
         """
         self._idle = True
         try:
-            self._hear_until_called(number, bell)
+            while True:
+                # News are taken also where nothing is waited for, lest they pile up.
+                ready = self._hear_some(0 if self.called >= number else None, [(bell, select.POLLIN)])
+                for rank in self.left:
+                    self._unequal(rank)
+                if bell in ready or not ready:
+                    return
         finally:
             self._idle = False
 
@@ -148,22 +143,6 @@ class Watch:
     def name(self, rank: int) -> str:
         """Return a rank's name for people."""
         return f"rank {rank} ({self._endpoints[rank]})"
-
-    def _hear_until_called(self, number: int, bell: int) -> None:
-        while True:
-            links = {stream.fileno(): rank for rank, stream in self._links.items()}
-            poll = select.poll()
-            for descriptor in (bell, *links):
-                poll.register(descriptor, select.POLLIN)
-            # News are taken also where nothing is waited for, lest they pile up.
-            ready = [descriptor for descriptor, _ in poll.poll(0 if self.called >= number else None)]
-            for descriptor in ready:
-                if descriptor in links:
-                    self._hear(links[descriptor])
-            for rank in self.left:
-                self._unequal(rank)
-            if bell in ready or not ready:
-                return
 
     def _hear(self, rank: int) -> None:
         stream = self._links[rank]
@@ -238,14 +217,17 @@ class Watch:
             rank,
         )
 
-    def _hear_some(self, timeout_s: float) -> None:
-        """Wait for news alone."""
+    def _hear_some(self, timeout_s: float | None, others: Sequence[tuple[int, int]] = ()) -> list[int]:
+        """Wait for news, or for one of other (descriptor, events), and take the news; return what was ready."""
         poll = select.poll()
         links = {stream.fileno(): rank for rank, stream in self._links.items()}
-        for descriptor in links:
-            poll.register(descriptor, select.POLLIN)
-        for descriptor, _ in poll.poll(timeout_s * 1000):
-            self._hear(links[descriptor])
+        for descriptor, events in (*others, *((each, select.POLLIN) for each in links)):
+            poll.register(descriptor, events)
+        ready = [each for each, _ in poll.poll(None if timeout_s is None else timeout_s * 1000)]
+        for descriptor in ready:
+            if descriptor in links:
+                self._hear(links[descriptor])
+        return ready
 
     def _send(self, news: News, links: Mapping[int, Stream]) -> None:
         deadline = time.monotonic() + _TELL_S

@@ -72,8 +72,6 @@ class Conversation:
         Args:
             requests: by server, their heads numbered.
             endpoints: "ip:port" of all servers, for errors.
-            patience: see there.
-            now: monotonic seconds.
         """
         self._endpoints, self._patience, self._open = endpoints, patience, dict(requests)
         for request in requests.values():
@@ -129,7 +127,6 @@ class Conversation:
         """Look at the clock, after nothing was heard for a while; what to send next.
 
         Args:
-            now: monotonic seconds.
             hint: says what may be the matter with a server.
             knows: whether a server said hello already; else it is told hello once more.
 
@@ -254,11 +251,7 @@ class Exchange:
         self.wait_s = math.inf
 
     def hello(self, num_trainers: int, *, takes_over: bool = False) -> None:
-        """Open the session with every server.
-
-        Args:
-            num_trainers: of the job.
-            takes_over: see `verbs.Hello`.
+        """Open the session with every server; see `verbs.Hello`.
 
         Raises:
             PserverLost: one did not answer within `timeout_s`.

@@ -43,7 +43,6 @@ class Links:
         """Begin to connect to each "ip:port"; nobody need listen there yet.
 
         Args:
-            endpoints: "ip:port" of each server.
             keys: None: the wire is plain.
             patience_s: how long a server that was there may be gone before it is lost.
             within_node: whether memory may be shared with servers of this node.

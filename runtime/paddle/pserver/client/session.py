@@ -97,21 +97,12 @@ class TrainerSession:
         within_node: bool = True,
         ports: tuple[int, int] | None = None,
     ) -> Self:
-        """Connect to all servers; they may still be starting.
-
-        Whoever does not answer is looked at meanwhile, and what is found told as a warning; see `reachability`.
+        """Connect to all servers; they may still be starting: what `reachability` finds meanwhile is a warning.
 
         Args:
-            endpoints: "ip:port" of each server for dense parameters; every trainer gives the same list.
-            sparse_endpoints: the same for sparse ones; if empty, their rows lie on the others.
+            endpoints, sparse_endpoints, job_key, wire, timeout_s, patience_s, within_node: see `Client`.
             trainer_id: rank of this trainer; 0 provides initial values.
-            num_trainers: number of trainers in the job.
-            job_key: secret of the job; needed for wire "curve".
-            wire: "curve" or "plain".
-            timeout_s: how long a server may be silent.
             takes_over: see `__init__`.
-            within_node: whether to share memory with servers of this node; False: everything is sent.
-            patience_s: how long a server may be gone, since somebody starts it again where it was.
             ports: the dense and the sparse ports that each server must have been started with; None: any.
 
         Raises:
@@ -157,8 +148,7 @@ class TrainerSession:
         gives everybody what the servers hold.
 
         Args:
-            parameters: all parameters, in the same order in every trainer; static ones are not sent.
-            optimizer: what servers do with gradients.
+            parameters: in the same order in every trainer; static ones are not sent.
             values: trainer 0: each parameter's value, float32 of its shape.
             first_comes: every trainer gives values, and those of whoever comes first are taken.
             tables: growing tables, which have no values to give.
@@ -226,7 +216,7 @@ class TrainerSession:
             grads: summed over the batch. Dense: float32 of the parameter's shape; sparse: a RowGradient.
                 One left out is 0.
             num_samples: samples in the batch; schedules count them.
-            out: dense parameters to refresh, float32 of the parameter's shape, C-contiguous; filled in place.
+            out: dense parameters to refresh, float32, C-contiguous; filled in place.
             ahead: ids of rows that the next batch reads, by name: they come with the answer, as they are after this
                 batch, so that `pull_rows` need not ask for them.
 
@@ -268,11 +258,7 @@ class TrainerSession:
         return self._node.value(name)
 
     def pull(self, out: Mapping[str, Array]) -> None:
-        """Fill dense parameters, and whole sparse tables, with what the servers hold.
-
-        Args:
-            out: float32 of each parameter's shape, C-contiguous; filled in place.
-        """
+        """Fill dense parameters, and whole sparse tables, float32 and C-contiguous, with what the servers hold."""
         views = self._layout.views(out)
         if any(not self._layout.parameter(name).sparse for name in out):
             self._stored.pull_dense(views)
