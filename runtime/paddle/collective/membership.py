@@ -49,6 +49,10 @@ class Membership:
         """How many ranks there are."""
         return len(self.endpoints)
 
+    def name(self, rank: int) -> str:
+        """Return a rank's name for people."""
+        return f"rank {rank} ({self.endpoints[rank]})"
+
     @classmethod
     def of(
         cls,

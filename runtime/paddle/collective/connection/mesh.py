@@ -71,87 +71,73 @@ def connected(
     Raises:
         CollectiveError: a partner cannot be reached, or does not call.
     """
-    deadline = time.monotonic() + me.timeout_s
+    mesh = _Mesh(me, met)
     wanted = {ranks[place] for place in partners(ranks.index(me.rank), len(ranks))}
-    streams: dict[int, Stream] = {}
+    higher = sorted(rank for rank in wanted if rank > me.rank)
     try:
-        higher = sorted(rank for rank in wanted if rank > me.rank)
         for rank in higher:
-            streams[rank] = _called(me, rank, met, deadline)
-        lower = {rank for rank in wanted if rank < me.rank}
-        if lower:
+            mesh.call(rank)
+        if lower := {rank for rank in wanted if rank < me.rank}:
             assert listener is not None
-            with Callers(me, listener, deadline, _Call, _greet_callers(me, met, lower)) as callers:
-                _take_calls(me, met, callers, lower, streams, deadline)
+            mesh.take_calls(listener, lower)
         for rank in higher:
-            streams[rank] = _taken(me, rank, met, streams[rank], deadline)
+            mesh.await_taken(rank)
     except BaseException:
-        for stream in streams.values():
+        for stream in mesh.streams.values():
             stream.close()
         raise
-    return streams
+    return mesh.streams
 
 
-def _called(me: Membership, rank: int, met: Met, deadline: float) -> Stream:
-    stream = call(me, rank, deadline, _greet_called(me, met, rank))
-    stream.send_note(_Call(me.rank, met.session.hex()), deadline)
-    return stream
+class _Mesh:
+    """The connections of one rank while they are made; `streams` has those that there are."""
 
+    def __init__(self, me: Membership, met: Met) -> None:
+        self.streams: dict[int, Stream] = {}
+        self._me, self._session = me, met.session.hex()
+        self._deadline = time.monotonic() + me.timeout_s
+        self._key = key_of(me.secret, met.session) if me.secret is not None and met.seals else None
 
-def _taken(me: Membership, rank: int, met: Met, stream: Stream, deadline: float) -> Stream:
-    """Wait for a partner's word that it took the call; where strangers at its door cost us our place, call again."""
-    for _ in range(_TRIES):
-        try:
-            stream.take_note(_Taken, deadline)
-            return stream
-        except TimeoutError:
-            break
-        except OSError:
-            stream.close()
-            stream = _called(me, rank, met, deadline)
-    stream.close()
-    raise PeerLate(f"{_named(me, rank)} did not take this rank's call within {me.timeout_s:g} s", rank)
+    def call(self, rank: int) -> None:
+        greet: Greet | None = None
+        if self._key is not None:
+            greet = partial(sealing, key=self._key, token=token_of(self._key, self._me.rank, rank))
+        self.streams[rank] = call(self._me, rank, self._deadline, greet)
+        self.streams[rank].send_note(_Call(self._me.rank, self._session), self._deadline)
 
+    def await_taken(self, rank: int) -> None:
+        """Wait for a partner's word that it took the call; where strangers took our place at its door, call again."""
+        for _ in range(_TRIES):
+            try:
+                self.streams[rank].take_note(_Taken, self._deadline)
+                return
+            except TimeoutError:
+                break
+            except OSError:
+                self.streams[rank].close()
+                self.call(rank)
+        raise self._late(rank, "did not take this rank's call")
 
-def _take_calls(
-    me: Membership,
-    met: Met,
-    callers: Callers[_Call],
-    lower: set[int],
-    streams: dict[int, Stream],
-    deadline: float,
-) -> None:
-    while missing := lower - streams.keys():
-        absent = min(missing)
-        caller = callers.next(partial(_named, me, absent))
-        if caller is None:
-            raise PeerLate(f"{_named(me, absent)} did not connect within {me.timeout_s:g} s", absent)
-        stream, hello = caller
-        if hello.session != met.session.hex() or hello.rank not in missing:
-            stream.close()
-        else:
-            streams[hello.rank] = stream
-            stream.send_note(_Taken(), deadline)
+    def take_calls(self, listener: socket.socket, lower: set[int]) -> None:
+        greet: Greet | None = None
+        if self._key is not None:
+            tokens = {token_of(self._key, rank, self._me.rank) for rank in lower}
+            greet = partial(sealing, key=self._key, admits=tokens.__contains__)
+        with Callers(self._me, listener, self._deadline, _Call, greet) as callers:
+            while missing := lower - self.streams.keys():
+                absent = min(missing)
+                caller = callers.next(partial(self._me.name, absent))
+                if caller is None:
+                    raise self._late(absent, "did not connect")
+                stream, hello = caller
+                if hello.session != self._session or hello.rank not in missing:
+                    stream.close()
+                else:
+                    self.streams[hello.rank] = stream
+                    stream.send_note(_Taken(), self._deadline)
 
-
-def _greet_called(me: Membership, met: Met, rank: int) -> Greet | None:
-    """Return how to begin a link with a rank that we call."""
-    if me.secret is None or not met.seals:
-        return None
-    key = key_of(me.secret, met.session)
-    return partial(sealing, key=key, token=token_of(key, me.rank, rank))
-
-
-def _greet_callers(me: Membership, met: Met, lower: set[int]) -> Greet | None:
-    """Return how to begin a link with one of the ranks that call us."""
-    if me.secret is None or not met.seals:
-        return None
-    key = key_of(me.secret, met.session)
-    return partial(sealing, key=key, admits={token_of(key, rank, me.rank) for rank in lower}.__contains__)
-
-
-def _named(me: Membership, rank: int) -> str:
-    return f"rank {rank} ({me.endpoints[rank]})"
+    def _late(self, rank: int, what: str) -> PeerLate:
+        return PeerLate(f"{self._me.name(rank)} {what} within {self._me.timeout_s:g} s", rank)
 
 
 def key_of(secret: bytes, session: bytes) -> bytes:

@@ -171,7 +171,7 @@ def _tell(links: dict[int, Stream], answer: Answer) -> None:
 
 
 def _absent(me: Membership, links: dict[int, Stream]) -> str:
-    return ", ".join(f"rank {rank} ({me.endpoints[rank]})" for rank in range(1, me.size) if rank not in links)
+    return ", ".join(me.name(rank) for rank in range(1, me.size) if rank not in links)
 
 
 def _digest(me: Membership) -> str:

@@ -77,16 +77,17 @@ def shared_slab(me: Membership, ranks: Sequence[int], session: bytes, nbytes: in
 
 
 def _made(me: Membership, ranks: Sequence[int], name: bytes, nbytes: int, deadline: float) -> Slab:
-    bells = tuple(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in ranks)
     memory = descriptors.memory("paddle-collective", nbytes)
+    bells: list[int] = []
     try:
+        bells += [os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in ranks]
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(name)
             listener.listen(len(ranks))
             served: set[int] = {me.rank}
             while len(served) < len(ranks):
                 served |= _serve(listener, ranks, [memory, *bells], served, deadline)
-        return Slab(mmap.mmap(memory, nbytes), bells)
+        return Slab(mmap.mmap(memory, nbytes), tuple(bells))
     except BaseException:
         for bell in bells:
             os.close(bell)
