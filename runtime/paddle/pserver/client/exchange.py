@@ -245,7 +245,6 @@ class Exchange:
         self._stamps = [0] * len(network.endpoints)
         self._broken = ""
         self._is_closed = False
-        self._patience = Patience(timeout_s, math.inf)
         # Held during an exchange: sockets and their poller are for one thread at a time.
         self._turn = threading.Lock()
         self.wait_s = math.inf
@@ -349,9 +348,7 @@ class Exchange:
     def _converse(self, requests: Mapping[int, Request]) -> dict[int, Message]:
         """Wait for all replies."""
         now = time.monotonic()
-        patience = self._patience
-        if (patience.timeout_s, patience.wait_s) != (self._timeout_s, self.wait_s):
-            patience = self._patience = Patience(self._timeout_s, self.wait_s)
+        patience = Patience(self._timeout_s, self.wait_s)
         conversation = Conversation(requests, self._network.endpoints, patience, now)
         while not conversation.is_over:
             conversation.check_end(now)

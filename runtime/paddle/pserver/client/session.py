@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import atexit
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Self
 
@@ -192,8 +192,18 @@ class TrainerSession:
         self._exchange.wait_s = wait_s
 
     def rejoin(self) -> int:
-        """Take up the place of an earlier process of this trainer; return how many passes are over."""
-        return rejoin(self._exchange, self._everyone)
+        """Take up the place of an earlier process of this trainer; return how many passes are over.
+
+        That process may have told one server of the end of a pass and not the next: those that are behind hear it
+        again, or the others would wait for it for ever.
+        """
+        replies = self._exchange.run({i: Message(Pull(length=1)) for i in self._everyone})
+        passes = {i: reply.expect(Ok).passes for i, reply in replies.items()}
+        behind = [i for i, number in passes.items() if number < max(passes.values())]
+        turns: tuple[Record, ...] = (StartPass(), FinishPass()) if behind else ()
+        for record in turns:
+            self._exchange.run({i: Message(record) for i in behind})
+        return max(passes.values())
 
     def start_pass(self) -> None:
         """Wait until every trainer starts a pass."""
@@ -311,19 +321,3 @@ class TrainerSession:
         self._layout, self._node = layout, WithinNode(layout, shared)
         self._stored = StoredValues(self._exchange, self._network.endpoints, layout)
         self._step = TrainerStep(self._exchange, self._network, layout, self._node, self._stored)
-
-
-def rejoin(exchange: Exchange, servers: Iterable[int]) -> int:
-    """Bring all servers to the same pass as far as this trainer is concerned; return how many passes are over.
-
-    The earlier process may have told one server of the end of a pass and not the next: those that are behind hear it
-    again, or the others would wait for it for ever.
-    """
-    replies = exchange.run({index: Message(Pull(length=1)) for index in servers})
-    passes = {index: reply.expect(Ok).passes for index, reply in replies.items()}
-    behind = [index for index, number in passes.items() if number < max(passes.values())]
-    turns: tuple[Record, ...] = (StartPass(), FinishPass())
-    for record in turns:
-        if behind:
-            exchange.run({index: Message(record) for index in behind})
-    return max(passes.values())

@@ -9,7 +9,6 @@ never used must be found and cleared by the system first, which takes several ti
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import mmap
 import os
@@ -18,7 +17,6 @@ import threading
 import weakref
 from collections import deque
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -60,45 +58,6 @@ def go_through_cache(descriptor: int) -> None:
     """Undo `go_past_cache`."""
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~getattr(os, "O_DIRECT", 0)
     fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
-
-
-class NewFile:
-    """A file that is written block after block; every method may raise OSError."""
-
-    def __init__(self, path: Path) -> None:
-        """Make the file; there must be none."""
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        self._is_direct = go_past_cache(self._file)
-        self._at = 0
-
-    def write(self, block: Memory, count: int) -> None:
-        """Write the first `count` bytes of a mapped block; only the last block may be another than whole pages."""
-        length = -(-count // PAGE) * PAGE if self._is_direct else count
-        block[count:length] = 0
-        done = 0
-        while done < length:
-            try:
-                done += os.pwrite(self._file, block[done:length].data, self._at + done)
-            except OSError as error:
-                if not self._is_direct or error.errno != errno.EINVAL:
-                    raise
-                go_through_cache(self._file)  # it was asked too much, and says so only now
-                self._is_direct = False
-        if not self._is_direct:
-            # has the disk begin now instead of at the fsync; nobody reads it here soon
-            os.posix_fadvise(self._file, self._at, length, os.POSIX_FADV_DONTNEED)
-        self._at += count
-
-    def finish(self) -> None:
-        """Have the disk keep what was written."""
-        os.ftruncate(self._file, self._at)
-        os.fsync(self._file)
-
-    def close(self) -> None:
-        """Close the file; may be called twice."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
 
 
 class SpareMemory:

@@ -23,10 +23,12 @@ import numpy as np
 
 from paddle.pserver.durable.checkpoint.disk import (
     BLOCK,
+    PAGE,
     Memory,
-    NewFile,
     SpareMemory,
     give_way,
+    go_past_cache,
+    go_through_cache,
     map_block,
 )
 from paddle.pserver.durable.checkpoint.format import (
@@ -60,7 +62,9 @@ class DiskOutput:
     def __init__(self, path: Path) -> None:
         """Make the file."""
         self.nbytes = self.crc = 0
-        self._file = NewFile(path)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._is_direct = go_past_cache(self._file)
+        self._at = 0  # bytes that the file has
         self._error: OSError | None = None
         self._free: queue.SimpleQueue[Memory] = queue.SimpleQueue()
         self._full: queue.SimpleQueue[tuple[Memory, int] | None] = queue.SimpleQueue()
@@ -99,13 +103,16 @@ class DiskOutput:
         self._end()
         if self._error is not None:
             raise self._error
-        self._file.finish()
-        self._file.close()
+        os.ftruncate(self._file, self._at)
+        os.fsync(self._file)
+        self.close()
 
     def close(self) -> None:
-        """Close the file, finished or not."""
+        """Close the file, finished or not; may be called twice."""
         self._end()
-        self._file.close()
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
     def _turn(self) -> None:
         self._filled.append((self._mine.popleft(), self._used))
@@ -125,10 +132,28 @@ class DiskOutput:
         while (item := self._full.get()) is not None:
             if self._error is None:
                 try:
-                    self._file.write(*item)
+                    self._write(*item)
                 except OSError as error:
                     self._error = error
             self._free.put(item[0])
+
+    def _write(self, block: Memory, count: int) -> None:
+        """Write the first bytes of a block; only the last block may be another than whole pages."""
+        length = -(-count // PAGE) * PAGE if self._is_direct else count
+        block[count:length] = 0
+        done = 0
+        while done < length:
+            try:
+                done += os.pwrite(self._file, block[done:length].data, self._at + done)
+            except OSError as error:
+                if not self._is_direct or error.errno != errno.EINVAL:
+                    raise
+                go_through_cache(self._file)  # it was asked too much, and says so only now
+                self._is_direct = False
+        if not self._is_direct:
+            # has the disk begin now instead of at the fsync; nobody reads it here soon
+            os.posix_fadvise(self._file, self._at, length, os.POSIX_FADV_DONTNEED)
+        self._at += count
 
 
 class MemoryOutput:
