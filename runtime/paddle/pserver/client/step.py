@@ -38,17 +38,17 @@ class _Home(NamedTuple):
 
 
 class WithinNode:
-    """The servers whose memory this trainer shares, by index."""
+    """The servers whose memory this trainer shares: `shared`, by index."""
 
     def __init__(self, layout: Layout, shared: Mapping[int, SharedSlabs]) -> None:
-        self._layout, self._shared = layout, dict(shared)
+        self._layout, self.shared = layout, dict(shared)
         self._latest: dict[int, Array] = {}
         self._threads = DenseThreads()
         self._homes = {
             index: [
                 _Home(part, slabs.gradient[part.start : part.stop]) for part in layout.shares[index].dense
             ]
-            for index, slabs in self._shared.items()
+            for index, slabs in self.shared.items()
         }
 
     def gradient(self, name: str) -> Array | None:
@@ -73,7 +73,7 @@ class WithinNode:
         Raises:
             ConfigError: one is NaN or infinite.
         """
-        slab = self._shared[index].gradient
+        slab = self.shared[index].gradient
         look = len(self._layout.shares) > 1 or not is_looked_at_once(slab.nbytes)
         for part, here in self._homes[index]:
             name = part.parameter.name
@@ -94,7 +94,7 @@ class WithinNode:
 
     def take(self, index: int, reply: Message) -> Array:
         """Return the slab of values that the reply to a push or a look in place speaks of."""
-        self._latest[index] = self._shared[index].values(reply)
+        self._latest[index] = self.shared[index].values(reply)
         return self._latest[index]
 
     def scatter(self, index: int, slab: Array, views: Mapping[str, Array]) -> None:
@@ -108,13 +108,9 @@ class WithinNode:
             else:
                 part.scatter(slab, view)
 
-    def has(self, index: int) -> bool:
-        """Return whether memory is shared with server `index`."""
-        return index in self._shared
-
     def lose(self, index: int) -> None:
         """Forget a server that is not there any more; its arrays stay with whoever holds them."""
-        self._shared.pop(index, None)
+        self.shared.pop(index, None)
         self._homes.pop(index, None)
         self._latest.pop(index, None)
 
@@ -133,7 +129,7 @@ class WithinNode:
 
     def _place(self, name: str) -> tuple[int, slice] | None:
         size = self._layout.parameter(name).size
-        for index in self._shared:
+        for index in self.shared:
             for part in self._layout.shares[index].dense:
                 if part.parameter.name == name and part.stop - part.start == size:
                     return index, slice(part.start, part.stop)
@@ -193,7 +189,8 @@ class TrainerStep:
             if i in in_place and reply.expect(Ok).slab != NO_SLAB:
                 self._node.scatter(i, self._node.take(i, reply), views)
                 continue
-            self._node.lose(i)  # what was shared, if anything, is not what holds now
+            if i in self._node.shared:
+                self._node.lose(i)  # what was shared is not what holds now
             if not reply.has_section(""):
                 continue
             if i in pushes:
@@ -241,9 +238,9 @@ class TrainerStep:
         return flat, rows
 
     def _shares_memory(self, index: int) -> bool:
-        if self._node.has(index) and not self._network.is_attached(index):
+        if index in self._node.shared and not self._network.is_attached(index):
             self._node.lose(index)
-        return self._node.has(index)
+        return index in self._node.shared
 
     def _by_server(self, rows: Mapping[str, RowGradient]) -> dict[int, list[Section]]:
         sections: dict[int, list[Section]] = {}
@@ -266,13 +263,13 @@ class _Inspection:
         """Inspect nothing yet. `flat`: whole parameters (size,) by name."""
         self._layout, self._flat = layout, flat
         self.has_given = False
-        self._left: dict[tuple[int, int], None] = {}
-        self._chunks: dict[tuple[int, int], Section | None] = {}
+        self._all: list[tuple[int, int]] = []
+        self._chunks: dict[tuple[int, int], Section | None] = {}  # those that were inspected
 
     def add(self, index: int) -> int:
         """Take all chunks for server `index`; return how many they are."""
         count = self._layout.num_chunks(index)
-        self._left.update(dict.fromkeys((index, number) for number in range(count)))
+        self._all += [(index, number) for number in range(count)]
         return count
 
     def chunk(self, index: int, number: int) -> Section:
@@ -285,14 +282,14 @@ class _Inspection:
 
     def finish(self) -> None:
         """Inspect the rest; see `chunk`."""
-        for each in list(self._left):
+        for each in self._all:
             self._look(*each)
+        self._all.clear()
 
     def _look(self, index: int, number: int) -> Section | None:
         at = (index, number)
-        if at in self._left:
+        if at not in self._chunks:
             self._chunks[at] = self._layout.checked(index, number, self._flat)
-            del self._left[at]
         return self._chunks[at]
 
 
