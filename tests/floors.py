@@ -110,25 +110,13 @@ UPWARD: Mapping[tuple[str, str], str] = {
     ("paddle.graph.block", "paddle.graph.program"): "for types: a block counts up its program's version",
     ("paddle.graph.variable", "paddle.graph.block"): "for types: a variable knows where it belongs",
     (
-        "paddle.fluid.program.block",
-        "paddle.fluid.initializer",
-    ): "for types: `create_var` takes what scripts make there",
-    (
         "paddle.fluid.program.program",
         "paddle.fluid.files.program_file",
     ): "Program itself has the original's methods",
     (
-        "paddle.fluid.program.variable",
-        "paddle.fluid.clip",
-    ): "for types: variables keep what scripts make there",
-    (
         "paddle.v2.layer.cost",
         "paddle.v2.evaluator",
     ): "classification_cost declares the evaluator that it has by default",
-    (
-        "paddle.fluid.program.variable",
-        "paddle.fluid.regularizer",
-    ): "for types: parameters keep what scripts make there",
 }
 """(module that imports, module imported), dotted -> why this one import may go up, across, or round in a circle."""
 

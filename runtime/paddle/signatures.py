@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signatures of rows: of layers and optimizers that tables make, as Python writes them, with literal defaults."""
+"""Signatures of rows: of functions and classes that tables make, as Python writes them, with literal defaults."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from inspect import Parameter, Signature
 from typing import Any
@@ -30,6 +30,20 @@ def bound(name: str, signature: Signature, args: tuple[Any, ...], named: Mapping
         raise TypeError(f"{name}(): {error}") from None
     found.apply_defaults()
     return found.arguments
+
+
+def function(text: str, says: str, body: Callable[[dict[str, Any]], Any]) -> Callable[..., Any]:
+    """Return the function of a signature, and what it says of itself; the body gets the arguments by name."""
+    name, parameters = parsed(text)
+    signature = Signature(parameters)
+
+    def call(*args: Any, **named: Any) -> Any:
+        return body(bound(name, signature, args, named))
+
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = says
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    return call
 
 
 def _parameter(text: str) -> Parameter:

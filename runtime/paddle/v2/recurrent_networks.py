@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
+from paddle.signatures import function
 from paddle.v2 import layer, model
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.output import Act, BiasAttr, LayerAttr, LayerOutput, WeightAttr
@@ -82,135 +83,68 @@ def simple_gru(
     )
 
 
-def simple_gru2(
-    input: LayerOutput,
-    size: int,
-    name: str | None = None,
-    reverse: bool = False,
-    mixed_param_attr: WeightAttr = None,
-    mixed_bias_attr: BiasAttr = None,
-    gru_param_attr: WeightAttr = None,
-    gru_bias_attr: BiasAttr = None,
-    act: Act = None,
-    gate_act: Act = None,
-    mixed_layer_attr: LayerAttr = None,
-    gru_cell_attr: LayerAttr = None,
-) -> LayerOutput:
-    """Declare the same as `simple_gru`, with the arguments in another order."""
-    return simple_gru(
-        input,
-        size,
-        model.current().auto_name("simple_gru2", name),
-        reverse,
-        mixed_param_attr,
-        mixed_bias_attr,
-        mixed_layer_attr,
-        gru_bias_attr,
-        gru_param_attr,
-        act,
-        gate_act,
-        gru_cell_attr,
-    )
+def _simple_gru2(given: dict[str, Any]) -> LayerOutput:
+    given["name"] = model.current().auto_name("simple_gru2", given["name"])
+    bias, cell = given.pop("mixed_bias_attr"), given.pop("gru_cell_attr")
+    return simple_gru(**given, mixed_bias_param_attr=bias, gru_layer_attr=cell)
 
 
-def bidirectional_lstm(
-    input: LayerOutput,
-    size: int,
-    name: str | None = None,
-    return_seq: bool = False,
-    fwd_mat_param_attr: WeightAttr = None,
-    fwd_bias_param_attr: BiasAttr = None,
-    fwd_inner_param_attr: WeightAttr = None,
-    fwd_act: Act = None,
-    fwd_gate_act: Act = None,
-    fwd_state_act: Act = None,
-    fwd_mixed_layer_attr: LayerAttr = None,
-    fwd_lstm_cell_attr: LayerAttr = None,
-    bwd_mat_param_attr: WeightAttr = None,
-    bwd_bias_param_attr: BiasAttr = None,
-    bwd_inner_param_attr: WeightAttr = None,
-    bwd_act: Act = None,
-    bwd_gate_act: Act = None,
-    bwd_state_act: Act = None,
-    bwd_mixed_layer_attr: LayerAttr = None,
-    bwd_lstm_cell_attr: LayerAttr = None,
-    last_seq_attr: LayerAttr = None,
-    first_seq_attr: LayerAttr = None,
-    concat_attr: LayerAttr = None,
-    concat_act: Act = None,
-) -> LayerOutput:
-    """Declare an LSTM in each direction (``<name>_fw``, ``<name>_bw``) side by side.
+simple_gru2 = function(
+    "simple_gru2(input, size, name=None, reverse=False, mixed_param_attr=None, mixed_bias_attr=None, "
+    "gru_param_attr=None, gru_bias_attr=None, act=None, gate_act=None, mixed_layer_attr=None, gru_cell_attr=None)",
+    "Declare the same as `simple_gru`, with the arguments in another order.",
+    _simple_gru2,
+)
+
+
+def _bidirectional(name: str, one: Callable[..., LayerOutput], arguments: str) -> Callable[..., LayerOutput]:
+    """Return the network of one in each direction; `arguments` are those of one that each direction has of its own."""
+    own = [f"{way}_{each}" for way in ("fwd", "bwd") for each in arguments.split()]
+    others = ("last_seq_attr", "first_seq_attr", "concat_attr", "concat_act")
+    optional = ", ".join(f"{each}=None" for each in (*own, *others))
+
+    def build(given: dict[str, Any]) -> LayerOutput:
+        whole = model.current().auto_name(name, given["name"])
+        forward, backward = (
+            one(
+                given["input"],
+                given["size"],
+                f"{whole}_{short}",
+                reverse,
+                **{each: given[f"{way}_{each}"] for each in arguments.split()},
+            )
+            for way, short, reverse in (("fwd", "fw", False), ("bwd", "bw", True))
+        )
+        if not given["return_seq"]:
+            forward = layer.last_seq(forward, layer_attr=given["last_seq_attr"])
+            backward = layer.first_seq(backward, layer_attr=given["first_seq_attr"])
+        return layer.concat([forward, backward], given["concat_act"], whole, given["concat_attr"])
+
+    return function(
+        f"{name}(input, size, name=None, return_seq=False, {optional})",
+        f"""Declare one `{one.__name__}` in each direction (``<name>_fw``, ``<name>_bw``) side by side.
 
     Args:
         size: of each direction.
         return_seq: all rows; False: the last row of the one and the first row of the other.
-        fwd_mat_param_attr: arguments with fwd_ and bwd_ are those of `simple_lstm` for one direction.
+        fwd_act: arguments with fwd_ and bwd_ are those of `{one.__name__}` for one direction.
         last_seq_attr: of the layer that takes the last row.
         first_seq_attr: of the layer that takes the first row.
-    """
-    given = locals()
-    name = model.current().auto_name("bidirectional_lstm", name)
-    forward = simple_lstm(input, size, f"{name}_fw", False, **_of("fwd_", given))
-    backward = simple_lstm(input, size, f"{name}_bw", True, **_of("bwd_", given))
-    return _both(forward, backward, name, return_seq, last_seq_attr, first_seq_attr, concat_attr, concat_act)
+    """,
+        build,
+    )
 
 
-def bidirectional_gru(
-    input: LayerOutput,
-    size: int,
-    name: str | None = None,
-    return_seq: bool = False,
-    fwd_mixed_param_attr: WeightAttr = None,
-    fwd_mixed_bias_attr: BiasAttr = None,
-    fwd_gru_param_attr: WeightAttr = None,
-    fwd_gru_bias_attr: BiasAttr = None,
-    fwd_act: Act = None,
-    fwd_gate_act: Act = None,
-    fwd_mixed_layer_attr: LayerAttr = None,
-    fwd_gru_cell_attr: LayerAttr = None,
-    bwd_mixed_param_attr: WeightAttr = None,
-    bwd_mixed_bias_attr: BiasAttr = None,
-    bwd_gru_param_attr: WeightAttr = None,
-    bwd_gru_bias_attr: BiasAttr = None,
-    bwd_act: Act = None,
-    bwd_gate_act: Act = None,
-    bwd_mixed_layer_attr: LayerAttr = None,
-    bwd_gru_cell_attr: LayerAttr = None,
-    last_seq_attr: LayerAttr = None,
-    first_seq_attr: LayerAttr = None,
-    concat_attr: LayerAttr = None,
-    concat_act: Act = None,
-) -> LayerOutput:
-    """Declare a GRU in each direction (``<name>_fw``, ``<name>_bw``) side by side.
-
-    Arguments with fwd_ and bwd_ are those of `simple_gru2` for one direction; see `bidirectional_lstm` for the others.
-    """
-    given = locals()
-    name = model.current().auto_name("bidirectional_gru", name)
-    forward = simple_gru2(input, size, f"{name}_fw", False, **_of("fwd_", given))
-    backward = simple_gru2(input, size, f"{name}_bw", True, **_of("bwd_", given))
-    return _both(forward, backward, name, return_seq, last_seq_attr, first_seq_attr, concat_attr, concat_act)
-
-
-def _of(direction: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of one direction, under the names that a network of one direction takes them by."""
-    return {name.removeprefix(direction): each for name, each in given.items() if name.startswith(direction)}
-
-
-def _both(
-    forward: LayerOutput,
-    backward: LayerOutput,
-    name: str,
-    return_seq: bool,
-    last_seq_attr: LayerAttr,
-    first_seq_attr: LayerAttr,
-    concat_attr: LayerAttr,
-    concat_act: Act,
-) -> LayerOutput:
-    if not return_seq:
-        forward = layer.last_seq(forward, layer_attr=last_seq_attr)
-        backward = layer.first_seq(backward, layer_attr=first_seq_attr)
-    return layer.concat([forward, backward], concat_act, name, concat_attr)
+bidirectional_lstm = _bidirectional(
+    "bidirectional_lstm",
+    simple_lstm,
+    "mat_param_attr bias_param_attr inner_param_attr act gate_act state_act mixed_layer_attr lstm_cell_attr",
+)
+bidirectional_gru = _bidirectional(
+    "bidirectional_gru",
+    simple_gru2,
+    "mixed_param_attr mixed_bias_attr gru_param_attr gru_bias_attr act gate_act mixed_layer_attr gru_cell_attr",
+)
 
 
 def lstmemory_unit(

@@ -12,13 +12,12 @@ A layer returns the outputs that are not intermediate: one, or a tuple.
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import Signature
 from typing import Any, cast
 
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.program.variable import Variable
 from paddle.ops.base.registry import lookup
-from paddle.signatures import bound, parsed
+from paddle.signatures import function
 
 
 def layer(
@@ -40,12 +39,10 @@ def layer(
         fixed: output slots that pass no gradient on.
         prefix: of the names of its variables; None: the operator.
     """
-    name, parameters = parsed(signature)
-    op_type, renamed, stopped = op or name, dict(each.split("=") for each in to.split()), fixed.split()
-    whole = Signature(parameters)
+    op_type = op or signature.partition("(")[0]
+    renamed, stopped = dict(each.split("=") for each in to.split()), fixed.split()
 
-    def build(*args: Any, **named: Any) -> Any:
-        given = bound(name, whole, args, named)
+    def build(given: dict[str, Any]) -> Any:
         helper = LayerHelper(prefix or op_type, given.pop("name", None), act=given.pop("act", None))
         inputs: dict[str, Any] = {}
         outputs: dict[str, Variable] = {}
@@ -66,10 +63,7 @@ def layer(
         made = helper.apply_all(op_type, inputs, attrs, outputs, stopped)
         return helper.append_activation(made[0]) if len(made) == 1 else tuple(made)
 
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = f"Return {result}."
-    build.__signature__ = whole  # type: ignore[attr-defined]
-    return build
+    return function(signature, f"Return {result}.", build)
 
 
 several = cast("Callable[..., Callable[..., tuple[Variable, ...]]]", layer)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
@@ -25,9 +25,12 @@ from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.graph.block import Name
 
 if TYPE_CHECKING:
-    from paddle.fluid.initializer import Initializer
+    pass
 
 _PACKAGE = str(Path(paddle.__file__).parent) + os.sep
+
+Initializer = Callable[[Any, Any], Any]
+"""What scripts make in `fluid.initializer`: appends to a block what gives a variable its first value."""
 
 Names = Mapping[str, Name | Sequence[Name] | None]
 

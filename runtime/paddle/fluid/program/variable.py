@@ -21,9 +21,7 @@ from paddle.graph import unique_name
 from paddle.ops.base.dtypes import VarType
 
 if TYPE_CHECKING:
-    from paddle.fluid.clip import ErrorClip, GradientClip
     from paddle.fluid.program.operator import Operator
-    from paddle.fluid.regularizer import Regularizer
 
 
 __all__ = ["Parameter", "VarDesc", "VarType", "Variable", "binary", "cast_to"]
@@ -139,13 +137,13 @@ class Variable(graph.Variable):
     Attributes:
         type: what it is: LOD_TENSOR, SELECTED_ROWS, LOD_TENSOR_ARRAY, ...
         is_data: it is fed.
-        error_clip: bounds its gradient while it is propagated, or None.
+        error_clip: an ErrorClip of `fluid.clip`, which bounds its gradient while it is propagated, or None.
         op: the operator that writes it, if it was made by one.
     """
 
     type: VarType = VarType.LOD_TENSOR
     is_data: bool = False
-    error_clip: ErrorClip | None = None
+    error_clip: Any = None
     op: Operator | None = None
 
     __add__ = binary("elementwise_add")
@@ -191,7 +189,7 @@ class Variable(graph.Variable):
         """See the core; only where `error_clip` is set."""
         return None if self.error_clip is None else self.error_clip.bounds
 
-    def _set_error_clip(self, error_clip: ErrorClip) -> None:
+    def _set_error_clip(self, error_clip: Any) -> None:
         self.error_clip = error_clip
 
     def to_string(self, throw_on_error: bool = False, with_details: bool = False) -> str:
@@ -211,14 +209,14 @@ class Parameter(Variable, graph.Parameter):
         return dict(found) if isinstance(found, dict) else {"learning_rate": 1.0}
 
     @property
-    def regularizer(self) -> Regularizer | None:
+    def regularizer(self) -> Any:
         """Its own regularizer, which goes before the optimizer's."""
-        return self.attributes.get("regularizer")  # type: ignore[return-value]
+        return self.attributes.get("regularizer")
 
     @property
-    def gradient_clip_attr(self) -> GradientClip | None:
+    def gradient_clip_attr(self) -> Any:
         """How its gradient is clipped, or None."""
-        return self.attributes.get("gradient_clip_attr")  # type: ignore[return-value]
+        return self.attributes.get("gradient_clip_attr")
 
     @property
     def do_model_average(self) -> bool:

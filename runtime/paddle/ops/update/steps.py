@@ -19,6 +19,8 @@ from paddle.optim.rules.table import FLUID, Fluid
 
 # So many elements at a time, that a rule's intermediate results stay in the processor's cache.
 _SLICE = 1 << 14
+# Below this the call of a compiled loop takes longer than the plain form.
+_COMPILED_FROM = 1 << 13
 # Past all corrections of averages: operators that have such corrections come with them in the rate.
 _LATE = 1 << 30
 
@@ -56,24 +58,27 @@ def take_step(rule: Rule, w: Array, g: Array, state: Mapping[str, Array], eta: A
 def _enter(cls: type[Any], fluid: Fluid) -> None:
     """Register a rule's operator: ParamOut and what the rule keeps, in place."""
     inputs, outputs = fluid.slots
-    slots = [slot.rstrip("?") for slot in inputs]
+    places = {slot.rstrip("?"): at for at, slot in enumerate(inputs)}
     sources = ["Param", *(kept.slot for kept in fluid.kept)]
+    param_at, grad_at, *kept_at = (places[slot] for slot in ("Param", "Grad", *sources[1:]))
+    names = [kept.name for kept in fluid.kept]
+    rules: dict[tuple[tuple[str, Any], ...], Rule] = {}  # by attributes: an operator's never change
 
     def step(*arrays: Any, **attributes: Any) -> Any:
-        given = dict(zip(slots, arrays, strict=True))
-        param, grad, rule = given["Param"], given["Grad"], cls(**fluid.fields(attributes))
-        state = {kept.name: given[kept.slot] for kept in fluid.kept if given[kept.slot] is not None}
-        eta = fluid.rate(lambda slot: _scalar(given[slot]))
-        eta = eta.astype(param.dtype) if hasattr(eta, "astype") else eta
-        by_rows = attributes[fluid.rows] if isinstance(fluid.rows, str) else fluid.rows
-        if not isinstance(_fitting(grad, param), SelectedRows):
+        key = tuple(attributes.items())
+        rule = rules.get(key) or rules.setdefault(key, cls(**fluid.fields(attributes)))
+        param, grad = arrays[param_at], _fitting(arrays[grad_at], arrays[param_at])
+        state = {name: arrays[at] for name, at in zip(names, kept_at, strict=True) if arrays[at] is not None}
+        eta = fluid.rate(lambda slot: _scalar(arrays[places[slot]]))
+        if type(eta) is not float:
+            eta = eta.astype(param.dtype)
+        if not isinstance(grad, SelectedRows):
             _step_of_all(fluid, rule, param, grad, state, eta)
-        elif by_rows:
+        elif attributes[fluid.rows] if isinstance(fluid.rows, str) else fluid.rows:
             _step_of_rows(fluid, rule, param, grad.merged(), state, eta)
         else:  # rows that the gradient lacks are 0
             _step_of_all(fluid, rule, param, grad.to_dense(), state, eta)
-        results = tuple(given[slot] for slot in sources)
-        return results if len(results) > 1 else param
+        return (param, *(arrays[at] for at in kept_at)) if kept_at else param
 
     step.__signature__ = Signature([Parameter(name, Parameter.KEYWORD_ONLY) for name in fluid.attrs])  # type: ignore[attr-defined]
     operator(
@@ -87,7 +92,7 @@ def _enter(cls: type[Any], fluid: Fluid) -> None:
 
 
 def _step_of_all(fluid: Fluid, rule: Rule, w: Array, g: Array, state: Mapping[str, Array], eta: Any) -> None:
-    if fluid.compiled is not None and kernels.are_served(w, g, *state.values()):
+    if fluid.compiled is not None and w.size >= _COMPILED_FROM and kernels.are_served(w, g, *state.values()):
         getattr(kernels, fluid.op_type)(w, g, *state.values(), eta, *fluid.compiled(rule))
     else:
         take_step(rule, w, g, state, eta)

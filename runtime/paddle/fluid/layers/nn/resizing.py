@@ -10,6 +10,7 @@ from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.nn.convolutions import Size, sizes
 from paddle.fluid.layers.plain import layer
 from paddle.fluid.program.variable import Variable
+from paddle.signatures import function
 
 __all__ = [
     "adaptive_pool2d", "affine_channel", "im2sequence", "image_resize", "image_resize_short", "pad2d",
@@ -79,29 +80,17 @@ def image_resize(
     return LayerHelper(op_type, name).apply(op_type, inputs, attrs)
 
 
-def resize_bilinear(
-    input: Variable,
-    out_shape: Sequence[int] | Variable | None = None,
-    scale: float | None = None,
-    name: str | None = None,
-    actual_shape: Variable | None = None,
-    align_corners: bool = True,
-    align_mode: int = 1,
-) -> Variable:
-    """Return images whose pixels are weighed means of the four around; see image_resize."""
-    return image_resize(input, out_shape, scale, name, "BILINEAR", actual_shape, align_corners, align_mode)
-
-
-def resize_nearest(
-    input: Variable,
-    out_shape: Sequence[int] | Variable | None = None,
-    scale: float | None = None,
-    name: str | None = None,
-    actual_shape: Variable | None = None,
-    align_corners: bool = True,
-) -> Variable:
-    """Return images whose pixels are the nearest of the input; see image_resize."""
-    return image_resize(input, out_shape, scale, name, "NEAREST", actual_shape, align_corners)
+resize_bilinear = function(
+    "resize_bilinear(input, out_shape=None, scale=None, name=None, actual_shape=None, align_corners=True, "
+    "align_mode=1)",
+    "Return images whose pixels are weighed means of the four around; see image_resize.",
+    lambda given: image_resize(**given, resample="BILINEAR"),
+)
+resize_nearest = function(
+    "resize_nearest(input, out_shape=None, scale=None, name=None, actual_shape=None, align_corners=True)",
+    "Return images whose pixels are the nearest of the input; see image_resize.",
+    lambda given: image_resize(**given, resample="NEAREST"),
+)
 
 
 def image_resize_short(input: Variable, out_short_len: int, resample: str = "BILINEAR") -> Variable:
