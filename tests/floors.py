@@ -141,7 +141,6 @@ FRAGMENTS: Mapping[str, str] = {
     "paddle_cluster.nodes.checks.disks": "a family of checks: preflight names all of them",
     "paddle_cluster.nodes.checks.routes": "a family of checks: preflight names all of them",
     "paddle_cluster.system.rate_limit": "a limit for anybody: nothing in it knows of nodes or lines",
-    "paddle.ops.math.sum": "an operator, which the registry finds",
     "paddle.optim.clip": "user scripts clip gradients by norms before they push them",
     "paddle.pserver.metrics": "what an optional library asks for: nothing else knows of it",
     "paddle.pserver.sparse.warming": "Fluid's growing tables and the tests compile with it too",

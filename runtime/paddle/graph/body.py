@@ -23,7 +23,7 @@ from paddle.ops.activation.bounded import clip
 from paddle.ops.base.errors import EndOfData
 from paddle.ops.base.lod import TensorArray, plain
 from paddle.ops.base.registry import GRAD, GradOp, lookup
-from paddle.ops.math.sum import sum_
+from paddle.ops.math.scale import sum_
 
 _AFTER = "@AFTER"  # the value an operator gave to a variable that it also reads
 # Turns of a loop draw other random numbers: a turn stands above any number of steps.

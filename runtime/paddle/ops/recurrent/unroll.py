@@ -15,7 +15,7 @@ from paddle.backend import Array, array_module
 from paddle.ops.base.body import Body, Tape
 from paddle.ops.base.errors import InputError
 from paddle.ops.base.lod import LoDArray, Offsets, plain
-from paddle.ops.math.sum import sum_
+from paddle.ops.math.scale import sum_
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 
 They are has-effect operators in the order of their block. Their dummy inputs and outputs carry nothing: they only
 say what comes after what.
+
+fetch_barrier, prefetch, checkpoint_notify and gen_nccl_id are among them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sequence_reverse, _slice, _erase, _enumerate: the rows of each sequence turned round, or some of them.
+"""sequence_reverse, _slice, _erase, _enumerate, _scatter: the rows of each sequence turned round, or some of them.
 
 sequence_enumerate: each id with those that follow it in its sequence.
 """
@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from paddle.backend import Array, array_module, to_host
+from paddle.backend import Array, array_module, from_host, to_host
 from paddle.ops.base.errors import InputError
-from paddle.ops.base.lod import LoDArray, Offsets, ends_of, sequences
+from paddle.ops.base.lod import LoDArray, Offsets, ends_of, plain, sequences
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.segments import at, lengths, ranges, reverse
+from paddle.ops.base.segments import at, lengths, owners, ranges, reverse, scatter_sum
 
 
 @operator("sequence_reverse", "X+ -> Y+", infer="X")
@@ -100,3 +100,34 @@ def sequence_enumerate(x: Any, *, win_size: int, pad_value: int) -> LoDArray:
     xp = array_module(data)
     table = xp.concatenate([data.reshape(-1), xp.full(1, pad_value, data.dtype)])
     return LoDArray(table[at(np.where(rows < ends, rows, len(data)), data)], x.lod)
+
+
+@operator("sequence_scatter", "X Ids+ Updates+ -> Out+", infer="X")
+def sequence_scatter(x: Array, ids: Any, updates: Any) -> Array:
+    """Out[i, Ids] = X[i, Ids] + Updates, for the ids and updates of sequence i; equal ids add up."""
+    places = _places(x, ids)
+    added = scatter_sum(plain(updates).reshape(-1), places, x.size)
+    return x + added.reshape(x.shape)
+
+
+@gradient("sequence_scatter", "X Ids+ Updates Out@GRAD -> X@GRAD Updates@GRAD")
+def sequence_scatter_grad(x: Array, ids: Any, updates: Array, dout: Array) -> tuple[Array, Array]:
+    """dX = dOut, dUpdates = what dOut has at the places."""
+    return dout, dout.reshape(-1)[_places(x, ids)].reshape(updates.shape)
+
+
+def _places(x: Array, ids: Any) -> Array:
+    """Return the places in the raveled X.
+
+    Raises:
+        InputError: there are not as many sequences as rows, or an id is no column.
+    """
+    data, offsets = sequences(ids, "Ids")
+    columns = data.reshape(-1)
+    if len(offsets) - 1 != len(x):
+        raise InputError(f"Ids have {len(offsets) - 1} sequences, X has {len(x)} rows")
+    if len(columns) and (int(columns.min()) < 0 or int(columns.max()) >= x.shape[1]):
+        raise InputError(
+            f"ids from {int(columns.min())} to {int(columns.max())} are not in [0, {x.shape[1]})"
+        )
+    return from_host(owners(offsets) * x.shape[1], columns) + columns
