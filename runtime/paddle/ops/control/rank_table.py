@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lod_rank_table, max_sequence_len, shrink_rnn_memory, ...: sequences as an array of time steps, longest first, and back.
+"""lod_rank_table, max_sequence_len, shrink_rnn_memory, ...: sequences as an array of steps, longest first, and back.
 
 split_lod_tensor and merge_lod_tensor: rows for which a mask holds, all others, and both in their old order.
 """
