@@ -121,7 +121,7 @@ UPWARD: Mapping[tuple[str, str], str] = {
 """(module that imports, module imported), dotted -> why this one import may go up, across, or round in a circle."""
 
 SIZES: Mapping[str, str] = {
-    "paddle_cluster/text": "fields, sizes, events and lines: there is no fifth subject",
+    "paddle_cluster/text": "sizes, events and lines: there is no fourth subject",
     "runtime/paddle/fluid/incubate": "of what the original has under that name, generators of data alone are here",
     "runtime/paddle/ops/update": "rules of optim.rules are operators by their rows there",
     "runtime/paddle/pserver/durable": "its fifth subject, checkpoints, is the folder in it",

@@ -22,10 +22,12 @@ from paddle_cluster.control.control_client import ControlClient
 from paddle_cluster.control.control_protocol import encode
 from paddle_cluster.errors import ExitCode, LauncherError
 from paddle_cluster.screen.console import Console, show
-from paddle_cluster.system import process_id, signals
+from paddle_cluster.system import signals
 from paddle_cluster.system.installation import PROGRAM
+from paddle_cluster.system.process_id import ProcessId
 from paddle_cluster.system.state_dir import StatePlaces, own_directory
 from paddle_cluster.text.output_events import Event, PhaseEntered
+from paddle_node.contract.records import RecordError, read
 from paddle_node.linux import proc
 
 ERRORS_FILE = "launcher.err"
@@ -141,8 +143,8 @@ def _exit_code(code: int) -> ExitCode:
 def _directions(welcome: dict[str, Any]) -> str:
     job_id = str(welcome.get("job_id", ""))
     try:
-        who = process_id.from_json(welcome["launcher"]).describe()
-    except (KeyError, TypeError, ValueError):
+        who = read(ProcessId, welcome.get("launcher"), "launcher", "the launcher").describe()
+    except RecordError:
         who = "its launcher has not said which process it is"
     return (
         f"{job_id} goes on without this terminal ({who})\n"

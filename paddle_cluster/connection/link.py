@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One conversation with one agent: sends frames in the order of their urgency, posts what comes as events.
 
-Posts `MessageEvent`s and in the end exactly one `LinkLost`. Reading pauses while too many events wait, so that
+Posts `MessageEvent`s and in the end exactly one `LinkLost`. A message is read here and nowhere else: its event holds
+the record of `to_launcher`, or is `Unreadable`. Reading pauses while too many events wait, so that
 a flood stays on the node. Nothing but the agent's first modules is written before it has said `hello`; then comes
 the first frame, its other modules before the second, and so on, single frames before the next of a stream. The
 threads are those of `Reactor`, which links share.
@@ -28,8 +29,9 @@ from paddle_cluster.connection.send_queue import Frame, SendQueue
 from paddle_cluster.record import dataclass
 from paddle_cluster.text.wrapping import visible
 from paddle_node.contract.frames import FrameError
-from paddle_node.contract.records import Fields
+from paddle_node.contract.records import Fields, RecordError
 from paddle_node.contract.replay import ACK_EACH
+from paddle_node.contract.to_launcher import read_message
 
 _NO_SHELL = re.compile(r"account is (?:currently )?not available|\bnologin\b", re.IGNORECASE)
 
@@ -39,14 +41,35 @@ class MessageEvent:
     """A frame that an agent sent.
 
     Attributes:
+        message: its record, as `read_message` returns it.
         size: bytes that wait with this event, of frames that came with it too.
     """
 
     node_id: int
     kind: str
-    fields: Fields
+    message: Any
     body: bytes
     size: int = 0
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A frame that an agent sent and whose fields are not within their limits."""
+
+    node_id: int
+    kind: str
+    error: RecordError
+    size: int = 0
+
+
+def heard(
+    node_id: int, name: str, kind: str, fields: Fields, body: bytes = b"", size: int = 0
+) -> MessageEvent | Unreadable:
+    """Return the event of a frame of the node with this name."""
+    try:
+        return MessageEvent(node_id, kind, read_message(kind, fields, name), body, size)
+    except RecordError as error:
+        return Unreadable(node_id, kind, error, size)
 
 
 @dataclass(frozen=True)
@@ -142,7 +165,7 @@ class Link:
 
     def post(self, kind: str, **fields: Any) -> None:
         """Put an event where the agent's own messages go; for work on a writing thread that fails."""
-        self._events.put(MessageEvent(self.node_id, kind, fields, b""))
+        self._events.put(heard(self.node_id, self.name, kind, fields))
 
     def close(self) -> None:
         """Begin to end the conversation, which may take seconds; never blocks. `LinkLost` comes when it has ended."""
@@ -216,7 +239,7 @@ class Link:
                 if kind == "received":
                     self._acknowledge(carrier, fields)
                     continue
-                self._events.put(MessageEvent(self.node_id, kind, fields, body, max(size, len(body))))
+                self._events.put(heard(self.node_id, self.name, kind, fields, body, max(size, len(body))))
                 size = 0
             received = self._decoder.received
             if self.key is None or received - self._acknowledged < ACK_EACH:
@@ -261,11 +284,10 @@ class Link:
         self._events.put(LinkLost(self.node_id, reason, self))
 
     def _acknowledge(self, carrier: Carrier, fields: Fields) -> None:
-        position = fields.get("position")
-        if not isinstance(position, int) or self.key is None:
-            raise FrameError(f"its 'received' message: expected a whole number, got {str(position)[:80]!r}")
         try:
-            self._outgoing.acknowledged(position)
+            if self.key is None:
+                raise ValueError("its 'received' message was not requested")
+            self._outgoing.acknowledged(read_message("received", fields, "it").position)
         except ValueError as error:
             raise FrameError(str(error)) from error
         carrier.write_soon()

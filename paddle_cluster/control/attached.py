@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterator
 from enum import Enum, auto
 from typing import Any
 
-from paddle_cluster.control.control_client import ControlClient, ControlLost, Gone, end_of
-from paddle_cluster.control.control_protocol import Frame
+from paddle_cluster.control.control_client import ControlClient, Gone
+from paddle_cluster.control.control_protocol import End, Frame, Missed, Refused
 from paddle_cluster.record import dataclass
 from paddle_cluster.screen.console import Console
 from paddle_cluster.system import signals
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.signals import SignalEvent
-from paddle_cluster.text.fields import FieldError, line, whole
 from paddle_cluster.text.output_events import Event, from_fields
 from paddle_cluster.text.sizes import counted
 
@@ -121,26 +120,23 @@ class _Follower:
             return Farewell(Parting.LOST, reason=event.reason)
         self._heard_at = time.monotonic()
         self._silent = False
-        try:
-            return self._show(event)
-        except (FieldError, ControlLost) as error:
-            return Farewell(Parting.LOST, reason=f"it said what cannot be read: {error}")
+        return self._show(event)
 
     def _show(self, frame: Frame) -> Farewell | None:
-        fields = frame.fields
         if frame.kind == "shown":
             with contextlib.suppress(ValueError):  # of a newer launcher
-                event = from_fields(fields)
+                event = from_fields(frame.fields)
                 self._console.show(event)
                 if self._until(event):
                     return Farewell(Parting.REACHED)
-        elif frame.kind == "missed":
-            missed = counted(whole(fields.get("count"), "count"), "line")
-            self._console.note(f"({missed} not shown here: too many at once; the logs have them)")
-        elif frame.kind == "refused":
-            self._console.note(f"the job's launcher refused: {line(fields.get('reason'), 'reason')}")
-        elif frame.kind == "end":
-            return Farewell(Parting.ENDED, *end_of(frame))
+        match said := frame.said:
+            case Missed():
+                missed = counted(said.count, "line")
+                self._console.note(f"({missed} not shown here: too many at once; the logs have them)")
+            case Refused():
+                self._console.note(f"the job's launcher refused: {said.reason}")
+            case End():
+                return Farewell(Parting.ENDED, *said)
         return None
 
     def _signal(self, event: SignalEvent) -> Farewell | None:

@@ -17,7 +17,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from paddle_cluster.connection.link import MessageEvent
 from paddle_cluster.control import job_record, state, store
 from paddle_cluster.control.control_server import ControlServer
 from paddle_cluster.control.curves import JobCurves
@@ -44,8 +43,9 @@ from paddle_cluster.system.state_dir import (
     socket_paths,
     write_json,
 )
-from paddle_cluster.text.fields import lines
 from paddle_cluster.text.output_events import Event, PhaseEntered, Plotted, Progressed
+from paddle_cluster.text.wrapping import end_of
+from paddle_node.contract.to_launcher import Stacks
 
 SETTLE_S = 0.05
 EVERY_S = 1.0
@@ -239,12 +239,12 @@ class StackRequests:
         """The same handlers; answers that were asked for here do not reach them."""
         handle = handlers.messages["stacks"]
 
-        def take(record: NodeRecord, event: MessageEvent) -> None:
-            name = self._roster.known(record, event.fields["proc"])
+        def take(record: NodeRecord, answer: Stacks) -> None:
+            name = self._roster.known(record, answer.proc)
             if time.monotonic() - self._asked.pop(name, float("-inf")) > ANSWER_S:
-                handle(record, event)
+                handle(record, answer)
             else:
-                self._tell(name, "\n".join(lines(event.fields.get("stacks"), "stacks", LINES)))
+                self._tell(name, "\n".join(end_of(answer.stacks, LINES)))
 
         return replace(handlers, messages={**handlers.messages, "stacks": take})
 

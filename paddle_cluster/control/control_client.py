@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from paddle_cluster.control.control_protocol import (
+    ANSWERS,
     MAX_FRAME,
     VERSION,
     ControlDecoder,
@@ -22,7 +23,6 @@ from paddle_cluster.control.control_protocol import (
 from paddle_cluster.errors import ExitCode, LauncherError
 from paddle_cluster.record import dataclass
 from paddle_cluster.system.installation import PROGRAM
-from paddle_cluster.text.fields import FieldError, items, line, whole
 
 CONNECT_S = 3.0
 READ_SIZE = 1 << 16
@@ -79,7 +79,7 @@ class ControlClient:
         self._connection.close()
 
     def _read(self) -> None:
-        decoder = ControlDecoder(MAX_FRAME)
+        decoder = ControlDecoder(MAX_FRAME, ANSWERS)
         reason = "it hung up"
         try:
             while data := self._connection.recv(READ_SIZE):
@@ -121,23 +121,6 @@ def connect(path: Path, events: queue.SimpleQueue[Any]) -> tuple[ControlClient, 
     except ControlLost:
         client.close()
         raise
-
-
-def end_of(frame: Frame) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
-    """What an `end` says: the exit code, what is left, the last lines.
-
-    Raises:
-        ControlLost: it says something else.
-    """
-    fields = frame.fields
-    try:
-        left, lines = (
-            tuple(line(one, name) for one in items(fields.get(name) or [], name))
-            for name in ("left", "lines")
-        )
-        return whole(fields.get("exit_code"), "exit_code", most=255), left, lines
-    except FieldError as error:
-        raise ControlLost(str(error)) from error
 
 
 def welcome(first: Frame | Gone | None, path: Path | str) -> dict[str, Any]:

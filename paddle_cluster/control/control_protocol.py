@@ -4,18 +4,20 @@
 A frame is `!I` length and one line of JSON: an object with "kind". The launcher speaks first: `welcome` with its
 version; a client of another version is told so and leaves.
 
-client -> launcher: attach {lines} | look {} | stacks {procs} | stop {signal, force, by}
-launcher -> client: welcome {version, job_id, launcher, lease_s} | shown {event, ...: screen_events} | missed {count}
-| status {status} | stacks {process, text} | beat {} | refused {reason} | end {exit_code, left, lines}
+REQUESTS and ANSWERS have the records of the frames; `shown` has the fields of an event of `output_events`, and `beat`
+has none.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 from paddle_node.contract import checked_json
+from paddle_node.contract.records import ExitCode, Fields, OneLine, RecordError, Whole, read
 
 VERSION = 1
 MAX_FRAME = 8 << 20
@@ -30,10 +32,82 @@ class ControlError(ValueError):
 
 
 class Frame(NamedTuple):
-    """One message."""
+    """One message.
+
+    Attributes:
+        said: its record, if the decoder knows one for its kind.
+    """
 
     kind: str
     fields: dict[str, Any]
+    said: Any = None
+
+
+class Attach(NamedTuple):
+    """Show the job from the last N lines on."""
+
+    lines: Whole = 0
+
+
+class Look(NamedTuple):
+    """Request the state of the job."""
+
+
+class AskStacks(NamedTuple):
+    """Request the stacks of processes."""
+
+    procs: tuple[OneLine, ...]
+
+
+class AskStop(NamedTuple):
+    """Stop the job."""
+
+    signal: Literal["SIGINT", "SIGTERM"] = "SIGTERM"
+    force: bool = False
+    by: OneLine = ""
+
+
+class Missed(NamedTuple):
+    """The number of lines that were left out."""
+
+    count: Whole  # type: ignore[assignment]  # hides tuple.count
+
+
+class StatusGiven(NamedTuple):
+    """The state of the job."""
+
+    status: Fields
+
+
+class StacksGiven(NamedTuple):
+    """The stacks of a process."""
+
+    process: str
+    text: str
+
+
+class Refused(NamedTuple):
+    """Why a request was refused; the connection ends."""
+
+    reason: OneLine
+
+
+class End(NamedTuple):
+    """The end of the job: what could not be cleaned or collected, and the last lines of one that never began."""
+
+    exit_code: ExitCode
+    left: tuple[OneLine, ...] = ()
+    lines: tuple[OneLine, ...] = ()
+
+
+REQUESTS: Mapping[str, type[Any]] = {"attach": Attach, "look": Look, "stacks": AskStacks, "stop": AskStop}
+ANSWERS: Mapping[str, type[Any]] = {
+    "missed": Missed,
+    "status": StatusGiven,
+    "stacks": StacksGiven,
+    "refused": Refused,
+    "end": End,
+}
 
 
 def encode(kind: str, **fields: Any) -> bytes:
@@ -49,17 +123,19 @@ class ControlDecoder:
 
     Args:
         limit: bytes that a frame may have.
+        records: kind -> record of the frames that are checked.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, records: Mapping[str, type[Any]] = MappingProxyType({})) -> None:
         self._limit = limit
+        self._records = records
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
         """Take the next bytes and return the frames they complete.
 
         Raises:
-            ControlError: a length over the limit, or a line that is no frame.
+            ControlError: a length over the limit, a line that is not a frame, or a field that is not within its limit.
         """
         self._buffer += data
         frames = []
@@ -70,17 +146,22 @@ class ControlDecoder:
             end = _LENGTH.size + size
             if len(self._buffer) < end:
                 break
-            frames.append(_frame(bytes(self._buffer[_LENGTH.size : end])))
+            frames.append(self._frame(bytes(self._buffer[_LENGTH.size : end])))
             del self._buffer[:end]
         return frames
 
-
-def _frame(line: bytes) -> Frame:
-    try:
-        fields = checked_json.as_object(line)
-    except ValueError as error:
-        raise ControlError(f"a frame is no JSON: {error}") from error
-    kind = fields.pop("kind", None)
-    if not isinstance(kind, str):
-        raise ControlError("a frame has no kind")
-    return Frame(kind, fields)
+    def _frame(self, line: bytes) -> Frame:
+        try:
+            fields = checked_json.as_object(line)
+            kind = fields.pop("kind", None)
+            if not isinstance(kind, str):
+                raise ControlError("a frame has no kind")
+            record = self._records.get(kind)
+            said = None if record is None else read(record, fields, kind, "the control socket")
+        except ControlError:
+            raise
+        except RecordError as error:
+            raise ControlError(str(error)) from error
+        except ValueError as error:
+            raise ControlError(f"a frame is no JSON: {error}") from error
+        return Frame(kind, fields, said)

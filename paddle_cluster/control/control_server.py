@@ -23,15 +23,19 @@ from paddle_cluster.control.control_protocol import (
     MAX_FRAME,
     MAX_REQUEST,
     MAX_STACKS,
+    REQUESTS,
     VERSION,
+    AskStacks,
+    AskStop,
+    Attach,
     ControlDecoder,
     ControlError,
     Frame,
+    Look,
     encode,
 )
 from paddle_cluster.screen.scrollback import Scrollback
 from paddle_cluster.system.state_dir import own_directory
-from paddle_cluster.text.fields import flag, items, line, whole
 from paddle_cluster.text.output_events import Event, to_fields
 from paddle_node.linux.descriptors import is_our_user
 
@@ -53,7 +57,7 @@ class _Client:
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
-        self.decoder = ControlDecoder(MAX_REQUEST)
+        self.decoder = ControlDecoder(MAX_REQUEST, REQUESTS)
         self.buffer = bytearray()
         self.position: int | None = None  # in the scrollback, once it is attached
         self.version = 0
@@ -225,27 +229,25 @@ class ControlServer:
     def _answer(self, client: _Client, frame: Frame) -> None:
         if len(client.buffer) > MAX_FRAME:
             raise ControlError("it asks again and again, and reads no answer")
-        if frame.kind == "attach":
-            client.position = self._scrollback.tail(whole(frame.fields.get("lines"), "lines", otherwise=0))
-            client.version = 0
-            for event in self._scrollback.phase_before(client.position):
-                client.show(event)
-        elif frame.kind == "look":
-            client.send("status", status=self._status())
-        elif frame.kind == "stacks":
-            names = [line(one, "procs") for one in items(frame.fields.get("procs"), "procs")]
-            if len(names) > MAX_STACKS:
-                raise ControlError(f"at most {MAX_STACKS} processes are asked at once, not {len(names)}")
-            client.awaited |= set(names)
-            self._stacks(names)
-        elif frame.kind == "stop":
-            name = line(frame.fields.get("signal"), "signal", "SIGTERM")
-            if name not in ("SIGINT", "SIGTERM"):
-                raise ControlError(f"a job is stopped by SIGINT or SIGTERM, not by {name!r:.40}")
-            force = flag(frame.fields.get("force"), "force")
-            self._stop(int(signal.Signals[name]), force, line(frame.fields.get("by"), "by", "")[:100])
-        else:
-            raise ControlError(f"no client says {frame.kind!r:.80} in version {VERSION}")
+        match asked := frame.said:
+            case Attach():
+                client.position = self._scrollback.tail(asked.lines)
+                client.version = 0
+                for event in self._scrollback.phase_before(client.position):
+                    client.show(event)
+            case Look():
+                client.send("status", status=self._status())
+            case AskStacks():
+                if len(asked.procs) > MAX_STACKS:
+                    raise ControlError(
+                        f"at most {MAX_STACKS} processes are asked at once, not {len(asked.procs)}"
+                    )
+                client.awaited |= set(asked.procs)
+                self._stacks(asked.procs)
+            case AskStop():
+                self._stop(int(signal.Signals[asked.signal]), asked.force, asked.by[:100])
+            case _:
+                raise ControlError(f"no request {frame.kind!r:.80} in version {VERSION}")
 
     def _show(self, client: _Client) -> None:
         """Queue what the client has not seen, as far as there is room."""

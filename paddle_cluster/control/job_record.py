@@ -10,10 +10,9 @@ from __future__ import annotations
 import getpass
 import os
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from paddle_cluster.config.hosts import parse_host
 from paddle_cluster.config.options import SshClient
@@ -23,11 +22,10 @@ from paddle_cluster.plan.plan import Plan
 from paddle_cluster.record import dataclass
 from paddle_cluster.system import process_id
 from paddle_cluster.system.process_id import ProcessId
-from paddle_cluster.text.fields import PATH_LIMIT, real, whole
+from paddle_node.contract.records import Fields, LocalPath, Moment, Seconds, Whole, read
 
 VERSION = 1
 _DAY_S = 86400.0
-_NAME_LIMIT = 255  # bytes, as the kernel's
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class NodeEntry:
         roles: such as ("pserver 0", "trainer 0").
     """
 
-    node_id: int
+    node_id: Whole
     name: str
     host: str
     root_dir: str
@@ -148,59 +146,62 @@ def user_name() -> str:
         return str(os.getuid())
 
 
-def from_json(fields: Mapping[str, Any]) -> JobRecord:
-    """Reads what `as_json` gave.
+class _Login(NamedTuple):
+    """The login settings in job.json."""
+
+    config: LocalPath
+    known_hosts: LocalPath
+    connect_timeout_s: Seconds
+    identity_files: tuple[LocalPath, ...]
+    jump: LocalPath
+    host_keys: tuple[tuple[str, LocalPath], ...] = ()
+    client: Literal["fabric", "openssh"] = "fabric"
+
+    def settings(self) -> SshSettings:
+        return SshSettings(
+            config=Path(self.config),
+            known_hosts=Path(self.known_hosts),
+            identity_files=tuple(map(Path, self.identity_files)),
+            host_keys=tuple((host, Path(path)) for host, path in self.host_keys),
+            jump=self.jump,
+            connect_timeout_s=min(self.connect_timeout_s, _DAY_S),
+            client=SshClient(self.client),
+        )
+
+
+class _Stored(NamedTuple):
+    """job.json, as `as_json` makes it."""
+
+    job_id: str
+    submitted_at: Moment
+    user: str
+    launcher: ProcessId
+    cwd: str
+    conf: str
+    source: str
+    mode: str
+    detached: bool
+    collected: LocalPath
+    lease_s: Seconds
+    nodes: tuple[NodeEntry, ...]
+    login: _Login
+    socket: LocalPath = ""
+    rebuilt: bool = False
+    checkpoint_dir: LocalPath = ""
+
+
+def from_json(fields: Fields) -> JobRecord:
+    """Read what `as_json` returned.
 
     Raises:
         ValueError: it is something else, or of another version.
     """
     if fields.get("version") != VERSION:
         raise ValueError(f"expected version {VERSION}, got {fields.get('version')!r}")
-    try:
-        login = fields["login"]
-        return JobRecord(
-            **{name: str(fields[name]) for name in ("job_id", "user", "cwd", "conf", "source", "mode")},
-            submitted_at=real(fields["submitted_at"], "submitted_at"),
-            launcher=process_id.from_json(fields["launcher"]),
-            detached=bool(fields["detached"]),
-            collected=_place(fields["collected"]),
-            lease_s=real(fields["lease_s"], "lease_s", least=0.0),
-            nodes=tuple(map(_node, fields["nodes"])),
-            login=SshSettings(
-                config=Path(_place(login["config"])),
-                known_hosts=Path(_place(login["known_hosts"])),
-                identity_files=tuple(Path(_place(path)) for path in login["identity_files"]),
-                host_keys=tuple((str(host), Path(_place(path))) for host, path in login.get("host_keys", [])),
-                jump=_place(login["jump"]),
-                connect_timeout_s=real(
-                    login["connect_timeout_s"], "connect_timeout_s", least=0.0, most=_DAY_S
-                ),
-                client=SshClient(login.get("client", SshClient.FABRIC)),
-            ),
-            socket=_place(fields.get("socket") or ""),
-            rebuilt=bool(fields.get("rebuilt")),
-            checkpoint_dir=_place(fields.get("checkpoint_dir") or ""),
-        )
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"a field is missing or of another type: {error!r}") from error
-
-
-def _place(value: object) -> str:
-    """A path that can be opened, whether anything is there or not."""
-    if not isinstance(value, str):
-        raise ValueError(f"expected a path, got {value!r:.80}")
-    encoded = os.fsencode(value)
-    if b"\0" in encoded or len(encoded) > PATH_LIMIT or max(map(len, encoded.split(b"/"))) > _NAME_LIMIT:
-        raise ValueError(f"{value!r:.80} is not a path that can be opened")
-    return value
-
-
-def _node(fields: Mapping[str, Any]) -> NodeEntry:
-    texts = {name: str(fields[name]) for name in ("name", "host", "root_dir", "job_dir", "python")}
-    parse_host(texts["host"])  # refuses what a shell or an option parser could act on
-    return NodeEntry(
-        node_id=whole(fields["node_id"], "node_id"), roles=tuple(map(str, fields["roles"])), **texts
-    )
+    stored = read(_Stored, fields, "job", "job.json")
+    for node in stored.nodes:
+        parse_host(node.host)  # refuses what a shell or an option parser could act on
+    return JobRecord(**{**stored._asdict(), "login": stored.login.settings()})
 
 
 def with_socket(record: JobRecord, path: Path | None) -> JobRecord:

@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs as their nodes know them: found and ended without the launcher, and without its state directory.
 
-What nodes say is untrusted text; it is read into plain values here and shown through `visible`.
+Their answers are records of `paddle_node.contract`; sentences on why there is none are shown through `visible`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from paddle_cluster.config.settings import Settings, SshSettings
 from paddle_cluster.control import job_record, store
 from paddle_cluster.control.job_record import JobRecord, NodeEntry
 from paddle_cluster.control.one_question import NodeAnswer, visit
 from paddle_cluster.record import dataclass
-from paddle_cluster.system import process_id
 from paddle_cluster.system.process_id import ProcessId
 from paddle_cluster.system.state_dir import JOB_FILE, StatePlaces, is_job_id, make_job_dir, write_json
-from paddle_cluster.text.fields import FieldError, real, rows, whole
 from paddle_cluster.text.wrapping import visible
+from paddle_node.contract.job_file import JobFound
+from paddle_node.contract.to_launcher import Cleaned, JobEnded
 
 END_S = 30.0
 CLEAN_S = 600.0  # slow disks, and thousands of files
@@ -146,7 +146,7 @@ def ask(nodes: Sequence[NodeEntry], login: SshSettings) -> Known:
     return Known(
         [job for answer in answers for job in _jobs(answer)],
         [resident for answer in answers for resident in _residents(answer)],
-        [answer for answer in answers if answer.fields is None],
+        [answer for answer in answers if answer.said is None],
     )
 
 
@@ -209,87 +209,45 @@ def _record(mine: Sequence[NodeJob], login: SshSettings, conf: str) -> JobRecord
 
 
 def _jobs(answer: NodeAnswer) -> list[NodeJob]:
-    found = (answer.fields or {}).get("jobs")
-    if not isinstance(found, list):
-        return []
-    return [job for job in (_job(answer.node, fields) for fields in found) if job is not None]
+    jobs: Sequence[JobFound] = () if answer.said is None else answer.said.jobs
+    return [_job(answer.node, job) for job in jobs if is_job_id(job.job_id)]
 
 
 def _residents(answer: NodeAnswer) -> tuple[NodeResident, ...]:
-    found = (answer.fields or {}).get("residents")
-    try:
-        return tuple(
-            NodeResident(
-                answer.node, whole(pid, "pid"), whole(port, "port"), real(wait_s, "wait_s"), has_job is True
-            )
-            for pid, port, wait_s, has_job in rows(found or [], "residents", 4)
-        )
-    except FieldError:
-        return ()
-
-
-def _job(node: NodeEntry, fields: Any) -> NodeJob | None:
-    if not isinstance(fields, dict) or not is_job_id(str(fields.get("job_id"))):
-        return None
-    submitter = fields.get("submitter")
-    submitter = submitter if isinstance(submitter, dict) else {}
-    try:
-        launcher = process_id.from_json(submitter)
-    except (KeyError, ValueError):
-        launcher = NOBODY
-    processes = fields.get("processes")
-    roles = tuple(
-        visible(f"{one.get('role')} {one.get('rank')}")
-        for one in (processes if isinstance(processes, list) else [])
-        if isinstance(one, dict)
+    return (
+        () if answer.said is None else tuple(NodeResident(answer.node, *one) for one in answer.said.residents)
     )
-    since = fields.get("since")
-    ended = fields.get("ended")
+
+
+def _job(node: NodeEntry, job: JobFound) -> NodeJob:
+    by = job.submitter
+    roles = tuple(f"{one.role} {one.rank}" for one in job.processes)
     return NodeJob(
-        job_id=str(fields["job_id"]),
-        node=replace(node, job_dir=visible(str(fields.get("job_dir") or "")), roles=roles),
-        alive=fields.get("alive") is True,
-        running=_pairs(fields.get("running")),
-        ended=visible(str(ended.get("how"))) if isinstance(ended, dict) else "",
-        since=_moment(since),
-        user=visible(str(submitter.get("user") or "")),
-        collected=visible(str(submitter.get("collected") or "")),
-        launcher=launcher,
+        job_id=job.job_id,
+        node=replace(node, job_dir=job.job_dir, roles=roles),
+        alive=job.alive,
+        running=job.running,
+        ended=job.ended.how if job.ended is not None else "",
+        since=job.since,
+        user=by.user,
+        collected=by.collected,
+        launcher=ProcessId(by.host, by.pid, by.start, by.boot_id),
     )
-
-
-def _moment(value: object) -> float:
-    try:
-        return real(value, "since", least=0.0)
-    except FieldError:
-        return 0.0
 
 
 def _ending(answer: NodeAnswer) -> Ending:
-    fields: Mapping[str, Any] = answer.fields or {}
-    told = fields.get("told")
-    sentences = tuple(visible(str(one)) for one in told) if isinstance(told, list) else ()
-    unsure = visible(str(fields.get("unsure") or ""))
-    return Ending(answer.node, sentences, _pairs(fields.get("left")), unsure, visible(answer.error))
+    said: JobEnded = answer.said or JobEnded("", (), ())
+    return Ending(answer.node, said.told, said.left, said.unsure, visible(answer.error))
 
 
 def _cleaning(answer: NodeAnswer) -> Cleaning:
-    fields: Mapping[str, Any] = answer.fields or {}
-    kept, stayed = fields.get("kept"), fields.get("stayed")
-    whys = kept.items() if isinstance(kept, dict) else ()
+    said: Cleaned = answer.said or Cleaned((), (), {}, ())
     return Cleaning(
         answer.node,
-        tuple((max(0, size), name) for size, name in _pairs(fields.get("jobs"))),
-        tuple((max(0, size), name) for size, name in _pairs(fields.get("environments"))),
-        tuple((visible(str(name)), visible(str(why))) for name, why in whys),
-        tuple(visible(str(one)) for one in (stayed if isinstance(stayed, list) else [])),
+        said.jobs,
+        said.environments,
+        tuple(said.kept.items()),
+        said.stayed,
         _residents(answer),
         visible(answer.error),
     )
-
-
-def _pairs(found: Any) -> tuple[tuple[int, str], ...]:
-    pairs = [
-        one for one in (found if isinstance(found, list) else []) if isinstance(one, list) and len(one) == 2
-    ]
-    return tuple((one[0], visible(str(one[1]))) for one in pairs if isinstance(one[0], int))

@@ -15,7 +15,7 @@ from typing import Any
 
 from paddle_cluster.config.hosts import parse_host
 from paddle_cluster.config.settings import SshSettings
-from paddle_cluster.connection.link import Link, LinkLost, MessageEvent
+from paddle_cluster.connection.link import Link, LinkLost, MessageEvent, Unreadable
 from paddle_cluster.control.job_record import NodeEntry
 from paddle_cluster.engines.local import LocalEngine
 from paddle_cluster.engines.ssh import SshEngine
@@ -23,7 +23,6 @@ from paddle_cluster.errors import ConnectError
 from paddle_cluster.nodes.connector import MAX_AT_ONCE, Connected, ConnectFailed, Connector
 from paddle_cluster.record import dataclass
 from paddle_cluster.system.descriptors import make_room
-from paddle_cluster.text.wrapping import visible
 
 MARGIN_S = 35.0  # for the start of an agent (30 s at most) and its answer, after the login
 LEASE_S = 30.0
@@ -37,12 +36,12 @@ class NodeAnswer:
     """What one node said.
 
     Attributes:
-        fields: its answer, or None.
+        said: the record of its answer, or None.
         error: why there is none, or empty.
     """
 
     node: NodeEntry
-    fields: dict[str, Any] | None
+    said: Any
     error: str = ""
     hostname: str = ""
 
@@ -124,6 +123,8 @@ class _Round:
             self._note(event.node_id, None, why)
         elif isinstance(event, LinkLost):
             self._note(event.node_id, None, f"the connection ended: {event.reason}")
+        elif isinstance(event, Unreadable):
+            self._note(event.node_id, None, f"its {event.kind!r} message cannot be read: {event.error}")
         elif isinstance(event, MessageEvent):
             self._hear(event)
 
@@ -145,16 +146,16 @@ class _Round:
 
     def _hear(self, event: MessageEvent) -> None:
         if event.kind == "hello":
-            self._hostnames[event.node_id] = visible(str(event.fields.get("hostname") or "")[:HOSTNAME_KEPT])
+            self._hostnames[event.node_id] = event.message.hostname[:HOSTNAME_KEPT]
         elif event.kind == "failed":
-            self._note(event.node_id, None, f"it refused: {event.fields.get('detail')!s:.2000}")
+            self._note(event.node_id, None, f"it refused: {event.message.detail}")
         elif event.kind == self._answer:
-            self._note(event.node_id, event.fields, "")
+            self._note(event.node_id, event.message, "")
         else:
             return
         if event.node_id in self._answers:
             self._links[event.node_id].send("bye", grace_s=0.0, drain_s=0.0)
 
-    def _note(self, index: int, fields: dict[str, Any] | None, error: str) -> None:
+    def _note(self, index: int, said: Any, error: str) -> None:
         hostname = self._hostnames.get(index, "")
-        self._answers.setdefault(index, NodeAnswer(self._nodes[index], fields, error, hostname))
+        self._answers.setdefault(index, NodeAnswer(self._nodes[index], said, error, hostname))

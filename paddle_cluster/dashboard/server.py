@@ -261,7 +261,7 @@ def stacks(job: KnownJob, names: Sequence[str]) -> dict[str, str]:
         client.send("stacks", procs=list(names))
         for frame in _frames(job, events, STACKS_S):
             if frame.kind == "stacks":
-                found[str(frame.fields.get("process"))] = str(frame.fields.get("text"))
+                found[frame.said.process] = frame.said.text
             if found.keys() >= set(names):
                 break
     silent = f"(no answer in {STACKS_S:.0f} s)"
@@ -296,5 +296,5 @@ def _frames(job: KnownJob, events: queue.SimpleQueue[Any], timeout_s: float) -> 
         if not isinstance(event, Frame):
             raise ControlLost(f"{job.job_id}: its launcher is gone: {event.reason}")
         if event.kind == "refused":
-            raise ControlLost(f"{job.job_id}: its launcher refused: {event.fields.get('reason')}")
+            raise ControlLost(f"{job.job_id}: its launcher refused: {event.said.reason}")
         yield event

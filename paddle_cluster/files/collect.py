@@ -19,14 +19,17 @@ from pathlib import Path
 
 from paddle_cluster.files.collected_copy import Copy, date, fitting, is_its_name, link_target
 from paddle_cluster.files.collected_paths import LOG, OUTPUT, SAVED, check, check_link, check_move
-from paddle_cluster.files.ledger import Difference, Ledger, ListedRow
+from paddle_cluster.files.ledger import Difference, Ledger, ListedRow, rows_of
 from paddle_cluster.record import dataclass
 from paddle_cluster.text.sizes import counted, size_text
+from paddle_node.contract.to_launcher import File, Link, Listed, Moved, Removed
 
 MAX_OPEN = 64
 TOLD = 20  # files that are named; of the others it is told how many
 WARN_AT = 0.8
 PLACES = 65_536  # of files that are remembered
+
+Collected = File | Link | Moved | Removed | Listed
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,25 @@ class Collector:
             self._placed
         )  # asks the disk; a log grows by many chunks
 
+    def take(self, node_id: int, what: Collected, body: bytes) -> str:
+        """Carry out a message of a node; return a sentence for the user, or nothing.
+
+        Raises:
+            RecordError: a path leads elsewhere, or the list is malformed.
+        """
+        match what:
+            case File():
+                return self.store(node_id, what.path, what.offset, what.reset, body, what.eof, what.mtime)
+            case Link():
+                return self.link(node_id, what.path, what.target, what.mtime)
+            case Moved():
+                return self.move(node_id, what.path, what.to)
+            case Removed():
+                return self.remove(node_id, what.path)
+        for row in rows_of(body):
+            self.compare(node_id, row)
+        return ""
+
     def store(
         self,
         node_id: int,
@@ -97,7 +119,7 @@ class Collector:
             A sentence for the user when something is lost for the first time, else nothing.
 
         Raises:
-            FieldError: the path or the offset is not valid.
+            RecordError: the path or the offset is not valid.
         """
         check(node_id, path, offset)
         target, whole_only = self._place(node_id, path)
@@ -132,7 +154,7 @@ class Collector:
         """Make a link in output/; returns a sentence when that cannot be done.
 
         Raises:
-            FieldError: the path or the target leads elsewhere.
+            RecordError: the path or the target leads elsewhere.
         """
         check_link(node_id, path, to)
         target, _ = self._place(node_id, path)
@@ -165,7 +187,7 @@ class Collector:
         """A link is gone on its node, or a file that was sent in part: what came of that is of no use.
 
         Raises:
-            FieldError: the path leads elsewhere.
+            RecordError: the path leads elsewhere.
         """
         check(node_id, path)
         target, whole_only = self._place(node_id, path)
@@ -213,8 +235,10 @@ class Collector:
         """Compare a row of a node's list with the local copy, and record the result.
 
         Raises:
-            FieldError: the path is not valid, or the row was not requested.
+            RecordError: the path is not valid, or the row was not requested.
         """
+        if row.kind != "lost":
+            check(node_id, row.path)
         self.ledger(node_id).enter(row, self._difference(node_id, row))
 
     def end_of_list(self, node_id: int) -> tuple[str, ...]:

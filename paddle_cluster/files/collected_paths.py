@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from paddle_cluster.text.fields import FieldError
+from paddle_node.contract.records import RecordError
 
 LOG = "log"
 OUTPUT = "output"
@@ -16,34 +16,34 @@ def check(node_id: int, path: str, offset: int = 0) -> None:
     """Check that a node is allowed to send a file with this path. Does not access the disk.
 
     Raises:
-        FieldError: the path or the offset is not valid.
+        RecordError: the path or the offset is not valid.
     """
     if not 0 <= offset <= LARGEST:
-        raise FieldError(f"{path!r:.80} at {offset}")
+        raise RecordError(f"{path!r:.80} at {offset}")
     top, *rest = path.split("/")
     if not (rest and _is_name(path)) or any(part in ("", ".", "..") or "\0" in part for part in rest):
-        raise FieldError(f"{path!r:.80} is not a valid path")
+        raise RecordError(f"{path!r:.80} is not a valid path")
     if not (top in (LOG, SAVED) or (top == OUTPUT and node_id == OUTPUT_NODE)):
-        raise FieldError(f"{path!r:.80} is not collected from this node")
+        raise RecordError(f"{path!r:.80} is not collected from this node")
 
 
 def check_move(node_id: int, path: str, to: str) -> None:
     """Check that a node is allowed to rename a log.
 
     Raises:
-        FieldError: it is not a log, or a path is not valid.
+        RecordError: it is not a log, or a path is not valid.
     """
     check(node_id, path)
     check(node_id, to)
     if not (path.startswith(f"{LOG}/") and to.startswith(f"{LOG}/")):
-        raise FieldError(f"{path!r:.80} was renamed to {to!r:.80}, which is not a log")
+        raise RecordError(f"{path!r:.80} was renamed to {to!r:.80}, which is not a log")
 
 
 def check_link(node_id: int, path: str, to: str) -> None:
     """Check that a link may be created.
 
     Raises:
-        FieldError: the link or its target is outside output/.
+        RecordError: the link or its target is outside output/.
     """
     check(node_id, path)
     up = 0
@@ -54,7 +54,7 @@ def check_link(node_id: int, path: str, to: str) -> None:
     depth = path.count("/") - 1 - up  # of what the names are in, below output/
     inside = path.startswith(f"{OUTPUT}/") and (depth > 0 or (depth == 0 and names))
     if not (inside and _is_name(to)) or any(part in ("", ".", "..") or "\0" in part for part in names):
-        raise FieldError(f"{path!r:.80} is not a valid link in output/ to {to!r:.80}")
+        raise RecordError(f"{path!r:.80} is not a valid link in output/ to {to!r:.80}")
 
 
 def _is_name(path: str) -> bool:

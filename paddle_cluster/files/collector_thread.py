@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from paddle_cluster.files.collect import CollectLimits, Collector
-from paddle_cluster.files.collected_paths import check, check_link, check_move
-from paddle_cluster.files.ledger import Ledger, rows_of
+from paddle_cluster.files.collect import Collected, CollectLimits, Collector
+from paddle_cluster.files.ledger import Ledger
 from paddle_cluster.record import dataclass
 from paddle_cluster.system.queue_thread import QueueThread
-from paddle_cluster.text.fields import FieldError
 from paddle_node.contract.frames import WINDOW, cost
+from paddle_node.contract.records import RecordError
+from paddle_node.contract.to_launcher import Listed
 
 ACK_SIZE = 256 << 10  # bytes; far below what may travel unacknowledged
 PATIENCE_S = 300.0  # without a successful write
@@ -86,77 +86,25 @@ class CollectorThread:
         )
         self._queue.start()
 
-    def store(
-        self,
-        node_id: int,
-        path: str,
-        offset: int,
-        reset: bool,
-        body: bytes,
-        eof: bool,
-        mtime_ns: int | None = None,
-    ) -> None:
-        """Have a chunk written; see `Collector.store`.
+    def take(self, node_id: int, what: Collected, body: bytes) -> None:
+        """Have a message of a node carried out; see `Collector.take`.
 
         Raises:
-            FieldError: the path leads elsewhere, the offset is none, or more comes than was asked for.
+            RecordError: more is sent than was requested.
         """
-        check(node_id, path, offset)
-        self._post(
-            node_id, body, lambda: self._collector.store(node_id, path, offset, reset, body, eof, mtime_ns)
-        )
 
-    def link(self, node_id: int, path: str, to: str, mtime_ns: int | None = None) -> None:
-        """Make a link in output/; see `Collector.link`.
-
-        Raises:
-            FieldError: it leads elsewhere, or more comes than was asked for.
-        """
-        check_link(node_id, path, to)
-        self._post(node_id, b"", lambda: self._collector.link(node_id, path, to, mtime_ns))
-
-    def remove(self, node_id: int, path: str) -> None:
-        """A link is gone, or a file that was sent in part; see `Collector.remove`.
-
-        Raises:
-            FieldError: the path leads elsewhere, or more comes than was asked for.
-        """
-        check(node_id, path)
-        self._post(node_id, b"", lambda: self._collector.remove(node_id, path))
-
-    def move(self, node_id: int, path: str, to: str) -> None:
-        """Give a log the name that it has on its node now.
-
-        Raises:
-            FieldError: it is no log, a path leads elsewhere, or more comes than was asked for.
-        """
-        check_move(node_id, path, to)
-        self._post(node_id, b"", lambda: self._collector.move(node_id, path, to))
-
-    def compare(self, node_id: int, body: bytes, is_last: bool) -> None:
-        """Compare a part of a node's list with the copies.
-
-        Raises:
-            FieldError: it is malformed, or has more rows than were requested.
-        """
-        rows = rows_of(body)
-        for row in rows:
-            if row.kind != "lost":
-                check(node_id, row.path)
-
-        def compare() -> str:
-            for row in rows:
-                self._collector.compare(node_id, row)
-            if is_last:
+        def work() -> str:
+            problem = self._collector.take(node_id, what, body)
+            if isinstance(what, Listed) and what.last:
                 self._events.put(Compared(node_id, self._collector.end_of_list(node_id)))
-            return ""
+            return problem
 
-        self._post(node_id, body, compare)
+        self._post(node_id, body, work)
 
     def quiet_s(self, node_id: int) -> float:
         """Return for how long a node has sent nothing while its queue was empty.
 
-        Call it from the thread that calls `store`.
+        Call it from the thread that calls `take`.
         """
         now = time.monotonic()
         if self._waiting.get(node_id, 0) and 0.0 < self.stalled_s() < PATIENCE_S:
@@ -199,7 +147,7 @@ class CollectorThread:
         with self._lock:
             waiting = self._waiting.get(node_id, 0)
             if waiting + size > WINDOW:
-                raise FieldError(
+                raise RecordError(
                     f"{waiting} bytes of this node wait for the disk; the window is {WINDOW} bytes"
                 )
             self._asked_at[node_id] = time.monotonic()
@@ -216,7 +164,7 @@ class CollectorThread:
             problem = ""
             try:
                 problem = job()
-            except FieldError as error:
+            except RecordError as error:
                 self._events.put(FilesRefused(node_id, str(error)))
             with self._lock:
                 self._waiting[node_id] -= size

@@ -13,13 +13,13 @@ from collections.abc import Set as AbstractSet
 from enum import Enum
 from typing import Any
 
-from paddle_cluster.connection.link import Link, MessageEvent
+from paddle_cluster.connection.link import Link
 from paddle_cluster.connection.send_queue import Frame
 from paddle_cluster.errors import DispatchError
 from paddle_cluster.files.package import Package, TreeEntry
 from paddle_cluster.system.digests import DIGEST_SIZE
-from paddle_cluster.text.fields import FieldError, flag, items, line, mapping, path, whole
 from paddle_cluster.text.sizes import size_text
+from paddle_node.contract.to_launcher import Committed, Failed, Lacking
 
 WORKSPACE = "workspace"
 RUNTIME = "runtime"
@@ -49,7 +49,7 @@ def blobs(entries: Sequence[TreeEntry], offsets: Mapping[str, int]) -> Iterator[
     for entry in entries:
         try:
             if entry.size > SMALL:
-                yield from _pieces(entry, _start(entry, offsets.get(entry.digest)))
+                yield from _pieces(entry, offsets.get(entry.digest, 0))
                 continue
             together.append((entry, _whole(entry)))
         except OSError as error:
@@ -76,6 +76,7 @@ def _whole(entry: TreeEntry) -> bytes:
 
 
 def _pieces(entry: TreeEntry, start: int) -> Iterator[Blob]:
+    start = start if start < entry.size else 0
     state = hashlib.blake2b(digest_size=DIGEST_SIZE)
     offset = 0
     with entry.open() as file:
@@ -92,11 +93,6 @@ def _pieces(entry: TreeEntry, start: int) -> Iterator[Blob]:
                 rest = data[max(0, start - offset) :]
                 yield {"digest": entry.digest, "offset": end - len(rest), "last": last}, rest
             offset = end
-
-
-def _start(entry: TreeEntry, said: object) -> int:
-    """The offset that a node said, if it makes sense."""
-    return said if isinstance(said, int) and 0 <= said < entry.size else 0
 
 
 def _changed(entry: TreeEntry) -> ChangedError:
@@ -183,24 +179,17 @@ class Dispatch:
             self.state = DispatchState.OFFERED
             self._link.send_stream(self._manifest(self._package))
 
-    def handle(self, event: MessageEvent) -> bool:
-        """Take a `lacking`, `committed` or `failed` of this tree; False when it is about something else."""
-        fields = event.fields
-        if fields.get("tree") != self.tree:
-            return False
-        try:
-            if event.kind == "lacking":
-                self._on_lacking(fields)
-            elif event.kind == "committed":
-                self.path = path(fields.get("job_dir"), "job_dir")
-                self.state = DispatchState.DONE
-            elif event.kind == "failed":
-                self._fail(self._error(fields))
-            else:
-                return False
-        except FieldError as error:
-            self._fail(DispatchError(self._link.name, f"its {event.kind!r} message cannot be read: {error}"))
-        return True
+    def handle(self, answer: Lacking | Committed | Failed) -> None:
+        """Take an answer about this tree."""
+        if isinstance(answer, Committed):
+            self.path, self.state = answer.job_dir, DispatchState.DONE
+        elif isinstance(answer, Failed):
+            text = f"the {self.tree} did not arrive: {answer.detail}"
+            if answer.missing_bytes:
+                text += f"; free {size_text(answer.missing_bytes)} there, or set another ROOT_DIR"
+            self._fail(text)
+        else:
+            self._on_lacking(answer)
 
     def send(self) -> None:
         """Send all that the node lacks, and have the tree published."""
@@ -216,28 +205,26 @@ class Dispatch:
             self._stream(self._package, [digest for digest in self.lacking if digest in direct], [])
         )
 
-    def _fail(self, error: DispatchError) -> None:
-        self.error, self.state = error, DispatchState.FAILED
+    def _fail(self, text: str) -> None:
+        self.error, self.state = DispatchError(self._link.name, text), DispatchState.FAILED
 
-    def _on_lacking(self, fields: Mapping[str, Any]) -> None:
+    def _on_lacking(self, answer: Lacking) -> None:
         if self._package is None:
             return
         files = self._package.by_digest
-        for digest in items(fields.get("digests"), "digests"):
-            if not isinstance(digest, str) or digest not in files:
-                raise FieldError(f"it asked for {digest!r:.80}, which was not offered")
-            self._named[digest] = None
-        offsets = mapping(fields.get("offsets") or {}, "offsets")
-        self._offsets.update(
-            (name, at) for name, at in offsets.items() if name in files
-        )  # `blobs` distrusts them
-        if not flag(fields.get("final"), "final", True):
+        unknown = next((digest for digest in answer.digests if digest not in files), None)
+        if unknown is not None:
+            self._fail(f"its 'lacking' message cannot be read: it asked for {unknown}, which was not offered")
+            return
+        self._named.update(dict.fromkeys(answer.digests))
+        self._offsets.update(answer.offsets)
+        if not answer.final:
             return
         named, self._named = self._named, {}
-        self._is_there = flag(fields.get("have_tree"), "have_tree")
+        self._is_there = answer.have_tree
         self.lacking = {digest: files[digest].size for digest in named}
         if self.state is DispatchState.FETCHING:
-            self.bytes_relayed = whole(fields.get("relayed"), "relayed", otherwise=0)
+            self.bytes_relayed = answer.relayed
         else:
             self.bytes_total = sum(self.lacking.values())
         if not self.lacking:
@@ -276,10 +263,3 @@ class Dispatch:
     def _commit(self) -> Frame:
         fields = {"tree": self.tree, "dest": self._dest, "files": self._files, "collect": self._collect}
         return "commit", fields, b""
-
-    def _error(self, fields: Mapping[str, Any]) -> DispatchError:
-        text = f"the {self.tree} did not arrive: {line(fields.get('detail'), 'detail')}"
-        missing = whole(fields.get("missing_bytes"), "missing_bytes", otherwise=0)
-        if missing:
-            text += f"; free {size_text(missing)} there, or set another ROOT_DIR"
-        return DispatchError(self._link.name, text)

@@ -6,15 +6,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from paddle_cluster.record import dataclass
-from paddle_cluster.text.fields import FieldError, items, text, whole
 from paddle_cluster.text.sizes import counted
+from paddle_node.contract import checked_json
+from paddle_node.contract.records import Bytes, RecordError, read
 
 MOST_NAMED = 1000  # files of one node; of the others it is told how many
 MOST_ROWS = 1 << 24  # per node; a longer list is malformed
-_KINDS = frozenset(("file", "link", "lost"))
 _PART = 1 << 20  # bytes of a frame of paths
 
 
@@ -27,8 +27,8 @@ class ListedRow(NamedTuple):
     """
 
     path: str
-    kind: str
-    size: int
+    kind: Literal["file", "link", "lost"]
+    size: Bytes
     text: str
 
 
@@ -43,24 +43,21 @@ class Difference(NamedTuple):
     again: bool = True
 
 
-def rows_of(body: bytes) -> list[ListedRow]:
+class _Rows(NamedTuple):
+    rows: tuple[ListedRow, ...]
+
+
+def rows_of(body: bytes) -> tuple[ListedRow, ...]:
     """Return the rows of one `listed` frame.
 
     Raises:
-        FieldError: the frame is malformed.
+        RecordError: the frame is malformed.
     """
     try:
-        found = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise FieldError(f"the list of files is not JSON: {error}") from error
-    return [_row(items(row, "a row", 4)) for row in items(found, "a list of files")]
-
-
-def _row(values: list[object]) -> ListedRow:
-    if len(values) != 4 or values[1] not in _KINDS:
-        raise FieldError(f"malformed row in the list of files: {values!r:.80}")
-    path, kind, size, told = values
-    return ListedRow(text(path, "path"), str(kind), whole(size, "size"), text(told, "text"))
+        found = checked_json.loads(body)
+    except ValueError as error:
+        raise RecordError(f"the list of files is not JSON: {error}") from error
+    return read(_Rows, {"rows": found}, "listed", "the list of files").rows
 
 
 def bodies_of(paths: Sequence[str]) -> Iterator[tuple[bytes, bool]]:
@@ -108,15 +105,15 @@ class Ledger:
         """Record a row and its difference.
 
         Raises:
-            FieldError: the row was not requested.
+            RecordError: the row was not requested.
         """
         name = row.path or row.text
         if self.is_complete or self.listed >= MOST_ROWS:
-            raise FieldError("it sent more rows than expected")
+            raise RecordError("it sent more rows than expected")
         if self._asked is None:
             self.listed += 1
         elif name not in self._asked or name not in self.differing:
-            raise FieldError(f"it listed {name!r:.80}, which was not requested again")
+            raise RecordError(f"it listed {name!r:.80}, which was not requested again")
         if difference is None:
             self.differing.pop(name, None)
             self.verified += 1

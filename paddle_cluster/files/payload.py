@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paddle_cluster.config.entry import files
-from paddle_cluster.connection.link import Link, MessageEvent
+from paddle_cluster.connection.link import Link
 from paddle_cluster.errors import DispatchError, WorkspaceError
 from paddle_cluster.files import listing
 from paddle_cluster.files.dispatch import ENVIRONMENT, RUNTIME, WORKSPACE, Dispatch, DispatchState
@@ -28,6 +28,8 @@ from paddle_cluster.system import file_cache
 from paddle_cluster.system.digests import DIGEST_SIZE, MEMORIES, Digests, memory_of
 from paddle_cluster.system.installation import RUNTIME_DIR
 from paddle_cluster.text.sizes import counted
+from paddle_node.contract.records import RecordError
+from paddle_node.contract.to_launcher import Committed, Failed, Lacking
 
 if TYPE_CHECKING:
     from paddle_cluster.files.wheels import Environment  # which brings packaging
@@ -244,10 +246,16 @@ class Delivery:
         """Nothing may start there before it is offered all again."""
         self.trees = {}
 
-    def answered(self, event: MessageEvent) -> DispatchError | None:
-        """A tree is lacking files, is there, or could not be built: then why."""
-        dispatch = self.dispatches[event.fields["tree"]]
-        dispatch.handle(event)
+    def answered(self, answer: Lacking | Committed | Failed) -> DispatchError | None:
+        """Take an answer about a tree; return why it could not be built.
+
+        Raises:
+            RecordError: it is about a tree that was not offered.
+        """
+        dispatch = self.dispatches.get(answer.tree or "")
+        if dispatch is None:
+            raise RecordError(f"the tree {answer.tree!r:.80} was not offered")
+        dispatch.handle(answer)
         if dispatch.state is DispatchState.DONE:
             self.trees = {**self.trees, dispatch.tree: dispatch.path}
         return dispatch.error

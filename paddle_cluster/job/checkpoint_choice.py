@@ -14,9 +14,10 @@ from paddle_cluster.errors import PreflightError
 from paddle_cluster.nodes.loop import Loop
 from paddle_cluster.nodes.roster import Roster
 from paddle_cluster.plan import checkpoints, machines, plan, pserver_state
-from paddle_cluster.plan.checkpoints import Checkpoint, Part
+from paddle_cluster.plan.checkpoints import Checkpoint
 from paddle_cluster.screen.console import Console
 from paddle_cluster.text.sizes import size_text
+from paddle_node.contract.probed import Part
 
 PROGRESS_S = 5.0  # until the first report; the interval then doubles
 RAREST_S = 60.0

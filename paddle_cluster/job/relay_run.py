@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from paddle_cluster.files import relay_plan
 from paddle_cluster.files.dispatch import Dispatch, DispatchState
@@ -17,7 +16,7 @@ from paddle_cluster.files.relay_plan import Member, RelayWay
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.nodes.roster import Roster
 from paddle_cluster.system import job_certificate
-from paddle_cluster.text.fields import line, whole
+from paddle_node.contract.to_launcher import Relaying
 
 HOLD_S = 3.0  # from the first answer until those that have not answered are planned without
 OPEN_S = 3.0  # for a node's relay to open
@@ -55,13 +54,12 @@ class RelayRun:
             record.send("relay", open=False)
         self.restart(record)
 
-    def relaying(self, record: NodeRecord, fields: dict[str, Any]) -> None:
-        """A node's relay is open, or could not be opened."""
+    def relaying(self, record: NodeRecord, relay: Relaying) -> None:
+        """Take the address of a node's relay, if it could be opened."""
         node_id = record.node.node_id
         self._opening.pop(node_id, None)
-        port = whole(fields.get("port"), "port", most=65535)
-        if port:
-            self._ports[node_id] = (line(fields.get("address"), "address"), port)
+        if relay.port:
+            self._ports[node_id] = (relay.address, relay.port)
         self.advance()
 
     def advance(self) -> None:

@@ -22,10 +22,10 @@ from paddle_cluster.nodes.failure import Failure, FailureKind
 from paddle_cluster.nodes.loop import ALARM_S, Loop
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.nodes.process_record import ProcessRecord, ProcessState, Stage
-from paddle_cluster.plan.answers import Way
 from paddle_cluster.plan.environment import Endpoints
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.text.sizes import counted
+from paddle_node.contract.probed import Way
 
 PORTS_NAMED = 4
 SETTLE_S = 0.3  # failures that arrive within this time are weighed together

@@ -15,11 +15,11 @@ from paddle_cluster.nodes.checks import ports
 from paddle_cluster.nodes.checks.reply import Reply
 from paddle_cluster.nodes.examination import Examined
 from paddle_cluster.nodes.preflight import result
-from paddle_cluster.plan.answers import Disk
 from paddle_cluster.record import dataclass
 from paddle_cluster.text import wrapping
 from paddle_cluster.text.sizes import count, counted, duration, size_text
 from paddle_cluster.text.wrapping import wrapped
+from paddle_node.contract.probed import Disk
 
 ROWS = 16  # nodes, up to which each has a row; of more, those that are like most others are counted
 
@@ -185,7 +185,7 @@ def _limit(name: str, text: Callable[[int], str] = str) -> Callable[[Reply], str
 
 
 def _group(reply: Reply) -> str:
-    group = reply.answer.machine.group
+    group = reply.answer.machine.cgroup
     cores, memory, pids = (group.get(name) for name in ("cores", "memory_bytes", "pids"))
     said = [f"{cores:g} cores"] if cores else []
     said += [size_text(memory)] if memory else []

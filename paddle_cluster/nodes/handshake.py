@@ -12,16 +12,15 @@ from typing import Any
 from paddle_cluster.config.options import Mode
 from paddle_cluster.nodes import preflight
 from paddle_cluster.plan import machines
-from paddle_cluster.plan.answers import Answer, Way, read_probed, read_reached
-from paddle_cluster.plan.checkpoints import Part
+from paddle_cluster.plan.answers import Answer, answer_of
 from paddle_cluster.plan.frameworks import INTERFACE_VARIABLES
 from paddle_cluster.plan.plan import Node, Plan
 from paddle_cluster.plan.pserver_state import checkpoint_dir, resumed_from
 from paddle_cluster.record import dataclass
 from paddle_cluster.system.clock import NodeClock
-from paddle_cluster.text.fields import items, line, real, rows, whole
+from paddle_node.contract.probed import Part, Way
+from paddle_node.contract.to_launcher import Hello, Pong, Probed, Reached, Verified, Verifying
 
-_LAST_MOMENT = 253402300800.0  # the end of year 9999
 _SPARE_S = 2.0  # of PREFLIGHT_TIMEOUT_S, for the answer's way
 _PACKETS_A_SECOND = (
     320  # of lines, from all nodes together: each wakes threads, and a core has some thousands of that
@@ -96,46 +95,36 @@ class Introduction:
     reading: tuple[int, int] = (0, 0)
     damaged: tuple[tuple[str, str], ...] | None = None
 
-    def hello(self, fields: Mapping[str, Any]) -> None:
-        """Its agent's first frame."""
-        self.hostname = line(fields.get("hostname"), "hostname", "")
-        clock = fields.get("clock")
-        self.clock.guess_s = clock_of(clock) - time.time() if clock is not None else 0.0
+    def hello(self, hello: Hello) -> None:
+        """Take its agent's first frame."""
+        self.hostname = hello.hostname
+        self.clock.guess_s = hello.clock - time.time()
 
-    def pong(self, fields: Mapping[str, Any]) -> None:
-        """One more measurement of its clock.
+    def pong(self, pong: Pong) -> None:
+        """Take one more measurement of its clock."""
+        if pong.clock is not None:
+            self.clock.answered(pong.seq, pong.clock)
 
-        Raises:
-            FieldError: a field is not what it should be.
-        """
-        seq = whole(fields.get("seq"), "seq")
-        if fields.get("clock") is not None:
-            self.clock.answered(seq, clock_of(fields["clock"]))
-
-    def probed(self, fields: Mapping[str, Any], plan: Plan) -> None:
-        """What preflight will judge; it is read once, here, so that a node that talks nonsense is named for it."""
-        answer = read_probed(fields)
+    def probed(self, probed: Probed, plan: Plan) -> None:
+        """Take what preflight will judge."""
+        answer = answer_of(probed)
         self.answer = machines.set_ports_apart(answer, answer.busy_ports, plan.pserver_ports)
 
-    def reached(self, fields: Mapping[str, Any]) -> None:
-        """Which peers the node can connect to, and whose marks it sees."""
-        self.neighbours = tuple(
-            whole(node_id, "neighbours") for node_id in items(fields.get("neighbours") or [], "neighbours")
-        )
-        self.ways = read_reached(fields)
+    def reached(self, reached: Reached) -> None:
+        """Take the peers that the node can connect to, and whose marks it sees."""
+        self.ways, self.neighbours = reached
 
     def asked_to_verify(self) -> None:
         """Record that it was asked to verify a checkpoint."""
         self.reading, self.damaged = (0, 0), None
 
-    def verifying(self, fields: Mapping[str, Any]) -> None:
+    def verifying(self, progress: Verifying) -> None:
         """Take its progress in reading a checkpoint."""
-        self.reading = whole(fields.get("bytes"), "bytes"), whole(fields.get("total"), "total")
+        self.reading = progress.bytes, progress.total
 
-    def verified(self, fields: Mapping[str, Any]) -> None:
+    def verified(self, verified: Verified) -> None:
         """Take the result of its verification."""
-        found = rows(fields.get("problems") or [], "problems", 2)
-        self.damaged = tuple((line(path, "problems"), line(problem, "problems")) for path, problem in found)
+        self.damaged = verified.problems
 
     def take_parts(self, parts: tuple[Part, ...]) -> None:
         """Replace the known parts of its checkpoints."""
@@ -155,15 +144,6 @@ class Introduction:
         busy = answer.busy_at.get(own)
         if busy is not None:
             answer = machines.set_ports_apart(answer, busy, plan.pserver_ports)
-        allowed = answer.machine.group.get("cores")
+        allowed = answer.machine.cgroup.get("cores")
         cpus = min(answer.cpus, max(1, math.ceil(allowed))) if allowed else answer.cpus
         self.answer = replace(answer, address=own, cpus=cpus)
-
-
-def clock_of(value: object) -> float:
-    """What a node's wall clock says, in seconds since 1970.
-
-    Raises:
-        FieldError: no clock can say it.
-    """
-    return real(value, "clock", least=0.0, most=_LAST_MOMENT)

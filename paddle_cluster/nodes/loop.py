@@ -2,8 +2,8 @@
 """The one loop that owns a job's state: takes events from the queue, keeps leases alive, notices silence.
 
 Links and the connector post events from their threads; nothing else touches the roster. A handler that raises ends
-the wait: errors travel up to the job, which decides what to stop. What a node says is not trusted: `unread`
-decides about a message that a handler cannot read.
+the wait: errors travel up to the job, which decides what to stop. A node is not trusted: `unread` decides about a
+message that is not within its limits, or that names what the job did not ask for (a handler raises ValueError).
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from typing import Any
 
 from paddle_cluster.connection.event_queue import is_full
-from paddle_cluster.connection.link import MessageEvent
+from paddle_cluster.connection.link import MessageEvent, Unreadable
 from paddle_cluster.connection.reconnect import ping_s
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.nodes.roster import Roster
@@ -31,21 +32,24 @@ class Handlers:
     """What to do with what happens.
 
     Attributes:
-        events: event type -> handler; a `MessageEvent` goes to `messages` by its kind.
+        events: event type -> handler.
+        messages: kind -> handler of the record of a message.
+        with_body: kind -> handler of the record and the body of a message.
         silence: a node said nothing for ALARM_S.
         back: a silent node spoke again.
         lease: a node said nothing for a whole lease, and for what may be spared beyond it.
         doubt: a node did not answer two pings, or its connection ended; called again and again.
-        unread: a message of a node, of this kind, is not what it should be.
+        unread: a message of a node, of this kind, is not valid.
     """
 
     events: Mapping[type, Callable[[Any], None]]
-    messages: Mapping[str, Callable[[NodeRecord, MessageEvent], None]]
+    messages: Mapping[str, Callable[[NodeRecord, Any], None]]
     silence: Callable[[NodeRecord], None]
     back: Callable[[NodeRecord], None]
     lease: Callable[[NodeRecord], None]
     unread: Callable[[NodeRecord, str, Exception], None]
     doubt: Callable[[NodeRecord], None] = lambda record: None
+    with_body: Mapping[str, Callable[[NodeRecord, Any, bytes], None]] = field(default_factory=dict)
 
 
 class Loop:
@@ -99,18 +103,20 @@ class Loop:
             record.ping(self._seq)
 
     def _handle(self, event: Any) -> None:
-        if not isinstance(event, MessageEvent):
+        if not isinstance(event, MessageEvent | Unreadable):
             self._handlers.events[type(event)](event)
             return
         record = self._roster.nodes[event.node_id]
         if record.contact.hear():
             self._handlers.back(record)
-        handler = self._handlers.messages.get(event.kind)
-        if handler is None:
-            return
         try:
-            handler(record, event)
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            if isinstance(event, Unreadable):
+                raise event.error
+            if event.kind in self._handlers.messages:
+                self._handlers.messages[event.kind](record, event.message)
+            elif event.kind in self._handlers.with_body:
+                self._handlers.with_body[event.kind](record, event.message, event.body)
+        except ValueError as error:
             self._handlers.unread(record, event.kind, error)
 
     def _beat(self, now: float) -> None:

@@ -8,7 +8,6 @@ calls these methods.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Any
 
@@ -20,6 +19,7 @@ from paddle_cluster.nodes.handshake import Introduction
 from paddle_cluster.plan.plan import Node, Plan
 from paddle_cluster.record import dataclass
 from paddle_node.contract.facts import NodeUsage
+from paddle_node.contract.to_launcher import Hello, Pong
 
 
 @dataclass
@@ -202,10 +202,10 @@ class NodeRecord:
             **more,
         )
 
-    def hello(self, fields: Mapping[str, Any]) -> None:
-        """The agent speaks: who it is, and the first ping that compares clocks."""
+    def hello(self, hello: Hello) -> None:
+        """Take the agent's first frame, and send the first ping that compares clocks."""
         self.contact.greeted()
-        self.said.hello(fields)
+        self.said.hello(hello)
         self._compare_clocks()
 
     def ping(self, seq: int) -> None:
@@ -213,9 +213,9 @@ class NodeRecord:
         self.said.clock.asked(seq)
         self.send("ping", seq=seq)
 
-    def pong(self, fields: Mapping[str, Any]) -> None:
-        """It answered, which is one more look at its clock."""
-        self.said.pong(fields)
+    def pong(self, pong: Pong) -> None:
+        """Take its answer to a ping, one more measurement of its clock."""
+        self.said.pong(pong)
         self._compare_clocks()
 
     def drop(self, error: LauncherError | None) -> None:

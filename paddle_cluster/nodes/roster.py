@@ -14,8 +14,8 @@ from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.nodes.process_record import ProcessRecord, Stage
 from paddle_cluster.plan.plan import Role
 from paddle_cluster.record import dataclass
-from paddle_cluster.text.fields import FieldError
 from paddle_node.contract.facts import Gradients
+from paddle_node.contract.records import RecordError
 
 
 @dataclass
@@ -52,21 +52,21 @@ class Roster:
         """Trainers by rank."""
         return [record for record in self.processes.values() if record.process.role is Role.TRAINER]
 
-    def known(self, node: NodeRecord, name: object) -> str:
-        """The name of a process as a node says it.
+    def known(self, node: NodeRecord, name: str) -> str:
+        """Return the name of a process in a message of a node.
 
         Raises:
-            FieldError: that node was never asked for such a process.
+            RecordError: that node was never asked for such a process.
         """
-        if not isinstance(name, str) or (node.node.node_id, name) not in self.asked:
-            raise FieldError(f"proc: it was not asked for {name!r:.80}")
+        if (node.node.node_id, name) not in self.asked:
+            raise RecordError(f"proc: it was not asked for {name!r:.80}")
         return name
 
-    def process(self, node: NodeRecord, name: object) -> ProcessRecord | None:
+    def process(self, node: NodeRecord, name: str) -> ProcessRecord | None:
         """The process that a node speaks of; None when the job continues without it, or it is a messenger.
 
         Raises:
-            FieldError: that node was never asked for such a process.
+            RecordError: that node was never asked for such a process.
         """
         found = self.processes.get(self.known(node, name))
         return found if found is not None and found.process.node_id == node.node.node_id else None

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from paddle_cluster.connection.event_queue import EventQueue
-from paddle_cluster.connection.link import Link, LinkLost, MessageEvent
+from paddle_cluster.connection.link import Link, LinkLost
 from paddle_cluster.engines.engine import entry
 from paddle_cluster.errors import ConnectError, ProtocolError
 from paddle_cluster.nodes import handshake
@@ -22,8 +22,8 @@ from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.nodes.roster import Roster
 from paddle_cluster.plan.plan import Plan
 from paddle_cluster.system.descriptors import make_room
-from paddle_cluster.text.fields import line
 from paddle_cluster.text.wrapping import visible
+from paddle_node.contract.to_launcher import Failed
 
 LEAVE_S = 2.0
 
@@ -81,12 +81,12 @@ class _Visit:
                 LinkLost: self._link_lost,
             },
             messages={
-                "hello": lambda record, event: record.hello(event.fields),
-                "pong": lambda record, event: record.pong(event.fields),
-                "probed": lambda record, event: record.said.probed(event.fields, self._plan),
-                "reached": lambda record, event: record.said.reached(event.fields),
+                "hello": lambda record, hello: record.hello(hello),
+                "pong": lambda record, pong: record.pong(pong),
+                "probed": lambda record, probed: record.said.probed(probed, self._plan),
+                "reached": lambda record, reached: record.said.reached(reached),
                 "failed": _failed,
-                "goodbye": lambda record, event: record.drop(None),
+                "goodbye": lambda record, _: record.drop(None),
             },
             silence=lambda record: None,
             back=lambda record: None,
@@ -112,10 +112,8 @@ class _Visit:
         record.drop(ConnectError(record.name, f"no message for {self._plan.settings.limits.lease_s:g} s"))
 
 
-def _failed(record: NodeRecord, event: MessageEvent) -> None:
-    fields = event.fields
-    request, detail = line(fields.get("request"), "request"), line(fields.get("detail"), "detail")
-    record.drop(ConnectError(record.name, f"refused {request}: {detail}"))
+def _failed(record: NodeRecord, failed: Failed) -> None:
+    record.drop(ConnectError(record.name, f"refused {failed.request}: {failed.detail}"))
 
 
 def _unread(record: NodeRecord, kind: str, error: Exception) -> None:

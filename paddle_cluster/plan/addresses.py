@@ -13,8 +13,9 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from paddle_cluster.plan.answers import Answer, Way
+from paddle_cluster.plan.answers import Answer
 from paddle_cluster.record import dataclass
+from paddle_node.contract.probed import Way
 
 TRIED = 3  # networks whose ways are tried
 _LOOKED_AT = 16  # networks that most nodes have

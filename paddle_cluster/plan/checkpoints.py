@@ -8,63 +8,13 @@ that all share or in one of its own. Who cannot read a part has none.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from paddle_cluster.record import dataclass
-from paddle_cluster.text.fields import line, real, rows, whole
 from paddle_cluster.text.sizes import some
+from paddle_node.contract.probed import Part
 
 _NEWEST_TOLD = 3
-_LAST_MOMENT = 253402300800.0  # the end of year 9999
-
-
-class Part(NamedTuple):
-    """One server's part as a node has it; see the agent's twin."""
-
-    version: int
-    job: str
-    server: int
-    servers: int
-    pass_id: int
-    nbytes: int
-    written_at: float
-    problem: str
-    identity: str = ""
-
-    @property
-    def path(self) -> str:
-        """Where it lies below its folder."""
-        job = f".{self.job}" if self.job else ""
-        return f"v{self.version:012d}{job}/part-{self.server}-of-{self.servers}"
-
-    @property
-    def name(self) -> str:
-        """What `--resume` takes for the checkpoint that it is of."""
-        return f"{self.version}.{self.job}" if self.job else str(self.version)
-
-
-def read_parts(value: object) -> tuple[Part, ...]:
-    """What a node lists.
-
-    Raises:
-        FieldError: it is no such list.
-    """
-    return tuple(
-        Part(
-            whole(version, "version"),
-            line(job, "job"),
-            whole(server, "server"),
-            whole(count, "count", least=1),
-            whole(pass_id, "pass_id"),
-            whole(nbytes, "nbytes"),
-            real(written_at, "written_at", least=0.0, most=_LAST_MOMENT),
-            line(problem, "problem"),
-            line(identity, "identity"),
-        )
-        for version, job, server, count, pass_id, nbytes, written_at, problem, identity in rows(
-            value or [], "parts", 9
-        )
-    )
 
 
 @dataclass(frozen=True)

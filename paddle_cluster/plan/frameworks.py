@@ -14,11 +14,12 @@ from dataclasses import field, replace
 from functools import lru_cache
 
 from paddle_cluster.config.settings import Settings
-from paddle_cluster.plan.answers import Answer, Placed
+from paddle_cluster.plan.answers import Answer
 from paddle_cluster.plan.environment import SharedFacts, endpoint
 from paddle_cluster.plan.long_values import is_too_long
 from paddle_cluster.plan.ports import Seat, share
 from paddle_cluster.record import dataclass
+from paddle_node.contract.probed import Placed
 
 _TASK = '{"cluster":{"worker":},"task":{"type":"worker","index":99999}}'  # what TF_CONFIG has beside its list
 _NAMED = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")  # these look for exactly the interface with this name

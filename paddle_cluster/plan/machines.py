@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
 from paddle_cluster.plan import frameworks
-from paddle_cluster.plan.answers import Answer, Busy
-from paddle_cluster.plan.checkpoints import Part
+from paddle_cluster.plan.answers import Answer
 from paddle_cluster.plan.frameworks import Network
 from paddle_cluster.plan.ports import PserverPorts, ServicePorts
 from paddle_cluster.record import dataclass
+from paddle_node.contract.probed import Busy, Part
 
 
 @dataclass(frozen=True)

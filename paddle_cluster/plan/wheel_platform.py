@@ -7,12 +7,11 @@ Tags are those of PEP 600 (manylinux) and PEP 656 (musllinux), the best first.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 
 from paddle_cluster.record import dataclass
-from paddle_cluster.text.fields import items, line
 
 _OLDEST_GLIBC = 17
 _OLDER: Mapping[str, int] = MappingProxyType({"x86_64": 5, "i686": 5})
@@ -89,17 +88,12 @@ class WheelPlatform:
         }
 
 
-def read(version: object, kind: object) -> WheelPlatform | None:
-    """What a node said of its Python; None where it could not be asked.
-
-    Raises:
-        ValueError: a field is not what it should be.
-    """
-    words = [line(word, "python_kind") for word in items(kind or [], "python_kind")]
-    release = _VERSION.match(line(version, "python_version", ""))
-    if len(words) != 5 or release is None:
+def read(version: str, kind: Sequence[str]) -> WheelPlatform | None:
+    """Return the platform of a node's Python; None if it is not known."""
+    release = _VERSION.match(version)
+    if len(kind) != 5 or release is None:
         return None
-    implementation, flags, machine, bits, libc = words
+    implementation, flags, machine, bits, libc = kind
     if not _WORD.fullmatch(implementation) or not _WORD.fullmatch(machine):
         return None
     if bits == "32":

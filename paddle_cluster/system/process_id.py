@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -26,7 +25,7 @@ class ProcessId:
     host: str
     pid: int
     start: int
-    boot_id: str
+    boot_id: str = ""
 
     def is_alive(self) -> bool | None:
         """Whether it still runs; None when it is another machine's."""
@@ -48,15 +47,3 @@ def own() -> ProcessId:
     fields = proc.stat("self")
     start = int(fields[proc.START]) if fields else 0
     return ProcessId(socket.gethostname(), os.getpid(), start, proc.boot_id())
-
-
-def from_json(fields: Mapping[str, Any]) -> ProcessId:
-    """Reads what `as_json` gave.
-
-    Raises:
-        ValueError, KeyError, TypeError: it is something else.
-    """
-    pid, start = fields["pid"], fields["start"]
-    if type(pid) is not int or type(start) is not int:
-        raise ValueError(f"expected a process id and start time, got pid {pid!r:.80}, start {start!r:.80}")
-    return ProcessId(str(fields["host"]), pid, start, str(fields.get("boot_id") or ""))

@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.text.output_events import Ended, Event, Failed, Noted, Progressed, Tabled, Timed, Unsent
 from paddle_cluster.text.sizes import size_text
+from paddle_node.contract.text import visible as visible
 
 MAX_LINE = 2000
 _CAUSE = 300  # cells of what failed first, in the last line
@@ -34,15 +35,6 @@ _OUTCOMES = {
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:m?s|[kMG]?B)\b)")
 _UNBROKEN = "\u00a0"
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x80-\x9f\u2028-\u202e\u2066-\u2069]")  # DEL acts on nothing
-# Colours and cursor movements of programs that take their log file for a terminal.
-_TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
-
-
-def visible(text: str) -> str:
-    """Text that cannot act on a terminal: its sequences removed, other control characters escaped."""
-    if text.isprintable():
-        return text
-    return "".join(map(_visible_character, _TERMINAL_SEQUENCE.sub("", text.expandtabs())))
 
 
 def harmless(text: str) -> str:
@@ -50,19 +42,15 @@ def harmless(text: str) -> str:
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
 
 
+def end_of(text: str, most: int) -> tuple[str, ...]:
+    """Return the last lines of a text, `most` at most, each cut to MAX_LINE characters."""
+    found = text[-most * MAX_LINE :].replace("\r\n", "\n").rstrip("\n").split("\n")[-most:]
+    return tuple(line[:MAX_LINE] for line in found) if text else ()
+
+
 def visible_lines(text: str) -> str:
     """The same of a text that has several lines."""
     return "\n".join(visible(line) for line in text.split("\n"))
-
-
-def _visible_character(character: str) -> str:
-    if character.isprintable():
-        return character
-    import unicodedata
-
-    if unicodedata.category(character) == "Zs":
-        return character
-    return character.encode("unicode_escape").decode("ascii")
 
 
 def label(process: str, node: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from paddle_cluster.connection.link import LinkLost, MessageEvent
+from paddle_cluster.connection.link import LinkLost, MessageEvent, heard
 from paddle_cluster.control import state, store
 from paddle_cluster.control.curves import JobCurves
 from paddle_cluster.errors import LauncherError
@@ -161,7 +161,7 @@ def _run(job: StagedJob, found: list[tuple[int, tuple[str, dict[str, Any], bytes
     job.settle()
     for node_id, (kind, fields, body) in found:
         assert kind in TO_LAUNCHER
-        job.events.put(MessageEvent(node_id, kind, fields, body))
+        job.events.put(heard(node_id, "node", kind, fields, body))
         with contextlib.suppress(LauncherError):
             job.settle()
 
@@ -188,7 +188,7 @@ def ask_agent(found: list[tuple[str, dict[str, Any], bytes]]) -> None:
 
     def answers(event: Any) -> bool:
         assert not isinstance(event, LinkLost), event
-        return isinstance(event, MessageEvent) and event.kind == "pong" and event.fields.get("seq") == seq
+        return isinstance(event, MessageEvent) and event.kind == "pong" and event.message.seq == seq
 
     node.until(answers, 30.0, f"a pong after {found!r:.300}")
     del node.seen[:-50]

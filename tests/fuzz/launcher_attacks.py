@@ -28,7 +28,6 @@ from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.examination import Examined
 from paddle_cluster.nodes.preflight import judge
 from paddle_cluster.plan.addresses import Choice
-from paddle_cluster.plan.answers import read_probed, read_reached
 from paddle_cluster.screen.console import Console
 from paddle_cluster.screen.scrollback import Scrollback
 from paddle_cluster.system import failed_threads
@@ -48,8 +47,10 @@ from paddle_node.agent.processes.report import Report
 from paddle_node.contract.facts import Progress, read_report
 from paddle_node.contract.frames import FrameError, encode
 from paddle_node.contract.opening import marker
+from paddle_node.contract.to_launcher import read_message
 from tests.fuzz.shapes import JSON, NUMBERS, TEXTS, damaged, spoiled
 from tests.launcher.control.test_odd_files import JOB
+from tests.launcher.planning import answer_to_probe
 
 # -- bytes of frames
 
@@ -115,10 +116,16 @@ def judge_answers(found: tuple[Any, Any]) -> None:
     """They are read or refused; what was read can be judged and shown."""
     probed, reached = found
     try:
-        reply = Reply("a", answer=read_probed(probed), ways=read_reached(reached), node_id=0, hostname="a")
+        reply = Reply(
+            "a",
+            answer=answer_to_probe(**probed),
+            ways=read_message("reached", reached, "a").results,
+            node_id=0,
+            hostname="a",
+        )
     except (LookupError, TypeError, ValueError, AttributeError):
         return
-    other = Reply("b", answer=read_probed(PROBED), node_id=1, hostname="b")
+    other = Reply("b", answer=answer_to_probe(**PROBED), node_id=1, hostname="b")
     examined = Examined((reply, other), judge([reply, other], _DEMANDS), Choice({}, "x"))
     doctor_text.lines(examined, 1.0, 80)
     json.loads(doctor_data.document(examined, 1.0))

@@ -27,6 +27,8 @@ from paddle_cluster.system.state_dir import FAILURE_FILE, JOB_FILE, STATUS_FILE,
 from paddle_node.agent import registry
 from paddle_node.agent.files import disk
 from paddle_node.agent.node import checkpoints, known_python
+from paddle_node.contract.job_file import JobFile
+from paddle_node.contract.records import fitting
 from paddle_node.linux import proc, process_tree
 from tests.fuzz.shapes import damaged, spoiled
 from tests.launcher.control.test_odd_files import JOB, RECORD, STATUS
@@ -159,7 +161,7 @@ def tell_node_records(found: list[bytes]) -> None:
             Path(folder, f"J{number}.0.json").write_bytes(data)
         json.dumps(registry.describe(root))
         registry.cleanable(root, 0.0)
-        registry.outlived({**_RECORD, "root_dir": root}, 0)
+        registry.outlived(JobFile(**fitting(JobFile, {**_RECORD, "root_dir": root})), 0)
         registry.prune(folder)
         for known in registry.known(root):
             assert known.agent is None or isinstance(known.agent, process_tree.Found)

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from paddle_cluster.connection.link import MessageEvent
 from paddle_cluster.files.dispatch import WORKSPACE, Dispatch, DispatchState
 from paddle_cluster.files.package import Package
+from paddle_node.contract.to_launcher import Committed, Failed, Lacking
 from tests.runtime.paddle_node.agent.driven_node import Node
 
 ENDED = (DispatchState.DONE, DispatchState.FAILED)
@@ -25,11 +27,20 @@ def greeted(make_node: Callable[..., Node], root: Path | None = None) -> Node:
     return node
 
 
+def answered(dispatch: Dispatch, event: Any) -> bool:
+    """Hand an answer about its tree on to a dispatch; False if the event is something else."""
+    answer = event.message if isinstance(event, MessageEvent) else None
+    if not isinstance(answer, Lacking | Committed | Failed) or answer.tree != dispatch.tree:
+        return False
+    dispatch.handle(answer)
+    return True
+
+
 def run(node: Node, dispatch: Dispatch) -> Dispatch:
     """Drive a dispatch to its end."""
 
     def ended(event: Any) -> bool:
-        dispatch.handle(event)
+        answered(dispatch, event)
         return dispatch.state in ENDED
 
     dispatch.start()

@@ -18,6 +18,7 @@ from paddle_cluster.connection.link import Link, MessageEvent
 from paddle_cluster.engines.ssh import logins
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.ssh.logins import Logins
+from paddle_node.contract.records import fields_of
 from tests.launcher.login_server import LoginServer
 
 TIMEOUT_S = 6.0
@@ -73,6 +74,6 @@ def hello(stream: Stream) -> dict[str, Any]:
         event = events.get(timeout=20)
         assert isinstance(event, MessageEvent), event
         assert event.kind == "hello"
-        return event.fields
+        return fields_of(event.message)
     finally:
         link.close()

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
+from paddle_cluster.plan.answers import Answer, answer_of
 from paddle_cluster.plan.machines import Machines
 from paddle_cluster.plan.plan import (
     Plan,
@@ -14,12 +16,18 @@ from paddle_cluster.plan.plan import (
     pserver_processes,
     trainer_processes,
 )
+from paddle_node.contract.to_launcher import read_message
 
 JOB = "JOB20260102030405-a1b2c3"
 THREE = "HOSTS = ['root@a', 'b:2222', '[fd00::7]']\n"
 ADDRESSES = {0: "10.0.0.1", 1: "10.0.0.2", 2: "fd00::7"}
 LOCAL = "HOSTS = ['local'] * 3\n"
 Planned = Callable[..., Plan]
+
+
+def answer_to_probe(**fields: Any) -> Answer:
+    """The answer to `probe` of a node that sends these fields."""
+    return answer_of(read_message("probed", fields, "a node"))
 
 
 def all_processes(plan: Plan, machines: Machines | None = None) -> list[Process]:

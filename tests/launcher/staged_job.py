@@ -11,7 +11,7 @@ from typing import Any, cast
 from paddle_cluster.config.arguments import parse
 from paddle_cluster.config.resolve import resolve
 from paddle_cluster.connection.event_queue import EventQueue
-from paddle_cluster.connection.link import Link, LinkLost, MessageEvent
+from paddle_cluster.connection.link import Link, LinkLost, heard
 from paddle_cluster.connection.reactor import Reactor
 from paddle_cluster.engines.local import LocalEngine
 from paddle_cluster.files.collector_thread import CollectorThread
@@ -48,8 +48,9 @@ class Agent:
     is_broken = False
     read_at = 0.0
 
-    def __init__(self, node_id: int, events: EventQueue) -> None:
+    def __init__(self, node_id: int, name: str, events: EventQueue) -> None:
         self.node_id = node_id
+        self.name = name
         self.started: list[str] = []
         self.is_mute = False
         self.list = b"[]"
@@ -62,14 +63,14 @@ class Agent:
         elif kind == "stop":
             self.say("stopped", procs=fields["procs"], left=[], killed=0)
         elif kind == "bye":
-            self._events.put(MessageEvent(self.node_id, "listed", {"last": True}, self.list))
+            self._events.put(heard(self.node_id, self.name, "listed", {"last": True}, self.list))
         elif kind == "verified" and _body == b"[]":
             self.say("goodbye", rest=None)
 
     def say(self, kind: str, **fields: Any) -> None:
         if self.is_mute:
             return
-        self._events.put(MessageEvent(self.node_id, kind, fields, b""))
+        self._events.put(heard(self.node_id, self.name, kind, fields))
 
     def close(self) -> None:
         pass
@@ -107,7 +108,7 @@ class StagedJob:
         plan = build(resolve(parse([f"--conf={directory / 'conf.py'}", "-p", "ws", *arguments]), {}), JOB)
         self.events = EventQueue()
         self.roster = Roster({node.node_id: NodeRecord(node) for node in plan.nodes}, directory)
-        self.agents = [Agent(node.node_id, self.events) for node in plan.nodes]
+        self.agents = [Agent(node.node_id, node.label, self.events) for node in plan.nodes]
         for record, agent in zip(self.roster.all(), self.agents, strict=True):
             record.contact.begin(time.monotonic())
             record.connected(cast("Link", agent), plan)

@@ -16,7 +16,7 @@ from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.control import node_checkpoints, store
 from paddle_cluster.control.job_record import NodeEntry
 from paddle_cluster.control.log_lines import LATEST_S
-from paddle_cluster.control.node_checkpoints import Filled, Found
+from paddle_cluster.control.node_checkpoints import Found
 from paddle_cluster.errors import ExitCode, UsageError
 from paddle_cluster.nodes.findings import names
 from paddle_cluster.plan.checkpoints import Checkpoint
@@ -24,6 +24,7 @@ from paddle_cluster.screen.console import answer, show
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.state_dir import places
 from paddle_cluster.text.sizes import counted, size_text
+from paddle_node.contract.probed import Saves
 
 USAGE = f"""\
 {PROGRAM} checkpoints [JOB] [-p WORKSPACE]
@@ -133,7 +134,7 @@ def _of_scripts(found: Found, labels: Mapping[int, str]) -> list[str]:
     return [*lines, "--keep_as=NAME continues with one of them"]
 
 
-def _filled(by_node: Mapping[int, Filled], labels: Mapping[int, str]) -> str:
+def _filled(by_node: Mapping[int, Saves], labels: Mapping[int, str]) -> str:
     said = [
         f"{counted(one.files, 'file')} on {labels.get(node, f'node {node}')}"
         for node, one in sorted(by_node.items())

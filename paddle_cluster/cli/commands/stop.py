@@ -16,7 +16,7 @@ from paddle_cluster.config import command_arguments
 from paddle_cluster.config.command_arguments import Given
 from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.control import attached, node_jobs, status_text, store
-from paddle_cluster.control.control_client import ControlClient, ControlLost, Gone, connect, end_of
+from paddle_cluster.control.control_client import ControlClient, ControlLost, Gone, connect
 from paddle_cluster.control.control_protocol import Frame
 from paddle_cluster.control.job_record import NodeEntry
 from paddle_cluster.control.store import KnownJob
@@ -123,8 +123,7 @@ def _wait(job: KnownJob, client: ControlClient, events: queue.SimpleQueue[Any]) 
                 return _tell_end(job.job_id, again.exit_code or 0, left)
             raise ControlLost(f"its launcher has exited: {event.reason}")
         if isinstance(event, Frame) and event.kind == "end":
-            code, left, _ = end_of(event)
-            return _tell_end(job.job_id, code, left)
+            return _tell_end(job.job_id, event.said.exit_code, event.said.left)
         if isinstance(event, Frame) and event.kind == "shown" and event.fields.get("event") == "PhaseEntered":
             show(f"== {visible(str(event.fields.get('name')))}")
 

@@ -6,15 +6,14 @@ A node that fails does not stop the others: all finish first, so that a second t
 
 from __future__ import annotations
 
-from paddle_cluster.connection.link import MessageEvent
 from paddle_cluster.errors import DispatchError
 from paddle_cluster.files.dispatch import WORKSPACE
 from paddle_cluster.job.context import JobContext
 from paddle_cluster.job.relay_run import RelayRun
 from paddle_cluster.nodes.node_record import NodeRecord
-from paddle_cluster.text.fields import whole
 from paddle_cluster.text.output_events import Transferred
 from paddle_cluster.text.sizes import counted, size_text
+from paddle_node.contract.to_launcher import Arrived, Committed, Failed, Lacking, Relaying
 
 LISTED = 20  # nodes that an error names
 
@@ -36,9 +35,9 @@ class DispatchHandlers:
         )
         self._context.node_state(record, "dispatch")
 
-    def answered(self, record: NodeRecord, event: MessageEvent) -> None:
-        """A tree is lacking files, is there, or could not be built."""
-        error = record.delivery.answered(event)
+    def answered(self, record: NodeRecord, answer: Lacking | Committed | Failed) -> None:
+        """Handle that a tree is lacking files, is complete, or could not be built."""
+        error = record.delivery.answered(answer)
         self._warn(record)
         if record.delivery.is_over and record.delivery.error is None:
             if record.delivery.arrived:
@@ -57,9 +56,9 @@ class DispatchHandlers:
             self._has_warned = True
             self._context.console.note(text)
 
-    def arrived(self, record: NodeRecord, event: MessageEvent) -> None:
-        """More of the trees is on a node."""
-        record.delivery.arrive(whole(event.fields.get("bytes"), "bytes"))
+    def arrived(self, record: NodeRecord, arrived: Arrived) -> None:
+        """Show the progress of a node's trees."""
+        record.delivery.arrive(arrived.bytes)
         self._show(record, record.delivery.arrived)
 
     def _show(self, record: NodeRecord, arrived: int) -> None:
@@ -67,9 +66,9 @@ class DispatchHandlers:
         total = max(delivery.total, arrived)
         self._context.console.show(Transferred(record.node.node_id, arrived, total, delivery.bytes_per_s))
 
-    def relaying(self, record: NodeRecord, event: MessageEvent) -> None:
-        """A node can give files to others now, or cannot."""
-        self._relays.relaying(record, event.fields)
+    def relaying(self, record: NodeRecord, relay: Relaying) -> None:
+        """Handle that a node can give files to others now, or cannot."""
+        self._relays.relaying(record, relay)
 
     def give_up(self, record: NodeRecord, error: DispatchError) -> None:
         """The trees cannot get to a node; the others go on."""

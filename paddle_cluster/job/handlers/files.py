@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the job does with what comes back: lines for the screen, chunks of files, remarks of a node."""
+"""What the job does with what nodes send: lines for the screen, chunks of files, notices."""
 
 from __future__ import annotations
 
-from paddle_cluster.connection.link import LinkLost, MessageEvent
+from paddle_cluster.connection.link import LinkLost
+from paddle_cluster.files.collect import Collected
 from paddle_cluster.files.collector_thread import Compared, FilesRefused, Stored
 from paddle_cluster.files.ledger import bodies_of
 from paddle_cluster.job.context import JobContext
 from paddle_cluster.job.remarks import Remarks
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.system import clock
-from paddle_cluster.text.fields import LARGEST, FieldError, flag, line, real, text, whole, whole_or_none
 from paddle_cluster.text.sizes import counted
 from paddle_cluster.text.wrapping import visible
+from paddle_node.contract.records import RecordError
+from paddle_node.contract.to_launcher import Line, Notice
 
 COLLECTED = frozenset(("file", "moved", "link", "removed", "listed"))
 _LINE_SHOWN = 300  # characters of the last line
@@ -30,52 +32,24 @@ class FileHandlers:
         self._roster = context.roster
         self._remarks = Remarks(context.console, context.settings.limits.lease_s)
 
-    def line(self, record: NodeRecord, event: MessageEvent) -> None:
-        """Lines of a process, or how many bytes of them did not come."""
-        fields = event.fields
-        name = self._roster.known(record, fields["proc"])
-        unsent = whole(fields.get("unsent"), "unsent", otherwise=0)
-        if unsent:
-            self._console.unsent(name, record.name, unsent, line(fields.get("log"), "log", "its log"))
+    def line(self, record: NodeRecord, line: Line, body: bytes) -> None:
+        """Show lines of a process, or how many bytes of them were not sent."""
+        name = self._roster.known(record, line.proc)
+        if line.unsent:
+            self._console.unsent(name, record.name, line.unsent, line.log)
             return
-        if len(event.body) > MOST_LINES:
-            raise FieldError(f"lines of {len(event.body)} bytes at once")
-        process = self._roster.process(record, fields["proc"])
+        if len(body) > MOST_LINES:
+            raise RecordError(f"lines of {len(body)} bytes at once")
+        process = self._roster.process(record, line.proc)
         if process is not None:
-            process.live(last_line=_last_line(event.body))
-        partial = flag(fields.get("partial"), "partial")
-        self._console.process_line(name, record.name, event.body, partial=partial, at=_moment(record, event))
+            process.live(last_line=_last_line(body))
+        now = clock.now()
+        written = now if line.t is None else max(0.0, min(now, line.t - record.said.clock.offset_s))
+        self._console.process_line(name, record.name, body, partial=line.partial, at=written)
 
-    def file(self, record: NodeRecord, event: MessageEvent) -> None:
-        """The next bytes of a file under log/ or output/."""
-        fields = event.fields
-        self._collector.store(
-            record.node.node_id,
-            text(fields.get("path"), "path"),
-            whole(fields.get("offset"), "offset"),
-            flag(fields.get("reset"), "reset"),
-            event.body,
-            flag(fields.get("eof"), "eof", True),
-            _mtime_ns(event),
-        )
-
-    def moved(self, record: NodeRecord, event: MessageEvent) -> None:
-        """A log was renamed on its node."""
-        path, to = event.fields.get("path"), event.fields.get("to")
-        self._collector.move(record.node.node_id, text(path, "path"), text(to, "to"))
-
-    def link(self, record: NodeRecord, event: MessageEvent) -> None:
-        """A link in output/."""
-        path, to = event.fields.get("path"), event.fields.get("target")
-        self._collector.link(record.node.node_id, text(path, "path"), text(to, "target"), _mtime_ns(event))
-
-    def removed(self, record: NodeRecord, event: MessageEvent) -> None:
-        """A link is gone, or a file that was sent in part."""
-        self._collector.remove(record.node.node_id, text(event.fields.get("path"), "path"))
-
-    def listed(self, record: NodeRecord, event: MessageEvent) -> None:
-        """A part of what a node has collected, with digests."""
-        self._collector.compare(record.node.node_id, event.body, flag(event.fields.get("last"), "last", True))
+    def collected(self, record: NodeRecord, what: Collected, body: bytes) -> None:
+        """Have what a node collected stored, or a part of its list compared."""
+        self._collector.take(record.node.node_id, what, body)
 
     def compared(self, event: Compared) -> None:
         """Request differing files of a compared list again, or let the node finish."""
@@ -103,23 +77,9 @@ class FileHandlers:
         what = visible(f"malformed file data: {reason:.300}")
         self._events.put(LinkLost(record.node.node_id, what, record.link))
 
-    def notice(self, record: NodeRecord, event: MessageEvent) -> None:
-        """A remark of the node; too many are counted instead of shown."""
-        self._remarks.show(record, f"{record.name}: {line(event.fields.get('text'), 'text')}")
-
-
-def _mtime_ns(event: MessageEvent) -> int | None:
-    """When a file or link was modified, also before 1970."""
-    return whole_or_none(event.fields.get("mtime"), "mtime", least=-LARGEST)
-
-
-def _moment(record: NodeRecord, event: MessageEvent) -> float:
-    """When a line was written, on our time line; never in the future."""
-    now = clock.now()
-    if event.fields.get("t") is None:
-        return now
-    written = real(event.fields["t"], "t", least=0.0) - record.said.clock.offset_s
-    return max(0.0, min(now, written))
+    def notice(self, record: NodeRecord, notice: Notice) -> None:
+        """Show a notice of a node; too many are counted instead."""
+        self._remarks.show(record, f"{record.name}: {notice.text}")
 
 
 def _last_line(body: bytes) -> str:

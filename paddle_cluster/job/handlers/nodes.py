@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from paddle_cluster.connection.link import Link, LinkBroken, LinkLost, MessageEvent
+from paddle_cluster.connection.link import Link, LinkBroken, LinkLost
 from paddle_cluster.connection.reconnect import new_key
 from paddle_cluster.control.job_record import submitter
 from paddle_cluster.errors import ConnectError, DispatchError, ProtocolError
@@ -19,10 +19,10 @@ from paddle_cluster.nodes.loop import ALARM_S
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.plan import pserver_state
 from paddle_cluster.record import dataclass
-from paddle_cluster.text.fields import line, whole
 from paddle_cluster.text.output_events import Noted
 from paddle_cluster.text.wrapping import visible
 from paddle_node.contract.facts import REPORTS
+from paddle_node.contract.to_launcher import Hello, Resident
 
 NEWS = frozenset(
     (
@@ -39,6 +39,9 @@ NEWS = frozenset(
     )
 )
 """Kinds of messages that a job can do without."""
+
+DELIVERY = frozenset(("lacking", "committed"))
+"""Kinds of answers without which a node does not get its trees; the other nodes finish first."""
 
 
 class NodeHandlers:
@@ -97,11 +100,9 @@ class NodeHandlers:
         wish = self._context.connector.engine.wish(record.node.node_id)
         return {} if wish is None else {"resident": wish}
 
-    def resident(self, record: NodeRecord, event: MessageEvent) -> None:
-        """An agent will wait there for the next job."""
-        address = line(event.fields.get("address"), "address")
-        port = whole(event.fields.get("port"), "port")
-        self._context.connector.engine.offered(record.node.node_id, address, port)
+    def resident(self, record: NodeRecord, resident: Resident) -> None:
+        """Note that an agent will wait on a node for the next job."""
+        self._context.connector.engine.offered(record.node.node_id, resident.address, resident.port)
 
     def connect_failed(self, event: ConnectFailed) -> None:
         """There is no way to the node."""
@@ -132,9 +133,9 @@ class NodeHandlers:
         elif record.delivery.trees:
             self._lost(record, f"lost: {event.reason}")
 
-    def hello(self, record: NodeRecord, event: MessageEvent) -> None:
-        """The agent speaks; after a broken dispatch the payload is offered again."""
-        record.hello(event.fields)
+    def hello(self, record: NodeRecord, hello: Hello) -> None:
+        """Take the agent's first frame; after a broken dispatch the payload is offered again."""
+        record.hello(hello)
         in_dispatch = self._context.clock.current == "dispatch"
         if in_dispatch and not self._context.stopping and record.said.answer is not None:
             self._dispatch.offer(record)
@@ -148,6 +149,9 @@ class NodeHandlers:
         text = visible(
             f"its {kind!r} message cannot be read: {str(error).removeprefix(record.name + ': '):.300}"
         )
+        if kind in DELIVERY:
+            self._dispatch.give_up(record, DispatchError(record.name, text))
+            return
         if kind not in NEWS:
             raise ProtocolError(record.name, text)
         if record.traces.miss(kind):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the job does when a process starts, is ready, gets on, ends, or cannot be started."""
+"""What the job does when a process starts, is ready, makes progress, ends, or cannot be started."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import time
 from typing import Any
 
 from paddle_cluster.config.options import Mode
-from paddle_cluster.connection.link import MessageEvent
 from paddle_cluster.errors import ConnectError, DispatchError
 from paddle_cluster.job.context import JobContext
 from paddle_cluster.job.handlers.dispatch import DispatchHandlers
@@ -17,9 +16,8 @@ from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.nodes.process_record import ProcessRecord, ProcessState, Stage
 from paddle_cluster.plan.environment import Endpoints
 from paddle_cluster.plan.plan import Role
-from paddle_cluster.text.fields import FieldError, line, lines, whole, whole_or_none
 from paddle_cluster.text.output_events import NO_PERCENT, Plotted, Progressed, Used
-from paddle_cluster.text.wrapping import visible
+from paddle_cluster.text.wrapping import end_of, visible
 from paddle_node.contract.facts import (
     MAX_TITLE,
     Life,
@@ -30,13 +28,11 @@ from paddle_node.contract.facts import (
     Pushes,
     Queue,
     Ready,
-    Unsaved,
-    read_report,
 )
-from paddle_node.contract.records import read
+from paddle_node.contract.records import RecordError
+from paddle_node.contract.to_launcher import Exited, Failed, Reported, Started
 
 _ENDPOINT = re.compile(r"[A-Za-z0-9_.:%\[\]-]{1,300}:[0-9]{1,5}")
-_LAST_CODE = 255
 _TAIL_LINES = 41  # as an agent sends: 40 whole ones and one that is open
 _TOO_EARLY = (
     "ended with exit code 0 and never answered as a pserver; "
@@ -52,15 +48,14 @@ class ProcessHandlers:
         self._roster = context.roster
         self._dispatch = dispatch
 
-    def failed(self, record: NodeRecord, event: MessageEvent) -> None:
-        """A request could not be carried out: of a tree, of a process, or of the node."""
-        fields = event.fields
-        if fields.get("tree"):
-            self._dispatch.answered(record, event)
+    def failed(self, record: NodeRecord, failed: Failed) -> None:
+        """Handle that a request could not be carried out: for a tree, a process, or the node."""
+        if failed.tree:
+            self._dispatch.answered(record, failed)
             return
-        request, what = line(fields.get("request"), "request"), line(fields.get("detail"), "detail")
-        if fields.get("proc") is not None:
-            process = self._roster.process(record, fields["proc"])
+        request, what = failed.request, failed.detail
+        if failed.proc is not None:
+            process = self._roster.process(record, failed.proc)
             if process is not None:
                 process.move(Stage.EXITED)
                 self._roster.fail_process(process, f"could not be started: {what}", FailureKind.NOT_STARTED)
@@ -77,21 +72,20 @@ class ProcessHandlers:
         else:
             self._roster.fail_node(record, f"refused {request}: {what}", FailureKind.REFUSED)
 
-    def started(self, record: NodeRecord, event: MessageEvent) -> None:
-        """The process is there."""
-        process = self._roster.process(record, event.fields["proc"])
-        pid = whole(event.fields.get("pid"), "pid")
+    def started(self, record: NodeRecord, started: Started) -> None:
+        """Record that a process runs."""
+        process = self._roster.process(record, started.proc)
         if process is not None:  # else a messenger, or one that the job continues without
             process.move(Stage.RUNNING)
-            process.learn(life=Life(pid, time.time()), unsaved=None)
+            process.learn(life=Life(started.pid, time.time()), unsaved=None)
             self._context.node_state(record, "running")
 
-    def reported(self, record: NodeRecord, event: MessageEvent) -> None:
-        """A process reported a fact; a pserver's mean nothing from others."""
+    def reported(self, record: NodeRecord, reported: Reported) -> None:
+        """Take a fact that a process reported; those of pservers mean nothing from others."""
         context = self._context
-        name = self._roster.known(record, event.fields["proc"])
+        name = self._roster.known(record, reported.proc)
         process = self._roster.process(record, name)
-        report = self._known_trainers(read_report(event.kind, event.fields, record.name))
+        report = self._known_trainers(reported.report)
         if isinstance(report, Points):
             points = [(visible(title)[:MAX_TITLE], step, value) for title, step, value in report.points]
             for title, step, value in points:
@@ -109,7 +103,7 @@ class ProcessHandlers:
             if process is not None:  # else the job continues without it
                 process.answer_at(endpoints)
         elif process is not None and process.process.role is Role.PSERVER:
-            process.learn(**{event.kind: report})
+            process.learn(**{reported.kind: report})
 
     def _known_trainers(self, report: Any) -> Any:
         """A report without the trainers that the job does not have."""
@@ -119,11 +113,10 @@ class ProcessHandlers:
         if isinstance(report, Queue):
             missing = tuple(trainer for trainer in report.missing if trainer < limit)
             return report._replace(missing=missing, lags=tuple(lag for lag in report.lags if lag[0] < limit))
-        return Unsaved(line(report.what, "what")) if isinstance(report, Unsaved) else report
+        return report
 
-    def usage(self, record: NodeRecord, event: MessageEvent) -> None:
-        """A node and its processes were measured; processes of other jobs are left out."""
-        node = read(NodeUsage, event.fields, "usage", record.name)
+    def usage(self, record: NodeRecord, node: NodeUsage) -> None:
+        """Take the measurements of a node and its processes; processes of other jobs are left out."""
         here = tuple(one for one in node.processes if self._runs_there(record, one[0]))
         usage = node._replace(
             gpus=tuple((NO_PERCENT if one[0] is None else one[0], *one[1:]) for one in node.gpus),
@@ -142,14 +135,12 @@ class ProcessHandlers:
             and process.state is ProcessState.RUNNING
         )
 
-    def exited(self, record: NodeRecord, event: MessageEvent) -> None:
-        """The process is gone; only with 0 it may end by itself, a trainer or a Fluid script that served."""
-        fields = event.fields
-        process = self._roster.process(record, fields["proc"])
-        code = whole_or_none(fields.get("code"), "code", most=_LAST_CODE)
-        signal = whole_or_none(fields.get("signal"), "signal", most=_LAST_CODE)
-        how = describe_exit(code, signal, line(fields.get("out_of_memory"), "out_of_memory", ""))
-        errand = self._roster.messengers.pop(fields["proc"], None)
+    def exited(self, record: NodeRecord, exited: Exited) -> None:
+        """Handle the end of a process; only a trainer or a Fluid server may end by itself, with code 0."""
+        process = self._roster.process(record, exited.proc)
+        code, signal = exited.code, exited.signal
+        how = describe_exit(code, signal, exited.out_of_memory)
+        errand = self._roster.messengers.pop(exited.proc, None)
         if errand is not None:
             if code != 0 and not self._context.stopping:
                 self._roster.fail_node(record, f"{errand}: {how}", FailureKind.REFUSED)
@@ -161,7 +152,7 @@ class ProcessHandlers:
         if not process.move(Stage.EXITED) or is_wanted:
             return
         is_trainer = process.process.role is Role.TRAINER
-        tail = lines(fields.get("tail"), "tail", _TAIL_LINES)
+        tail = end_of(exited.tail, _TAIL_LINES)
         if is_trainer and code == 0:
             process.leave(tail)
             # in collective mode all are started again together, if one is
@@ -189,5 +180,5 @@ class ProcessHandlers:
 
 def _endpoint(text: str) -> str:
     if _ENDPOINT.fullmatch(text) is None:
-        raise FieldError(f"ready.endpoints: expected address:port, got {text!r:.80}")
+        raise RecordError(f"ready.endpoints: expected address:port, got {text!r:.80}")
     return text

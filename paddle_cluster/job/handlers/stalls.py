@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the job does when a process lives and does not get on, and when it goes on after all."""
+"""What the job does when a process is alive but makes no progress, and when it recovers."""
 
 from __future__ import annotations
 
-from paddle_cluster.connection.link import MessageEvent
 from paddle_cluster.job.context import JobContext
 from paddle_cluster.job.remarks import Remarks
 from paddle_cluster.nodes.failure import FailureKind
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.nodes.process_record import Stage
-from paddle_cluster.text.fields import line, lines
+from paddle_cluster.text.wrapping import end_of
+from paddle_node.contract.to_launcher import Recovered, Stacks, Stalled
 
 _STACK_LINES = 5000
 NO_STEP = "no step"
@@ -23,16 +23,15 @@ class StallHandlers:
         self._roster = context.roster
         self._remarks = Remarks(context.console, context.settings.limits.lease_s)
 
-    def stalled(self, record: NodeRecord, event: MessageEvent) -> None:
-        """Tell it; a trainer without a step has had its time already, a frozen process gets a lease."""
-        fields = event.fields
-        process = self._roster.process(record, fields["proc"])
-        what, stacks = line(fields.get("what"), "what"), _stacks(event)
+    def stalled(self, record: NodeRecord, stalled: Stalled) -> None:
+        """Report it: a trainer without a step has had its time already, a frozen process gets a lease."""
+        process = self._roster.process(record, stalled.proc)
+        what, stacks = stalled.what, _limited(stalled.stacks)
         if process is None or process.stage is Stage.ENDING or self._context.stopping:
             return
         process.note_stacks(stacks)
         name = self._roster.failure_of(process, what, FailureKind.STALLED).name()
-        if line(fields.get("cause"), "cause") == NO_STEP:
+        if stalled.cause == NO_STEP:
             self._roster.fail_process(process, f"hung: {what}", FailureKind.HUNG, stacks=stacks)
             return
         process.freeze(what)
@@ -40,9 +39,9 @@ class StallHandlers:
         self._remarks.show(record, f"{name} is frozen: {what}; given up in {lease_s:g} s")
         self._context.node_state(record, "frozen")
 
-    def recovered(self, record: NodeRecord, event: MessageEvent) -> None:
-        """It goes on."""
-        process = self._roster.process(record, event.fields["proc"])
+    def recovered(self, record: NodeRecord, recovered: Recovered) -> None:
+        """Report that a frozen process makes progress again."""
+        process = self._roster.process(record, recovered.proc)
         if process is None or process.stall is None:
             return
         process.move(Stage.RUNNING)
@@ -50,12 +49,12 @@ class StallHandlers:
         self._remarks.show(record, f"{name} goes on")
         self._context.node_state(record, "running")
 
-    def stacks(self, record: NodeRecord, event: MessageEvent) -> None:
-        """Where a process is, as somebody asked; its log has it too."""
-        process = self._roster.process(record, event.fields["proc"])
+    def stacks(self, record: NodeRecord, answer: Stacks) -> None:
+        """Take the requested stacks of a process; its log has them too."""
+        process = self._roster.process(record, answer.proc)
         if process is not None:
-            process.note_stacks(_stacks(event))
+            process.note_stacks(_limited(answer.stacks))
 
 
-def _stacks(event: MessageEvent) -> str:
-    return "\n".join(lines(event.fields.get("stacks"), "stacks", _STACK_LINES))
+def _limited(stacks: str) -> str:
+    return "\n".join(end_of(stacks, _STACK_LINES))

@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-from paddle_cluster.connection.link import LinkLost, MessageEvent
+from paddle_cluster.connection.link import LinkLost
 from paddle_cluster.errors import LauncherError
 from paddle_cluster.job.context import JobContext
 from paddle_cluster.nodes.failure import FailureKind
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.system.failed_threads import ThreadFailed
 from paddle_cluster.system.signals import SignalEvent
-from paddle_cluster.text.fields import line, rows, whole
 from paddle_cluster.text.wrapping import visible
+from paddle_node.contract import to_launcher
 
 
 class Stopped(Exception):
@@ -45,26 +45,22 @@ class StopHandlers:
         """
         raise LauncherError(visible(f"the launcher's thread {event.name!r} failed: {event.what}"))
 
-    def stopped(self, record: NodeRecord, event: MessageEvent) -> None:
-        """All that was asked for is gone there, but for what is left."""
-        left = tuple(
-            (whole(pid, "left"), line(command, "left"))
-            for pid, command in rows(event.fields.get("left"), "left", 2)
-        )
-        if event.fields.get("procs") is not None:
+    def stopped(self, record: NodeRecord, stopped: to_launcher.Stopped) -> None:
+        """Handle that the requested processes have ended on a node, except those that are left."""
+        if stopped.procs is not None:
             record.traces.parted()
-            for pid, command in left:
+            for pid, command in stopped.left:
                 self._context.roster.fail_node(
                     record, f"pid {pid} {command} cannot be ended", FailureKind.REFUSED
                 )
             return
-        record.traces.stop(left, line(event.fields.get("unsure"), "unsure", ""))
+        record.traces.stop(stopped.left, stopped.unsure)
         self._context.node_state(record, "stopped")
 
-    def goodbye(self, record: NodeRecord, event: MessageEvent) -> None:
-        """The agent's last frame; in the middle of a job nobody asked for it, and the node is lost."""
+    def goodbye(self, record: NodeRecord) -> None:
+        """Handle the agent's last frame; in the middle of a job it was not requested, and the node is lost."""
         if not self._context.stopping:
-            lost = LinkLost(event.node_id, "its agent said goodbye in mid-run", record.link)
+            lost = LinkLost(record.node.node_id, "its agent said goodbye in mid-run", record.link)
             self._context.events.put(lost)
             return
         record.drop(None)

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.findings import Finding
-from paddle_cluster.plan.answers import Disk
 from paddle_cluster.text.sizes import counted, size_text
+from paddle_node.contract.probed import Disk
 
 LITTLE_BYTES = 16 << 20  # on /tmp or in a home directory
 FEW_INODES = 1000

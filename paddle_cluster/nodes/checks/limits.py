@@ -44,7 +44,7 @@ def _files_and_threads(reply: Reply) -> Iterator[Finding]:
                 f"this user may have {threads} threads and has {machine.threads_of_user}, the job needs about "
                 f"{need.threads}; raise nproc in /etc/security/limits.conf there, or end what runs",
             )
-    most, used = machine.group.get("pids"), machine.group.get("pids_used") or 0
+    most, used = machine.cgroup.get("pids"), machine.cgroup.get("pids_used") or 0
     if most is not None and most - used < need.threads:
         yield Finding(
             reply.name,
@@ -56,7 +56,7 @@ def _files_and_threads(reply: Reply) -> Iterator[Finding]:
 
 def _memory_and_cores(reply: Reply) -> Iterator[Finding]:
     machine, need = reply.answer.machine, reply.need
-    group = machine.group.get("memory_bytes")
+    group = machine.cgroup.get("memory_bytes")
     free = min((one for one in (machine.memory_free_bytes, group) if one is not None), default=None)
     if free is not None and free < need.memory_bytes:
         limit = " (a limit of the control group)" if free == group else ""
@@ -67,7 +67,7 @@ def _memory_and_cores(reply: Reply) -> Iterator[Finding]:
             f"{size_text(need.memory_bytes)} before they hold a model",
             serious=False,
         )
-    cores, allowed = machine.cores, machine.group.get("cores")
+    cores, allowed = machine.cores, machine.cgroup.get("cores")
     if cores and allowed and allowed < cores:
         yield Finding(
             reply.name,

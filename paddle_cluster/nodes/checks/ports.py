@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.findings import Finding
-from paddle_cluster.plan.answers import Busy
 from paddle_cluster.text.sizes import spans
+from paddle_node.contract.probed import Busy
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:

@@ -6,8 +6,9 @@ from __future__ import annotations
 from dataclasses import field
 
 from paddle_cluster.nodes.needs import Need
-from paddle_cluster.plan.answers import Answer, Way
+from paddle_cluster.plan.answers import Answer
 from paddle_cluster.record import dataclass
+from paddle_node.contract.probed import Way
 
 
 @dataclass(frozen=True)

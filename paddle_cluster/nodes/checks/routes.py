@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.findings import NAMED, Finding
-from paddle_cluster.plan.answers import Way
+from paddle_node.contract.probed import Way
 
 _NEXT = "see the firewalls and MTUs between them, or name another network in PADDLE_NIC"
 

@@ -57,8 +57,7 @@ class End:
         records = registry.before_us(root_dir, marks)
         self._traces = [known.traces for known in records]
         self._unsure = any(
-            known.agent is None and known.record.get("ended") is None and not known.record.get("group")
-            for known in records
+            known.agent is None and known.record.ended is None and not known.record.group for known in records
         )
         self._asked = [known for known in records if self._ask(known)]
         if not records:

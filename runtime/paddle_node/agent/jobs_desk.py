@@ -85,9 +85,7 @@ class JobsDesk:
         """End what an agent before this one left of this node's job; False when there was none that was cut off."""
         if self._root_dir is None:  # no valid `hello` came
             return False
-        left = any(
-            one.agent or not one.record.get("ended") for one in registry.before_us(self._root_dir, marks)
-        )
+        left = any(one.agent or one.record.ended is None for one in registry.before_us(self._root_dir, marks))
         if left:
             End(self._loop, self._root_dir, marks, grace_s, lambda _, left, why: done(left, 0, why), AGAIN_S)
         return left

@@ -18,8 +18,8 @@ from paddle_node.agent.files import disk, saved_files
 from paddle_node.agent.processes import leftovers
 from paddle_node.agent.processes.leftovers import JOB_MARK
 from paddle_node.contract import checked_json
-from paddle_node.contract.records import Fields, fields_of
-from paddle_node.contract.to_agent import Submitter
+from paddle_node.contract.job_file import Agent, Ended, Entry, JobFile, Submitter
+from paddle_node.contract.records import Fields, fields_of, fitting
 from paddle_node.linux import proc, process_tree
 
 FOLDER = "/.paddle/jobs"
@@ -28,16 +28,6 @@ LISTED = 200
 SESSIONS = 500  # of the processes that were started last
 KEPT_ENDED = 50
 KEPT_S = 30 * 86400.0
-
-_FIELDS: Dict[str, Tuple[type, ...]] = {
-    **dict.fromkeys(("job_id", "saves_as", "job_dir", "group", "root_dir", "hostname"), (str,)),
-    **dict.fromkeys(("submitter", "agent", "ended"), (dict,)),
-    **dict.fromkeys(("processes", "sessions"), (list,)),
-    "keeps_state": (bool,),
-    "node_id": (int,),
-    "since": (int, float),
-}
-"""What counts of a record on the disk: anything may have written it."""
 
 
 class Registry:
@@ -64,27 +54,22 @@ class Registry:
         self._path = self._folder + "/" + name
         self._notice = notice
         self._told = False
-        self._record: Fields = {
-            "job_id": marks[JOB_MARK],
-            "node_id": int(marks.get("PADDLE_NODE_ID", 0)),
-            "submitter": {} if submitter is None else fields_of(submitter),
-            "keeps_state": keeps_state,
-            "saves_as": saves_as,
-            "processes": [],
-            "job_dir": "",
-            "group": "",
-            "root_dir": root_dir,
-            "sessions": [],
-            "agent": dict(leftovers.own_agent(), boot_id=proc.boot_id()),
-            "hostname": socket.gethostname(),
-            "since": time.time(),
-            "ended": None,
-        }
+        self._record = JobFile(
+            job_id=marks[JOB_MARK],
+            agent=leftovers.own_agent(),
+            node_id=int(marks.get("PADDLE_NODE_ID", 0)),
+            submitter=submitter or Submitter(),
+            keeps_state=keeps_state,
+            saves_as=saves_as,
+            root_dir=root_dir,
+            hostname=socket.gethostname(),
+            since=time.time(),
+        )
         self._begun = False
 
     def begin(self, job_dir: str, group: str) -> None:
-        """The job's directory is there: from now on the node knows of the job, and of its control group if any."""
-        self._record["job_dir"], self._record["group"] = job_dir, group
+        """Record the job from now on, whose directory is there, and its control group if any."""
+        self._record = self._record._replace(job_dir=job_dir, group=group)
         self._begun = True
         self._save()
         prune(self._folder)
@@ -95,21 +80,22 @@ class Registry:
 
     def add(self, name: str, role: str, rank: int, pid: int) -> None:
         """A process was started."""
-        processes: List[Fields] = self._record["processes"]
-        if not any(one["name"] == name for one in processes):
-            processes.append({"name": name[:200], "role": role[:200], "rank": rank})
+        known = self._record
+        if not any(one.name == name for one in known.processes):
+            entry = Entry(name[:200], role[:200], rank)
+            self._record = known = known._replace(processes=(*known.processes, entry))
         found = process_tree.look(pid)
         if found is not None:
-            self._record["sessions"] = [*self._record["sessions"][1 - SESSIONS :], [pid, found.start]]
+            self._record = known._replace(sessions=(*known.sessions[1 - SESSIONS :], (pid, found.start)))
         self._save()
 
     def end(self, how: str, settled: bool) -> None:
-        """This agent leaves; the job is over here.
+        """Record that this agent leaves and the job is over here.
 
         Args:
-            settled: the launcher has got everything that it collects.
+            settled: the launcher has received everything that it collects.
         """
-        self._record["ended"] = {"at": time.time(), "how": how, "settled": settled}
+        self._record = self._record._replace(ended=Ended(time.time(), how, settled))
         self._save()
 
     def _save(self) -> None:
@@ -136,7 +122,7 @@ class Known(NamedTuple):
         traces: where to search for what it left in this boot; nothing in a listing.
     """
 
-    record: Fields
+    record: JobFile
     agent: Optional[process_tree.Found]
     traces: leftovers.Traces = leftovers.NOTHING
 
@@ -151,7 +137,7 @@ def known(root_dir: str, job_id: Optional[str] = None) -> List[Known]:
         return []
     for name in names:
         record = read(folder + "/" + name) if name.endswith(".json") and not name.startswith(".") else None
-        if record is not None and _is_here(record) and job_id in (None, record["job_id"]):
+        if record is not None and _is_here(record) and job_id in (None, record.job_id):
             found.append(Known(record, _living(record)))
     return found
 
@@ -160,14 +146,14 @@ def before_us(root_dir: str, marks: Dict[str, str]) -> List[Known]:
     """The records that agents before this one wrote of a job, or of that node of it: where to search."""
     node_id, found = marks.get("PADDLE_NODE_ID"), known(root_dir)
     own = "%s/%s" % (root_dir, os.path.basename(marks[JOB_MARK]))
-    users = [one for one in found if one.record.get("job_dir") == own]
+    users = [one for one in found if one.record.job_dir == own]
     return [
         one._replace(traces=leftovers.traces(one.record, users == [one]))
-        if one.record["agent"].get("boot_id") == proc.boot_id()
+        if one.record.agent.boot_id == proc.boot_id()
         else one
         for one in found
-        if one.record["job_id"] == marks[JOB_MARK]
-        and node_id in (None, str(one.record.get("node_id")))
+        if one.record.job_id == marks[JOB_MARK]
+        and node_id in (None, str(one.record.node_id))
         and (one.agent is None or one.agent.pid != os.getpid())
     ]
 
@@ -179,17 +165,14 @@ def describe(root_dir: str) -> List[Fields]:
         name = job_of(one.pid)
         if name and one.state not in ("Z", "X"):
             marked.setdefault(name, []).append([one.pid, proc.command(one.pid)])
-    found = []
-    for known_job in known(root_dir)[:LISTED]:
-        record = known_job.record
-        found.append(
-            dict(record, alive=known_job.agent is not None, running=marked.get(record["job_id"], [])[:LISTED])
-        )
-    recorded = {record["job_id"] for record in found}
-    for name, processes in list(marked.items())[:LISTED]:
-        if name not in recorded:
-            found.append({"job_id": name, "alive": False, "running": processes[:LISTED], "unrecorded": True})
-    return found
+    found = [
+        dict(fields_of(record), alive=agent is not None, running=marked.pop(record.job_id, [])[:LISTED])
+        for record, agent, _ in known(root_dir)[:LISTED]
+    ]
+    return found + [
+        {"job_id": name, "alive": False, "running": processes[:LISTED], "unrecorded": True}
+        for name, processes in list(marked.items())[:LISTED]
+    ]
 
 
 def job_of(pid: int) -> str:
@@ -199,32 +182,24 @@ def job_of(pid: int) -> str:
     return values[0].decode("utf-8", "replace")[:200] if values else ""
 
 
-def read(path: str) -> Optional[Fields]:
-    """A record, or None where there is none that can be read."""
+def read(path: str) -> Optional[JobFile]:
+    """Return the record in a file, or None; members that are not within their limits count as missing."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
             found = checked_json.as_object(file.read(RECORD_LIMIT))
-    except (OSError, ValueError):
+        agent = Agent(**fitting(Agent, found["agent"]))
+        return JobFile(**dict(fitting(JobFile, found), agent=agent))
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):  # it has no job id, or no agent
         return None
-    record = {name: value for name, value in found.items() if _is(value, _FIELDS.get(name, ()))}
-    return record if "agent" in record and "job_id" in record else None
 
 
-def _is(value: Any, types: Tuple[type, ...]) -> bool:
-    """Whether a value has one of these types; a text can be a path."""
-    try:
-        return isinstance(value, types) and not (isinstance(value, str) and b"\0" in os.fsencode(value))
-    except ValueError:  # half of a character
-        return False
-
-
-def write(path: str, record: Fields) -> None:
+def write(path: str, record: JobFile) -> None:
     """Replace a file; readers see the old one or the new one."""
     temporary = "%s/.%s.%d" % (os.path.dirname(path), os.path.basename(path), os.getpid())
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         with open(os.open(temporary, flags, 0o600), "wb") as file:
-            file.write(json.dumps(record).encode())
+            file.write(json.dumps(fields_of(record)).encode())
         os.replace(temporary, path)
     except OSError:
         if os.path.lexists(temporary):
@@ -252,25 +227,25 @@ def prune(folder: str) -> None:
             continue
 
 
-def outlived(latest: Fields, keep: int) -> List[str]:
+def outlived(latest: JobFile, keep: int) -> List[str]:
     """The directories of earlier jobs of a workspace that nobody needs any more.
 
     Not those of the last `keep` jobs, the latest among them; nor of a job of which not everything was collected, that
     runs, whose directory holds state that outlives it (checkpoints), or that ran in a directory of the user.
     """
-    root_dir, workspace = latest["root_dir"], _workspace(latest)
+    root_dir, workspace = latest.root_dir, _workspace(latest)
     if not workspace:
         return []
     found = [one for one in known(root_dir) if _workspace(one.record) == workspace]
-    found.sort(key=lambda one: _number(one.record.get("since")), reverse=True)
+    found.sort(key=lambda one: one.record.since, reverse=True)
     over = [one for one in found[keep:] if _is_there(one, root_dir) and not _needed(one)]
-    return [one.record["job_dir"] for one in over] + _saved_by(over, root_dir)
+    return [one.record.job_dir for one in over] + _saved_by(over, root_dir)
 
 
 def _saved_by(over: List[Known], root_dir: str) -> List[str]:
     """The directories in which the scripts of jobs saved, unless they have a name, or another job goes on in them."""
-    names = {one.record["job_id"] for one in over}
-    used = {one.record.get("saves_as") for one in known(root_dir) if one.record["job_id"] not in names}
+    names = {one.record.job_id for one in over}
+    used = {one.record.saves_as for one in known(root_dir) if one.record.job_id not in names}
     return ["%s/%s/%s" % (root_dir, saved_files.FOLDER, name) for name in sorted(names - used)]
 
 
@@ -298,57 +273,47 @@ def cleanable(root_dir: str, older_s: float) -> Cleanable:
     for one in known(root_dir):
         if not _is_there(one, root_dir):
             continue
-        name, ended = one.record["job_id"], one.record.get("ended")
+        name, ended = one.record.job_id, one.record.ended or Ended()
         why = _needed(one)
-        at = _number(ended.get("at")) if isinstance(ended, dict) else 0.0
-        if not why and time.time() - at < older_s:
+        if not why and time.time() - ended.at < older_s:
             why = "it ended too lately"
         if why:
             found.kept.append((name, why))
         else:
-            found.gone.append((name, one.record["job_dir"]))
+            found.gone.append((name, one.record.job_dir))
             found.saved.extend(_saved_by([one], root_dir))
     return found
 
 
 def _is_there(job: Known, root_dir: str) -> bool:
     """Whether a job has a directory of its own below this root directory."""
-    own = "%s/%s" % (root_dir, os.path.basename(job.record["job_id"]))
-    return job.record.get("job_dir") == own and os.path.isdir(own) and not os.path.islink(own)
+    own = "%s/%s" % (root_dir, os.path.basename(job.record.job_id))
+    return job.record.job_dir == own and os.path.isdir(own) and not os.path.islink(own)
 
 
 def _needed(job: Known) -> str:
     """Why somebody may still need a job's directory, or nothing."""
-    ended = job.record.get("ended")
+    ended = job.record.ended
     if job.agent is not None:
         return "it runs"
-    if not isinstance(ended, dict) or ended.get("settled") is not True:
+    if ended is None or not ended.settled:
         return "not everything of it was collected"
-    return "" if job.record.get("keeps_state") is False else "checkpoints may lie in it"
+    return "checkpoints may lie in it" if job.record.keeps_state else ""
 
 
-def _number(found: Any) -> float:
-    """A moment that a record tells; the first of all where it is no number."""
-    return float(found) if isinstance(found, (int, float)) and abs(found) < 1e12 else 0.0
+def _workspace(record: JobFile) -> Optional[Tuple[str, ...]]:
+    """Whose workspace a job is of, and on which machine; None where that is not known."""
+    names = record.submitter.user, record.submitter.host, record.submitter.collected
+    return names if all(names) else None
 
 
-def _workspace(record: Fields) -> Optional[List[Any]]:
-    """Whose workspace a job is of, and on which machine; nothing where it does not say."""
-    submitter = record.get("submitter")
-    names = ("user", "host", "collected")
-    if not isinstance(submitter, dict) or not all(submitter.get(name) for name in names):
-        return None
-    return [submitter[name] for name in names]
-
-
-def _is_here(record: Fields) -> bool:
+def _is_here(record: JobFile) -> bool:
     """Several machines may share a root directory."""
-    return record.get("hostname") == socket.gethostname()
+    return record.hostname == socket.gethostname()
 
 
-def _living(record: Fields) -> Optional[process_tree.Found]:
-    agent = record["agent"]
-    pid = agent.get("pid")
-    if not isinstance(pid, int) or pid <= 1 or agent.get("boot_id") != proc.boot_id():
+def _living(record: JobFile) -> Optional[process_tree.Found]:
+    agent = record.agent
+    if agent.pid <= 1 or agent.boot_id != proc.boot_id():
         return None
-    return process_tree.living(pid, agent.get("start"))
+    return process_tree.living(agent.pid, agent.start)

@@ -15,6 +15,7 @@ from paddle_node.contract.records import (
     Fields,
     Finite,
     Number,
+    OneLine,
     Rank,
     RecordError,
     Seconds,
@@ -100,7 +101,7 @@ class Queue(NamedTuple):
 class Unsaved(NamedTuple):
     """A checkpoint that could not be written, as one line; empty once it is written."""
 
-    what: str
+    what: OneLine
 
 
 REPORTS: Mapping[str, Type[Any]] = {

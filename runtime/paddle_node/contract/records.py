@@ -13,24 +13,33 @@ A record is a NamedTuple (on the launcher a frozen dataclass works too) in a mod
 
 `read` returns the record, or raises RecordError: "the agent of node-a: started.pid must be a process id, got true".
 A member that is missing or null takes the field's default. Members that the record does not declare are ignored, so
-that a newer peer may send more. An annotation is a name of LIMITS, another record, or one of Optional[X], X | None,
+that a newer peer may send more. Within a record, another one may also be the list of all its fields in order, as JSON
+has a NamedTuple. An annotation is a name of LIMITS, another record, or one of Optional[X], X | None,
 Tuple[X, ...], Tuple[X, Y], List[X], Dict[str, X] and Literal["a", "b"]. To a type checker the names are aliases.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 import sys
-from typing import Any, Callable, Dict, List, NamedTuple, Type, TypeVar
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Type, TypeVar
+
+from paddle_node.contract.text import (
+    address,
+    is_address,
+    is_local_path,
+    is_node_path,
+    is_relative_path,
+    visible_line,
+)
 
 Fields = Dict[str, Any]
 R = TypeVar("R")
 Check = Callable[[Any], Any]
 
-PATH_LIMIT = 4096  # bytes, as the kernel's
 LONGEST_S = 10 * 366 * 24 * 3600.0  # ten years: the operating system waits no longer
+_LAST_MOMENT = 253402300800.0  # the end of the year 9999
 _MOST = (1 << 62) - 1
 _JOB_ID = re.compile("[A-Za-z0-9._-]{1,128}")
 _DIGEST = re.compile("[0-9a-f]{64}")
@@ -39,15 +48,23 @@ _VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 Finite = float
 Number = float
 Seconds = float
+Moment = float
 Whole = int
 Count = int
 Trainer = int
+Servers = int
 Pid = int
 Port = int
+PortOrZero = int
 Rank = int
 Bytes = int
+ExitCode = int
+OneLine = str
 JobId = str
+LocalPath = str
+NodePath = str
 RelativePath = str
+Address = str
 Digest = str
 VariableName = str
 Secret = str
@@ -86,17 +103,21 @@ class _Limit:
     """One row of LIMITS: what a value must be, for messages, and whether it is."""
 
     def __init__(
-        self, what: str, accepts: Callable[[Any], Any], secret: bool = False, most: float = math.inf
+        self,
+        what: str,
+        accepts: Callable[[Any], Any],
+        secret: bool = False,
+        convert: Optional[Callable[[Any], Any]] = None,
     ) -> None:
         self.what = what
         self._accepts = accepts
         self._secret = secret
-        self._most = most  # a larger one is taken for this
+        self._convert = convert
 
     def __call__(self, value: Any) -> Any:
         if not self._accepts(value):
             raise _Misfit(self.what, value, self._secret)
-        return value if self._most == math.inf else min(value, self._most)
+        return value if self._convert is None else self._convert(value)
 
 
 def _whole(least: int, most: int) -> Callable[[Any], bool]:
@@ -111,32 +132,12 @@ def _is_text(value: Any) -> bool:
     return type(value) is str
 
 
-def is_relative_path(path: Any) -> bool:
-    """Whether a path stays below the folder that it is put in, and is written in one way only."""
-    return (
-        type(path) is str
-        and len(path) <= PATH_LIMIT
-        and "\0" not in path
-        and not any(part in ("", ".", "..") for part in path.split("/"))
-    )
-
-
-def relative_path(path: str) -> str:
-    """A path that stays below the folder that it is put in.
-
-    Raises:
-        ValueError: it does not.
-    """
-    if not is_relative_path(path):
-        raise ValueError("%.200r is no path inside its folder: expected a relative one without `..`" % path)
-    return path
-
-
 LIMITS: Dict[str, _Limit] = {
     "Any": _Limit("a value", lambda value: True),
     "Fields": _Limit("an object", lambda value: type(value) is dict),
     "bool": _Limit("true or false", lambda value: type(value) is bool),
     "str": _Limit("a string", _is_text),
+    "OneLine": _Limit("a string", _is_text, convert=visible_line),
     "Secret": _Limit("a string", _is_text, secret=True),
     "JobId": _Limit(
         "1 to 128 letters, digits, dots, dashes or underscores",
@@ -147,22 +148,32 @@ LIMITS: Dict[str, _Limit] = {
         "a name of an environment variable", lambda value: _is_text(value) and _VARIABLE.fullmatch(value)
     ),
     "RelativePath": _Limit("a relative path without empty, `.` and `..` parts", is_relative_path),
+    "LocalPath": _Limit("a path that can be opened", is_local_path),
+    "NodePath": _Limit("a path without control characters", is_node_path),
+    "Address": _Limit("an IP address", is_address, convert=address),
     "float": _Limit("a number", _is_number),
     "Finite": _Limit("a finite number", lambda value: _is_number(value) and abs(value) <= sys.float_info.max),
     "Number": _Limit("a number from 0 to 2**62", lambda value: _is_number(value) and 0 <= value <= _MOST),
     "Seconds": _Limit(
         "a number of seconds from 0 to 2**62",
         lambda value: _is_number(value) and 0 <= value <= _MOST,
-        most=LONGEST_S,
+        convert=lambda value: min(value, LONGEST_S),  # a longer time is taken for this
+    ),
+    "Moment": _Limit(
+        "seconds since 1970, up to the year 9999",
+        lambda value: _is_number(value) and 0 <= value <= _LAST_MOMENT,
     ),
     "int": _Limit("a whole number of 64 bits", _whole(-(1 << 63), (1 << 63) - 1)),
     "Whole": _Limit("a whole number from 0 to 2**62", _whole(0, _MOST)),
     "Count": _Limit("a whole number from 0 to 2**53", _whole(0, 1 << 53)),
     "Trainer": _Limit("a trainer from 0 to 65534", _whole(0, 65534)),
+    "Servers": _Limit("a number of servers from 1 to 65535", _whole(1, 65535)),
     "Bytes": _Limit("a number of bytes from 0 to 2**62", _whole(0, _MOST)),
     "Rank": _Limit("a rank from 0 to 2**31", _whole(0, (1 << 31) - 1)),
     "Pid": _Limit("a process id", _whole(1, (1 << 31) - 1)),
     "Port": _Limit("a port from 1 to 65535", _whole(1, 65535)),
+    "PortOrZero": _Limit("a port from 0 to 65535", _whole(0, 65535)),
+    "ExitCode": _Limit("an exit code from 0 to 255", _whole(0, 255)),
 }
 """Name in an annotation -> what a value must be. Whole numbers are never `true`, and have a range."""
 
@@ -180,6 +191,8 @@ def read(record: Type[R], value: Any, name: str, sender: str) -> R:
         RecordError: a field is missing, or not what its annotation says.
     """
     try:
+        if type(value) is not dict:
+            raise _Misfit("an object", value)
         result: R = plan(record)(value)
     except _Misfit as misfit:
         raise RecordError("%s: %s" % (sender, misfit.within(name))) from None
@@ -242,7 +255,11 @@ class Plan:
         self.names = list(texts)
 
     def __call__(self, value: Any) -> Any:
-        """The record that a JSON object holds."""
+        """The record that a JSON object, or the list of its fields, holds."""
+        if type(value) is list:
+            if len(value) != len(self.names):
+                raise _Misfit("a list of %d" % len(self.names), value)
+            value = dict(zip(self.names, value))  # noqa: B905 - Python 3.8
         if type(value) is not dict:
             raise _Misfit("an object", value)
         values = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple, Type
 
+from paddle_node.contract.job_file import Submitter
 from paddle_node.contract.records import (
     Bytes,
     Digest,
@@ -47,17 +48,6 @@ class Saved(NamedTuple):
 
     name: JobId
     collect: Tuple[str, ...] = ()
-
-
-class Submitter(NamedTuple):
-    """Who submitted the job, for the node's record of it; `start` and `boot_id` make the pid unique."""
-
-    user: str = ""
-    host: str = ""
-    pid: Whole = 0
-    start: Whole = 0
-    boot_id: str = ""
-    collected: str = ""
 
 
 class ResidentWish(NamedTuple):

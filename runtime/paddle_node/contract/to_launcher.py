@@ -5,56 +5,86 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple, Type
 
-from paddle_node.contract.facts import REPORTS, NodeUsage
-from paddle_node.contract.records import Bytes, Fields, Number, Pid, Port, RelativePath, Seconds, Whole
+from paddle_node.contract.facts import REPORTS, NodeUsage, read_report
+from paddle_node.contract.job_file import JobFound
+from paddle_node.contract.probed import Busy, Facts, Gpus, Part, Placed, Saves, Way
+from paddle_node.contract.records import (
+    Address,
+    Bytes,
+    Digest,
+    ExitCode,
+    Fields,
+    Moment,
+    NodePath,
+    Number,
+    OneLine,
+    Pid,
+    Port,
+    PortOrZero,
+    RelativePath,
+    Seconds,
+    Whole,
+    read,
+)
 
 
 class Hello(NamedTuple):
     """The first frame; the pid is the watcher's, `magic` names the code that its interpreter can use."""
 
     pid: Pid
-    python: str
-    hostname: str
-    user: str
-    platform: str
-    clock: Number
+    python: OneLine
+    hostname: OneLine
+    user: OneLine
+    platform: OneLine
+    clock: Moment
     agent_start_s: Seconds
-    magic: str
-    address: Optional[str] = None
+    magic: OneLine
+    address: Optional[OneLine] = None
 
 
 class Probed(NamedTuple):
-    """What a node is like, before a job changes anything there."""
+    """What a node is like, before a job changes anything there.
 
-    root_dir: str
-    address: str
-    listen_port: Whole
-    listen_ports: Dict[str, Port]
-    problems: Tuple[Tuple[str, str], ...]
-    remarks: Tuple[Tuple[str, str], ...]
-    facts: Fields
-    networks: Tuple[Tuple[str, str, Whole], ...] = ()
+    Attributes:
+        networks: addresses that may carry the job's traffic, the likeliest first.
+        listen_ports: address -> port of a listener that peers may try.
+        modules: version by module; None: it cannot be imported.
+        cpus: cores that the job may use.
+        busy_ports: on `address`; `busy_at`: by each address that the job may get.
+        has_rdma: it has devices for remote memory access, such as InfiniBand's.
+        variables: the requested variables of its own environment.
+        steps: seconds by check.
+    """
+
+    root_dir: OneLine = ""
+    address: OneLine = ""
+    listen_port: PortOrZero = 0
+    listen_ports: Dict[Address, Port] = {}
+    problems: Tuple[Tuple[OneLine, OneLine], ...] = ()
+    remarks: Tuple[Tuple[OneLine, OneLine], ...] = ()
+    facts: Facts = Facts()
+    networks: Tuple[Placed, ...] = ()
     nics: Dict[str, Tuple[str, ...]] = {}
-    python_version: Optional[str] = None
-    python_kind: Tuple[str, ...] = ()
-    modules: Dict[str, Any] = {}
+    python_version: OneLine = ""
+    python_kind: Tuple[OneLine, ...] = ()
+    modules: Dict[OneLine, Optional[OneLine]] = {}
     free_bytes: Whole = 0
     writable: bool = False
-    login_address: Optional[str] = None
-    busy_ports: Tuple[Tuple[Whole, str], ...] = ()
-    busy_at: Dict[str, Tuple[Tuple[Whole, str], ...]] = {}
+    login_address: OneLine = ""
+    busy_ports: Tuple[Busy, ...] = ()
+    busy_at: Dict[Address, Tuple[Busy, ...]] = {}
     cpus: Whole = 0
     clock: Number = 0.0
-    gpus: Fields = {}
-    variables: Dict[str, str] = {}
+    gpus: Optional[Gpus] = None
+    variables: Dict[OneLine, OneLine] = {}
     has_rdma: bool = False
-    steps: Dict[str, Seconds] = {}
+    steps: Dict[OneLine, Seconds] = {}
 
 
 class Reached(NamedTuple):
-    """Which peers answered: (node id, ok, text, address, seconds) each, and whose marks lie where ours does."""
+    """Which peers answered, and the ids of the nodes whose marks lie where this node's does."""
 
-    results: Tuple[Tuple[Whole, bool, str, str, Seconds], ...]
+    results: Tuple[Way, ...]
     neighbours: Tuple[Whole, ...] = ()
 
 
@@ -62,35 +92,35 @@ class Lacking(NamedTuple):
     """Digests of a tree that the node lacks, in parts."""
 
     tree: str
-    digests: Tuple[str, ...]
-    cached_files: Whole
-    have_tree: bool
-    offsets: Dict[str, Bytes] = {}
+    digests: Tuple[Digest, ...]
+    cached_files: Whole = 0
+    have_tree: bool = False
+    offsets: Dict[Digest, Bytes] = {}
     relayed: Bytes = 0
     final: bool = True
 
 
 class Arrived(NamedTuple):
-    """How much has come of all that was lacking."""
+    """The bytes received of everything that was lacking."""
 
     bytes: Bytes
 
 
 class Relaying(NamedTuple):
-    """Where the relay of a node listens; port 0: nowhere, `problem` says why."""
+    """Where the relay of a node listens; port 0: nowhere, because of `problem`."""
 
-    address: str
-    port: Whole
-    problem: str = ""
+    address: OneLine
+    port: PortOrZero
+    problem: OneLine = ""
 
 
 class Committed(NamedTuple):
     """A tree is built."""
 
     tree: str
-    job_dir: str
-    files: Whole
-    bytes: Bytes
+    job_dir: NodePath
+    files: Whole = 0
+    bytes: Bytes = 0
 
 
 class Started(NamedTuple):
@@ -104,19 +134,19 @@ class Stalled(NamedTuple):
     """A process is alive and makes no progress."""
 
     proc: str
-    cause: str
-    what: str
-    stacks: Optional[str] = None
+    cause: OneLine
+    what: OneLine
+    stacks: str = ""
 
 
 class Recovered(NamedTuple):
-    """A process goes on after `stalled`."""
+    """A process makes progress again after `stalled`."""
 
     proc: str
 
 
 class Stacks(NamedTuple):
-    """Where a process is."""
+    """The stacks of a process."""
 
     proc: str
     stacks: str
@@ -126,21 +156,21 @@ class Line(NamedTuple):
     """Output for the screen."""
 
     proc: str
-    stream: str
-    partial: bool
-    t: float
+    stream: str = ""
+    partial: bool = False
+    t: Optional[Number] = None
     unsent: Bytes = 0
-    log: Optional[str] = None
+    log: OneLine = "its log"
 
 
 class Exited(NamedTuple):
     """A process ended, by its exit code or by a signal."""
 
     proc: str
-    code: Optional[Whole] = None
-    signal: Optional[Whole] = None
+    code: Optional[ExitCode] = None
+    signal: Optional[ExitCode] = None
     tail: str = ""
-    out_of_memory: str = ""
+    out_of_memory: OneLine = ""
 
 
 class File(NamedTuple):
@@ -148,8 +178,8 @@ class File(NamedTuple):
 
     path: RelativePath
     offset: Bytes
-    reset: bool
-    eof: bool
+    reset: bool = False
+    eof: bool = True
     mtime: Optional[int] = None
 
 
@@ -183,38 +213,38 @@ class Listed(NamedTuple):
 class Stopped(NamedTuple):
     """All that was to stop has ended, but for `left`."""
 
-    left: Tuple[Tuple[Pid, str], ...]
+    left: Tuple[Tuple[Pid, OneLine], ...]
     killed: Whole
     procs: Optional[Tuple[str, ...]] = None
-    unsure: str = ""
+    unsure: OneLine = ""
 
 
 class Failed(NamedTuple):
     """A request could not be carried out; an empty one: the agent ends its part of the job."""
 
-    request: str
-    reason: str
-    detail: str
+    request: OneLine
+    reason: OneLine
+    detail: OneLine
     proc: Optional[str] = None
     tree: Optional[str] = None
-    missing_bytes: Optional[Whole] = None
+    missing_bytes: Whole = 0
 
 
 class Notice(NamedTuple):
     """A sentence for the user."""
 
-    text: str
+    text: OneLine
 
 
 class Pong(NamedTuple):
     """The answer to `ping`, with the node's wall clock."""
 
     seq: Whole
-    clock: Number
+    clock: Optional[Moment] = None
 
 
 class Received(NamedTuple):
-    """So many bytes of the launcher's stream have come."""
+    """The number of bytes of the launcher's stream that have come."""
 
     position: Bytes
 
@@ -226,47 +256,56 @@ class Goodbye(NamedTuple):
 
 
 class Resident(NamedTuple):
-    """Where the agent will listen that waits for the next job."""
+    """Where the agent that waits for the next job will listen."""
 
-    address: str
+    address: OneLine
     port: Port
 
 
-class JobsFound(NamedTuple):
-    """The jobs and resident agents, (pid, port, wait_s, has_job) each, that a node knows."""
+class ResidentFound(NamedTuple):
+    """A resident agent: how long it waits for a job, and whether it serves one now."""
 
-    jobs: Tuple[Fields, ...]
-    residents: Tuple[Tuple[Pid, Whole, Number, bool], ...] = ()
+    pid: Pid
+    port: PortOrZero
+    wait_s: Number
+    has_job: bool
+
+
+class JobsFound(NamedTuple):
+    """The jobs and resident agents that a node knows."""
+
+    jobs: Tuple[JobFound, ...]
+    residents: Tuple[ResidentFound, ...] = ()
 
 
 class JobEnded(NamedTuple):
     """What was done to end a job, and what still runs of it."""
 
-    job_id: str
-    told: Tuple[str, ...]
-    left: Tuple[Tuple[Pid, str], ...]
-    unsure: str = ""
+    job_id: OneLine
+    told: Tuple[OneLine, ...]
+    left: Tuple[Tuple[Pid, OneLine], ...]
+    unsure: OneLine = ""
 
 
 class Cleaned(NamedTuple):
-    """What went or would go: (bytes, name) each; what is kept and why; what could not be removed whole."""
+    """What was or would be removed: (bytes, name) each; what is kept and why; what could not be removed whole."""
 
-    jobs: Tuple[Tuple[Bytes, str], ...]
-    environments: Tuple[Tuple[Bytes, str], ...]
-    kept: Dict[str, str]
-    stayed: Tuple[str, ...]
-    residents: Tuple[Tuple[Pid, Whole, Number, bool], ...] = ()
+    jobs: Tuple[Tuple[Bytes, OneLine], ...]
+    environments: Tuple[Tuple[Bytes, OneLine], ...]
+    kept: Dict[OneLine, OneLine]
+    stayed: Tuple[OneLine, ...]
+    residents: Tuple[ResidentFound, ...] = ()
 
 
 class CheckpointsFound(NamedTuple):
     """Parts of checkpoints, and what scripts saved."""
 
-    parts: Tuple[Tuple[Any, ...], ...]
-    scripts: Tuple[Tuple[Any, ...], ...] = ()
+    parts: Tuple[Part, ...]
+    scripts: Tuple[Saves, ...] = ()
 
 
 class Verifying(NamedTuple):
-    """How much of the parts is read."""
+    """The bytes read of the parts."""
 
     bytes: Bytes
     total: Bytes
@@ -275,7 +314,7 @@ class Verifying(NamedTuple):
 class Verified(NamedTuple):
     """All parts were read: (path, problem) of those that are damaged."""
 
-    problems: Tuple[Tuple[str, str], ...]
+    problems: Tuple[Tuple[OneLine, OneLine], ...]
 
 
 TO_LAUNCHER: Mapping[str, Type[Any]] = {
@@ -317,3 +356,26 @@ TO_LAUNCHER: Mapping[str, Type[Any]] = {
 
 `reconnected` is the first frame of a connection that replaces a lost one.
 """
+
+
+class Reported(NamedTuple):
+    """A report of a process, one of REPORTS."""
+
+    proc: str
+    kind: str
+    report: Any
+
+
+class _Reporter(NamedTuple):
+    proc: str
+
+
+def read_message(kind: str, fields: Fields, sender: str) -> Any:
+    """Return the record of a message; of a report, Reported.
+
+    Raises:
+        RecordError: a field is missing, or not within its limit.
+    """
+    if kind in REPORTS:
+        return Reported(read(_Reporter, fields, kind, sender).proc, kind, read_report(kind, fields, sender))
+    return read(TO_LAUNCHER[kind], fields, kind, sender)

@@ -14,9 +14,10 @@ import pytest
 from paddle_cluster.files.collect import MAX_OPEN, CollectLimits, Collector
 from paddle_cluster.files.collected_paths import check_link, check_move
 from paddle_cluster.files.collector_thread import ACK_SIZE, CollectorThread, Stored
-from paddle_cluster.text.fields import FieldError
 from paddle_cluster.text.sizes import size_text
 from paddle_node.contract.frames import cost
+from paddle_node.contract.records import RecordError
+from paddle_node.contract.to_launcher import File
 
 
 @pytest.fixture
@@ -92,13 +93,13 @@ def test_an_empty_file_is_made(collector: Collector, tmp_path: Path) -> None:
     ],
 )
 def test_a_path_that_leads_elsewhere_is_refused(collector: Collector, tmp_path: Path, path: str) -> None:
-    with pytest.raises(FieldError):
+    with pytest.raises(RecordError):
         collector.store(3, path, 0, True, b"x")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_output_of_another_node_is_refused(collector: Collector) -> None:
-    with pytest.raises(FieldError, match="not collected"):
+    with pytest.raises(RecordError, match="not collected"):
         collector.store(1, "output/w", 0, True, b"x")
 
 
@@ -156,7 +157,7 @@ def test_a_log_that_was_rotated_on_its_node_is_rotated_here(collector: Collector
     ("path", "to"), [("log/a", "output/a"), ("output/a", "log/a"), ("log/a", "log/../a")]
 )
 def test_a_rename_that_leads_elsewhere_is_refused(path: str, to: str) -> None:
-    with pytest.raises(FieldError):
+    with pytest.raises(RecordError):
         check_move(0, path, to)
 
 
@@ -164,7 +165,7 @@ def test_chunks_are_acknowledged_in_large_pieces_once_they_are_on_disk(tmp_path:
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
     collection = CollectorThread(tmp_path, events)
     for index in range(100):
-        collection.store(3, "log/train.log", index * 10_000, index == 0, b"x" * 10_000, True)
+        collection.take(3, File("log/train.log", index * 10_000, reset=index == 0), b"x" * 10_000)
     assert collection.close() == []
     acked = [events.get_nowait() for _ in range(events.qsize())]
     assert {(event.node_id, event.problem) for event in acked} == {(3, "")}
@@ -181,7 +182,7 @@ def test_a_disk_that_stalls_holds_up_nobody_and_nothing_is_acknowledged(tmp_path
     os.mkfifo(fifo)
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
     collection = CollectorThread(tmp_path, events)
-    collection.store(0, "log/train.log", 0, False, b"x" * 2 * ACK_SIZE, True)
+    collection.take(0, File("log/train.log", 0), b"x" * 2 * ACK_SIZE)
     assert any("for 0.2 s" in sentence for sentence in collection.close(0.2))
     assert events.empty()
     with fifo.open("rb") as reader:  # now the disk answers again
@@ -191,7 +192,7 @@ def test_a_disk_that_stalls_holds_up_nobody_and_nothing_is_acknowledged(tmp_path
 
 @pytest.mark.parametrize(("path", "offset"), [("log/\ud800", 0), ("output/w", -1), ("output/w", 1 << 70)])
 def test_what_no_file_can_be_is_refused(collector: Collector, path: str, offset: int) -> None:
-    with pytest.raises(FieldError):
+    with pytest.raises(RecordError):
         collector.store(0, path, offset, True, b"x")
 
 
@@ -296,7 +297,7 @@ def test_a_link_keeps_its_name_and_moves_on(collector: Collector, tmp_path: Path
     ],
 )
 def test_a_link_that_could_lead_out_of_output_is_refused(path: str, to: str) -> None:
-    with pytest.raises(FieldError):
+    with pytest.raises(RecordError):
         check_link(0, path, to)
 
 
@@ -377,9 +378,9 @@ def test_a_node_that_sends_more_than_any_agent_is_refused(tmp_path: Path) -> Non
 
     def flood() -> None:
         for _ in range(1000):
-            collection.store(0, "log/train.log", 0, False, b"x" * (1 << 16), True)
+            collection.take(0, File("log/train.log", 0), b"x" * (1 << 16))
 
-    with pytest.raises(FieldError, match="the window is"):
+    with pytest.raises(RecordError, match="the window is"):
         flood()
     with fifo.open("rb") as reader:  # now the disk answers again
         assert reader.read(1 << 16)

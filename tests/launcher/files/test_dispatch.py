@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from paddle_cluster.connection.link import MessageEvent
+from paddle_cluster.connection.link import Unreadable, heard
 from paddle_cluster.files.dispatch import RUNTIME, WORKSPACE, Dispatch, DispatchState
 from paddle_cluster.files.package import workspace_package
-from tests.launcher.dispatching import ENDED, greeted, to_workspace, tree
+from tests.launcher.dispatching import ENDED, answered, greeted, to_workspace, tree
 from tests.runtime.paddle_node.agent.driven_node import Node, eventually, lives
 
 
@@ -90,7 +90,7 @@ def test_a_node_tells_how_much_has_come(make_node: Callable[..., Node], root: Pa
     dispatch = Dispatch(node.link, package, tree=WORKSPACE, dest="JOB1", hold=True)
     dispatch.start()
     node.until(
-        lambda event: dispatch.handle(event) and dispatch.state is DispatchState.HELD, 60, "what it lacks"
+        lambda event: answered(dispatch, event) and dispatch.state is DispatchState.HELD, 60, "what it lacks"
     )
     large = max(package.files, key=lambda entry: entry.size)
     dispatch.send_for_fetch([large.digest])  # and the rest never
@@ -181,7 +181,7 @@ def test_what_a_job_wrote_just_before_its_end_reaches_no_later_one(
     dispatch = Dispatch(second.link, package, tree=WORKSPACE, dest="JOB2", hold=True)
 
     def reached(*states: DispatchState) -> Callable[[Any], bool]:
-        return lambda event: dispatch.handle(event) and dispatch.state in states
+        return lambda event: answered(dispatch, event) and dispatch.state in states
 
     dispatch.start()
     second.until(reached(DispatchState.HELD), 60, "what the node lacks")  # the others were found right
@@ -257,7 +257,7 @@ def test_both_trees_can_travel_at_the_same_time(make_node: Callable[..., Node], 
 
     def ended(event: Any) -> bool:
         for dispatch in dispatches:
-            dispatch.handle(event)
+            answered(dispatch, event)
         return all(dispatch.state in ENDED for dispatch in dispatches)
 
     node.until(ended, 60, "both trees")
@@ -355,7 +355,10 @@ def test_a_node_that_asks_for_what_was_not_offered_fails_alone(
 ) -> None:
     node = greeted(make_node)
     dispatch = Dispatch(node.link, workspace_package(root), tree=WORKSPACE, dest="JOB1")
-    fields = {"tree": WORKSPACE, "digests": digests, "final": True}
-    assert dispatch.handle(MessageEvent(0, "lacking", fields, b""))
+    event = heard(0, "node-0", "lacking", {"tree": WORKSPACE, "digests": digests, "final": True})
+    if isinstance(event, Unreadable):
+        assert "lacking.digests" in str(event.error)
+        return
+    dispatch.handle(event.message)
     assert dispatch.state is DispatchState.FAILED
     assert "its 'lacking' message cannot be read: " in str(dispatch.error)

@@ -12,8 +12,8 @@ import pytest
 
 from paddle_cluster.files.collect import CollectLimits, Collector
 from paddle_cluster.files.ledger import ListedRow, bodies_of, rows_of
-from paddle_cluster.text.fields import FieldError
 from paddle_node.contract.fingerprint import BLOCK, DIGEST_SIZE, Fingerprint
+from paddle_node.contract.records import RecordError
 
 WHOLE = b"0123456789" * 1000
 
@@ -144,7 +144,7 @@ def test_a_row_that_nobody_asked_for_is_refused(tmp_path: Path) -> None:
     collector = Collector(tmp_path)
     lose_the_middle(collector, "output/w")
     listed(collector, row("output/w", WHOLE))
-    with pytest.raises(FieldError, match="not requested"):
+    with pytest.raises(RecordError, match="not requested"):
         collector.compare(0, row("output/v", WHOLE))
 
 
@@ -152,7 +152,7 @@ def test_a_row_that_nobody_asked_for_is_refused(tmp_path: Path) -> None:
     "body", [b"{}", b"[1]", b"[[]]", b'[["a","file",-1,""]]', b'[["a","dir",1,""]]', b"\xff", b"[" * 99999]
 )
 def test_a_list_that_no_agent_makes_is_refused(body: bytes) -> None:
-    with pytest.raises(FieldError):
+    with pytest.raises(RecordError):
         rows_of(body)
 
 

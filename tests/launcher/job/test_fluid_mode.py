@@ -11,7 +11,7 @@ import pytest
 from paddle_cluster.errors import PreflightError
 from paddle_cluster.job.starter import Starter
 from paddle_cluster.nodes.process_record import ProcessState
-from paddle_cluster.plan.answers import Answer, Busy
+from paddle_cluster.plan.answers import Answer
 from paddle_cluster.plan.machines import Machines, read, set_ports_apart
 from paddle_cluster.plan.plan import (
     Plan,
@@ -21,6 +21,7 @@ from paddle_cluster.plan.plan import (
     trainer_processes,
 )
 from paddle_cluster.plan.plan_text import describe
+from paddle_node.contract.probed import Busy
 from tests.launcher.staged_job import StagedJob
 
 CONF = "HOSTS = ['a', 'b', 'c']\nPSERVERS = ['a', 'b']\n"

@@ -54,7 +54,7 @@ def test_news_of_a_connection_that_was_given_up_long_ago_does_not_end_the_next_o
     before = job.roster.nodes[1].link
     job.context.clock.enter("stop")
     job.context.stopping = True
-    now = cast("Link", Agent(1, job.events))
+    now = cast("Link", Agent(1, "b", job.events))
     job.roster.nodes[1].connected(now, job.context.plan)
     job.events.put(LinkLost(1, "the node agent does not end", before))
     job.settle()

@@ -121,7 +121,8 @@ def test_a_clock_that_no_clock_can_show_is_left_out(job: StagedJob, clock: objec
 
 def test_a_hello_in_mid_run_begins_nothing_anew(job: StagedJob) -> None:
     before = job.roster.nodes[1].delivery.trees
-    job.agents[1].say("hello", hostname="b", clock=1.0, pid=1)
+    said = {"python": "3.11", "user": "u", "platform": "Linux", "agent_start_s": 0.1, "magic": ""}
+    job.agents[1].say("hello", hostname="b", clock=1.0, pid=1, **said)
     job.settle()
     assert job.roster.nodes[1].delivery.trees is before
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paddle_cluster.connection.link import MessageEvent
+from paddle_cluster.connection.link import heard
 from paddle_cluster.job.shutdown import Shutdown, Undone
 from paddle_node.contract.frames import WINDOW
 from tests.launcher.staged_job import StagedJob
@@ -55,14 +55,14 @@ def test_a_node_whose_files_cannot_be_taken_is_lost_and_nothing_is_left_out(
     job: StagedJob, path: str
 ) -> None:
     """Node 1 has no output/ that is collected."""
-    job.events.put(MessageEvent(1, "file", {"path": path, "offset": 0, "reset": True}, b"x"))
-    job.settle()
+    job.events.put(heard(1, "b", "file", {"path": path, "offset": 0, "reset": True}, b"x"))
+    assert job.loop.until(lambda: bool(job.roster.failures), 20)
     (failure,) = job.roster.failures
     assert failure.headline().startswith("node b: lost: malformed file data: ")
 
 
 def test_more_than_the_window_ends_the_node_with_the_reason(job: StagedJob, tmp_path: Path) -> None:
-    job.events.put(MessageEvent(1, "file", {"path": "log/a", "offset": 0, "reset": True}, bytes(WINDOW)))
+    job.events.put(heard(1, "b", "file", {"path": "log/a", "offset": 0, "reset": True}, bytes(WINDOW)))
     job.settle()
     (failure,) = job.roster.failures
     assert f"the window is {WINDOW} bytes" in failure.headline()

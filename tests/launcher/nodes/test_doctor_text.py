@@ -13,7 +13,8 @@ from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.examination import Examined
 from paddle_cluster.nodes.preflight import judge
 from paddle_cluster.plan.addresses import Choice
-from paddle_cluster.plan.answers import Way, read_probed
+from paddle_node.contract.probed import Way
+from tests.launcher.planning import answer_to_probe
 
 DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False)
 
@@ -34,7 +35,7 @@ def node(number: int, *, kernel: str = "6.1.0", **probed: Any) -> Reply:
     }
     return Reply(
         f"node-{number}",
-        answer=read_probed({**fields, **probed}),
+        answer=answer_to_probe(**{**fields, **probed}),
         node_id=number,
         hostname=f"h{number}",
         login_s=0.2,

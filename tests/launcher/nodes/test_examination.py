@@ -15,8 +15,11 @@ from paddle_cluster.config.hosts import parse_host
 from paddle_cluster.config.resolve import resolve
 from paddle_cluster.nodes.examination import to_try
 from paddle_cluster.plan import addresses, plan
-from paddle_cluster.plan.answers import Answer, Placed, Way, read_probed, read_reached
+from paddle_cluster.plan.answers import Answer
 from paddle_cluster.system.clock import PINGS, NodeClock
+from paddle_node.contract.probed import Placed, Way
+from paddle_node.contract.to_launcher import read_message
+from tests.launcher.planning import answer_to_probe
 
 
 def node(*placed: tuple[str, str, int], login: str = "") -> Answer:
@@ -199,8 +202,10 @@ def test_lists_of_endpoints_that_no_environment_holds_are_known_before(
 )
 def test_nonsense_in_an_answer_is_an_error(fields: dict[str, object]) -> None:
     with pytest.raises((ValueError, TypeError, KeyError, AttributeError)):
-        read_probed(fields)
+        answer_to_probe(**fields)
 
 
 def test_ways_are_read_with_their_addresses() -> None:
-    assert read_reached({"results": [[3, True, "", "fd00::1", 0.5]]}) == (Way(3, True, "", "fd00::1", 0.5),)
+    assert read_message("reached", {"results": [[3, True, "", "fd00::1", 0.5]]}, "a node").results == (
+        Way(3, True, "", "fd00::1", 0.5),
+    )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from paddle_cluster.config.hosts import parse_host
-from paddle_cluster.connection.link import MessageEvent
+from paddle_cluster.connection.link import heard
 from paddle_cluster.errors import ProtocolError
 from paddle_cluster.nodes.loop import Handlers, Loop
 from paddle_cluster.nodes.node_record import NodeRecord
@@ -25,7 +25,7 @@ def unread(record: NodeRecord, kind: str, error: Exception) -> None:
 
 
 def make_loop(
-    messages: dict[str, Callable[[NodeRecord, MessageEvent], None]],
+    messages: dict[str, Callable[[NodeRecord, Any], None]],
     back: Callable[[NodeRecord], None] = print,
 ) -> tuple[Loop, queue.SimpleQueue[Any], Roster]:
     node = Node(0, parse_host("node-a"), "/root", "/root/JOB1", "python3", None)
@@ -37,16 +37,16 @@ def make_loop(
 
 def test_a_message_reaches_the_handler_of_its_kind() -> None:
     seen: list[str] = []
-    loop, events, _ = make_loop({"notice": lambda record, event: seen.append(event.fields["text"])})
-    events.put(MessageEvent(0, "notice", {"text": "hello"}, b""))
+    loop, events, _ = make_loop({"notice": lambda record, notice: seen.append(notice.text)})
+    events.put(heard(0, "node-a", "notice", {"text": "hello"}))
     assert loop.until(lambda: bool(seen), 5)
     assert seen == ["hello"]
 
 
 @pytest.mark.parametrize("fields", [{}, {"text": None}, {"text": 7}])
 def test_a_message_that_cannot_be_read_is_told_with_its_node_and_kind(fields: dict[str, Any]) -> None:
-    loop, events, _ = make_loop({"notice": lambda record, event: event.fields["text"].upper()})
-    events.put(MessageEvent(0, "notice", fields, b""))
+    loop, events, _ = make_loop({"notice": lambda record, notice: None})
+    events.put(heard(0, "node-a", "notice", fields))
     with pytest.raises(ProtocolError, match="node-a: notice: "):
         loop.until(lambda: False, 5)
 
@@ -62,7 +62,7 @@ def test_a_silent_node_that_speaks_again_is_told() -> None:
     returned: list[str] = []
     loop, events, roster = make_loop({}, back=lambda record: returned.append(record.name))
     roster.nodes[0].contact.fall_silent()
-    events.put(MessageEvent(0, "pong", {}, b""))
+    events.put(heard(0, "node-a", "pong", {"seq": 1}))
     assert loop.until(lambda: bool(returned), 5)
     assert returned == ["node-a"]
     assert not roster.nodes[0].contact.is_silent

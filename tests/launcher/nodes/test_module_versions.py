@@ -12,7 +12,7 @@ from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.checks.versions import check
 from paddle_cluster.nodes.findings import told
 from paddle_cluster.nodes.preflight import asked_modules
-from paddle_cluster.plan.answers import read_probed
+from tests.launcher.planning import answer_to_probe
 
 DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False)
 SEALED = {"numpy": "2.4.6", "zmq": "27.3.0"}
@@ -32,7 +32,7 @@ def test_what_a_slower_wire_comes_of_is_remarked_once_for_all_nodes(
     have: dict[str, str | None], said: str
 ) -> None:
     nodes = [
-        Reply(f"node-{n}", answer=read_probed({"python_version": "3.11.7", "modules": {**SEALED, **have}}))
+        Reply(f"node-{n}", answer=answer_to_probe(python_version="3.11.7", modules={**SEALED, **have}))
         for n in range(7)
     ]
     found = list(check(nodes, DEMANDS))
@@ -74,7 +74,7 @@ def test_what_seals_is_asked_for_where_something_is_sealed(
 def test_a_job_that_brings_its_packages_wants_a_python_and_no_module(
     version: str, kind: list[str], said: str
 ) -> None:
-    answer = read_probed({"python_version": version, "python_kind": kind, "modules": {}})
+    answer = answer_to_probe(python_version=version, python_kind=kind, modules={})
     demands = Demands(modules=(), port_is_explicit=False, allow_mismatch=False, bootstrap=True)
     found = [finding.text for finding in check([Reply("node-a", answer=answer)], demands)]
     assert len(found) == bool(said)

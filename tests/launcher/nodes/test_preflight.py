@@ -13,9 +13,10 @@ from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.checks.versions import OLDEST
 from paddle_cluster.nodes.needs import Need
 from paddle_cluster.nodes.preflight import HEADERS, judge
-from paddle_cluster.plan.answers import Way, read_probed
 from paddle_cluster.text.output_events import Tabled
 from paddle_cluster.text.wrapping import told
+from paddle_node.contract.probed import Way
+from tests.launcher.planning import answer_to_probe
 
 DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False)
 GOOD = {
@@ -31,7 +32,7 @@ GOOD = {
 
 
 def reply(name: str = "node-a", **changes: Any) -> Reply:
-    return Reply(name, answer=read_probed({**GOOD, **changes}))
+    return Reply(name, answer=answer_to_probe(**{**GOOD, **changes}))
 
 
 def machine(**changes: Any) -> dict[str, Any]:
@@ -148,11 +149,14 @@ def test_many_busy_ports_on_many_nodes_are_one_line() -> None:
 def test_a_missing_route_names_the_peer_and_the_direction() -> None:
     replies = [
         Reply(
-            "node-a", answer=read_probed(GOOD), node_id=0, ways=(Way(1, False, "timed out", "10.0.0.2", 2.0),)
+            "node-a",
+            answer=answer_to_probe(**GOOD),
+            node_id=0,
+            ways=(Way(1, False, "timed out", "10.0.0.2", 2.0),),
         ),
         Reply(
             "node-b",
-            answer=read_probed({**GOOD, "address": "10.0.0.2"}),
+            answer=answer_to_probe(**{**GOOD, "address": "10.0.0.2"}),
             node_id=1,
             ways=(Way(0, True, "", "10.0.0.1", 0.001),),
         ),
@@ -174,7 +178,7 @@ def test_a_node_that_nobody_reaches_is_one_line_and_not_one_a_peer() -> None:
         )
         return Reply(
             f"node-{node_id}",
-            answer=read_probed({**GOOD, "address": f"10.0.0.{node_id + 1}"}),
+            answer=answer_to_probe(**{**GOOD, "address": f"10.0.0.{node_id + 1}"}),
             node_id=node_id,
             ways=ways,
         )
@@ -192,7 +196,7 @@ def test_a_broken_switch_is_a_line_for_each_way_in_which_it_breaks_and_not_one_a
         ways = [(peer, node_id == 7 or (peer < 20) == (node_id < 20)) for peer in peers]
         return Reply(
             f"node-{node_id}",
-            answer=read_probed({**GOOD, "address": f"10.0.0.{node_id + 1}"}),
+            answer=answer_to_probe(**{**GOOD, "address": f"10.0.0.{node_id + 1}"}),
             node_id=node_id,
             ways=tuple(
                 Way(peer, ok, "" if ok else "no answer within 2 s", f"10.0.0.{peer + 1}", 0.1)
@@ -216,7 +220,7 @@ def test_nodes_that_reach_nobody_are_one_line() -> None:
             for peer in range(9)
             if peer != node_id
         )
-        answer = read_probed({**GOOD, "address": f"10.0.0.{node_id + 1}"})
+        answer = answer_to_probe(**{**GOOD, "address": f"10.0.0.{node_id + 1}"})
         return Reply(f"node-{node_id}", answer=answer, node_id=node_id, ways=ways)
 
     deaf, mute = judge([node(n) for n in range(9)], DEMANDS).problems
@@ -227,8 +231,8 @@ def test_nodes_that_reach_nobody_are_one_line() -> None:
 def test_a_try_at_an_address_that_the_job_does_not_take_counts_for_nothing() -> None:
     ways = (Way(1, False, "timed out", "192.168.0.2", 2.0),)
     replies = [
-        Reply("node-a", answer=read_probed(GOOD), ways=ways),
-        Reply("node-b", answer=read_probed({**GOOD, "address": "10.0.0.2"}), node_id=1),
+        Reply("node-a", answer=answer_to_probe(**GOOD), ways=ways),
+        Reply("node-b", answer=answer_to_probe(**{**GOOD, "address": "10.0.0.2"}), node_id=1),
     ]
     assert judge(replies, DEMANDS).problems == ()
 
@@ -239,19 +243,19 @@ def test_a_job_without_the_runtime_needs_no_modules() -> None:
 
 
 def test_a_clock_that_is_off_is_a_remark() -> None:
-    late = Reply("node-a", answer=read_probed(GOOD), clock_offset_s=-3600.0, clock_error_s=0.001)
+    late = Reply("node-a", answer=answer_to_probe(**GOOD), clock_offset_s=-3600.0, clock_error_s=0.001)
     assert judge([late], DEMANDS).problems == ()
     assert "-3600 s" in judge([late], DEMANDS).remarks[0]
 
 
 def test_a_clock_that_may_be_right_is_no_remark() -> None:
-    far = Reply("node-a", answer=read_probed(GOOD), clock_offset_s=7.0, clock_error_s=4.0)
+    far = Reply("node-a", answer=answer_to_probe(**GOOD), clock_offset_s=7.0, clock_error_s=4.0)
     assert judge([far], DEMANDS).remarks == ()
 
 
 def test_a_machine_that_is_listed_under_two_names_is_refused_with_both() -> None:
     def named(name: str, hostname: str, **changes: Any) -> Reply:
-        return Reply(name, answer=read_probed({**GOOD, **changes}), hostname=hostname)
+        return Reply(name, answer=answer_to_probe(**{**GOOD, **changes}), hostname=hostname)
 
     verdict = judge([named("node-a", "a"), named("10.0.0.1", "a"), named("node-b", "b")], DEMANDS)
     assert verdict.red == {1}
@@ -262,7 +266,7 @@ def test_a_machine_that_is_listed_under_two_names_is_refused_with_both() -> None
 
 def sharing(*groups: tuple[int, ...]) -> list[Reply]:
     return [
-        Reply(f"node-{n}", answer=read_probed(GOOD), node_id=n, hostname=f"h{n}", neighbours=group)
+        Reply(f"node-{n}", answer=answer_to_probe(**GOOD), node_id=n, hostname=f"h{n}", neighbours=group)
         for n, group in enumerate(groups)
     ]
 
@@ -293,7 +297,7 @@ def test_a_deployed_directory_that_nodes_share_is_refused() -> None:
 )
 def test_limits_that_the_plan_would_break_are_problems(facts: dict[str, Any], words: str) -> None:
     tight = Reply(
-        "node-a", answer=read_probed({**GOOD, **facts}), need=Need(processes=2, files=500, threads=32)
+        "node-a", answer=answer_to_probe(**{**GOOD, **facts}), need=Need(processes=2, files=500, threads=32)
     )
     (problem,) = judge([tight], DEMANDS).problems
     assert words in problem
@@ -314,7 +318,7 @@ def test_limits_that_the_plan_would_break_are_problems(facts: dict[str, Any], wo
 )
 def test_what_only_may_hurt_is_a_remark(facts: dict[str, Any], words: str) -> None:
     tight = Reply(
-        "node-a", answer=read_probed({**GOOD, **facts}), need=Need(processes=2, memory_bytes=512 << 20)
+        "node-a", answer=answer_to_probe(**{**GOOD, **facts}), need=Need(processes=2, memory_bytes=512 << 20)
     )
     verdict = judge([tight], DEMANDS)
     assert verdict.problems == ()
@@ -324,7 +328,9 @@ def test_what_only_may_hurt_is_a_remark(facts: dict[str, Any], words: str) -> No
 def test_root_is_not_bound_by_the_limit_of_threads() -> None:
     free = machine(limits={"nproc": 40}, threads_of_user=39, may_pass_nproc=True)
     assert (
-        judge([Reply("a", answer=read_probed({**GOOD, **free}), need=Need(threads=32))], DEMANDS).problems
+        judge(
+            [Reply("a", answer=answer_to_probe(**{**GOOD, **free}), need=Need(threads=32))], DEMANDS
+        ).problems
         == ()
     )
 

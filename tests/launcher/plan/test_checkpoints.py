@@ -5,17 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from paddle_cluster.plan.checkpoints import (
-    Part,
-    ResumeChoice,
-    choose,
-    marked,
-    read_parts,
-    shares,
-    together,
-    unreadable,
-)
-from paddle_cluster.text.fields import FieldError
+from paddle_cluster.plan.checkpoints import ResumeChoice, choose, marked, shares, together, unreadable
+from paddle_node.contract.probed import Part
+from paddle_node.contract.records import RecordError
+from paddle_node.contract.to_launcher import read_message
 
 NAMES = {0: "node-a", 1: "node-b"}
 
@@ -71,8 +64,8 @@ def test_a_checkpoint_says_what_it_lacks() -> None:
 
 
 def test_a_node_that_talks_nonsense_is_an_error() -> None:
-    with pytest.raises(FieldError):
-        read_parts([[1, "A", 0, 0, 0, 10, 1.0, ""]])
+    with pytest.raises(RecordError):
+        read_message("checkpoints_found", {"parts": [[1, "A", 0, 0, 0, 10, 1.0, ""]]}, "a node")
 
 
 def test_each_part_of_a_shared_folder_is_verified_one_time_and_of_own_folders_by_its_node() -> None:

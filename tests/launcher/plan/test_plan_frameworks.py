@@ -7,12 +7,13 @@ import json
 
 import pytest
 
-from paddle_cluster.plan.answers import Answer, Placed, read_probed
+from paddle_cluster.plan.answers import Answer
 from paddle_cluster.plan.frameworks import INTERFACE_VARIABLES, network_of
 from paddle_cluster.plan.machines import Machines
 from paddle_cluster.plan.plan import Process, planned_addresses, trainer_processes
 from paddle_cluster.plan.plan_text import describe
-from tests.launcher.planning import ADDRESSES, LOCAL, THREE, Planned, all_processes, column
+from paddle_node.contract.probed import Placed
+from tests.launcher.planning import ADDRESSES, LOCAL, THREE, Planned, all_processes, answer_to_probe, column
 
 NAMED = {
     "GLOO_SOCKET_IFNAME": "{}",
@@ -23,7 +24,7 @@ NAMED = {
 
 def answer(nic: str, address: str, prefix: int, **more: object) -> Answer:
     networks = [["docker0", "172.17.0.1", 16], [nic, address, prefix]]
-    return read_probed({"address": address, "networks": networks, **more})
+    return answer_to_probe(**{"address": address, "networks": networks, **more})
 
 
 def machines(**more: object) -> Machines:

@@ -140,7 +140,7 @@ def test_a_connection_that_is_cut_is_an_event_and_cleans_the_node(
     while events.get(timeout=20).kind != "committed":
         pass
     link.send("start", proc="p", argv=["sleep", "600"], env={}, cwd=str(job_dir), log="log/train.log")
-    pid = events.get(timeout=20).fields["pid"]
+    pid = events.get(timeout=20).message.pid
     login = _sshd_of(pid)
     os.kill(login, 9)
     while not isinstance(event := events.get(timeout=20), LinkLost):

@@ -12,7 +12,7 @@ from typing import Any, Dict, List, NamedTuple, Union
 
 from paddle_node.agent.files.cache import is_digest
 from paddle_node.contract import checked_json
-from paddle_node.contract.records import relative_path
+from paddle_node.contract.text import relative_path
 
 _PERMISSIONS = 0o777  # setuid, setgid and sticky never arrive
 _MAX_LINKS = 40

@@ -15,7 +15,7 @@ import zlib
 from typing import Iterator, List, Tuple
 
 from paddle_node.agent.files import disk
-from paddle_node.contract.records import relative_path
+from paddle_node.contract.text import relative_path
 
 PIECE = 1 << 20
 # PEP 427: what lies in NAME.data/ is spread by kind

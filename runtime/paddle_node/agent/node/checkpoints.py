@@ -15,6 +15,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from paddle_node.agent.files import saved_files
 from paddle_node.contract import checked_json
+from paddle_node.contract.probed import Part, Saves
 from paddle_node.contract.records import Whole, read
 
 MOST_VERSIONS = 100
@@ -25,28 +26,6 @@ _MANIFEST_BYTES = 64 << 20
 _VERSION = re.compile(r"v(\d{12,20})(?:\.([\w.-]+))?\Z")
 _PART = re.compile(r"part-(\d{1,6})-of-(\d{1,6})\Z")
 
-Row = List[Any]
-
-
-class Part(NamedTuple):
-    """One server's part of a checkpoint on this node.
-
-    Attributes:
-        nbytes: of its own files; it may build upon earlier ones.
-        problem: why it cannot be read, or nothing.
-        identity: of the manifest's file; nodes that see the same one share the folder.
-    """
-
-    version: int
-    job: str
-    server: int
-    servers: int
-    pass_id: int
-    nbytes: int
-    written_at: float
-    problem: str
-    identity: str
-
 
 class _Numbers(NamedTuple):
     """Of a part's manifest."""
@@ -54,10 +33,9 @@ class _Numbers(NamedTuple):
     pass_id: Whole = 0
 
 
-def look(folder: str, root_dir: str) -> Dict[str, List[Row]]:
+def look(folder: str, root_dir: str) -> Dict[str, List[Any]]:
     """What lies in a folder of pservers' checkpoints (none if it is empty), and what scripts left below ROOT_DIR."""
-    parts = [list(part) for part in pserver_parts(folder)] if folder else []
-    return {"parts": parts, "scripts": script_directories(root_dir)}
+    return {"parts": pserver_parts(folder) if folder else [], "scripts": script_directories(root_dir)}
 
 
 def pserver_parts(folder: str) -> List[Part]:
@@ -87,12 +65,12 @@ def files_of(folder: str, path: str) -> List[Tuple[str, int, Optional[int]]]:
     return found
 
 
-def script_directories(root_dir: str) -> List[Row]:
-    """[name, files, bytes, moment of the last change] of each directory that a script was given, and filled."""
+def script_directories(root_dir: str) -> List[Saves]:
+    """Return each directory that a script was given, and filled."""
     top = root_dir + "/" + saved_files.FOLDER
     found = [_measured(top, name) for name in _names(top)]
-    found.sort(key=lambda row: -row[3])
-    return [row for row in found if row[1]][:MOST_DIRECTORIES]
+    found.sort(key=lambda one: -one.changed_at)
+    return [one for one in found if one.files][:MOST_DIRECTORIES]
 
 
 def _names(folder: str) -> List[str]:
@@ -133,7 +111,7 @@ def _manifest(path: str) -> Dict[str, Any]:
     return checked_json.as_object(outer["body"].encode())
 
 
-def _measured(top: str, name: str) -> Row:
+def _measured(top: str, name: str) -> Saves:
     files, nbytes, changed = 0, 0, 0.0
     for at, _, names in os.walk(top + "/" + name):
         for one in names:
@@ -143,4 +121,4 @@ def _measured(top: str, name: str) -> Row:
                 continue  # removed meanwhile
             if stat.S_ISREG(status.st_mode) and files < MOST_FILES:
                 files, nbytes, changed = files + 1, nbytes + status.st_size, max(changed, status.st_mtime)
-    return [name, files, nbytes, changed]
+    return Saves(name, files, nbytes, changed)

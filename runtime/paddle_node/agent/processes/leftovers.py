@@ -9,9 +9,10 @@ user: it is doubtful and never signalled. A process with a terminal is never sig
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Iterator, List, NamedTuple, Set, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Set, Tuple
 
 from paddle_node.agent.processes import control_group
+from paddle_node.contract.job_file import Agent, JobFile
 from paddle_node.linux import proc, process_tree
 from paddle_node.linux.process_tree import Found
 
@@ -44,33 +45,33 @@ class Traces(NamedTuple):
 NOTHING = Traces("", (), {}, "", "", 0)
 
 
-def traces(record: Dict[str, Any], is_ours_alone: bool) -> Traces:
+def traces(record: JobFile, is_ours_alone: bool) -> Traces:
     """Those of a record.
 
     Args:
         is_ours_alone: no other job uses the job's directory.
     """
-    agent = record["agent"]
-    own = _identities([[agent.get("pid"), agent.get("start")]])
+    agent = record.agent
+    is_known = agent.pid > 1 and agent.start > 1
     return Traces(
-        record["job_id"],
-        (*own, *_identities(agent.get("outer"))),
-        dict(_identities(record.get("sessions"))),
-        record.get("group") or "",
-        os.path.realpath(record["job_dir"]) if is_ours_alone else "",
-        own[0][1] if own else 0,
+        record.job_id,
+        (((agent.pid, agent.start),) if is_known else ()) + agent.outer,
+        dict(record.sessions),
+        record.group,
+        os.path.realpath(record.job_dir) if is_ours_alone else "",
+        agent.start if is_known else 0,
     )
 
 
-def own_agent() -> Dict[str, Any]:
-    """This process, and outside it its guard and its watcher, to be written down."""
+def own_agent() -> Agent:
+    """Return this process, with its guard and its watcher."""
     own = process_tree.look(os.getpid())
     outer: List[Identity] = []
     one = process_tree.look(own.parent) if own is not None else None
     while one is not None and len(outer) < 2 and proc.command(one.pid) == proc.command(os.getpid()):
         outer.append((one.pid, one.start))  # a fork runs the same command
         one = process_tree.look(one.parent)
-    return {"pid": os.getpid(), "start": own.start if own is not None else 0, "outer": outer}
+    return Agent(os.getpid(), own.start if own is not None else 0, tuple(outer), proc.boot_id())
 
 
 def agents(of: Traces) -> List[Found]:
@@ -104,16 +105,6 @@ def search(of: Traces) -> Tuple[List[Found], List[Found]]:
     others = {pid for pid in sure if _is_anothers(pid, of.job_id)}
     found = [seen[pid] for pid in sorted((sure - others) | held) if pid in seen]
     return found, [one for one in doubtful if not _is_anothers(one.pid, of.job_id)]
-
-
-def _identities(found: Any) -> List[Identity]:
-    return [
-        (one[0], one[1])
-        for one in (found if isinstance(found, list) else [])
-        if isinstance(one, list)
-        and len(one) == 2
-        and all(type(number) is int and number > 1 for number in one)
-    ]
 
 
 def _is_of_session(one: Found, of: Traces, seen: Dict[int, Found]) -> bool:

@@ -20,9 +20,32 @@ from paddle_cluster.connection.link import Link, LinkLost, MessageEvent
 from paddle_cluster.connection.reactor import Reactor
 from paddle_cluster.connection.reconnect import ReconnectKey
 from paddle_node.contract.frames import cost
+from paddle_node.contract.probed import Busy, Part, Placed, Saves, Way
+from paddle_node.contract.records import fields_of
+from paddle_node.contract.to_launcher import Reported, ResidentFound
 
+ROWS = (Busy, Part, Placed, ResidentFound, Saves, Way)
 PATIENCE_S = 20.0
 ENDS_S = 5.0
+
+
+class Heard(MessageEvent):
+    """A message with its fields, as the agent sent them."""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        reported = self.message
+        if not isinstance(reported, Reported):
+            return dict(_as_sent(reported))
+        return {"proc": reported.proc, **fields_of(reported.report)}
+
+
+def _as_sent(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _as_sent(one) for key, one in value.items()}
+    if hasattr(value, "_asdict") and not isinstance(value, ROWS):
+        return _as_sent(value._asdict())
+    return [_as_sent(one) for one in value] if isinstance(value, (tuple, list)) else value
 
 
 class Node:
@@ -98,18 +121,18 @@ class Node:
     def python(self, code: str, *arguments: str, proc: str = "trainer-0", **more: Any) -> int:
         return self.start([sys.executable, "-u", "-c", code, *arguments], proc, **more)
 
-    def expect(self, kind: str, timeout_s: float = PATIENCE_S, **fields: Any) -> MessageEvent:
+    def expect(self, kind: str, timeout_s: float = PATIENCE_S, **fields: Any) -> Heard:
         """The next message of this kind with these fields."""
 
         def fits(event: Any) -> bool:
             return (
-                isinstance(event, MessageEvent)
+                isinstance(event, Heard)
                 and event.kind == kind
                 and all(event.fields.get(name) == value for name, value in fields.items())
             )
 
         event = self.until(fits, timeout_s, f"{kind} {fields}")
-        assert isinstance(event, MessageEvent)
+        assert isinstance(event, Heard)
         return event
 
     def expect_lost(self, timeout_s: float = PATIENCE_S) -> str:
@@ -125,12 +148,14 @@ class Node:
             except queue.Empty:
                 seen = "\n".join(str(event)[:400] for event in self.seen[-8:])
                 raise AssertionError(f"no {what} within {timeout_s} s; seen last:\n{seen}") from None
+            if isinstance(event, MessageEvent):
+                event = Heard(**vars(event))
             self.seen.append(event)
-            if isinstance(event, MessageEvent) and event.kind == "file":
+            if isinstance(event, Heard) and event.kind == "file":
                 self._keep(event)
-            if isinstance(event, MessageEvent) and event.kind == "moved":
+            if isinstance(event, Heard) and event.kind == "moved":
                 self.files[event.fields["to"]] = self.files.pop(event.fields["path"])
-            if isinstance(event, MessageEvent) and event.kind in (
+            if isinstance(event, Heard) and event.kind in (
                 "file",
                 "moved",
                 "link",
@@ -141,8 +166,8 @@ class Node:
             if fits(event):
                 return event
 
-    def messages(self, kind: str) -> list[MessageEvent]:
-        return [event for event in self.seen if isinstance(event, MessageEvent) and event.kind == kind]
+    def messages(self, kind: str) -> list[Heard]:
+        return [event for event in self.seen if isinstance(event, Heard) and event.kind == kind]
 
     def notices(self) -> list[str]:
         """What was told to the user so far."""
@@ -169,14 +194,14 @@ class Node:
         self.link.close()
         self.reactor.join(ENDS_S)
 
-    def _keep(self, event: MessageEvent) -> None:
+    def _keep(self, event: Heard) -> None:
         fields = event.fields
         old = b"" if fields["reset"] else self.files.get(fields["path"], b"")
         hole = fields["offset"] - len(old)
         assert hole >= 0, fields
         self.files[fields["path"]] = old + event.body if not hole else b"(sparse)"
 
-    def _acknowledge(self, event: MessageEvent) -> None:
+    def _acknowledge(self, event: Heard) -> None:
         """Answer as a launcher whose disk takes everything and has everything."""
         if self.acking:
             self.link.send("ack", bytes=cost(event.body))

@@ -207,7 +207,11 @@ def remarks_that_come_too_fast_are_counted(make_node: MakeNode) -> None:
     for index in range(100):
         (node.root / f"job/log/{index}").unlink()
     node.until(
-        lambda event: isinstance(event, MessageEvent) and "more messages" in str(event.fields.get("text")),
+        lambda event: (
+            isinstance(event, MessageEvent)
+            and event.kind == "notice"
+            and "more messages" in event.message.text
+        ),
         30,
         "a count",
     )

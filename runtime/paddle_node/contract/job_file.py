@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file in which a node keeps its record of a job, and what it reports of it to visitors."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional, Tuple
+
+from paddle_node.contract.records import Moment, NodePath, Number, OneLine, Pid, Rank, Whole
+
+
+class Submitter(NamedTuple):
+    """Who submitted the job, for the node's record of it; `start` and `boot_id` make the pid unique."""
+
+    user: OneLine = ""
+    host: OneLine = ""
+    pid: Whole = 0
+    start: Whole = 0
+    boot_id: OneLine = ""
+    collected: OneLine = ""
+
+
+class Agent(NamedTuple):
+    """The agent proper.
+
+    Attributes:
+        outer: pid and start time of its guard and its watcher.
+    """
+
+    pid: Whole = 0
+    start: Whole = 0
+    outer: Tuple[Tuple[Pid, Whole], ...] = ()
+    boot_id: str = ""
+
+
+class Ended(NamedTuple):
+    """The end of a job on a node.
+
+    Attributes:
+        settled: the launcher has received everything that it collects.
+    """
+
+    at: Number = 0.0
+    how: OneLine = ""
+    settled: bool = False
+
+
+class Entry(NamedTuple):
+    """A process of a job."""
+
+    name: str = ""
+    role: OneLine = ""
+    rank: Rank = 0
+
+
+class JobFile(NamedTuple):
+    """The record of a job.
+
+    Attributes:
+        keeps_state: the job's directory holds state that outlives it, such as checkpoints.
+        saves_as: the name of the directory in which its scripts save, or empty.
+        group: directory of the control group of its processes, or empty.
+        sessions: pid and start time of each process that the agent started.
+    """
+
+    job_id: str
+    agent: Agent
+    node_id: Whole = 0
+    submitter: Submitter = Submitter()
+    keeps_state: bool = True
+    saves_as: str = ""
+    processes: Tuple[Entry, ...] = ()
+    job_dir: NodePath = ""
+    group: NodePath = ""
+    root_dir: NodePath = ""
+    sessions: Tuple[Tuple[Pid, Whole], ...] = ()
+    hostname: str = ""
+    since: Moment = 0.0
+    ended: Optional[Ended] = None
+
+
+class JobFound(NamedTuple):
+    """A job that a node knows, from its record or from the environment of its processes.
+
+    Attributes:
+        alive: its agent is running.
+        running: (pid, command) of the processes that carry its id.
+        unrecorded: the node has no record of it.
+    """
+
+    job_id: OneLine
+    alive: bool
+    running: Tuple[Tuple[Pid, OneLine], ...]
+    submitter: Submitter = Submitter()
+    processes: Tuple[Entry, ...] = ()
+    job_dir: OneLine = ""
+    since: Moment = 0.0
+    ended: Optional[Ended] = None
+    unrecorded: bool = False

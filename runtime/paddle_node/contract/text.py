@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of text that another process sent: lines, paths, addresses. Pure."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+PATH_LIMIT = 4096  # bytes, as the kernel's
+_NAME_LIMIT = 255
+LINE_LIMIT = 2000  # characters
+_TERMINAL_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_SPACES = "\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+
+
+def visible(text: str) -> str:
+    """Remove the terminal's sequences from a text, and escape its other control characters."""
+    if text.isprintable():
+        return text
+    return "".join(map(_visible_character, _TERMINAL_SEQUENCE.sub("", text.expandtabs())))
+
+
+def visible_line(text: str) -> str:
+    """The beginning of a text as one line of at most LINE_LIMIT characters."""
+    return visible(text[:LINE_LIMIT])[:LINE_LIMIT]
+
+
+def is_relative_path(path: Any) -> bool:
+    """Whether a path stays below the folder that it is put in, and is written in one way only."""
+    return (
+        type(path) is str
+        and len(path) <= PATH_LIMIT
+        and "\0" not in path
+        and not any(part in ("", ".", "..") for part in path.split("/"))
+    )
+
+
+def relative_path(path: str) -> str:
+    """Return a path that stays below the folder that it is put in.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if not is_relative_path(path):
+        raise ValueError("%.200r is not a relative path without `..`" % path)
+    return path
+
+
+def is_local_path(path: Any) -> bool:
+    """Whether a path is empty or can be opened, whether anything is there or not."""
+    if type(path) is not str or "\0" in path:
+        return False
+    try:
+        encoded = os.fsencode(path)
+    except UnicodeEncodeError:  # half of a character
+        return False
+    return len(encoded) <= PATH_LIMIT and max(map(len, encoded.split(b"/"))) <= _NAME_LIMIT
+
+
+def is_node_path(path: Any) -> bool:
+    """Whether a path can be opened, and shown on one line."""
+    return is_local_path(path) and path != "" and not _CONTROL.search(path)
+
+
+def address(text: str) -> str:
+    """Return the usual form of an IP address.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    from ipaddress import ip_address  # agents need none
+
+    return str(ip_address(text))
+
+
+def is_address(value: Any) -> bool:
+    """Whether a value is the text of an IP address."""
+    try:
+        return type(value) is str and bool(address(value))
+    except ValueError:
+        return False
+
+
+def _visible_character(character: str) -> str:
+    if character.isprintable() or character in _SPACES:
+        return character
+    return character.encode("unicode_escape").decode("ascii")
