@@ -17,7 +17,7 @@ from enum import Enum, auto
 from typing import Any
 
 from paddle_cluster.control.control_client import ControlClient, Gone
-from paddle_cluster.control.control_protocol import End, Frame, Missed, Refused
+from paddle_cluster.control.control_protocol import End, Frame, Missed, RequestRefused
 from paddle_cluster.record import dataclass
 from paddle_cluster.screen.console import Console
 from paddle_cluster.system import signals
@@ -133,7 +133,7 @@ class _Follower:
             case Missed():
                 missed = counted(said.count, "line")
                 self._console.note(f"({missed} not shown here: too many at once; the logs have them)")
-            case Refused():
+            case RequestRefused():
                 self._console.note(f"the job's launcher refused: {said.reason}")
             case End():
                 return Farewell(Parting.ENDED, *said)

@@ -86,7 +86,7 @@ class StacksGiven(NamedTuple):
     text: str
 
 
-class Refused(NamedTuple):
+class RequestRefused(NamedTuple):
     """Why a request was refused; the connection ends."""
 
     reason: OneLine
@@ -105,7 +105,7 @@ ANSWERS: Mapping[str, type[Any]] = {
     "missed": Missed,
     "status": StatusGiven,
     "stacks": StacksGiven,
-    "refused": Refused,
+    "refused": RequestRefused,
     "end": End,
 }
 

@@ -10,7 +10,7 @@ from dataclasses import field
 from paddle_cluster.plan import wheel_platform
 from paddle_cluster.plan.wheel_platform import WheelPlatform
 from paddle_cluster.record import dataclass
-from paddle_node.contract.probed import Busy, Disk, Gpus, Machine, Part, Placed
+from paddle_node.contract.probed import Busy, Disk, Gpus, Machine, NodeAddress, Part
 from paddle_node.contract.to_launcher import Probed
 
 
@@ -42,7 +42,7 @@ class Answer:
     writable: bool = False
     address: str = ""
     login_address: str = ""
-    placed: tuple[Placed, ...] = ()
+    placed: tuple[NodeAddress, ...] = ()
     listen_ports: Mapping[str, int] = field(default_factory=dict)
     cpus: int = 1
     busy_ports: tuple[Busy, ...] = ()

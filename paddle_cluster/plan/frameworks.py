@@ -19,7 +19,7 @@ from paddle_cluster.plan.environment import SharedFacts, endpoint
 from paddle_cluster.plan.long_values import is_too_long
 from paddle_cluster.plan.ports import Seat, share
 from paddle_cluster.record import dataclass
-from paddle_node.contract.probed import Placed
+from paddle_node.contract.probed import NodeAddress
 
 _TASK = '{"cluster":{"worker":},"task":{"type":"worker","index":99999}}'  # what TF_CONFIG has beside its list
 _NAMED = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")  # these look for exactly the interface with this name
@@ -42,7 +42,7 @@ class Network:
         given: what the node's own environment says of INTERFACE_VARIABLES.
     """
 
-    place: Placed | None = None
+    place: NodeAddress | None = None
     has_rdma: bool = False
     given: Mapping[str, str] = field(default_factory=dict)
 
@@ -56,7 +56,7 @@ def network_of(answer: Answer) -> Network:
 
 def embedded(address: str, known: Network) -> Network:
     """An embedded node's: its address is on the loopback interface, though the kernel lists 127.0.0.1 alone."""
-    return replace(known, place=Placed("lo", address, _LOOPBACK_BITS))
+    return replace(known, place=NodeAddress("lo", address, _LOOPBACK_BITS))
 
 
 def of_trainer(job: SharedFacts, seat: Seat, network: Network, gpus: int) -> dict[str, str]:

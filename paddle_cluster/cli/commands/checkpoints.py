@@ -8,22 +8,26 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from paddle_cluster.cli import cluster_of
 from paddle_cluster.config import command_arguments
 from paddle_cluster.config.command_arguments import Given
 from paddle_cluster.config.settings import SshSettings
-from paddle_cluster.control import node_checkpoints, store
+from paddle_cluster.control import store
 from paddle_cluster.control.job_record import NodeEntry
 from paddle_cluster.control.log_lines import LATEST_S
-from paddle_cluster.control.node_checkpoints import Found
+from paddle_cluster.control.one_question import visit
 from paddle_cluster.errors import ExitCode, UsageError
 from paddle_cluster.nodes.findings import names
+from paddle_cluster.plan import checkpoints
 from paddle_cluster.plan.checkpoints import Checkpoint
+from paddle_cluster.record import dataclass
 from paddle_cluster.screen.console import answer, show
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.state_dir import places
 from paddle_cluster.text.sizes import counted, size_text
+from paddle_cluster.text.wrapping import visible
 from paddle_node.contract.probed import Saves
 
 USAGE = f"""\
@@ -45,11 +49,43 @@ Exit: 0, 5 when a node could not be asked.
 """
 
 
+LISTING_S = 25.0  # disks that sleep
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the nodes told.
+
+    Attributes:
+        pservers: the newest first.
+        scripts: name -> node id -> what is in the directory there; what changed last comes first.
+        errors: node name -> why it could not be asked.
+    """
+
+    pservers: tuple[Checkpoint, ...]
+    scripts: dict[str, dict[int, Saves]]
+    errors: dict[str, str]
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "checkpoints": [one.as_json() for one in self.pservers],
+            "directories": {
+                name: {
+                    str(node): {"files": one.files, "nbytes": one.nbytes, "changed_at": one.changed_at}
+                    for node, one in by_node.items()
+                }
+                for name, by_node in self.scripts.items()
+            },
+            "not_asked": self.errors,
+        }
+
+
 def run(argv: Sequence[str]) -> ExitCode:
     """List checkpoints; 5 when a node could not be asked."""
     given = command_arguments.read("checkpoints", argv, USAGE)
     nodes, login, folder, job_id = _where(given)
-    found = node_checkpoints.ask(nodes, login, folder)
+    found = _ask(nodes, login, folder)
     if "--json" in given.switches:
         answer(json.dumps({"job": job_id, "checkpoint_dir": folder, **found.as_json()}, indent=1))
     else:
@@ -144,3 +180,22 @@ def _filled(by_node: Mapping[int, Saves], labels: Mapping[int, str]) -> str:
 
 def _moment(seconds: float) -> str:
     return f"{datetime.fromtimestamp(min(seconds, LATEST_S)):%Y-%m-%d %H:%M}"
+
+
+def _ask(nodes: Sequence[NodeEntry], login: SshSettings, folder: str) -> Found:
+    """List the checkpoints of nodes; blocks until all have answered or let their time pass.
+
+    Args:
+        folder: of pservers' checkpoints, relative to ROOT_DIR or absolute; empty: none.
+    """
+    answers = visit(nodes, login, "checkpoints", "checkpoints_found", LISTING_S, folder=folder)
+    errors = {one.node.name: visible(one.error) for one in answers if one.said is None}
+    parts = {one.node.node_id: one.said.parts for one in answers if one.said is not None}
+    scripts: dict[str, dict[int, Saves]] = {}
+    for one in answers:
+        for saved in () if one.said is None else one.said.scripts:
+            scripts.setdefault(saved.name, {})[one.node.node_id] = saved
+    serving = tuple(node.node_id for node in nodes if any(role.startswith("pserver") for role in node.roles))
+    pservers = checkpoints.together(parts, serving or tuple(node.node_id for node in nodes))
+    newest = sorted(scripts, key=lambda name: -max(one.changed_at for one in scripts[name].values()))
+    return Found(pservers, {name: scripts[name] for name in newest}, errors)

@@ -18,7 +18,7 @@ from paddle_node.contract.records import (
 )
 
 
-class Placed(NamedTuple):
+class NodeAddress(NamedTuple):
     """One address of a node; `prefix` bits of it name the network."""
 
     nic: OneLine

@@ -7,7 +7,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple, Type
 
 from paddle_node.contract.facts import REPORTS, NodeUsage, read_report
 from paddle_node.contract.job_file import JobFound
-from paddle_node.contract.probed import Busy, Facts, Gpus, Part, Placed, Saves, Way
+from paddle_node.contract.probed import Busy, Facts, Gpus, NodeAddress, Part, Saves, Way
 from paddle_node.contract.records import (
     Address,
     Bytes,
@@ -63,7 +63,7 @@ class Probed(NamedTuple):
     problems: Tuple[Tuple[OneLine, OneLine], ...] = ()
     remarks: Tuple[Tuple[OneLine, OneLine], ...] = ()
     facts: Facts = Facts()
-    networks: Tuple[Placed, ...] = ()
+    networks: Tuple[NodeAddress, ...] = ()
     nics: Dict[str, Tuple[str, ...]] = {}
     python_version: OneLine = ""
     python_kind: Tuple[OneLine, ...] = ()

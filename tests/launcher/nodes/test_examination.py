@@ -17,14 +17,14 @@ from paddle_cluster.nodes.examination import to_try
 from paddle_cluster.plan import addresses, plan
 from paddle_cluster.plan.answers import Answer
 from paddle_cluster.system.clock import PINGS, NodeClock
-from paddle_node.contract.probed import Placed, Way
+from paddle_node.contract.probed import NodeAddress, Way
 from paddle_node.contract.to_launcher import read_message
 from tests.launcher.planning import answer_to_probe
 
 
 def node(*placed: tuple[str, str, int], login: str = "") -> Answer:
     return Answer(
-        placed=tuple(Placed(*one) for one in placed),
+        placed=tuple(NodeAddress(*one) for one in placed),
         login_address=login,
         address=login or placed[0][1],
         listen_ports={address: 4000 for _, address, _ in placed},

@@ -12,7 +12,7 @@ from paddle_cluster.plan.frameworks import INTERFACE_VARIABLES, network_of
 from paddle_cluster.plan.machines import Machines
 from paddle_cluster.plan.plan import Process, planned_addresses, trainer_processes
 from paddle_cluster.plan.plan_text import describe
-from paddle_node.contract.probed import Placed
+from paddle_node.contract.probed import NodeAddress
 from tests.launcher.planning import ADDRESSES, LOCAL, THREE, Planned, all_processes, answer_to_probe, column
 
 NAMED = {
@@ -81,7 +81,7 @@ def test_embedded_nodes_use_the_loopback_interface(planned: Planned) -> None:
 
 
 def test_nothing_is_guessed_of_an_interface_that_is_not_known(planned: Planned) -> None:
-    unknown = network_of(Answer(address="203.0.113.9", placed=(Placed("eth0", "10.0.0.1", 24),)))
+    unknown = network_of(Answer(address="203.0.113.9", placed=(NodeAddress("eth0", "10.0.0.1", 24),)))
     for known in (None, Machines(networks={0: unknown})):
         first, *_ = trainers(planned, known=known)
         assert not set(INTERFACE_VARIABLES) & set(first.env)

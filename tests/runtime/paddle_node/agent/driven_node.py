@@ -20,11 +20,11 @@ from paddle_cluster.connection.link import Link, LinkLost, MessageEvent
 from paddle_cluster.connection.reactor import Reactor
 from paddle_cluster.connection.reconnect import ReconnectKey
 from paddle_node.contract.frames import cost
-from paddle_node.contract.probed import Busy, Part, Placed, Saves, Way
+from paddle_node.contract.probed import Busy, NodeAddress, Part, Saves, Way
 from paddle_node.contract.records import fields_of
 from paddle_node.contract.to_launcher import Reported, ResidentFound
 
-ROWS = (Busy, Part, Placed, ResidentFound, Saves, Way)
+ROWS = (Busy, Part, NodeAddress, ResidentFound, Saves, Way)
 PATIENCE_S = 20.0
 ENDS_S = 5.0
 
