@@ -33,6 +33,8 @@ READ_SIZE = 1 << 16
 
 _HOLD = "env -0; printf 'paddle\\0'; exec cat >/dev/null"
 _ASK = "; `sinfo` shows whether Slurm answers here and which partitions it has; SLURM_OPTIONS in conf.py go to salloc"
+_NO_CONF = re.compile("Could not establish a configuration source|fetch_config: DNS SRV")
+_CONF = "; this machine has no slurm.conf: run on a login node of the cluster, or name the file in SLURM_CONF"
 _HELD = b"\0paddle\0"
 _JOB = re.compile(rb"job allocation ([0-9]+)")
 _TIME = re.compile(r"(?:([0-9]+)-)?(?:([0-9]+):)?([0-9]+):([0-9]+)")
@@ -117,7 +119,9 @@ class _Waiting:
                     self.is_held = True
                     return self._variables()
                 if not ready.get_map():
-                    raise PreflightError(f"Slurm refused the allocation: {self._words()}{_ASK}")
+                    words = self._words()
+                    advice = _CONF if _NO_CONF.search(words) else _ASK
+                    raise PreflightError(f"Slurm refused the allocation: {words}{advice}")
                 if time.monotonic() >= deadline:
                     raise PreflightError(
                         f"no allocation from Slurm within {timeout_s:.0f} s (SLURM_QUEUE_TIMEOUT_S); "

@@ -84,6 +84,21 @@ _REMEDIES = tuple(
             "into the workspace, or name its package in requirements.txt and give --bootstrap",
         ),
         (
+            r"^(?:\w+: )?Distributed package doesn't have NCCL built in|ProcessGroupNCCL is only supported with GPUs",
+            'nccl needs GPUs and a torch that has it; on CPUs use init_process_group("gloo")',
+        ),
+        (
+            r"^AssertionError: Torch not compiled with CUDA enabled|has no attribute '_cuda_\w+'"
+            r"|^RuntimeError: (?:Found no NVIDIA driver|No CUDA GPUs are available)",
+            "the nodes' Python has a torch without CUDA, or the node has no GPU: use torch.device('cpu'), or name a "
+            "Python whose torch has CUDA (PYTHON in conf.py)",
+        ),
+        (
+            r"^FileNotFoundError: \[Errno 2\] No such file or directory: '([\w+-]+)'$",
+            "if {0} is a program, install it on the nodes or name its directory with --env=PATH=DIR:/usr/bin:/bin; a "
+            "file is searched for in the job's directory, a copy of the workspace",
+        ),
+        (
             r"^FileNotFoundError: \[Errno 2\] No such file or directory: '([^/'][^']*)'",
             "{0} is looked for in the job's directory on the node, which has what the workspace has, less what "
             ".paddleignore names; --dry_run lists it",

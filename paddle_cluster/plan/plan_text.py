@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from paddle_cluster.config import requirements
 from paddle_cluster.config.conf_file import shown_path
 from paddle_cluster.config.engines import ENGINES
+from paddle_cluster.config.options import Mode
 from paddle_cluster.plan import long_values
 from paddle_cluster.plan.environment import ADDED_ON_NODE
 from paddle_cluster.plan.plan import (
@@ -60,7 +61,14 @@ def opening(plan: Plan) -> str:
     """The first lines of a job: where its hosts come from, and what the trainers get on their command line."""
     given = visible(shlex.join(plan.settings.job.passthrough)) or "no arguments"
     more = f" ... ({len(given) - _MOST_GIVEN} more characters)" if len(given) > _MOST_GIVEN else ""
-    return f"{told_hosts(plan)}\n{plan.settings.job.entry.text} gets {given[:_MOST_GIVEN]}{more}"
+    entry = plan.settings.job.entry.text
+    lines = [told_hosts(plan), f"{entry} gets {given[:_MOST_GIVEN]}{more}"]
+    if plan.mode is Mode.COLLECTIVE and "resume" in dict(plan.settings.job.flags):
+        lines.append(
+            f"--resume means only what {entry} makes of it: in collective mode a script loads what it saved in "
+            "PADDLE_CHECKPOINT_DIR, which --keep_as=NAME keeps"
+        )
+    return "\n".join(lines)
 
 
 def told_hosts(plan: Plan) -> str:

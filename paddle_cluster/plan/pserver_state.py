@@ -65,8 +65,13 @@ def saved(settings: Settings, job_id: str) -> dict[str, object]:
 
 
 def resume_hint(settings: Settings) -> list[str]:
-    """How a job goes on whose pservers ended or lost their state, if there may be a checkpoint."""
-    flags = dict(settings.job.flags)
+    """Return how a job continues that was stopped or lost its state, if there may be a checkpoint."""
+    flags, name = dict(settings.job.flags), settings.job.saving.name
+    if settings.job.mode is not Mode.V2 and name:
+        return [
+            f"to continue: give the same command again, with --keep_as={name}: the nodes keep what the script "
+            "saved in PADDLE_CHECKPOINT_DIR"
+        ]
     if settings.job.mode is not Mode.V2 or not flags.get("checkpoint_dir"):
         return []
     return [

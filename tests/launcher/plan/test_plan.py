@@ -20,6 +20,7 @@ from paddle_cluster.plan.plan import (
     trainer_processes,
 )
 from paddle_cluster.plan.plan_text import describe, opening
+from paddle_cluster.plan.pserver_state import resume_hint
 from tests.launcher.planning import ADDRESSES, JOB, LOCAL, THREE, Planned
 
 
@@ -254,6 +255,17 @@ def test_a_job_begins_with_where_its_hosts_are_from_and_what_trainers_get(planne
     assert re.fullmatch(r"1 node from --hosts; other settings from .*conf\.py", first)
     assert second == "train.py gets no arguments"
     assert opening(planned(LOCAL, "--", "x" * 600)).endswith("x ... (100 more characters)")
+
+
+def test_resume_is_explained_in_collective_mode(planned: Planned) -> None:
+    assert "PADDLE_CHECKPOINT_DIR" in opening(planned(LOCAL, "--mode=collective", "--resume=latest"))
+    assert "PADDLE_CHECKPOINT_DIR" not in opening(planned(LOCAL, "--mode=collective"))
+
+
+def test_a_stopped_job_with_kept_files_says_how_to_continue(planned: Planned) -> None:
+    kept = planned(LOCAL, "--mode=collective", "--keep_as=run7", "--hosts=local").settings
+    assert "--keep_as=run7" in resume_hint(kept)[0]
+    assert resume_hint(planned(LOCAL, "--mode=collective").settings) == []
 
 
 def test_where_no_agent_can_stay_for_the_next_job_it_is_said(planned: Planned) -> None:
