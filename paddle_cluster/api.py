@@ -3,7 +3,7 @@
 
     from paddle_cluster import api
 
-    with api.run("-p", "ws", "--conf=conf.py") as job:
+    with api.run(package="ws", conf="conf.py", mode="collective") as job:
         for event in job:
             if isinstance(event, api.Progressed):
                 print(event.process, event.batch_id, event.cost)
@@ -15,12 +15,16 @@ by `stop` and at the end of `with`; a caller that is killed leaves it, and `padd
 
 from __future__ import annotations
 
+import difflib
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
+from typing import Any, TypedDict, Unpack
 
+from paddle_cluster.config.options import LONG
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.system import installation
 from paddle_cluster.text.output_events import (
@@ -51,6 +55,7 @@ __all__ = [
     "NodeState",
     "NodesNamed",
     "Noted",
+    "Options",
     "PhaseEntered",
     "Plotted",
     "Printed",
@@ -127,10 +132,70 @@ class Run:
         self._errors.close()
 
 
-def run(*options: str) -> Run:
-    """Start a job.
+class Options(TypedDict, total=False):
+    """The options of a job by their names on the command line; `package` is --job_dispatch_package."""
+
+    package: str | Path
+    job_workspace: str
+    conf: str | Path
+    hosts: str | Sequence[str]
+    hostfile: str | Path
+    include: str | Sequence[str]
+    exclude: str | Sequence[str]
+    nnodes: int
+    engine: str
+    entry: str
+    mode: str
+    nproc_per_node: int
+    env: Sequence[str] | Mapping[str, str]
+    env_file: str | Path | Sequence[str | Path]
+    max_restarts: int
+    min_trainers: int
+    shard_dirs: str | Sequence[str]
+    keep_as: str
+    collect: str | Sequence[str]
+    keep_links: bool
+    wire: str
+    bootstrap: bool
+    accept_new_host_keys: bool
+    allow_mismatch: bool
+
+
+def run(*options: str, script: Sequence[str] = (), **named: Unpack[Options]) -> Run:
+    """Start a job: `run(package="ws", hosts=["a", "b"], mode="collective", script=["--lr=0.1"])`.
 
     Args:
         options: those of the command line, such as "-p", "ws", "--conf=conf.py"; what the script gets comes last.
+        script: what the script gets.
+        named: options by name: True for a switch, a list for several values, a dictionary for `env`.
+
+    Raises:
+        TypeError: an option is unknown.
     """
-    return Run([*installation.argv(), "--json", *options])
+    return Run(
+        [*installation.argv(), "--json", *tokens(named), *options, *(["--", *script] if script else [])]
+    )
+
+
+def tokens(named: Mapping[str, Any]) -> list[str]:
+    """Return options by name as the command line has them.
+
+    Raises:
+        TypeError: an option is unknown.
+    """
+    found = []
+    for name, value in named.items():
+        if name not in Options.__annotations__:
+            near = difflib.get_close_matches(name, Options.__annotations__, 1)
+            raise TypeError(
+                f"run() has no option {name!r}" + (f": did you mean {near[0]!r}?" if near else "")
+            )
+        option = LONG["job_dispatch_package" if name == "package" else name]
+        if not option.metavar:
+            found += [f"--{option.name}"] if value else []
+        elif value is not None:
+            several = [f"{key}={one}" for key, one in value.items()] if isinstance(value, Mapping) else value
+            several = [several] if isinstance(several, str | int | Path) else list(several)
+            values = several if option.repeats else [",".join(map(str, several))]
+            found += [f"--{option.name}={one}" for one in values]
+    return found

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from paddle_cluster import api
+from paddle_cluster.config.options import LONG
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.system.installation import argv
 
@@ -94,3 +95,32 @@ def test_every_line_is_an_event_whatever_the_terminal_is(job: list[str]) -> None
 def test_it_goes_with_nothing_that_shows_no_events(job: list[str], other: str) -> None:
     with api.run(*job, other) as run:
         assert run.wait().code is ExitCode.USAGE
+
+
+def test_every_option_of_a_job_is_a_keyword() -> None:
+    apart = {"help", "version", "json", "detach", "dry_run", "job_dispatch_package"}
+    assert set(api.Options.__annotations__) == {"package"} | (set(LONG) - apart)
+
+
+def test_keywords_become_the_command_line() -> None:
+    named = {
+        "package": Path("ws"),
+        "hosts": ["a", "b:22"],
+        "nproc_per_node": 2,
+        "env": {"A": "1", "B": "x y"},
+        "bootstrap": True,
+        "keep_links": False,
+    }
+    assert api.tokens(named) == [
+        "--job_dispatch_package=ws",
+        "--hosts=a,b:22",
+        "--nproc_per_node=2",
+        "--env=A=1",
+        "--env=B=x y",
+        "--bootstrap",
+    ]
+
+
+def test_an_unknown_keyword_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(TypeError, match="did you mean 'hosts'"):
+        api.tokens({"host": "a"})
