@@ -2,7 +2,7 @@
 """Reads the parameters of a running job from outside: for serving, evaluation, a dashboard.
 
 A reader takes no part in training: no trainer waits for it or notices it. Servers describe the tensors that there are,
-and give dense values of one moment in parts: see `server.reader_snapshots`. Every call blocks and ends.
+and give dense values of one moment in parts: see `server.readers`. Every call blocks and ends.
 """
 
 from __future__ import annotations
