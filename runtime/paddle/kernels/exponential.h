@@ -33,14 +33,14 @@ INLINE vector exponential(vector x) {
 /* Load and store a vector of which so many numbers are left. */
 INLINE vector part(const float *from, int64_t left) {
     vector found = {0};
-    if (LIKELY(left >= LANES)) return load(from);
+    if (LIKELY(left >= LANES)) return LOAD(from);
     memcpy(&found, from, sizeof(float) * (size_t)left);
     return found;
 }
 
 INLINE void put(float *to, vector value, int64_t left) {
     if (LIKELY(left >= LANES))
-        store(to, value);
+        STORE(to, value);
     else
         memcpy(to, &value, sizeof(float) * (size_t)left);
 }

@@ -49,8 +49,9 @@ typedef int32_t places __attribute__((vector_size(4 * LANES)));
 #define KEEP(v) __asm__("" : "+x"(v))
 #endif
 
-static inline vector load(const float *from) { return *(const unaligned *)from; }
-static inline void store(float *to, vector value) { *(unaligned *)to = value; }
+/* Macros, since GCC inlines no function into one that is compiled with other options. */
+#define LOAD(from) ((vector)*(const unaligned *)(from))
+#define STORE(to, value) (*(unaligned *)(to) = (value))
 
 /* out[m pitch + v] = sum of a[k ROWS + m] x[offsets[k] + v], k < count; with `more` that is added.
  * m goes over ROWS, v over WIDE. */
@@ -61,7 +62,7 @@ static __attribute__((noinline)) void multiply(const float *restrict a, const fl
         const float *source = x + offsets[k];
         vector right[VECTORS];
 #pragma GCC unroll 8
-        for (int v = 0; v < VECTORS; v++) right[v] = load(source + v * LANES);
+        for (int v = 0; v < VECTORS; v++) right[v] = LOAD(source + v * LANES);
 #pragma GCC unroll 8
         for (int m = 0; m < ROWS; m++) {
             vector left = a[k * ROWS + m] - (vector){0};
@@ -74,7 +75,7 @@ static __attribute__((noinline)) void multiply(const float *restrict a, const fl
 #pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++) {
             float *place = out + m * pitch + v * LANES;
-            store(place, more ? load(place) + sums[m][v] : sums[m][v]);
+            STORE(place, more ? LOAD(place) + sums[m][v] : sums[m][v]);
         }
 }
 
@@ -110,17 +111,17 @@ static __attribute__((noinline)) void dots(const float *restrict a, int64_t pitc
         vector left[LEFT];
 #pragma GCC unroll 8
         for (int m = 0; m < LEFT; m++) {
-            left[m] = load(a + m * pitch + q);
+            left[m] = LOAD(a + m * pitch + q);
             KEEP(left[m]);
         }
 #pragma GCC unroll 8
         for (int k = 0; k < RIGHT; k++) {
-            vector right = load(lines[k] + q);
+            vector right = LOAD(lines[k] + q);
 #pragma GCC unroll 8
             for (int m = 0; m < LEFT; m++) sums[k * LEFT + m] += left[m] * right;
         }
     }
-    store(out, load(out) + across(sums));
+    STORE(out, LOAD(out) + across(sums));
 }
 
 #ifdef __clang__
@@ -134,8 +135,8 @@ static inline void copy_rows(float *restrict target, int64_t pitch, const float 
         int64_t source_pitch, int64_t rows, int64_t width) {
     for (int64_t y = 0; y < rows; y++, target += pitch, source += source_pitch) {
         if (width >= LANES) {
-            for (int64_t x = 0; x < width - LANES; x += LANES) store(target + x, load(source + x));
-            store(target + width - LANES, load(source + width - LANES));  /* may overlap the one before */
+            for (int64_t x = 0; x < width - LANES; x += LANES) STORE(target + x, LOAD(source + x));
+            STORE(target + width - LANES, LOAD(source + width - LANES));  /* may overlap the one before */
         } else {
             for (int64_t x = 0; x < width; x++) target[x] = source[x];
         }
