@@ -103,6 +103,8 @@ static void gather(const float *lines, const int64_t *offsets, int64_t total, in
                 lines + offsets[k] + image * r.rows * r.pitch, r.pitch, high, wide);
 }
 
+CONTRACTED
+
 /* out (blocks ROWS, pitch) = sum of filters (blocks, K, ROWS) lines[offsets (K)], over `length` places. If there is
  * room for columns (SUMMED, places) lines are copied there first, without what lies between rows of the places. */
 static void correlate(const float *filters, int64_t blocks, const float *lines, const int64_t *offsets, int64_t total,
@@ -139,6 +141,8 @@ static void correlate_lines(matrix grads, int64_t blocks, const float *lines, co
                         MIN(STRETCH, length - begin), out + (block * total + k) * LEFT);
     }
 }
+
+CONTRACTED_END
 
 static void clear(matrix room, int64_t rows) { memset(room.at, 0, sizeof(float) * (size_t)(rows * room.pitch)); }
 

@@ -38,6 +38,8 @@ static void pack(const float *rows, int64_t stride, int64_t count, int64_t width
             packed[(i / ROWS * width + j) * ROWS + i % ROWS] = rows[i * stride + j];
 }
 
+CONTRACTED
+
 /* sums (blocks ROWS, pitch) = packed (blocks, depth, ROWS) weights (depth, pitch), for `count` rows. */
 static void product(const float *packed, int64_t count, int64_t depth, const float *weights, const int64_t *offsets,
                     int64_t pitch, float *sums) {
@@ -45,6 +47,8 @@ static void product(const float *packed, int64_t count, int64_t depth, const flo
         for (int64_t column = 0; column < pitch; column += WIDE)
             multiply(packed + first * depth, weights + column, offsets, depth, sums + first * pitch + column, pitch, 0);
 }
+
+CONTRACTED_END
 
 void KERNEL(recurrent_constants)(int64_t *out) {
     out[0] = ROWS;

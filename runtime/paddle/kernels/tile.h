@@ -3,7 +3,8 @@
  * Register tiles: the innermost loops of convolutions and of recurrent steps, as vectors of GCC and Clang.
  *
  * A compiler that is given scalar loops does not keep a block of sums in registers. Callers pad their arrays: a tile
- * has no edges. Products and sums are rounded once where the processor can: here alone contraction is allowed. */
+ * has no edges. Products and sums are rounded once where the processor can: CONTRACTED functions alone allow that. Only
+ * those take tiles, since GCC inlines no function into one that is compiled with other options. */
 #ifndef PADDLE_TILE_H
 #define PADDLE_TILE_H
 
@@ -35,11 +36,12 @@ typedef int32_t places __attribute__((vector_size(4 * LANES)));
 
 #ifdef __clang__
 #define SHUFFLED(a, b, F, w) __builtin_shufflevector(a, b, FOR_LANES(F, w))
-#pragma clang fp contract(fast)
+#define CONTRACTED _Pragma("clang fp contract(fast)")
+#define CONTRACTED_END _Pragma("clang fp contract(off)")
 #else
 #define SHUFFLED(a, b, F, w) __builtin_shuffle(a, b, (places){FOR_LANES(F, w)})
-#pragma GCC push_options
-#pragma GCC optimize("fp-contract=fast")
+#define CONTRACTED _Pragma("GCC push_options") _Pragma("GCC optimize(\"fp-contract=fast\")")
+#define CONTRACTED_END _Pragma("GCC pop_options")
 #endif
 
 /* Keep a vector that several products take in a register: GCC would read it again for each. */
@@ -49,13 +51,14 @@ typedef int32_t places __attribute__((vector_size(4 * LANES)));
 #define KEEP(v) __asm__("" : "+x"(v))
 #endif
 
-/* Macros, since GCC inlines no function into one that is compiled with other options. */
 #define LOAD(from) ((vector)*(const unaligned *)(from))
 #define STORE(to, value) (*(unaligned *)(to) = (value))
 
+CONTRACTED
+
 /* out[m pitch + v] = sum of a[k ROWS + m] x[offsets[k] + v], k < count; with `more` that is added.
  * m goes over ROWS, v over WIDE. */
-static __attribute__((noinline)) void multiply(const float *restrict a, const float *restrict x,
+static inline void multiply(const float *restrict a, const float *restrict x,
         const int64_t *restrict offsets, int64_t count, float *restrict out, int64_t pitch, int more) {
     vector sums[ROWS][VECTORS] = {0};
     for (int64_t k = 0; k < count; k++) {
@@ -102,7 +105,7 @@ static inline vector across(vector *sums) {
 
 /* out[k LEFT + m] += sum of a[m pitch + q] x[offsets[k] + q], q < count, a multiple of LANES.
  * m goes over LEFT, k over RIGHT. */
-static __attribute__((noinline)) void dots(const float *restrict a, int64_t pitch, const float *restrict x,
+static inline void dots(const float *restrict a, int64_t pitch, const float *restrict x,
         const int64_t *restrict offsets, int64_t count, float *restrict out) {
     vector sums[LANES] = {0};
     const float *lines[RIGHT];
@@ -124,11 +127,7 @@ static __attribute__((noinline)) void dots(const float *restrict a, int64_t pitc
     STORE(out, LOAD(out) + across(sums));
 }
 
-#ifdef __clang__
-#pragma clang fp contract(off)
-#else
-#pragma GCC pop_options
-#endif
+CONTRACTED_END
 
 /* target[y pitch + x] = source[y source_pitch + x], y < rows, x < width: short rows, so no call of memcpy each. */
 static inline void copy_rows(float *restrict target, int64_t pitch, const float *restrict source,
