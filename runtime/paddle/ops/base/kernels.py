@@ -21,6 +21,8 @@ KERNELS = Kernels(
     add_scaled="ppfpn",
     add_segments="pnpnpnp",
 )
+# Elements from which a call of C, checks included, costs less than numpy's operations.
+_LEAST = 1 << 14
 _F32, _I64 = np.dtype(np.float32), np.dtype(np.int64)
 
 
@@ -29,6 +31,11 @@ def are_served(*arrays: Array) -> bool:
     return KERNELS.loaded is not None and all(
         type(array) is np.ndarray and array.dtype == _F32 and array.flags.c_contiguous for array in arrays
     )
+
+
+def pay_off(*arrays: Array) -> bool:
+    """Return whether compiled loops are there, take such arrays, and are faster for them than numpy."""
+    return arrays[0].size >= _LEAST and are_served(*arrays)
 
 
 def adagrad(w: Array, g: Array, s: Array, eta: float, epsilon: float) -> None:

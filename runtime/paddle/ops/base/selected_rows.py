@@ -126,7 +126,7 @@ def concatenated(parts: Sequence[SelectedRows]) -> SelectedRows:
 
 
 def _sum_segments(values: Array, order: Array, starts: Array) -> Array:
-    if values.ndim == 2 and kernels.are_served(values):
+    if values.ndim == 2 and kernels.pay_off(values):
         summed: Array = np.empty((len(starts), values.shape[1]), values.dtype)
         kernels.add_segments(values, order, starts, summed)
         return summed

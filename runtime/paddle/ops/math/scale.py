@@ -65,7 +65,7 @@ def add_scaled(x: Any, y: Array, *, scale: float, spent: frozenset[str] = NO_SLO
         merged, total = x.merged(), y * factor
         total[merged.rows] += merged.values
         return total
-    if x.shape != y.shape or not kernels.are_served(x, y):
+    if x.shape != y.shape or not kernels.pay_off(x, y):
         total = y * factor
         total += x
         return total

@@ -92,7 +92,7 @@ def _enter(cls: type[Any], fluid: Fluid) -> None:
 
 
 def _step_of_all(fluid: Fluid, rule: Rule, w: Array, g: Array, state: Mapping[str, Array], eta: Any) -> None:
-    if fluid.compiled is not None and w.size >= _COMPILED_FROM and kernels.are_served(w, g, *state.values()):
+    if fluid.compiled is not None and w.size >= _COMPILED_FROM and kernels.pay_off(w, g, *state.values()):
         getattr(kernels, fluid.op_type)(w, g, *state.values(), eta, *fluid.compiled(rule))
     else:
         take_step(rule, w, g, state, eta)
@@ -121,7 +121,7 @@ def _steps_by_loop(
     if fluid.compiled is None or param.ndim != 2 or rows[0] < 0 or rows[-1] >= len(param):
         return False
     loop = getattr(kernels, f"{fluid.op_type}_rows", None)
-    if loop is None or not kernels.are_served(param, values, *state.values()):
+    if loop is None or not kernels.pay_off(param, values, *state.values()):
         return False
     loop(param, rows, values, *state.values(), eta, *fluid.compiled(rule))
     return True
