@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
 from paddle_cluster.config.options import Mode, Wire
-from paddle_cluster.nodes.checks import clocks, disks, limits, machines, ports, routes, versions
+from paddle_cluster.nodes.checks import disks, limits, machines, ports, routes, versions
 from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.checks.versions import RUNTIME_MODULES, SEALS
 from paddle_cluster.nodes.findings import Finding, told
@@ -29,7 +29,7 @@ _FAMILIES: tuple[Callable[[Sequence[Reply], Demands], Iterable[Finding]], ...] =
     ports.check,
     routes.check,
     limits.check,
-    clocks.check,
+    limits.check_clocks,
 )
 
 

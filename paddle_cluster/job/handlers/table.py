@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the job does when something happens: the one table of handlers.
 
-Each family of events has a module of its own beside this one: nodes, reconnect, dispatch, processes, stalls, files,
-stop. A handler runs on the loop's thread, is small and never waits. What ends a phase at once is raised; what has to
-be weighed first goes to the roster's failures.
+Each family of events has a module of its own beside this one: nodes, dispatch, processes, files, stop. A handler runs
+on the loop's thread, is small and never waits. What ends a phase at once is raised; what has to be weighed first goes
+to the roster's failures.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from paddle_cluster.job.context import JobContext
 from paddle_cluster.job.handlers.dispatch import DispatchHandlers
 from paddle_cluster.job.handlers.files import COLLECTED, FileHandlers
 from paddle_cluster.job.handlers.nodes import NodeHandlers
-from paddle_cluster.job.handlers.processes import ProcessHandlers
-from paddle_cluster.job.handlers.stalls import StallHandlers
+from paddle_cluster.job.handlers.processes import ProcessHandlers, StallHandlers
 from paddle_cluster.job.handlers.stop import StopHandlers
 from paddle_cluster.nodes.connector import Connected, ConnectFailed, Reconnected, ReconnectFailed
 from paddle_cluster.nodes.loop import Handlers

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a node allows what the plan starts there: descriptors, threads, memory, cores, GPUs, long variables."""
+"""Whether a node allows what the plan starts there (descriptors, threads, memory, cores, GPUs, long variables), and
+whether its clock agrees.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,8 @@ from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.findings import Finding
 from paddle_cluster.plan import long_values
 from paddle_cluster.text.sizes import counted, size_text
+
+CLOCK_REMARK_S = 5.0  # only log times depend on clocks
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
@@ -75,3 +79,14 @@ def _memory_and_cores(reply: Reply) -> Iterator[Finding]:
             f"the control group allows {allowed:g} of {cores} cores; processes get threads for that many",
             serious=False,
         )
+
+
+def check_clocks(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
+    """A remark for every clock that is surely off by more than CLOCK_REMARK_S."""
+    for reply in replies:
+        offset_s, error_s = reply.clock_offset_s, reply.clock_error_s
+        if not reply.error and abs(offset_s) - (error_s if error_s < float("inf") else 0.0) > CLOCK_REMARK_S:
+            text = (
+                f"it is {offset_s:+.0f} s off ours; log times differ by that (chrony or ntpd sets it right)"
+            )
+            yield Finding(reply.name, "clock", text, serious=False)
