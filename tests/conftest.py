@@ -92,14 +92,6 @@ def jobs_apart(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 @pytest.fixture(scope="session")
-def compiled() -> None:
-    """Compiled kernels lie where processes of tests find them: a server killed while it compiles never gets done."""
-    from paddle.pserver.sparse.warming import warm_up  # a third of a second, which few runs need
-
-    warm_up()
-
-
-@pytest.fixture(scope="session")
 def beside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Beside]:
     """What runs the scenarios of all modules."""
     beside = Beside(request.session.items, tmp_path_factory.mktemp("beside"))

@@ -142,7 +142,6 @@ FRAGMENTS: Mapping[str, str] = {
     "paddle_cluster.system.rate_limit": "a limit for anybody: nothing in it knows of nodes or lines",
     "paddle.optim.clip": "user scripts clip gradients by norms before they push them",
     "paddle.pserver.metrics": "what an optional library asks for: nothing else knows of it",
-    "paddle.pserver.sparse.warming": "Fluid's growing tables and the tests compile with it too",
     "paddle.fluid.run.batch_queue": "a protocol between the thread that makes batches and the operators that take them",
 }
 """Module, dotted -> why it stands alone although only one other imports it and it has fewer than 70 lines."""

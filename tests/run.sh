@@ -73,6 +73,4 @@ if [ $# -eq 0 ]; then
     .venv/bin/mypy
     set -- -n 3
 fi
-# Once, and not in a test's own time, or by several workers at once.
-PYTHONPATH=runtime .venv/bin/python -P -c "from paddle.pserver.sparse.warming import warm_up; warm_up()"
 exec .venv/bin/python -m pytest "$@"

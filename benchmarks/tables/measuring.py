@@ -21,8 +21,9 @@ from benchmarks.timing import Contender, Samples, interleave
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.initial import Initial
+from paddle.pserver.sparse.rows import Memory
 from paddle.pserver.sparse.serving import GrowingShare
-from paddle.pserver.sparse.slabs import Memory, map_memory
+from paddle.pserver.sparse.slabs import map_memory
 from paddle.pserver.sparse.spec import TableSpec
 
 FLOATS = 2 * WIDTH  # values and AdaGrad's sums

@@ -199,7 +199,6 @@ def test_a_wrong_history_is_told_from_a_right_one(what: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("compiled")
 def test_whole_jobs_whose_servers_are_killed_lose_nothing(tmp_path: Path) -> None:
     little = [
         "--kills=1",

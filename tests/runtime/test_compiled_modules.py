@@ -42,8 +42,7 @@ for thread in threads:
 sys.exit("\\n".join(failures) or 0)
 """
 MODULES = (
-    "paddle.pserver.sparse.row_kernels",
-    "paddle.pserver.sparse.formula_kernels",
+    "paddle.ops.base.lstm_kernels",
 )
 ONE_AT_A_TIME = """
 import threading

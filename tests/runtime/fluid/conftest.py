@@ -8,11 +8,6 @@ import pytest
 import paddle.fluid as fluid
 
 
-@pytest.fixture(scope="session", autouse=True)
-def kernels(compiled: None) -> None:
-    """See `compiled`."""
-
-
 @pytest.fixture(autouse=True)
 def own_programs() -> Iterator[None]:
     """Each test has programs, names and a scope of its own."""

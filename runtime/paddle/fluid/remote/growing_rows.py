@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -23,14 +23,12 @@ from paddle.fluid.run.scope import Scope
 from paddle.graph.operator import Operator
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
+from paddle.pserver.sparse.blocks import Block
+from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.wire.message import MAX_FRAME_BYTES
 from paddle.pserver.wire.named_values import Ids, Rows, Value
-
-if TYPE_CHECKING:
-    from paddle.pserver.sparse.blocks import Block
-    from paddle.pserver.sparse.hash_table import HashTable
 
 _LOOKUP = "lookup_sparse_table"
 _RULE = "sgd"
@@ -74,11 +72,7 @@ class GrowingRows:
 
     @cached_property
     def _table(self) -> HashTable:
-        """The rows; made when the first trainer asks, since compiling takes seconds the first time on a machine."""
-        from paddle.pserver.sparse.hash_table import HashTable  # heavy: the compiler
-        from paddle.pserver.sparse.warming import warm_up
-
-        warm_up()
+        """The rows; made when the first trainer asks."""
         table = HashTable(self._spec, OptimizerSpec(_RULE))
         rows, values = (np.asarray(to_host(each)) for each in (self._loaded.rows, self._loaded.values))
         for start in range(0, len(rows), _LOADED_ROWS):

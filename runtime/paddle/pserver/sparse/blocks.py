@@ -55,11 +55,11 @@ def joined(
         return np.zeros(0, np.int64), np.zeros((0, width), np.float32)
     if len(gradients) == 1:
         rows, values = gradients[0]
-        return plain(rows), np.ascontiguousarray(values)
+        return plain(rows), np.require(values, requirements=("C", "A"))
     rows = np.concatenate([gradient.rows for gradient in gradients])
     return rows, np.concatenate([gradient.values for gradient in gradients])
 
 
 def plain(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return ids that are C-contiguous and writeable: kernels are compiled for each kind of array."""
-    return ids if ids.flags.c_contiguous and ids.flags.writeable else ids.copy()
+    """Return ids that kernels take: C-contiguous and aligned."""
+    return ids if ids.flags.c_contiguous and ids.flags.aligned else ids.copy()

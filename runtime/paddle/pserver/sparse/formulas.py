@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Update rules in the compiled form: which formula of `formula_kernels` a rule is, and the numbers that enter it.
+"""Update rules in the compiled form: which formula of `rows.c` a rule is, and the numbers that enter it.
 
 The rules of `optim` are the plain form. Both give the same bits: the same operations on float32 in the same order, each
 rounded by itself. Rules that are not here are carried out in the plain form.
@@ -20,14 +20,16 @@ from paddle.optim.rules.adam import LazyAdam
 from paddle.optim.rules.momentum import Momentum
 from paddle.optim.rules.sgd import SGD
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, rate_of, rule_of
-from paddle.pserver.sparse import formula_kernels as kernels
+
+DESCENT, MOMENTUM, ADAGRAD, ADAGRAD_MOMENTUM, FLUID_ADAGRAD, ADAM = range(6)
+"""Kinds of formulas, as `rows.c` numbers them."""
 
 
 class Formula(NamedTuple):
     """What a kernel takes for one batch.
 
     Attributes:
-        kind: one of `formula_kernels`.
+        kind: one of those above.
         factors: (k,) float32: the formula's numbers, in its order.
         clip: gradients are cut to -clip .. clip; 0: not.
         l1, l2: decay for each batch missed, rate included; 0: none.
@@ -64,25 +66,25 @@ class Formulas:
 
 
 def _descent(rule: SGD, eta: float, mu: float, batch: int) -> _Factors:
-    return kernels.DESCENT, (eta,)
+    return DESCENT, (eta,)
 
 
 def _momentum(rule: Momentum, eta: float, mu: float, batch: int) -> _Factors:
-    return (kernels.MOMENTUM, (eta, mu)) if mu else (kernels.DESCENT, (eta,))
+    return (MOMENTUM, (eta, mu)) if mu else (DESCENT, (eta,))
 
 
 def _adagrad(rule: Adagrad, eta: float, mu: float, batch: int) -> _Factors:
-    return (kernels.ADAGRAD_MOMENTUM if mu else kernels.ADAGRAD), (eta, rule.epsilon, mu)
+    return (ADAGRAD_MOMENTUM if mu else ADAGRAD), (eta, rule.epsilon, mu)
 
 
 def _fluid_adagrad(rule: FluidAdagrad, eta: float, mu: float, batch: int) -> _Factors:
-    return kernels.FLUID_ADAGRAD, (eta, rule.initial_accumulator_value, rule.epsilon)
+    return FLUID_ADAGRAD, (eta, rule.initial_accumulator_value, rule.epsilon)
 
 
 def _adam(rule: LazyAdam, eta: float, mu: float, batch: int) -> _Factors:
     beta1, beta2 = rule.beta1, rule.beta2
     alpha = eta * math.sqrt(1.0 - beta2**batch) / (1.0 - beta1**batch)
-    return kernels.ADAM, (alpha, beta1, 1.0 - beta1, beta2, 1.0 - beta2, rule.epsilon)
+    return ADAM, (alpha, beta1, 1.0 - beta1, beta2, 1.0 - beta2, rule.epsilon)
 
 
 _FACTORS: Mapping[type[Any], Callable[[Any, float, float, int], _Factors]] = MappingProxyType(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A growing table in compiled form: an `Index` from ids to row numbers, and the rows in `Slabs`.
+"""A growing table: an `Index` from ids to row numbers, and the rows in `Slabs`.
 
 An id's row is made by its first gradient (or by the entry-th, see `TableSpec`). Lookups never change the table: an id
 without a row has the values that it would begin with. Beside its floats a row takes 4 bytes and its share of
@@ -20,11 +20,11 @@ import numpy.typing as npt
 
 from paddle.errors import PserverError
 from paddle.optim.spec import OptimizerSpec, RowGradient
-from paddle.pserver.sparse import index_kernels
 from paddle.pserver.sparse.blocks import Block, Header, Sightings, joined, plain
-from paddle.pserver.sparse.index import ABSENT, Index
+from paddle.pserver.sparse.index import ABSENT, Index, PlainIndex, grouped, new_index
 from paddle.pserver.sparse.mixing import SEGMENTS
-from paddle.pserver.sparse.slabs import Memory, Numbers, Slabs, map_memory
+from paddle.pserver.sparse.rows import Memory, Numbers
+from paddle.pserver.sparse.slabs import Slabs, map_memory
 from paddle.pserver.sparse.snapshot import TableSnapshot
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.sparse.steps import DistinctRows, Moment, Steps, Sums
@@ -50,7 +50,7 @@ class WaitingRoom:
             period: batches; 0: nothing is forgotten.
         """
         self._entry, self._period = entry, period
-        self._seen, self._before = Index(), Index()
+        self._seen, self._before = new_index(), new_index()
 
     @property
     def nbytes(self) -> int:
@@ -60,7 +60,7 @@ class WaitingRoom:
     def tick(self, clock: int) -> None:
         """Begin batch number `clock`."""
         if self._period and clock % self._period == 0:
-            self._seen, self._before = Index(), self._seen
+            self._seen, self._before = new_index(), self._seen
 
     def would_admit(self, ids: Ids) -> npt.NDArray[np.bool_]:
         """Return who of ids (n,), none twice, `admit` would let in."""
@@ -91,7 +91,7 @@ class WaitingRoom:
 
     def fill(self, content: tuple[Sightings, Sightings]) -> None:
         """Take over what `content` of another one returned."""
-        self._seen, self._before = Index(), Index()
+        self._seen, self._before = new_index(), new_index()
         for index, (ids, counts) in zip((self._seen, self._before), content, strict=True):
             index.insert(ids, counts)
 
@@ -100,7 +100,7 @@ def _counts(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
     return np.where(numbers != ABSENT, numbers, 0).astype(np.int64)
 
 
-def _copy(index: Index) -> Sightings:
+def _copy(index: Index | PlainIndex) -> Sightings:
     parts = list(index.segments())
     return Sightings(np.concatenate([ids for ids, _ in parts]), np.concatenate([n for _, n in parts]))
 
@@ -126,7 +126,7 @@ class HashTable:
         self.clock = 0
         self._caught_up = 0
         self._steps = Steps(optimizer, spec.parameter)
-        self._index = Index()
+        self._index = new_index()
         self._slabs = Slabs(spec.width, 1 + len(self._steps.states), spec.initial, allocate)
         self._waiting = WaitingRoom(spec.entry, spec.max_age)
         self._snapshots: WeakSet[TableSnapshot] = WeakSet()
@@ -154,7 +154,7 @@ class HashTable:
         """
         found = np.empty((len(ids), self.spec.width), np.float32) if out is None else out
         ids = plain(ids)
-        self._slabs.read(self._index.find(ids), ids, found, unknown == "zero")
+        self._slabs.rows.read(self._index.find(ids), ids, found, unknown == "zero")
         return found
 
     def update(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
@@ -167,8 +167,7 @@ class HashTable:
         """
         self.reserve(gradients)
         ids, values = joined(gradients, self.spec.width)
-        first, order, starts = _grouped(ids)
-        distinct = ids[first]
+        _, distinct, order, starts = grouped(ids)
         self._begin_batch()
         rows = DistinctRows(distinct, *self._get_or_make(distinct))
         keep = self._keep if self._snapshots else None
@@ -183,7 +182,7 @@ class HashTable:
         count = sum(len(gradient.rows) for gradient in gradients)
         if len(self) + count > self.spec.max_rows:
             ids, _ = joined(gradients, self.spec.width)
-            distinct = ids[_grouped(ids)[0]]
+            _, distinct, _, _ = grouped(ids)
             absent = distinct[self._index.find(distinct) == ABSENT]
             count = int(self._waiting.would_admit(absent).sum())
         self._reserve(count)
@@ -196,7 +195,7 @@ class HashTable:
         Raises:
             PserverError: see `update`.
         """
-        latest = len(ids) - 1 - _grouped(ids[::-1].copy())[0]
+        latest = len(ids) - 1 - grouped(ids[::-1].copy())[0]
         ids, values = ids[latest], values[latest]
         self._reserve(int((self._index.find(ids) == ABSENT).sum()))
         self._begin_batch()
@@ -206,7 +205,7 @@ class HashTable:
         numbers[absent] = self._make(ids[absent])
         parts = np.zeros((self._slabs.parts, *values.shape), np.float32)
         parts[0] = values
-        self._slabs.scatter(numbers, parts, np.full(len(ids), new_tick(self.clock), np.uint32))
+        self._slabs.rows.scatter(numbers, parts, np.full(len(ids), new_tick(self.clock), np.uint32))
 
     def catch_up(self, learning_rate: float) -> None:
         """Bring the decay of all rows to the present; doing it twice changes nothing."""
@@ -268,14 +267,14 @@ class HashTable:
                 f"table {self.spec.name}: rows to restore: expected {shape}, got {block.parts.shape}"
             )
         ids = plain(block.ids)
-        parts = np.require(block.parts, requirements=("C", "W"))
-        ticks = np.require(block.ticks, requirements=("C", "W"))
+        parts = np.require(block.parts, requirements=("C", "A"))
+        ticks = np.require(block.ticks, requirements=("C", "A"))
         self._slabs.expect(_FILL_AHEAD * len(ids))
         numbers = self._index.find(ids)
         absent = numbers == ABSENT
         self._reserve(int(absent.sum()))
         numbers[absent] = self._make(ids[absent])
-        self._slabs.scatter(numbers, parts, ticks)
+        self._slabs.rows.scatter(numbers, parts, ticks)
 
     def _begin_batch(self) -> None:
         self.clock += 1
@@ -315,7 +314,7 @@ class HashTable:
     def _sweep(self, segment: int, clock: int) -> None:
         """Drop the rows of one segment that were too old in batch `clock`."""
         ids, numbers = self._index.segment(segment)
-        ticks = self._slabs.ticks(numbers)
+        ticks = self._slabs.rows.ticks(numbers)
         age = ages(ticks, clock)
         if self.spec.max_age:
             dead = (age > self.spec.max_age) & (age < 1 << 30)
@@ -324,16 +323,4 @@ class HashTable:
                 self._index.replace(segment, ids[~dead], numbers[~dead])
                 self._slabs.give_back(numbers[dead])
                 numbers, ticks = numbers[~dead], ticks[~dead]
-        self._slabs.set_ticks(numbers, rejuvenated(ticks, clock))
-
-
-def _grouped(ids: Ids) -> tuple[Ids, Ids, Ids]:
-    """Return where each distinct id comes first, all positions by distinct id, where those of each begin.
-
-    See `index_kernels.group`.
-    """
-    count = len(ids)
-    first, order, starts = np.empty(count, np.int64), np.empty(count, np.int64), np.zeros(count + 2, np.int64)
-    heads = np.full(max(16, 1 << (2 * count).bit_length()), -1, np.int32)
-    found = index_kernels.group(ids, first, order, starts, heads, np.empty(count, np.int32))
-    return first[:found], order, starts
+        self._slabs.rows.set_ticks(numbers, rejuvenated(ticks, clock))

@@ -14,13 +14,31 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from paddle.pserver.sparse import index_kernels as kernels
-from paddle.pserver.sparse.mixing import SEGMENT_BITS, SEGMENTS
+from paddle.kernels import library
+from paddle.pserver.sparse.mixing import SEGMENT_BITS, SEGMENTS, segments_of
 
 Ids = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.uint32]
 
-ABSENT = kernels.ABSENT
+ABSENT = 0xFFFFFFFF
+"""Number of an id that is not there."""
+
+KERNELS = library.Kernels(
+    index_find="pnpnp:n",
+    index_insert="ppnpnp",
+    index_put="ppnpn",
+    index_remove="pnpnp",
+    index_clear="pnn",
+    index_grow="pppnpn",
+    index_pieces="pnpnp",
+    index_entries="pnpp:n",
+    index_group="pnpppppnp:n",
+)
+"""The loops of `index.c`, which tells how a piece lies in memory."""
+
+_ENTRY = np.dtype([("address", np.uint64), ("lines", np.int64), ("depth", np.int64)])
+"""`struct piece` of `index.c`."""
+_LINE_BYTES, _LINE_BUCKETS = 64, 5
 
 _MAX_LOAD = 0.93
 # After it grew, a piece's load is between these, by its segment's number: neighbours then grow at other times.
@@ -35,10 +53,11 @@ class Index:
     """The map. Not thread-safe."""
 
     def __init__(self) -> None:
+        self._loops = KERNELS.loaded
         # The directory has an entry for each value of the ids' first `bits` mixed bits. A piece that fewer bits
         # tell has several entries, which are alike; the first of them, whose number is the piece's, counts its ids.
         self._bits = SEGMENT_BITS
-        self._directory = np.zeros(SEGMENTS, kernels.ENTRY)
+        self._directory = np.zeros(SEGMENTS, _ENTRY)
         self._count = np.zeros(SEGMENTS, np.int64)
         self._memory: dict[int, npt.NDArray[np.uint8]] = {}
         for piece in range(SEGMENTS):
@@ -54,23 +73,26 @@ class Index:
 
     def find(self, ids: Ids) -> Numbers:
         """Return the number of each id (n,), ABSENT for those that are not here."""
-        numbers = np.empty(len(ids), np.uint32)
-        kernels.find(ids, self._directory, self._bits, numbers)
+        ids, numbers = np.ascontiguousarray(ids), np.empty(len(ids), np.uint32)
+        self._loops.index_find(_of(ids), len(ids), *self._where, numbers.ctypes.data)
         return numbers
 
     def insert(self, ids: Ids, numbers: Numbers) -> None:
         """Add ids (n,), of which none is here and none comes twice, with their numbers (n,), not ABSENT."""
+        ids, numbers = np.ascontiguousarray(ids), np.ascontiguousarray(numbers)
         while not self._make_room(ids):
             pass
-        kernels.insert(ids, numbers, self._directory, self._bits, self._count)
+        self._insert(ids, numbers)
 
     def put(self, ids: Ids, numbers: Numbers) -> None:
         """Give ids (n,) that are all here other numbers."""
-        kernels.put(ids, numbers, self._directory, self._bits)
+        ids, numbers, n = np.ascontiguousarray(ids), np.ascontiguousarray(numbers), len(ids)
+        self._loops.index_put(_of(ids), library.address(numbers, np.uint32, n), n, *self._where)
 
     def remove(self, ids: Ids) -> None:
         """Forget ids (n,) that are all here; the room is kept for others."""
-        kernels.remove(ids, self._directory, self._bits, self._count)
+        ids = np.ascontiguousarray(ids)
+        self._loops.index_remove(_of(ids), len(ids), *self._where, self._count.ctypes.data)
 
     def segment(self, segment: int) -> tuple[Ids, Numbers]:
         """Return copies of the ids and the numbers in one segment, in an order that only the index knows."""
@@ -97,12 +119,10 @@ class Index:
     def _make_room(self, ids: Ids) -> bool:
         """Make room for more ids; return False if a piece was split for it, whose halves may still have to grow."""
         pieces = np.empty(len(ids), np.int64)
-        kernels.pieces_of(ids, self._directory, self._bits, pieces)
+        self._loops.index_pieces(_of(ids), len(ids), *self._where, pieces.ctypes.data)
         coming = np.bincount(pieces, minlength=len(self._count))
         needed = self._count + coming
-        full = np.flatnonzero(
-            (coming > 0) & (needed > _MAX_LOAD * kernels.LINE_BUCKETS * self._directory["lines"])
-        )
+        full = np.flatnonzero((coming > 0) & (needed > _MAX_LOAD * _LINE_BUCKETS * self._directory["lines"]))
         split = needed[full] > _most(full >> (self._bits - SEGMENT_BITS))
         self._grow(full[~split], needed[full[~split]])
         if not split.any():
@@ -121,9 +141,10 @@ class Index:
         lines = self._roomy(pieces, counts)
         for start in range(0, len(pieces), _PIECES_AT_ONCE):
             some = slice(start, start + _PIECES_AT_ONCE)
-            memories = [_aligned(count * kernels.LINE_BYTES) for count in lines[some].tolist()]
+            memories = [_aligned(count * _LINE_BYTES) for count in lines[some].tolist()]
             addresses = np.array([memory.ctypes.data for memory in memories], np.uint64)
-            kernels.grow(pieces[some], addresses, lines[some], self._directory, self._bits)
+            given = _of(pieces[some]), addresses.ctypes.data, _of(lines[some])
+            self._loops.index_grow(*given, len(addresses), *self._where)
             self._memory.update(zip(pieces[some].tolist(), memories, strict=True))  # the old ones end here
 
     def _split(self, piece: int, count: int) -> None:
@@ -135,7 +156,7 @@ class Index:
         lines = self._roomy(halves, np.full(2, count // 2 + 2 * int(count**0.5)))
         for half, its_lines in zip(halves.tolist(), lines.tolist(), strict=True):
             self._give(half, depth, its_lines)
-        kernels.insert(*held, self._directory, self._bits, self._count)
+        self._insert(*held)
 
     def _take(self, piece: int) -> tuple[Ids, Numbers]:
         """Return copies of what a piece holds, which it then no longer counts."""
@@ -146,7 +167,17 @@ class Index:
         return ids, numbers
 
     def _entries(self, piece: int, ids: Ids, numbers: Numbers) -> int:
-        return int(kernels.entries(self._directory[piece], kernels.empty_of(piece), ids, numbers))
+        at = self._directory.ctypes.data + piece * _ENTRY.itemsize
+        return int(self._loops.index_entries(at, _empty_of(piece), ids.ctypes.data, numbers.ctypes.data))
+
+    def _insert(self, ids: Ids, numbers: Numbers) -> None:
+        n = len(ids)
+        given = _of(ids), library.address(numbers, np.uint32, n), n
+        self._loops.index_insert(*given, *self._where, self._count.ctypes.data)
+
+    @property
+    def _where(self) -> tuple[int, int]:
+        return self._directory.ctypes.data, self._bits
 
     def _double(self) -> None:
         """Let the directory tell one more bit."""
@@ -157,10 +188,8 @@ class Index:
 
     def _give(self, piece: int, depth: int, lines: int) -> None:
         """Let a piece have new, empty lines."""
-        memory = _aligned(lines * kernels.LINE_BYTES)
-        words = memory.view(np.int64).reshape(lines, -1)
-        words[:, : kernels.LINE_BUCKETS] = kernels.empty_of(piece)
-        words[:, kernels.LINE_BUCKETS :] = 0
+        memory = _aligned(lines * _LINE_BYTES)
+        self._loops.index_clear(memory.ctypes.data, lines, _empty_of(piece))
         self._memory[piece] = memory
         entries = slice(piece, piece + (1 << (self._bits - depth)))
         self._directory[entries] = (memory.ctypes.data, lines, depth)
@@ -176,7 +205,7 @@ class Index:
     def _roomy(self, pieces: Ids, counts: Ids) -> Ids:
         """Return the lines (n,) that pieces (n,) of so many ids (n,) get when they have to grow."""
         load = _LOW_LOAD + (_HIGH_LOAD - _LOW_LOAD) * (pieces >> (self._bits - SEGMENT_BITS)) / SEGMENTS
-        lines: Ids = (counts / load / kernels.LINE_BUCKETS).astype(np.int64) + 1
+        lines: Ids = (counts / load / _LINE_BUCKETS).astype(np.int64) + 1
         return lines
 
 
@@ -185,7 +214,102 @@ def _most(segments: Ids) -> npt.NDArray[np.float64]:
     return most
 
 
+class PlainIndex:
+    """The plain form of `Index`, for machines without a library: a dict for each segment."""
+
+    def __init__(self) -> None:
+        self._segments: list[dict[int, int]] = [{} for _ in range(SEGMENTS)]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._segments))
+
+    @property
+    def nbytes(self) -> int:
+        """About the memory that dicts of ints take."""
+        return 100 * len(self)
+
+    def find(self, ids: Ids) -> Numbers:
+        """See `Index.find`."""
+        return np.array([held.get(each, ABSENT) for each, held in self._each(ids)], np.uint32)
+
+    def insert(self, ids: Ids, numbers: Numbers) -> None:
+        """See `Index.insert`."""
+        for (each, held), number in zip(self._each(ids), numbers.tolist(), strict=True):
+            held[each] = number
+
+    put = insert
+
+    def remove(self, ids: Ids) -> None:
+        """See `Index.remove`."""
+        for each, held in self._each(ids):
+            del held[each]
+
+    def segment(self, segment: int) -> tuple[Ids, Numbers]:
+        """See `Index.segment`."""
+        held = self._segments[segment]
+        return np.fromiter(held, np.int64, len(held)), np.fromiter(held.values(), np.uint32, len(held))
+
+    def segments(self) -> Iterator[tuple[Ids, Numbers]]:
+        """See `Index.segments`."""
+        return map(self.segment, range(SEGMENTS))
+
+    def replace(self, segment: int, ids: Ids, numbers: Numbers) -> None:
+        """See `Index.replace`."""
+        self._segments[segment] = dict(zip(ids.tolist(), numbers.tolist(), strict=True))
+
+    def _each(self, ids: Ids) -> Iterator[tuple[int, dict[int, int]]]:
+        return (
+            (each, self._segments[at])
+            for each, at in zip(ids.tolist(), segments_of(ids).tolist(), strict=True)
+        )
+
+
+def new_index() -> Index | PlainIndex:
+    """Return an empty one, in the form that this machine can use."""
+    return PlainIndex() if KERNELS.loaded is None else Index()
+
+
+def grouped(ids: Ids) -> tuple[Ids, Ids, Ids, Ids]:
+    """Find equal ids (n,).
+
+    Returns:
+        The position of each distinct id's first appearance, in order; the distinct ids; all positions, those of one
+        distinct id together and ascending; where those of each distinct id begin, and the end of the last one.
+    """
+    if (loops := KERNELS.loaded) is None:
+        return grouped_plainly(ids)
+    n = len(ids)
+    first, distinct, order = (np.empty(n, np.int64) for _ in range(3))
+    starts = np.zeros(n + 2, np.int64)
+    heads = np.full(max(16, 1 << (2 * n).bit_length()), -1, np.int32)
+    which = np.empty(n, np.int32)
+    made = (each.ctypes.data for each in (first, distinct, order, starts, heads))
+    found = loops.index_group(_of(ids), n, *made, len(heads), which.ctypes.data)
+    return first[:found], distinct[:found], order, starts[: found + 1]
+
+
+def grouped_plainly(ids: Ids) -> tuple[Ids, Ids, Ids, Ids]:
+    """The plain form of `grouped`."""
+    distinct, first, which, counts = np.unique(
+        ids, return_index=True, return_inverse=True, return_counts=True
+    )
+    appearance = np.argsort(first)
+    rank = np.empty_like(appearance)
+    rank[appearance] = np.arange(len(appearance))
+    starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts[appearance])))
+    return first[appearance], distinct[appearance], np.argsort(rank[which], kind="stable"), starts
+
+
+def _of(array: Ids) -> int:
+    return library.address(array, np.int64)
+
+
+def _empty_of(piece: int) -> int:
+    """Return the id that marks a piece's empty buckets: 0 lies in piece 0, and 1 does not."""
+    return int(piece == 0)
+
+
 def _aligned(nbytes: int) -> npt.NDArray[np.uint8]:
-    memory = np.empty(nbytes + kernels.LINE_BYTES - 16, np.uint8)  # which numpy aligns to 16 bytes
-    start = -memory.ctypes.data % kernels.LINE_BYTES
+    memory = np.empty(nbytes + _LINE_BYTES - 16, np.uint8)  # which numpy aligns to 16 bytes
+    start = -memory.ctypes.data % _LINE_BYTES
     return memory[start : start + nbytes]

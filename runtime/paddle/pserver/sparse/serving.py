@@ -8,26 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import PserverError
 from paddle.optim.spec import OptimizerSpec, RowGradient
+from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.mixing import owners
-from paddle.pserver.sparse.plain_table import PlainTable
 from paddle.pserver.sparse.spec import TableSpec
-from paddle.pserver.sparse.warming import warming
-
-if TYPE_CHECKING:
-    from paddle.pserver.sparse.hash_table import HashTable
 
 Ids = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float32]
-
-# What the plain form does in some tenths of a second: more than that waits for compiled loops.
-_MOST_IDS, _MOST_FLOATS, _MOST_ROWS = 1 << 14, 1 << 20, 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +82,8 @@ class GrowingShare:
 class ServedTable:
     """One server's rows. Not thread-safe.
 
-    They begin in plain form, so that a new machine, where loops are compiled for seconds, answers at once. Between
-    two batches, once the loops are loaded, all rows move over into a `HashTable`, bit by bit. Before they are loaded
-    only who comes with many rows, or needs the `table` itself, waits.
+    Attributes:
+        table: the rows themselves, with their `snapshot` and `restore`.
     """
 
     def __init__(self, share: GrowingShare, optimizer: OptimizerSpec) -> None:
@@ -102,32 +93,12 @@ class ServedTable:
             ConfigError: the optimizer cannot update single rows.
         """
         self.share = share
-        self._optimizer = optimizer
-        self._rows: PlainTable | HashTable = PlainTable(share.spec, optimizer)
-        self._loops = warming()
-
-    @property
-    def table(self) -> HashTable:
-        """The rows themselves, with their `snapshot` and `restore`; waits for compiled loops.
-
-        Raises:
-            PserverError: there is no memory.
-        """
-        if not isinstance(self._rows, PlainTable):
-            return self._rows
-        self._loops.result()
-        from paddle.pserver.sparse.hash_table import HashTable  # the compiler, which is loaded by now
-
-        table = HashTable(self.share.spec, self._optimizer)
-        plain = self._rows
-        table.restore(plain.header, [plain.whole()])
-        self._rows = table
-        return table
+        self.table = HashTable(share.spec, optimizer)
 
     @property
     def is_untouched(self) -> bool:
         """Whether there was no batch yet, and there are no rows."""
-        return not (self._rows.clock or len(self._rows))
+        return not (self.table.clock or len(self.table))
 
     def rows(self, ids: Ids) -> Values:
         """Return the values (n, width) of ids (n,), in their order; ids may repeat. Changes nothing.
@@ -140,7 +111,7 @@ class ServedTable:
 
     def rows_here(self, ids: Ids) -> Values:
         """Do what `rows` does with ids that were checked."""
-        return self._form_for(len(ids), 0).lookup(ids)
+        return self.table.lookup(ids)
 
     def check_ids(self, ids: Ids) -> None:
         """See `GrowingShare.check_ids`."""
@@ -156,27 +127,12 @@ class ServedTable:
         Raises:
             PserverError: there is no room for new rows; nothing was changed.
         """
-        count = sum(len(gradient.rows) for gradient in gradients)
-        self._form_for(count, count).reserve(gradients)
+        self.table.reserve(gradients)
 
     def update(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
         """Take one step with the sum of checked gradients, added in the order given."""
-        self._rows.update(gradients, learning_rate)
+        self.table.update(gradients, learning_rate)
 
     def catch_up(self, learning_rate: float) -> None:
         """Bring the decay of all rows to the present."""
-        self._rows.catch_up(learning_rate)
-
-    def _form_for(self, count: int, new: int) -> PlainTable | HashTable:
-        """Return the form that a request for so many ids, at most `new` of them new, is answered by.
-
-        Raises:
-            PserverError: there is no memory for the compiled form; nothing was changed.
-        """
-        if isinstance(self._rows, PlainTable):
-            fits = count <= _MOST_IDS and count * self.share.spec.width <= _MOST_FLOATS
-            is_small = fits and len(self._rows) + new <= _MOST_ROWS
-            # Where there are no loops the plain form goes on, however slowly.
-            if (not is_small or self._loops.done()) and self._loops.exception() is None:
-                return self.table
-        return self._rows
+        self.table.catch_up(learning_rate)

@@ -13,19 +13,11 @@ import mmap
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from paddle.errors import PserverError
-from paddle.pserver.sparse import row_kernels as kernels
-from paddle.pserver.sparse.formula_kernels import change
-from paddle.pserver.sparse.formulas import Formula
-from paddle.pserver.sparse.index_kernels import ABSENT
-from paddle.pserver.sparse.initial import KINDS, Initial
+from paddle.pserver.sparse.initial import Initial
+from paddle.pserver.sparse.rows import Floats, Memory, Numbers, rows_of
 from paddle.pserver.sparse.touching import Toucher
-
-Numbers = npt.NDArray[np.uint32]
-Floats = npt.NDArray[np.float32]
-Memory = npt.NDArray[np.uint8]
 
 _SLAB_BYTES = 32 << 20
 _MAX_BITS = 20
@@ -45,7 +37,11 @@ def map_memory(nbytes: int) -> Memory:
 
 
 class Slabs:
-    """All rows of one table. Not thread-safe."""
+    """All rows of one table. Not thread-safe.
+
+    Attributes:
+        rows: what reads and changes them.
+    """
 
     def __init__(
         self, width: int, parts: int, initial: Initial, allocate: Callable[[int], Memory] = map_memory
@@ -62,14 +58,13 @@ class Slabs:
         self._row_bytes = 4 * width * parts + _TICK_BYTES
         self._bits = min(max((_SLAB_BYTES // self._row_bytes).bit_length() - 1, 4), _MAX_BITS)
         self._slabs: list[Memory] = []
-        self._addresses = np.zeros(0, np.uint64)
+        self.rows = rows_of(self._bits, width, parts, initial)
         self._used = 0
         self._touched = 0
         self._pace = 0
         self._toucher = Toucher()
         self._free = np.zeros(0, np.uint32)
         self._num_free = 0
-        self._draw = (np.uint64(initial.key), KINDS.index(initial.kind), initial.mean, initial.spread)
 
     def __len__(self) -> int:
         return self._used - self._num_free
@@ -77,7 +72,7 @@ class Slabs:
     @property
     def nbytes(self) -> int:
         """Bytes that rows took so far with their ticks, given back or not, and what is kept about free ones."""
-        return self._used * self._row_bytes + self._free.nbytes + self._addresses.nbytes
+        return self._used * self._row_bytes + self._free.nbytes + self.rows.nbytes
 
     def reserve(self, count: int) -> None:
         """Make sure that so many rows can be taken.
@@ -131,29 +126,6 @@ class Slabs:
         self._free[self._num_free : needed] = numbers
         self._num_free = needed
 
-    def begin(
-        self,
-        numbers: Numbers,
-        ids: npt.NDArray[np.int64],
-        fresh: npt.NDArray[np.bool_],
-        tick: int,
-        parts: Floats,
-        ticks: Numbers,
-    ) -> None:
-        """Gather rows, those that are fresh (n,) with the values that their ids begin with, states 0 and this tick."""
-        draw = (*self._draw, np.uint32(tick))
-        kernels.begin(*self._where, numbers, ids, fresh, *draw, parts, ticks)
-
-    def read(self, numbers: Numbers, ids: npt.NDArray[np.int64], out: Floats, unknown_as_zero: bool) -> None:
-        """Write values to out (n, width); an ABSENT row's are those its id begins with, or 0."""
-        key, kind, mean, spread = self._draw
-        kind = kernels.ZERO if unknown_as_zero else kind
-        kernels.read(*self._where, numbers, ids, key, kind, mean, spread, out)
-
-    def gather(self, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
-        """Copy rows to parts (parts, n, width), ticks to (n,)."""
-        kernels.gather(*self._where, numbers, parts, ticks)
-
     def room(self, count: int) -> tuple[Floats, Numbers]:
         """Return what rows can be gathered into: parts (parts, count, width) and ticks (count,), not filled."""
         return np.empty((self.parts, count, self.width), np.float32), np.empty(count, np.uint32)
@@ -161,43 +133,8 @@ class Slabs:
     def gathered(self, numbers: Numbers) -> tuple[Floats, Numbers]:
         """Return copies of rows: parts (parts, n, width), and ticks (n,)."""
         parts, ticks = self.room(len(numbers))
-        self.gather(numbers, parts, ticks)
+        self.rows.gather(numbers, parts, ticks)
         return parts, ticks
-
-    def change(
-        self,
-        ids: npt.NDArray[np.int64],
-        numbers: Numbers,
-        fresh: npt.NDArray[np.bool_],
-        gradients: tuple[Floats, npt.NDArray[np.int64], npt.NDArray[np.int64]],
-        formula: Formula,
-        tick: int,
-        caught_up: int,
-    ) -> None:
-        """Take a step of rows where they lie, all decayed so many batches ago: see `formula_kernels.change`."""
-        values, order, starts = gradients
-        sums = np.uint64(values.ctypes.data), self.width, order, starts
-        times = np.uint32(tick), np.float32(caught_up)
-        here = np.flatnonzero(numbers != ABSENT)
-        change(self._where, here, numbers, ids, fresh, self._draw, sums, formula, times)
-
-    def scatter(self, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
-        """Write what `gather` gave back into the rows."""
-        kernels.scatter(*self._where, numbers, parts, ticks)
-
-    def ticks(self, numbers: Numbers) -> Numbers:
-        """Return the ticks of rows (n,)."""
-        ticks = np.empty(len(numbers), np.uint32)
-        kernels.read_ticks(*self._where, numbers, ticks)
-        return ticks
-
-    def set_ticks(self, numbers: Numbers, ticks: Numbers) -> None:
-        """Give rows (n,) other ticks (n,)."""
-        kernels.write_ticks(*self._where, numbers, ticks)
-
-    @property
-    def _where(self) -> tuple[npt.NDArray[np.uint64], int, int]:
-        return self._addresses, self._bits, self.width * self.parts
 
     @property
     def _ahead(self) -> int:
@@ -230,4 +167,4 @@ class Slabs:
     def _add_slab(self) -> None:
         memory = self._allocate(self._row_bytes << self._bits)
         self._slabs.append(memory)
-        self._addresses = np.append(self._addresses, np.uint64(memory.ctypes.data))
+        self.rows.add(memory)

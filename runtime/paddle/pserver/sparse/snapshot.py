@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.pserver.sparse.blocks import Block, Header
-from paddle.pserver.sparse.index import Index
+from paddle.pserver.sparse.index import Index, PlainIndex
 from paddle.pserver.sparse.mixing import SEGMENTS
-from paddle.pserver.sparse.slabs import Numbers, Slabs
+from paddle.pserver.sparse.rows import Numbers
+from paddle.pserver.sparse.slabs import Slabs
 from paddle.pserver.sparse.ticks import changed
 
 Ids = npt.NDArray[np.int64]
@@ -45,7 +46,7 @@ class TableSnapshot:
         since: the blocks hold rows that changed after this batch; None: all rows.
     """
 
-    def __init__(self, index: Index, slabs: Slabs, header: Header, since: int | None) -> None:
+    def __init__(self, index: Index | PlainIndex, slabs: Slabs, header: Header, since: int | None) -> None:
         self.header, self.since = header, since
         self._index, self._slabs = index, slabs
         row_bytes = 4 * slabs.width * slabs.parts + 12
@@ -123,7 +124,7 @@ class TableSnapshot:
 
     def keep(self, ids: Ids, numbers: Numbers) -> None:
         """Copy rows that are about to change, as far as they belong here and were not taken yet."""
-        ours = np.flatnonzero(changed(self._slabs.ticks(numbers), self.since, self.header.clock))
+        ours = np.flatnonzero(changed(self._slabs.rows.ticks(numbers), self.since, self.header.clock))
         with self._lock:
             ours = ours[~self._are_taken(numbers[ours])]
             self._is_taken[numbers[ours]] = True
@@ -180,13 +181,13 @@ class TableSnapshot:
     def _gathered(self, ids: Ids, numbers: Numbers, into: Floats) -> Block:
         parts = into[: self._floats(len(ids))].reshape(self._slabs.parts, len(ids), self._slabs.width)
         ticks = np.empty(len(ids), np.uint32)
-        self._slabs.gather(numbers, parts, ticks)
+        self._slabs.rows.gather(numbers, parts, ticks)
         return Block(ids, parts, ticks)
 
     def _copy(self, listed: _Listed, into: Floats | None) -> Block:
         """Copy those of some rows that belong here and that nobody else takes, before or meanwhile."""
         ids, numbers = listed
-        ours = np.flatnonzero(changed(self._slabs.ticks(numbers), self.since, self.header.clock))
+        ours = np.flatnonzero(changed(self._slabs.rows.ticks(numbers), self.since, self.header.clock))
         with self._lock:
             ours = ours[~self._are_taken(numbers[ours])]
         ids, numbers = ids[ours], numbers[ours]

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from paddle.optim.sparse import RowStep
 from paddle.optim.spec import OptimizerSpec, ParameterSpec
-from paddle.pserver.sparse import row_kernels
 from paddle.pserver.sparse.formulas import Formulas
 from paddle.pserver.sparse.index import ABSENT
-from paddle.pserver.sparse.slabs import Numbers, Slabs
+from paddle.pserver.sparse.rows import Numbers
+from paddle.pserver.sparse.slabs import Slabs
 from paddle.pserver.sparse.ticks import new_tick, since_of, tick, undecayed
 
 Ids = npt.NDArray[np.int64]
@@ -78,8 +78,8 @@ class Steps:
             before = rows.part((rows.numbers != ABSENT) & ~rows.fresh)
             keep(before.ids, before.numbers)
         formula = self._formulas.at(at.clock, at.learning_rate)
-        if formula is not None:
-            slabs.change(*rows, sums, formula, tick(at.clock), at.clock - at.caught_up)
+        times = tick(at.clock), at.clock - at.caught_up
+        if formula is not None and slabs.rows.change(*rows, sums, formula, *times):
             return
         which = np.flatnonzero(rows.numbers != ABSENT)
         for start in range(0, len(which), self.block):
@@ -93,15 +93,14 @@ class Steps:
             parts, ticks = slabs.gathered(part)
             owed = undecayed(ticks, at.clock, at.caught_up)
             self._plain.decay(parts[0], owed, at.learning_rate)
-            slabs.scatter(part, parts, ticks)
+            slabs.rows.scatter(part, parts, ticks)
 
     def _apply_plainly(self, slabs: Slabs, rows: DistinctRows, sums: Sums, which: Ids, at: Moment) -> None:
         parts, ticks = slabs.room(len(which))
-        slabs.begin(rows.numbers, rows.ids, rows.fresh, new_tick(at.clock), parts, ticks)
-        g = np.empty(parts.shape[1:], np.float32)
-        row_kernels.add_up(*sums, which, g)
+        slabs.rows.begin(rows.numbers, rows.ids, rows.fresh, new_tick(at.clock), parts, ticks)
+        g = slabs.rows.add_up(sums, which)
         state = {name: parts[i] for i, name in enumerate(self.states, 1)}
         since = since_of(ticks, at.clock, at.caught_up)
         self._plain.apply(parts[0], g, state, since, at.clock, at.learning_rate)
         ticks[:] = tick(at.clock)
-        slabs.scatter(rows.numbers, parts, ticks)
+        slabs.rows.scatter(rows.numbers, parts, ticks)

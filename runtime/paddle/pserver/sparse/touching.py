@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from paddle.pserver.sparse import row_kernels as kernels
+from paddle.pserver.sparse.rows import KERNELS
 from paddle.threads import ServiceThread
 
 Memory = npt.NDArray[np.uint8]
@@ -31,10 +31,11 @@ _IDLE_S = 1.0
 
 def touch(memory: npt.NDArray[np.generic], start: int = 0, end: int | None = None) -> None:
     """Touch bytes start .. end of some memory, all without an end, from the last page back to the first."""
+    size = memory.nbytes if end is None else end
+    if (loops := KERNELS.loaded) is None or start >= size:  # only C can touch what others may be writing
+        return
     address = memory.ctypes.data
-    last = address + (memory.nbytes if end is None else end) - 1
-    first_page, last_page = (np.uint64(at & -mmap.PAGESIZE) for at in (address + start, last))
-    kernels.touch(first_page, last_page, np.uint64(mmap.PAGESIZE))
+    loops.rows_touch(address + start & -mmap.PAGESIZE, address + size - 1 & -mmap.PAGESIZE, mmap.PAGESIZE)
 
 
 class _Range(NamedTuple):

@@ -16,8 +16,8 @@ from paddle.pserver.sparse.blocks import Block
 from paddle.pserver.sparse.formulas import Formulas
 from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.initial import Initial
-from paddle.pserver.sparse.plain_table import PlainTable
 from paddle.pserver.sparse.spec import TableSpec
+from tests.runtime.pserver.sparse.plain_table import PlainTable
 
 WIDTH = 5
 EXTREMES = (0, 1, -1, 2**63 - 1, -(2**63))
@@ -48,6 +48,9 @@ def spec_of(
 def gradient(rng: np.random.Generator, pool: np.ndarray, count: int) -> RowGradient:
     ids = rng.choice(pool, count)
     return RowGradient(ids, rng.standard_normal((count, WIDTH)).astype(np.float32))
+
+
+pytestmark = pytest.mark.usefixtures("form")
 
 
 def content(blocks: Iterable[Block]) -> dict[int, tuple[bytes, int]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A growing table in plain form: a dict from ids to rows, one row at a time. What `HashTable` must agree with."""
+"""The reference of growing tables: a dict from ids to rows, one row at a time. `HashTable` must agree with it."""
 
 from __future__ import annotations
 

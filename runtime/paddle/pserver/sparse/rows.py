@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is done to rows in slabs, by their numbers: in compiled form, and in plain form for machines without a library.
+
+Both have the same methods, and give the same bits. Numbers are those that `Slabs` gave, so no row is outside.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.kernels import library
+from paddle.pserver.sparse.formulas import Formula
+from paddle.pserver.sparse.index import ABSENT
+from paddle.pserver.sparse.initial import KINDS, Initial
+
+Numbers = npt.NDArray[np.uint32]
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+Flags = npt.NDArray[np.bool_]
+Memory = npt.NDArray[np.uint8]
+Sums = tuple[Floats, Ids, Ids]
+"""Values (m, width), order (m,), starts: see `steps.Sums`."""
+
+KERNELS = library.Kernels(
+    rows_read="pppnip",
+    rows_gather="ppnppupp",
+    rows_scatter="ppnpp",
+    rows_ticks="ppnp",
+    rows_set_ticks="ppnp",
+    rows_add_up="pnpnp",
+    rows_change="ppppnppufp",
+    rows_touch="ppn",
+)
+"""The loops of `rows.c`."""
+
+_address = library.address
+
+
+class _Rows(ctypes.Structure):
+    """`struct rows` of `rows.c`."""
+
+    _fields_ = (
+        ("slabs", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("bits", "floats", "width")),
+        ("key", ctypes.c_uint64),
+        *((name, ctypes.c_double) for name in ("mean", "spread")),
+        ("kind", ctypes.c_int64),
+    )
+
+
+class _Formula(ctypes.Structure):
+    """`struct formula` of `rows.c`."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int64),
+        ("factors", 6 * ctypes.c_float),
+        *((name, ctypes.c_float) for name in ("clip", "l1", "l2")),
+    )
+
+
+class _Sums(ctypes.Structure):
+    """`struct sums` of `rows.c`."""
+
+    _fields_ = tuple((name, ctypes.c_void_p) for name in ("values", "order", "starts"))
+
+
+class CompiledRows:
+    """The compiled form."""
+
+    def __init__(self, bits: int, width: int, parts: int, initial: Initial) -> None:
+        """Prepare for slabs of 2^bits rows, each of `parts` times `width` floats."""
+        self._loops = KERNELS.loaded
+        self._width, self._parts = width, parts
+        drawing = initial.key, initial.mean, initial.spread, KINDS.index(initial.kind)
+        self._rows = _Rows(None, bits, width * parts, width, *drawing)
+        self._at = ctypes.byref(self._rows)
+        self._slabs: list[Memory] = []
+        self._addresses = np.zeros(0, np.uint64)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are kept beside the slabs."""
+        return self._addresses.nbytes
+
+    def add(self, slab: Memory) -> None:
+        """Take one more slab, which these rows keep alive."""
+        self._slabs.append(slab)
+        self._addresses = np.append(self._addresses, np.uint64(slab.ctypes.data))
+        self._rows.slabs = self._addresses.ctypes.data
+
+    def read(self, numbers: Numbers, ids: Ids, out: Floats, as_zero: bool) -> None:
+        """Write values to out (n, width); an ABSENT row's are those its id begins with, or 0."""
+        n = len(numbers)
+        where, to = _numbers(numbers), _address(out, np.float32, n * self._width)
+        self._loops.rows_read(self._at, where, _address(ids, np.int64, n), n, as_zero, to)
+
+    def gather(self, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
+        """Copy rows to parts (parts, n, width), ticks to (n,)."""
+        self._gather(numbers, None, None, 0, parts, ticks)
+
+    def begin(
+        self, numbers: Numbers, ids: Ids, fresh: Flags, tick: int, parts: Floats, ticks: Numbers
+    ) -> None:
+        """Gather rows, those that are fresh (n,) with the values that their ids begin with, states 0 and this tick."""
+        n = len(numbers)
+        self._gather(numbers, _address(ids, np.int64, n), _address(fresh, np.bool_, n), tick, parts, ticks)
+
+    def scatter(self, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
+        """Write what `gather` gave back into the rows."""
+        n = len(numbers)
+        floats = _address(parts, np.float32, n * self._width * self._parts)
+        self._loops.rows_scatter(self._at, _numbers(numbers), n, floats, _address(ticks, np.uint32, n))
+
+    def ticks(self, numbers: Numbers) -> Numbers:
+        """Return the ticks of rows (n,)."""
+        ticks = np.empty(len(numbers), np.uint32)
+        self._loops.rows_ticks(self._at, _numbers(numbers), len(numbers), ticks.ctypes.data)
+        return ticks
+
+    def set_ticks(self, numbers: Numbers, ticks: Numbers) -> None:
+        """Give rows (n,) other ticks (n,)."""
+        n = len(numbers)
+        self._loops.rows_set_ticks(self._at, _numbers(numbers), n, _address(ticks, np.uint32, n))
+
+    def add_up(self, sums: Sums, which: Ids) -> Floats:
+        """Return the sums (n, width) of rows `which` (n,)."""
+        out = np.empty((len(which), self._width), np.float32)
+        given = _sums(sums, self._width)
+        self._loops.rows_add_up(
+            ctypes.byref(given), self._width, _address(which, np.int64), len(which), out.ctypes.data
+        )
+        return out
+
+    def change(
+        self,
+        ids: Ids,
+        numbers: Numbers,
+        fresh: Flags,
+        sums: Sums,
+        formula: Formula,
+        tick: int,
+        caught_up: int,
+    ) -> bool:
+        """Take a step of rows where they lie, all decayed so many batches ago; ABSENT ones are left out.
+
+        Returns whether it was taken: the plain form cannot.
+        """
+        n = len(numbers)
+        given = _sums(sums, self._width)
+        made = _Formula(formula.kind, tuple(formula.factors), formula.clip, formula.l1, formula.l2)
+        g = np.empty(self._width, np.float32)
+        self._loops.rows_change(
+            self._at,
+            _numbers(numbers),
+            _address(ids, np.int64, n),
+            _address(fresh, np.bool_, n),
+            n,
+            ctypes.byref(given),
+            ctypes.byref(made),
+            tick,
+            caught_up,
+            g.ctypes.data,
+        )
+        return True
+
+    def _gather(
+        self, numbers: Numbers, ids: int | None, fresh: int | None, tick: int, parts: Floats, ticks: Numbers
+    ) -> None:
+        n = len(numbers)
+        floats = _address(parts, np.float32, n * self._width * self._parts)
+        self._loops.rows_gather(
+            self._at, _numbers(numbers), n, ids, fresh, tick, floats, _address(ticks, np.uint32, n)
+        )
+
+
+class PlainRows:
+    """The plain form: see `CompiledRows`."""
+
+    def __init__(self, bits: int, width: int, parts: int, initial: Initial) -> None:
+        self._bits, self._width, self._parts, self._initial = bits, width, parts, initial
+        self._slabs: list[tuple[Floats, Numbers]] = []
+        self.nbytes = 0
+
+    def add(self, slab: Memory) -> None:
+        """See `CompiledRows.add`."""
+        shape = 1 << self._bits, self._parts, self._width
+        end = 4 * self._width * self._parts << self._bits
+        self._slabs.append((slab[:end].view(np.float32).reshape(shape), slab[end:].view(np.uint32)))
+
+    def read(self, numbers: Numbers, ids: Ids, out: Floats, as_zero: bool) -> None:
+        """See `CompiledRows.read`."""
+        absent = numbers == ABSENT
+        out[absent] = 0.0 if as_zero else self._initial.rows(ids[absent], self._width)
+        here = np.flatnonzero(~absent)
+        for which, places, floats, _ in self._by_slab(numbers[here]):
+            out[here[which]] = floats[places, 0]
+
+    def gather(self, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
+        """See `CompiledRows.gather`."""
+        for which, places, floats, theirs in self._by_slab(numbers):
+            parts[:, which] = floats[places].swapaxes(0, 1)
+            ticks[which] = theirs[places]
+
+    def begin(
+        self, numbers: Numbers, ids: Ids, fresh: Flags, tick: int, parts: Floats, ticks: Numbers
+    ) -> None:
+        """See `CompiledRows.begin`."""
+        self.gather(numbers, parts, ticks)
+        parts[:, fresh] = 0.0
+        parts[0, fresh] = self._initial.rows(ids[fresh], self._width)
+        ticks[fresh] = tick
+
+    def scatter(self, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
+        """See `CompiledRows.scatter`."""
+        for which, places, floats, theirs in self._by_slab(numbers):
+            floats[places] = parts[:, which].swapaxes(0, 1)
+            theirs[places] = ticks[which]
+
+    def ticks(self, numbers: Numbers) -> Numbers:
+        """See `CompiledRows.ticks`."""
+        ticks = np.empty(len(numbers), np.uint32)
+        for which, places, _, theirs in self._by_slab(numbers):
+            ticks[which] = theirs[places]
+        return ticks
+
+    def set_ticks(self, numbers: Numbers, ticks: Numbers) -> None:
+        """See `CompiledRows.set_ticks`."""
+        for which, places, _, theirs in self._by_slab(numbers):
+            theirs[places] = ticks[which]
+
+    def add_up(self, sums: Sums, which: Ids) -> Floats:
+        """See `CompiledRows.add_up`: the k-th gradients of all rows are added after the (k-1)-th."""
+        values, order, starts = sums
+        begin, counts = starts[which], starts[which + 1] - starts[which]
+        out = values[order[begin]]
+        for k in range(1, int(counts.max(initial=1))):
+            more = np.flatnonzero(counts > k)
+            out[more] += values[order[begin[more] + k]]
+        return out
+
+    def change(self, *_: object) -> bool:
+        """See `CompiledRows.change`."""
+        return False
+
+    def _by_slab(self, numbers: Numbers) -> Iterator[tuple[Ids, Numbers, Floats, Numbers]]:
+        """Yield which of some rows lie in a slab, their places there, and the slab's floats and ticks."""
+        slabs, places = numbers >> np.uint32(self._bits), numbers & np.uint32((1 << self._bits) - 1)
+        for slab in np.unique(slabs).tolist():
+            which = np.flatnonzero(slabs == slab)
+            yield which, places[which], *self._slabs[slab]
+
+
+def rows_of(bits: int, width: int, parts: int, initial: Initial) -> CompiledRows | PlainRows:
+    """Return the form that this machine can use."""
+    return (PlainRows if KERNELS.loaded is None else CompiledRows)(bits, width, parts, initial)
+
+
+def _numbers(numbers: Numbers) -> int:
+    return _address(numbers, np.uint32)
+
+
+def _sums(sums: Sums, width: int) -> _Sums:
+    values, order, starts = sums
+    return _Sums(
+        _address(values, np.float32, len(order) * width),
+        _address(order, np.int64),
+        _address(starts, np.int64),
+    )
