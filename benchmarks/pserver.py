@@ -27,7 +27,7 @@ from benchmarks.serving.measuring import Plan, goodput, latency, mixed_sizes, pa
 from benchmarks.serving.sides import KEY, Processes, ours, peer, raw, trained
 
 PEERS = ("ray", "torch", "mxnet")
-PACKAGES = ("numpy", "pyzmq", "numba", *PEERS)
+PACKAGES = ("numpy", "pyzmq", *PEERS)
 SIZES = {"4KB": 4 << 10, "1MB": 1 << 20, "40MB": 40_000_000, "400MB": 400_000_000}
 TRAINERS = (1, 2)
 WAYS = {"gloo": ("torch", (1, 2)), "ps_lite": ("mxnet", (1, 2)), "ray": ("ray", (1,))}

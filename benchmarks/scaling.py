@@ -114,7 +114,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for count in counts[1:]:
         first = counts[0]
         report.compare(f"trainers_{count}_vs_{first}", f"trainers_{count}", f"trainers_{first}")
-    report.show(machine.describe(("numpy", "pyzmq", "numba")), given.json, given.plot)
+    report.show(machine.describe(("numpy", "pyzmq")), given.json, given.plot)
     return 0
 
 

@@ -26,14 +26,14 @@ from benchmarks.learning import work
 from benchmarks.report import Report, tell
 from benchmarks.timing import Contender, interleave
 
-PACKAGES = ("numpy", "numba")
+PACKAGES = ("numpy",)
 BATCHES = (32, 512)
 # So many samples, or runs of the chain, a turn.
 _SAMPLES, _CHAINS = 16_384, 200
 _STEPS = {"lenet": 20, "resnet20": 5, "vgg16": 2, "lstm": 10, "decoder": 10}
 _ROOT = Path(__file__).resolve().parents[1]
 _START_S, _TURN_S, _STOP_S = 300.0, 120.0, 10.0  # torch.compile takes its time
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)

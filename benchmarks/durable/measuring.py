@@ -226,7 +226,7 @@ def main() -> int:
     parser.add_argument("--only", default="sparse,dense", metavar="NAMES")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     args = parser.parse_args()
-    facts = machine.describe(("numpy", "pyzmq", "numba"))
+    facts = machine.describe(("numpy", "pyzmq"))
     report = Report(tell=tell)
     makers = {"sparse": lambda: sparse(args.gb), "dense": lambda: dense(args.dense_gb)}
     with tempfile.TemporaryDirectory(prefix="paddle-checkpoints-", dir=args.dir) as scratch:

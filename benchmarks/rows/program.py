@@ -19,7 +19,7 @@ from benchmarks.rows.loopback import congestion
 from benchmarks.rows.row import Work
 
 ROWS = {row.name: row for row in (*launching.ROWS, *serving.ROWS, *learning.ROWS, *tables.ROWS)}
-_PACKAGES = ("numpy", "numba", "pyzmq", "cryptography")
+_PACKAGES = ("numpy", "pyzmq", "cryptography")
 _MARKS = ("<!-- whole -->", "<!-- /whole -->")
 
 

@@ -116,7 +116,7 @@ ROWS = (
             Versus("ours_update", "plain_c_update", 0.7),
         ),
         turns=_TURNS,
-        why="gradients are checked and those of equal ids added up, which the rival leaves out; numba's loops and the"
+        why="gradients are checked and those of equal ids added up, which the rival leaves out; the loops and the"
         " interpreter between them",
     ),
     Row(

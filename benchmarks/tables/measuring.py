@@ -156,7 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = _parse(argv)
     rows, turns = (200_000, 3) if given.quick else (given.rows, given.turns)
     report = Report(tell=tell)
-    facts = machine.describe(("numpy", "numba"))
+    facts = machine.describe(("numpy",))
     load = workload(rows, turns)
     for distribution, batches in load.positions.items():
         distinct = np.mean([len(np.unique(positions)) for positions in batches]) / BATCH

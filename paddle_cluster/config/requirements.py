@@ -13,7 +13,7 @@ from paddle_cluster.record import dataclass
 from paddle_cluster.system import bounded_file
 from paddle_cluster.system.installation import LOCK_FILE
 
-NODE_PACKAGES = ("cffi", "cryptography", "llvmlite", "numba", "numpy", "pycparser", "pyzmq", "zlib-ng")
+NODE_PACKAGES = ("cffi", "cryptography", "numpy", "pycparser", "pyzmq", "zlib-ng")
 """What the runtime imports, and what that needs."""
 FILE = "requirements.txt"
 LIMIT = 4 << 20  # bytes of one file

@@ -108,7 +108,6 @@ def test_what_the_launcher_sets_is_read_nowhere_else() -> None:
         "freed_memory.py",
         "hooks/jax_plugins/paddle_interface.py",
         "hooks/sitecustomize.py",
-        "kernel_cache.py",
         "v2/plot.py",
     }
 

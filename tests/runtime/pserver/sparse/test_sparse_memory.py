@@ -5,10 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -102,18 +99,3 @@ def test_ids_of_any_pattern_spread_evenly_over_servers(num_servers: int) -> None
         assert len(share) == num_servers
         assert share.max() < 1.25 / num_servers
         assert share.min() > 0.75 / num_servers
-
-
-def test_importing_the_servers_modules_loads_no_compiler() -> None:
-    code = (
-        "import sys; import paddle.pserver.command, paddle.pserver.client.session, paddle.pserver.sparse.spec;"
-        "sys.exit('numba' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": _runtime()}, timeout=60, check=False
-    )
-    assert done.returncode == 0
-
-
-def _runtime() -> str:
-    return str(Path(__file__).resolve().parents[4] / "runtime")

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from paddle import kernel_cache
 from paddle_node.agent.files import disk
 from paddle_node.linux import ownership
 from tests.runtime.paddle_node.agent.driven_node import Node
@@ -107,16 +106,6 @@ def test_what_is_kept_between_jobs_is_refused_where_a_list_let_others_fill_it(op
     setfacl("u:nobody:rwx", kept)
     with pytest.raises(PermissionError, match="others can write it"):
         disk.own_folder(str(kept))
-
-
-@needs_acl
-def test_compiled_loops_are_not_read_where_a_list_lets_others_write(
-    open_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    setfacl("u:nobody:rwx", open_folder)
-    monkeypatch.setattr(kernel_cache, "folders", lambda: iter([open_folder / "kernels"]))
-    assert kernel_cache.place.__wrapped__() is None
-    assert f"{open_folder} can be written by user nobody" in caplog.text
 
 
 @pytest.mark.parametrize(
