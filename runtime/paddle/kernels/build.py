@@ -62,6 +62,12 @@ class Compiler:
         """Return what calls it for a platform; another one than this machine's only if it is zig."""
         return [*self.command, *(("-target", TARGETS[target]) if self.is_zig else ())]
 
+    def flags(self, target: str, level: int) -> tuple[str, ...]:
+        """Return what compiles for a speed level: zig's compiler asks for more than the names of instructions."""
+        machine = target.split("-")[1]
+        is_named = self.is_zig and machine == "x86_64"
+        return (f"-march=x86_64_v{level}",) if is_named else library.LEVELS[machine][level]
+
 
 def build(compiler: Compiler, target: str, folder: Path, extra: Sequence[str] = ()) -> Path:
     """Compile the sources for a platform, and publish the library in a folder by a rename; return its path.
@@ -87,7 +93,7 @@ def build(compiler: Compiler, target: str, folder: Path, extra: Sequence[str] = 
             [
                 *argv,
                 *library.FLAGS,
-                *levels[level],
+                *compiler.flags(target, level),
                 *extra,
                 f"-DLEVEL=v{level}",
                 digest,
