@@ -13,8 +13,8 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from paddle_cluster.config.host_settings import HostList
 from paddle_cluster.config.hosts import Host, HostError, count_question, listed, parse_host
-from paddle_cluster.config.selection import HostList
 from paddle_cluster.errors import ConfError
 from paddle_cluster.record import dataclass
 from paddle_cluster.system import bounded_file

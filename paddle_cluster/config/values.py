@@ -26,6 +26,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,12}")
 _KEPT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PORTS = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 _LARGEST_PORT = 65535
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # the name of an environment variable
 _MAX_SHOWN = 80
 MOST_COUNTED = 100_000
 

@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """The variables that the user gives to processes: from <package>/.env, HOST_SETTINGS, --env_file and --env.
 
-The last one wins.
+The last one wins. Their values may be secret. They leave this module for one place only, the environment of the job's
+processes; everything else, messages too, sees names. RESERVED has the names that belong to the job, and why.
 
-Their values may be secret. They leave this module for one place only, the environment of the job's processes;
-everything else sees names. RESERVED has the names that belong to the job, and why nobody else may set them.
+In a file, a line is NAME=VALUE, perhaps after `export`; `#` begins a comment at the start of a line and after a blank.
+A value in '...' is taken unchanged; in "..." it may go over several lines, and the escapes in _ESCAPED stand for one
+character each. Nothing in it is run or expanded: `$` is a character like any other.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from paddle_cluster.config import env_file
 from paddle_cluster.config.arguments import Arguments
+from paddle_cluster.config.values import VARIABLE
 from paddle_cluster.errors import ConfError
+from paddle_cluster.system import bounded_file
 
 WORKSPACE_FILE = ".env"
 LONGEST = 131_071  # bytes of NAME=VALUE: Linux takes no longer string in an environment
@@ -56,7 +60,15 @@ _REASONS = {
 RESERVED: Mapping[str, str] = MappingProxyType(
     {name: reason for names, reason in _REASONS.items() for name in names.split()}
 )
-"""Name -> why it is the job's."""
+"""The variables that the user gives to processes: from <package>/.env, HOST_SETTINGS, --env_file and --env.
+
+The last one wins. Their values may be secret. They leave this module for one place only, the environment of the job's
+processes; everything else, messages too, sees names. RESERVED has the names that belong to the job, and why.
+
+In a file, a line is NAME=VALUE, perhaps after `export`; `#` begins a comment at the start of a line and after a blank.
+A value in '...' is taken unchanged; in "..." it may go over several lines, and \\n, \\r, \\t, \\", \\\\ and \\$ stand
+for one character. Nothing in it is run or expanded: `$` is a character like any other.
+"""
 
 _INIT = "PADDLE_INIT_"
 
@@ -138,7 +150,7 @@ def read(
         else []
     )
     for path in _workspace_file(arguments):
-        beside += env_file.read(path, str(path))
+        beside += read_file(path, str(path))
     given = list(_given(arguments, environ))
     return _checked([*beside, *given]), {
         node_id: _checked([*beside, *found, *given]) for node_id, found in own.items() if found
@@ -176,14 +188,14 @@ def _workspace_file(arguments: Arguments) -> tuple[Path, ...]:
 
 def _given(arguments: Arguments, environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     for path in arguments["env_file"]:
-        yield from env_file.read(path, str(path))
+        yield from read_file(path, str(path))
     for text in arguments["env"]:
         yield _of_option(text, environ)
 
 
 def _of_option(text: str, environ: Mapping[str, str]) -> tuple[str, str, str]:
     name, equals, value = text.partition("=")
-    if env_file.NAME.fullmatch(name) is None:
+    if VARIABLE.fullmatch(name) is None:
         hint = "" if equals else " (is it a value without its NAME=?)"
         got = f"got {name[:80]!r}" if equals else f"got {len(text)} characters that are none"
         raise ConfError(
@@ -204,3 +216,89 @@ def refusal(name: str) -> str:
     if name.startswith(_INIT):
         return f"give the flag --{name.removeprefix(_INIT).lower()}=VALUE instead"
     return RESERVED.get(name, "")
+
+
+LIMIT = 8 << 20  # bytes
+_HEAD = re.compile(r"[ \t]*(?:export[ \t]+)?([^\s=#'\"]+)[ \t]*=[ \t]*")
+_SINGLE = re.compile(r"'([^'\n]*)'")
+_DOUBLE = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_BARE = re.compile(r"[^\n]*")
+_COMMENT = re.compile(r"(?:^|[ \t]+)#.*")
+_REST = re.compile(r"[ \t]*(?:#[^\n]*)?(?:\n|\Z)")
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "$": "$"}
+
+
+def read_file(path: Path, shown: str) -> list[tuple[str, str, str]]:
+    """The variables of a file, in its order.
+
+    Args:
+        shown: the file's name in messages.
+
+    Returns:
+        (name, value, "file:line") of each.
+
+    Raises:
+        ConfError: the file cannot be read, or a line of it is no variable.
+    """
+    try:
+        text = bounded_file.read(path, LIMIT).decode("utf-8-sig")
+    except FileNotFoundError:
+        raise ConfError(shown, "no such file; name a file of NAME=VALUE lines") from None
+    except OSError as error:
+        raise ConfError(shown, f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfError(shown, f"expected UTF-8, byte {error.start} is none") from None
+    return parse_file(text.replace("\r\n", "\n"), shown)
+
+
+def parse_file(text: str, shown: str) -> list[tuple[str, str, str]]:
+    """The variables in a text; see `read_file`."""
+    found = []
+    position, line = 0, 1
+    while position < len(text):
+        where = f"{shown}:{line}"
+        blank = _REST.match(text, position)
+        if blank is not None:
+            end = blank.end()
+        else:
+            name, value, end = _variable(text, position, where)
+            found.append((name, value, where))
+        line += text.count("\n", position, end)
+        position = end
+    return found
+
+
+def _variable(text: str, position: int, where: str) -> tuple[str, str, int]:
+    """Name, value, and where the next line begins."""
+    head = _HEAD.match(text, position)
+    if head is None or "\n" in head[0]:
+        raise ConfError(where, "expected NAME=VALUE, a comment or nothing")
+    name = head[1]
+    if VARIABLE.fullmatch(name) is None:
+        raise ConfError(where, f"{name[:80]!r} is no name: expected letters, digits and _, no digit first")
+    value, end = _value(text, head.end(), name, where)
+    if "\0" in value:
+        raise ConfError(where, f"{name}: expected text, got a NUL byte")
+    return name, value, end
+
+
+def _value(text: str, position: int, name: str, where: str) -> tuple[str, int]:
+    quote = text[position : position + 1]
+    if quote not in ("'", '"'):
+        bare = _BARE.match(text, position)
+        assert bare is not None  # it may be empty
+        return _COMMENT.sub("", bare[0]).strip(" \t"), min(bare.end() + 1, len(text))
+    quoted = (_SINGLE if quote == "'" else _DOUBLE).match(text, position)
+    if quoted is None:
+        hint = " on this line" if quote == "'" else " in the rest of the file"
+        raise ConfError(where, f"{name}: the {quote} that opens its value has no partner{hint}")
+    rest = _REST.match(text, quoted.end())
+    if rest is None:
+        raise ConfError(where, f"{name}: expected nothing but a comment after the closing {quote}")
+    value = quoted[1] if quote == "'" else _ESCAPE.sub(_unescape, quoted[1])
+    return value, rest.end()
+
+
+def _unescape(match: re.Match[str]) -> str:
+    return _ESCAPED.get(match[1], match[0])

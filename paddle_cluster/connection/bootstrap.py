@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from paddle_cluster.record import dataclass
-from paddle_cluster.system import file_cache
-from paddle_cluster.system.digests import DIGEST_SIZE
+from paddle_cluster.system.digests import DIGEST_SIZE, cache_file, load_cached
 from paddle_cluster.system.installation import NODE_DIR
 from paddle_node.contract.frames import FrameError
 
@@ -187,12 +186,12 @@ def _load_or_pack(node_dir: Path, folder: Path | None) -> PackedAgent:
         return _pack(sources, digest)
     about = _digest((sys.version, importlib.util.MAGIC_NUMBER, FIRST, RECONNECT, digest))
     path = folder / f"{about}.{_KEPT_AS}"
-    content = file_cache.load(path)
+    content = load_cached(path)
     if content is not None:
         parts: list[bytes] = marshal.loads(content)  # noqa: S302 - of this user, as the sources are
         return PackedAgent(parts[0], parts[1], parts[2], parts[3], digest)
     packed = _pack(sources, digest)
-    file_cache.keep(path, marshal.dumps((packed.first, packed.reconnect, packed.code, packed.source)))
+    cache_file(path, marshal.dumps((packed.first, packed.reconnect, packed.code, packed.source)))
     return packed
 
 

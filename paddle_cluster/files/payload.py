@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every node of a job gets: the runtime, the workspace (its share of it), the nodefile, perhaps an environment.
 
-Listed and digested once, before any connection; a workspace that cannot travel is refused here.
+Listed and digested once, before any connection; a workspace that cannot travel is refused here. `--dry_run` and the
+warning before large transfers list the files.
 """
 
 from __future__ import annotations
@@ -10,29 +11,38 @@ import hashlib
 import json
 import time
 import zlib
-from collections import deque
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from paddle_cluster.config.entry import files
 from paddle_cluster.connection.link import Link
 from paddle_cluster.errors import DispatchError, WorkspaceError
-from paddle_cluster.files import listing
 from paddle_cluster.files.dispatch import ENVIRONMENT, RUNTIME, WORKSPACE, Dispatch, DispatchState
-from paddle_cluster.files.package import Package, TreeEntry, runtime_package, shard, workspace_package
+from paddle_cluster.files.package import (
+    IGNORE_FILE,
+    LeftOut,
+    Package,
+    TreeEntry,
+    runtime_package,
+    shard,
+    survey,
+    workspace_package,
+)
 from paddle_cluster.plan.plan import Node, Plan
 from paddle_cluster.record import dataclass
-from paddle_cluster.system import file_cache
-from paddle_cluster.system.digests import DIGEST_SIZE, MEMORIES, Digests, memory_of
+from paddle_cluster.system.digests import DIGEST_SIZE, MEMORIES, Digests, cache_file, load_cached, memory_of
 from paddle_cluster.system.installation import RUNTIME_DIR
-from paddle_cluster.text.sizes import counted
+from paddle_cluster.text.sizes import counted, size_text
+from paddle_cluster.text.wrapping import visible
 from paddle_node.contract.records import RecordError
 from paddle_node.contract.to_launcher import Committed, Failed, Lacking
 
 if TYPE_CHECKING:
     from paddle_cluster.files.wheels import Environment  # which brings packaging
+
 
 OUTPUT_NODE = 0
 FILES_BESIDE = 20  # the folders of the cache and of a job, its record and its first logs
@@ -70,10 +80,10 @@ def bundle(tree: Package, folder: Path) -> Bundle:
         WorkspaceError: a file cannot be read, or has just changed.
     """
     path = folder / f"{tree.digest}.{_KEPT_AS}"
-    packed = file_cache.load(path)
+    packed = load_cached(path)
     if packed is None:
         packed = _pack(tree)
-        file_cache.keep(path, packed)
+        cache_file(path, packed)
     digest = _digest(packed)
     return Bundle(tree, Package((TreeEntry(NAME, 0o600, len(packed), digest, content=packed),)))
 
@@ -128,10 +138,8 @@ class Payload:
         limit_mb = self._plan.settings.limits.warn_size_mb
         if self._workspace is None or sum(dispatch.lacking.values()) <= limit_mb << 20:
             return ""
-        lacking = [
-            listing.Sized(self._workspace.by_digest[one].path, size) for one, size in dispatch.lacking.items()
-        ]
-        return "\n".join(listing.warning(lacking, node, limit_mb, self._workspace.left_out))
+        lacking = [Sized(self._workspace.by_digest[one].path, size) for one, size in dispatch.lacking.items()]
+        return "\n".join(warning(lacking, node, limit_mb, self._workspace.left_out))
 
     def bytes_for(self, node: Node) -> int:
         """What a node has to have room for: cache and job directory may each hold a copy."""
@@ -285,7 +293,7 @@ def listed(plan: Plan) -> list[str]:
     """What would be sent, for --dry_run."""
     package = plan.settings.job.package
     shard_dirs = plan.settings.job.shard_dirs
-    return [] if package is None else listing.of_workspace(package, _withheld(plan), shard_dirs)
+    return [] if package is None else of_workspace(package, _withheld(plan), shard_dirs)
 
 
 def _withheld(plan: Plan) -> frozenset[str]:
@@ -308,3 +316,86 @@ def _checked(package: Package, plan: Plan) -> Package:
             f"or it lies in log/ or output/, which never travel"
         )
     return package
+
+
+SHOWN = 20  # files, up to which each has a line
+LARGEST = 5  # of more, those that have one
+FOLDERS = 10
+
+
+class Sized(NamedTuple):
+    """A file of the workspace."""
+
+    path: str
+    size: int
+
+
+def of_workspace(root: Path, withheld: Collection[str], shard_dirs: Sequence[str]) -> list[str]:
+    """Return lines about what a dispatch would send; reads no file."""
+    left_out: list[LeftOut] = []
+    files = [Sized(path, size) for path, size in survey(root, withheld, left_out)]
+    share = f"; {', '.join(shard_dirs)}: one shard per node" if shard_dirs else ""
+    lines = [f"to send: {_total(files)} (only where missing){share}"]
+    if len(files) <= SHOWN:
+        lines += _rows(sorted(files))
+    else:
+        lines += [*_folders(files), "  the largest:", *_rows(largest(files), "    ")]
+    return [*lines, *told_left_out(left_out)]
+
+
+def warning(files: Sequence[Sized], node: str, limit_mb: int, left_out: Sequence[LeftOut]) -> list[str]:
+    """Return the warning before many megabytes are sent to a node."""
+    return [
+        f"{node} is missing {_total(files)}, more than WARN_SIZE_MB = {limit_mb}; the largest:",
+        *_rows(largest(files)),
+        *told_left_out(left_out),
+        f"  (files named in {IGNORE_FILE} are not sent)",
+    ]
+
+
+def largest(files: Sequence[Sized]) -> list[Sized]:
+    """Return the largest files, largest first."""
+    return sorted(files, key=lambda one: (-one.size, one.path))[:LARGEST]
+
+
+def told_left_out(left_out: Sequence[LeftOut]) -> list[str]:
+    """Return lines about files that are not sent, grouped by rule."""
+    lines = []
+    for rule in dict.fromkeys(one.rule for one in left_out):
+        paths = sorted(one.path for one in left_out if one.rule == rule)
+        names = Counter(path.rstrip("/").rpartition("/")[2] for path in paths)
+        if len(names) == 1 and len(paths) > 1:
+            shown = [f"{len(paths)} {visible(next(iter(names)))}"]
+        else:
+            shown = [visible(path) for path in paths[:LARGEST]]
+            shown += [f"{len(paths) - LARGEST} more"] if len(paths) > LARGEST else []
+        lines.append(f"  not sent, by {rule}: {', '.join(shown)}")
+    return lines
+
+
+def _total(files: Sequence[Sized]) -> str:
+    return f"{counted(len(files), 'file')}, {size_text(sum(one.size for one in files))}"
+
+
+def _rows(files: Sequence[Sized], indent: str = "  ") -> Iterator[str]:
+    sizes = [size_text(one.size) for one in files]
+    wide = max(map(len, sizes), default=0)
+    for one, size in zip(files, sizes, strict=True):
+        yield f"{indent}{size:>{wide}}  {visible(one.path)}"
+
+
+def _folders(files: Sequence[Sized]) -> Iterator[str]:
+    """A line for each folder at the top, the largest first."""
+    sizes, counts = Counter[str](), Counter[str]()
+    for one in files:
+        folder = one.path.partition("/")[0] + "/" if "/" in one.path else "at the top"
+        sizes[folder] += one.size
+        counts[folder] += 1
+    order = sorted(counts, key=lambda folder: (-sizes[folder], folder))
+    wide = max(len(size_text(sizes[folder])) for folder in order[:FOLDERS])
+    for folder in order[:FOLDERS]:
+        yield f"  {size_text(sizes[folder]):>{wide}}  {visible(folder)}  ({counted(counts[folder], 'file')})"
+    if len(order) > FOLDERS:
+        rest = order[FOLDERS:]
+        size = sum(sizes[folder] for folder in rest)
+        yield f"  {size_text(size):>{wide}}  in {counted(len(rest), 'more folder')}"

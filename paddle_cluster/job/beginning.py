@@ -24,7 +24,7 @@ from paddle_cluster.nodes.phases import PhaseClock
 from paddle_cluster.plan import plan as planning
 from paddle_cluster.plan.plan import Plan
 from paddle_cluster.screen.console import Console
-from paddle_cluster.system import failed_threads, signals
+from paddle_cluster.system import signals
 from paddle_cluster.system.descriptors import make_room
 from paddle_cluster.system.workspace_lock import locked
 
@@ -53,7 +53,7 @@ def run(settings: Settings, console: Console, first: socket.socket | None = None
     with (
         locked(collected, plan.job_id),
         signals.posted_to(events),
-        failed_threads.posted_to(events),
+        signals.failures_posted_to(events),
         engine.time_limit(settings, events),
     ):
         engine.check()

@@ -9,9 +9,10 @@ from typing import Any
 from paddle_cluster.files.dispatch import ENVIRONMENT, RUNTIME, WORKSPACE
 from paddle_cluster.job.context import JobContext
 from paddle_cluster.nodes.process_record import ProcessRecord
-from paddle_cluster.plan import long_values, machines
+from paddle_cluster.plan import machines
 from paddle_cluster.plan import plan as planning
 from paddle_cluster.plan.answers import Answer
+from paddle_cluster.plan.environment import pack_pieces, split_long
 from paddle_cluster.plan.plan import Plan, Process, Role
 
 HOOKS = "paddle/hooks"  # of the runtime; first on PYTHONPATH
@@ -78,9 +79,9 @@ class Starter:
         if ENVIRONMENT in node.delivery.trees:
             python_path += f":{node.delivery.trees[ENVIRONMENT]}"
         variables = self._settings.variables_of(process.node_id)
-        values = long_values.split(process.env)
+        values = split_long(process.env)
         known = self._known.setdefault(process.node_id, set())
-        body = long_values.packed(values, known)
+        body = pack_pieces(values, known)
         known.update(values.texts)
         node.send(
             "start",

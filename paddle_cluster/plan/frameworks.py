@@ -15,8 +15,7 @@ from functools import lru_cache
 
 from paddle_cluster.config.settings import Settings
 from paddle_cluster.plan.answers import Answer
-from paddle_cluster.plan.environment import SharedFacts, endpoint
-from paddle_cluster.plan.long_values import is_too_long
+from paddle_cluster.plan.environment import SharedFacts, endpoint, is_too_long
 from paddle_cluster.plan.ports import Seat, share
 from paddle_cluster.record import dataclass
 from paddle_node.contract.probed import NodeAddress

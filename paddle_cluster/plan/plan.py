@@ -20,7 +20,7 @@ from paddle_cluster.config.host_settings import HostSettings
 from paddle_cluster.config.hosts import Host
 from paddle_cluster.config.options import Mode
 from paddle_cluster.config.settings import Settings
-from paddle_cluster.plan import checkpoints, environment, frameworks, long_values, pserver_state
+from paddle_cluster.plan import checkpoints, environment, frameworks, pserver_state
 from paddle_cluster.plan.environment import Endpoints, endpoint
 from paddle_cluster.plan.machines import Machines
 from paddle_cluster.plan.ports import PserverPorts, Seat, ServicePorts, fluid_ports, seats
@@ -366,4 +366,4 @@ def values_in_files(plan: Plan, addresses: Mapping[int, str]) -> tuple[str, ...]
     known = {node.node_id: addresses.get(node.node_id, widest) for node in plan.nodes}
     job = _job_facts(plan, known, planned_endpoints(plan, known), Machines())
     shared = {**job.for_all, **job.for_trainers}
-    return tuple(name for name, value in shared.items() if long_values.is_too_long(name, value))
+    return tuple(name for name, value in shared.items() if environment.is_too_long(name, value))

@@ -10,8 +10,7 @@ from paddle_cluster.config import requirements
 from paddle_cluster.config.conf_file import shown_path
 from paddle_cluster.config.engines import ENGINES
 from paddle_cluster.config.options import Mode
-from paddle_cluster.plan import long_values
-from paddle_cluster.plan.environment import ADDED_ON_NODE
+from paddle_cluster.plan.environment import ADDED_ON_NODE, told_long
 from paddle_cluster.plan.plan import (
     Plan,
     Process,
@@ -209,7 +208,7 @@ def _footnotes(plan: Plan) -> Iterator[str]:
         yield "If the pservers' port is taken on a node, all of them get the next one that is free on every node."
     elif plan.pserver_nodes and not plan.settings.cluster.port_is_explicit:
         yield "A pserver whose ports are taken moves on to the next ones and tells the trainers."
-    yield from map(long_values.told, values_in_files(plan, planned_addresses(plan)))
+    yield from map(told_long, values_in_files(plan, planned_addresses(plan)))
     if any(plan.settings.variables_of(node.node_id).names for node in plan.nodes):
         yield "Your own variables are shown as ***; they reach the processes and nothing else."
     yield "This was a dry run: no connection was made and nothing was written."

@@ -29,13 +29,12 @@ from paddle_cluster.connection.bootstrap import Bootstrap
 from paddle_cluster.connection.shell import agent_command
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.ssh.known_hosts import HostKeyError, KnownHosts, known_name
-from paddle_cluster.ssh.login_errors import BROKEN, Attempt, explain, is_worth_another_try
+from paddle_cluster.ssh.login_errors import Attempt, explain, is_worth_another_try
 from paddle_cluster.ssh.logins import STEPS_OF_A_LOGIN, Logins, TurnedAwayError
 from paddle_cluster.ssh.private_keys import KeyRing
 from paddle_cluster.ssh.resolver import open_tcp
 from paddle_cluster.ssh.route import HostConfig, Routes
-from paddle_cluster.ssh.stream import SshStream
-from paddle_cluster.ssh.transport import GREETING, QuietTransport
+from paddle_cluster.ssh.transport import BROKEN, GREETING, QuietTransport, SshStream
 
 WINDOW = 1 << 20  # bytes of a node that may wait here unread; as much a round trip is the most that comes
 REAP_S = 1.0  # for a ProxyCommand to end

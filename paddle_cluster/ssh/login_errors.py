@@ -29,8 +29,6 @@ from paddle_cluster.ssh.resolver import NameTimeoutError, SilentError
 from paddle_cluster.ssh.route import HostConfig
 from paddle_cluster.ssh.transport import NothingInCommonError
 
-BROKEN = (OSError, EOFError, SSHException)  # what the library raises on a connection that is gone
-
 PROHIBITED = 1  # the code of a channel that the server's configuration forbids
 
 _NO_BANNER = ("banner", "EOF in transport thread", "No existing session")

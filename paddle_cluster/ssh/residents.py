@@ -31,8 +31,8 @@ from paddle_cluster.connection.tls_stream import TlsStream
 from paddle_cluster.plan.plan import Node, Plan
 from paddle_cluster.record import dataclass
 from paddle_cluster.ssh import config_lines
-from paddle_cluster.system import file_cache, job_certificate
-from paddle_cluster.system.digests import DIGEST_SIZE, MEMORIES
+from paddle_cluster.system import job_certificate
+from paddle_cluster.system.digests import DIGEST_SIZE, MEMORIES, cache_file, load_cached
 from paddle_cluster.system.job_certificate import Certificate
 from paddle_node.contract import checked_json
 from paddle_node.linux.descriptors import memory_file
@@ -148,7 +148,7 @@ class Residents:
             if login and _is_connected(knock) and node_id in self._made:
                 made = self._made[node_id]
                 record = _Record(address, port, made.certificate, made.key, login)
-                file_cache.keep(self._path(node_id), json.dumps(asdict(record)).encode())
+                cache_file(self._path(node_id), json.dumps(asdict(record)).encode())
             knock.close()
         self._knocks.clear()
 
@@ -174,7 +174,7 @@ class Residents:
                 return None
         except OSError:
             return None
-        content = file_cache.load(path)
+        content = load_cached(path)
         try:
             return None if content is None else _Record(**checked_json.as_object(content))
         except (ValueError, TypeError):  # of another version

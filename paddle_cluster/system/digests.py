@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Digests of files, many at once on threads, and not again for files that have not changed since the last job.
+"""Digests of files, many at once on threads, and not again for files that have not changed since the last job; and a
+cache of what one job worked out, in files that begin with their digests, so that half a file is none.
 
 A file counts as unchanged while device, inode, size, mtime and ctime are what they were, unless it was changed just
 before it was hashed: a change within a clock tick would not show. Every file that is sent is digested once more.
@@ -157,3 +158,24 @@ def _save(memory: Path, files: dict[str, tuple[str, str]]) -> None:
         for other in memory.parent.iterdir():
             if other.stat().st_mtime < oldest:
                 other.unlink()
+
+
+def load_cached(path: Path) -> bytes | None:
+    """Return what an earlier job cached there, or None; only files of this user count, since nodes run them."""
+    try:
+        data = read_own_file(path)
+    except OSError:
+        return None
+    digest, content = data[:DIGEST_SIZE], data[DIGEST_SIZE:]
+    return content if _digest(content) == digest else None
+
+
+def cache_file(path: Path, content: bytes) -> None:
+    """Cache bytes behind their digest for the next job, which does without where they cannot be written."""
+    with contextlib.suppress(OSError):
+        own_directory(path.parent)
+        replace_file(path, _digest(content) + content)
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=DIGEST_SIZE).digest()

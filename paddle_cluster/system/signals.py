@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns signals into events: a handler only notes which signal came; the job's loop decides what it means.
+"""Turns signals, and failures of threads, into events: the job's loop decides what they mean.
 
-SIGINT, SIGTERM, SIGHUP and SIGQUIT ask the job to stop. The third one leaves at once; nodes then clean themselves,
-because their standard input closes. A SIGHUP that is ignored stays so: that is what nohup asks for.
+SIGINT, SIGTERM, SIGHUP and SIGQUIT ask the job to stop; a handler only notes which one came. The third one leaves at
+once; nodes then clean themselves, because their standard input closes. A SIGHUP that is ignored stays so: that is what
+nohup asks for. A thread that fails posts its error, so that the job ends with its cause and waits for nothing.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -105,3 +108,36 @@ def _handled_by(handler: Callable[[int, FrameType | None], None] | signal.Handle
     finally:
         for number, earlier in before.items():
             signal.signal(number, earlier)
+
+
+@dataclass(frozen=True)
+class ThreadFailed:
+    """A thread ended by an error that nobody caught.
+
+    Attributes:
+        what: the error and where it was raised, as a sentence.
+    """
+
+    name: str
+    what: str
+
+
+@contextmanager
+def failures_posted_to(events: queue.SimpleQueue[Any]) -> Iterator[None]:
+    """Post a ThreadFailed for each thread of this process that fails while the context lasts."""
+
+    def post(failed: threading.ExceptHookArgs) -> None:
+        if issubclass(failed.exc_type, SystemExit):
+            return
+        import traceback  # brings tokenize, and most jobs need neither
+
+        frames = traceback.extract_tb(failed.exc_traceback)
+        where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+        name = failed.thread.name if failed.thread is not None else "unnamed"
+        events.put(ThreadFailed(name, f"{failed.exc_type.__name__}: {failed.exc_value!s:.300}{where}"))
+
+    before, threading.excepthook = threading.excepthook, post
+    try:
+        yield
+    finally:
+        threading.excepthook = before

@@ -20,7 +20,7 @@ from paddle_cluster.job.causes import judge
 from paddle_cluster.job.starter import Starter
 from paddle_cluster.screen.job_log import JobLog
 from paddle_cluster.screen.scrollback import Scrollback
-from paddle_cluster.system import failed_threads
+from paddle_cluster.system import signals
 from paddle_node.contract.to_agent import TO_AGENT
 from paddle_node.contract.to_launcher import TO_LAUNCHER
 from tests.fuzz.shapes import spoiled
@@ -131,7 +131,7 @@ def handle_messages(found: list[tuple[int, tuple[str, dict[str, Any], bytes]]]) 
         for tap in (log.take, scrollback.take):
             job.console.watch(tap)
         log.begin(Path(folder, "job.log"))
-        with failed_threads.posted_to(job.events):
+        with signals.failures_posted_to(job.events):
             _run(job, found)
             json.dumps(store.read_status(state.take(JOB, scrollback, job.roster, observer)))
             failures = [*job.roster.failures, *job.roster.late]
@@ -147,7 +147,7 @@ def handle_messages(found: list[tuple[int, tuple[str, dict[str, Any], bytes]]]) 
             log.close()
             while not job.events.empty():
                 event = job.events.get()
-                assert not isinstance(event, failed_threads.ThreadFailed), event
+                assert not isinstance(event, signals.ThreadFailed), event
 
 
 def _run(job: StagedJob, found: list[tuple[int, tuple[str, dict[str, Any], bytes]]]) -> None:

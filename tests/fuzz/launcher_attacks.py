@@ -30,7 +30,7 @@ from paddle_cluster.nodes.preflight import judge
 from paddle_cluster.plan.addresses import Choice
 from paddle_cluster.screen.console import Console
 from paddle_cluster.screen.scrollback import Scrollback
-from paddle_cluster.system import failed_threads
+from paddle_cluster.system import signals
 from paddle_cluster.text.output_events import (
     Ended,
     Event,
@@ -247,7 +247,7 @@ def ask_control(data: bytes) -> None:
         [], first, {}, shown, lambda: {"phase": "run"}, lambda *stop: None, lambda *procs: None
     )
     failed: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    with failed_threads.posted_to(failed):
+    with signals.failures_posted_to(failed):
         try:
             server.start()
             far.sendall(data)

@@ -21,8 +21,7 @@ from paddle_cluster.control import store
 from paddle_cluster.dashboard import changes
 from paddle_cluster.dashboard.job_board import JobBoard
 from paddle_cluster.errors import ExitCode
-from paddle_cluster.system import file_cache
-from paddle_cluster.system.digests import Digests
+from paddle_cluster.system.digests import Digests, load_cached
 from paddle_cluster.system.state_dir import FAILURE_FILE, JOB_FILE, STATUS_FILE, StatePlaces, make_job_dir
 from paddle_node.agent import registry
 from paddle_node.agent.files import disk
@@ -122,7 +121,7 @@ def recall_digests(data: bytes) -> None:
         memory.write_bytes(data)
         memory.chmod(0o600)
         Digests(memory).of([(str(memory), memory.stat())])
-        assert file_cache.load(memory) is None
+        assert load_cached(memory) is None
 
 
 # -- of nodes

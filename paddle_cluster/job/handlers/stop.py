@@ -8,8 +8,7 @@ from paddle_cluster.errors import LauncherError
 from paddle_cluster.job.context import JobContext
 from paddle_cluster.nodes.failure import FailureKind
 from paddle_cluster.nodes.node_record import NodeRecord
-from paddle_cluster.system.failed_threads import ThreadFailed
-from paddle_cluster.system.signals import SignalEvent
+from paddle_cluster.system.signals import SignalEvent, ThreadFailed
 from paddle_cluster.text.wrapping import visible
 from paddle_node.contract import to_launcher
 

@@ -18,8 +18,7 @@ from paddle_cluster.job.handlers.processes import ProcessHandlers, StallHandlers
 from paddle_cluster.job.handlers.stop import StopHandlers
 from paddle_cluster.nodes.connector import Connected, ConnectFailed, Reconnected, ReconnectFailed
 from paddle_cluster.nodes.loop import Handlers
-from paddle_cluster.system.failed_threads import ThreadFailed
-from paddle_cluster.system.signals import SignalEvent
+from paddle_cluster.system.signals import SignalEvent, ThreadFailed
 from paddle_node.contract.facts import REPORTS
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.findings import Finding
-from paddle_cluster.plan import long_values
+from paddle_cluster.plan.environment import told_long
 from paddle_cluster.text.sizes import counted, size_text
 
 CLOCK_REMARK_S = 5.0  # only log times depend on clocks
@@ -18,7 +18,7 @@ CLOCK_REMARK_S = 5.0  # only log times depend on clocks
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
     """Too few descriptors or threads are problems; memory and cores are remarks: nobody knows what a model needs."""
     for name in demands.values_in_files:
-        yield Finding("", "environment", long_values.told(name), serious=False)
+        yield Finding("", "environment", told_long(name), serious=False)
     for reply in replies:
         if not reply.error:
             yield from _files_and_threads(reply)

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from paddle_cluster.system import file_cache, job_certificate
+from paddle_cluster.system import job_certificate
+from paddle_cluster.system.digests import cache_file, load_cached
 from tests.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
 from tests.cluster.host import Host
@@ -192,12 +193,10 @@ def strangers_and_wrong_keys_start_nothing_and_the_owner_is_still_served(
     run(job, *QUICK)
     assert logins(cluster.hosts) == count
     # another key in the record of node-a alone
-    (record,) = [path for path in records(cluster) if host.address in file_cache.load(path).decode()]  # type: ignore[union-attr]
-    fields = json.loads(file_cache.load(record) or b"")
+    (record,) = [path for path in records(cluster) if host.address in load_cached(path).decode()]  # type: ignore[union-attr]
+    fields = json.loads(load_cached(record) or b"")
     other = job_certificate.make()
-    file_cache.keep(
-        record, json.dumps({**fields, "certificate": other.certificate, "key": other.key}).encode()
-    )
+    cache_file(record, json.dumps({**fields, "certificate": other.certificate, "key": other.key}).encode())
     run(job, *QUICK)
     assert logins(cluster.hosts) == count + 1
     # known hosts that changed since: a login might not be made any more

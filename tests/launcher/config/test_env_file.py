@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddle_cluster.config.env_file import parse, read
+from paddle_cluster.config.variables import parse_file, read_file
 from paddle_cluster.errors import ConfError
 
 
 def pairs(text: str) -> list[tuple[str, str]]:
-    return [(name, value) for name, value, _ in parse(text, "f")]
+    return [(name, value) for name, value, _ in parse_file(text, "f")]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_line_means_what_the_page_says(line: str, value: str) -> None:
 
 def test_places_are_the_lines_on_which_variables_begin() -> None:
     text = 'A=1\n\n# c\nB="x\ny\nz"\nC=3'
-    assert [where for _, _, where in parse(text, "f.env")] == ["f.env:1", "f.env:4", "f.env:7"]
+    assert [where for _, _, where in parse_file(text, "f.env")] == ["f.env:1", "f.env:4", "f.env:7"]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_places_are_the_lines_on_which_variables_begin() -> None:
 )
 def test_a_wrong_line_is_told_with_its_place_and_without_its_value(text: str, where: str, words: str) -> None:
     with pytest.raises(ConfError) as caught:
-        parse(text, "f")
+        parse_file(text, "f")
     assert caught.value.where == where
     assert words in str(caught.value)
     assert "s3cret" not in str(caught.value)
@@ -80,7 +80,7 @@ def test_a_wrong_line_is_told_with_its_place_and_without_its_value(text: str, wh
 def test_a_file_of_another_system_is_read(tmp_path: Path) -> None:
     path = tmp_path / ".env"
     path.write_bytes(b'\xef\xbb\xbfA=1\r\nB="x\r\ny"\r\n')
-    assert [(name, value) for name, value, _ in read(path, "f")] == [("A", "1"), ("B", "x\ny")]
+    assert [(name, value) for name, value, _ in read_file(path, "f")] == [("A", "1"), ("B", "x\ny")]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, content: object, wor
     elif isinstance(content, bytes):
         path.write_bytes(content)
     with pytest.raises(ConfError, match=words):
-        read(path, "f")
+        read_file(path, "f")
 
 
 @given(
@@ -113,7 +113,7 @@ def test_any_values_in_double_quotes_come_back(values: dict[str, str]) -> None:
 @given(st.text(alphabet="A=\"'#\\ \n\texport$", max_size=30))
 def test_any_text_is_read_or_refused_with_its_line(text: str) -> None:
     try:
-        parse(text, "f")
+        parse_file(text, "f")
     except ConfError as error:
         line = int(error.where.removeprefix("f:"))
         assert 1 <= line <= text.count("\n") + 1

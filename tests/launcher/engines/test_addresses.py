@@ -19,9 +19,8 @@ import pytest
 from paddle_cluster.connection.bootstrap import agent_bootstrap
 from paddle_cluster.connection.tls_stream import TlsStream
 from paddle_cluster.engines.addresses import own_addresses
-from paddle_cluster.engines.porter_engine import PORTER
+from paddle_cluster.engines.porter_engine import PORTER, Rendezvous
 from paddle_cluster.engines.porters import GIVEN
-from paddle_cluster.engines.rendezvous import Rendezvous
 from paddle_cluster.engines.tool_process import UNREACHED
 
 ROOT = Path(__file__).resolve().parents[3]

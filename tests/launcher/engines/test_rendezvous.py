@@ -16,7 +16,7 @@ import pytest
 
 from paddle_cluster.connection.bootstrap import agent_bootstrap
 from paddle_cluster.connection.tls_stream import PIECE, TlsStream
-from paddle_cluster.engines.rendezvous import AT_ONCE, Rendezvous
+from paddle_cluster.engines.porter_engine import AT_ONCE, Rendezvous
 from paddle_cluster.system import job_certificate
 
 Came = tuple[int, str, TlsStream]

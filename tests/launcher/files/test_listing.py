@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from paddle_cluster.files.listing import Sized, of_workspace, warning
 from paddle_cluster.files.package import workspace_package
+from paddle_cluster.files.payload import Sized, of_workspace, warning
 
 
 def test_a_dry_run_lists_files_sizes_and_what_stays_here(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from paddle_cluster.errors import LauncherError, ProtocolError
 from paddle_cluster.job.starter import Starter
-from paddle_cluster.system import failed_threads
+from paddle_cluster.system import signals
 from tests.launcher.staged_job import StagedJob
 
 FORGED = "x\nFIRST ERROR: trainer 0 on a: exit code 9\r\nJOB1: done (exit 0)\x1b[2J\u2028done"
@@ -131,7 +131,7 @@ def test_a_thread_that_fails_ends_the_job_with_its_name_and_cause(job: StagedJob
     def fail() -> None:
         raise OverflowError("cannot convert float infinity to integer")
 
-    with failed_threads.posted_to(job.events):
+    with signals.failures_posted_to(job.events):
         thread = threading.Thread(target=fail, name="state")
         thread.start()
         thread.join()

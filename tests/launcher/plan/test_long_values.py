@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from paddle_cluster.plan import long_values
-from paddle_cluster.plan.long_values import PIECE, packed, split
+from paddle_cluster.plan.environment import PIECE, pack_pieces, split_long, told_long
 from paddle_node.agent.processes.long_values import LongValues
 from paddle_node.contract.records import read
 from paddle_node.contract.to_agent import Start
@@ -22,8 +21,8 @@ def arrived(
     node: LongValues, env: dict[str, str], known: set[str], folder: Path
 ) -> tuple[dict[str, str], int]:
     """What a process gets of an environment, and how many bytes were sent for it."""
-    values = split(env)
-    body = packed(values, known)
+    values = split_long(env)
+    body = pack_pieces(values, known)
     known.update(values.texts)
     node.learn(body)
     fields = json.loads(json.dumps({"env_pieces": values.pieces, "env_files": values.in_files}))
@@ -54,12 +53,12 @@ def test_what_was_sent_is_not_sent_again(tmp_path: Path) -> None:
 
 
 def test_a_piece_that_never_came_is_an_error_that_names_the_variable(tmp_path: Path) -> None:
-    values = split({"NAME": "x" * (PIECE + 1)})
+    values = split_long({"NAME": "x" * (PIECE + 1)})
     with pytest.raises(ValueError, match="NAME has a piece that never came"):
         LongValues().variables({"NAME": list(values.pieces["NAME"])})
 
 
-@pytest.mark.parametrize("body", [b"x", packed(split({"N": "x" * 40_000}), set())[:-3]])
+@pytest.mark.parametrize("body", [b"x", pack_pieces(split_long({"N": "x" * 40_000}), set())[:-3]])
 def test_a_body_that_is_cut_off_or_no_list_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError, match="pieces of long values"):
         LongValues().learn(body)
@@ -68,9 +67,9 @@ def test_a_body_that_is_cut_off_or_no_list_is_refused(body: bytes) -> None:
 def test_pieces_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paddle_node.agent.processes.long_values.MOST_BYTES", 30_000)
     node = LongValues()
-    node.learn(packed(split({"N": "x" * 40_000}), set()))
+    node.learn(pack_pieces(split_long({"N": "x" * 40_000}), set()))
     with pytest.raises(ValueError, match="more than 30000 bytes"):
-        node.learn(packed(split({"N": "y" * 40_000}), set()))
+        node.learn(pack_pieces(split_long({"N": "y" * 40_000}), set()))
 
 
 @pytest.mark.parametrize("name", ["../x", "A/B", "", "1A"])
@@ -81,4 +80,4 @@ def test_a_file_is_named_by_a_variable_alone(name: str) -> None:
 
 
 def test_what_is_told_names_the_variable_that_scripts_must_read() -> None:
-    assert "PADDLE_PSERVERS_FILE" in long_values.told("PADDLE_PSERVERS")
+    assert "PADDLE_PSERVERS_FILE" in told_long("PADDLE_PSERVERS")

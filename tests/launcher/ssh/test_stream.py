@@ -7,7 +7,7 @@ import pytest
 from paramiko.ssh_exception import SSHException
 
 from paddle_cluster.connection.bootstrap import Bootstrap
-from paddle_cluster.ssh.stream import SshStream
+from paddle_cluster.ssh.transport import SshStream
 
 
 def test_a_connection_that_hangs_while_it_is_told_to_go_on_sending_is_broken() -> None:

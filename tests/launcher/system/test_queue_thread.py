@@ -6,9 +6,9 @@ from __future__ import annotations
 import queue
 from collections.abc import Sequence
 
-from paddle_cluster.system import failed_threads
-from paddle_cluster.system.failed_threads import ThreadFailed
+from paddle_cluster.system import signals
 from paddle_cluster.system.queue_thread import QueueThread
+from paddle_cluster.system.signals import ThreadFailed
 
 WAIT_S = 10.0
 
@@ -62,7 +62,7 @@ def test_its_failure_is_posted_with_the_cause() -> None:
         raise ValueError("no room")
 
     events: queue.SimpleQueue[object] = queue.SimpleQueue()
-    with failed_threads.posted_to(events):
+    with signals.failures_posted_to(events):
         made = QueueThread(drain, name="fails")
         made.start()
         made.put(1)

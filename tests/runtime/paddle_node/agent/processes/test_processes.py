@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from paddle_cluster.plan.long_values import packed, split
+from paddle_cluster.plan.environment import pack_pieces, split_long
 from paddle_node.agent.processes.spawn import spawn
 from tests.runtime.paddle_node.agent.driven_node import Node
 
@@ -94,14 +94,14 @@ def test_the_environment_is_a_small_base_and_what_was_given(
 
 def test_values_of_thousands_of_nodes_come_once_and_reach_each_process(node: Node) -> None:
     endpoints = [f"10.1.{n >> 8}.{n & 255}:7164" for n in range(24_000)]
-    values = split({"PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints), "LONG": "x" * 100_000})
+    values = split_long({"PADDLE_TRAINER_ENDPOINTS": ",".join(endpoints), "LONG": "x" * 100_000})
     code = """
 import json, os
 from paddle.env import JobEnvironment
 with open(os.environ["PADDLE_PROC"], "w") as file:
     json.dump([JobEnvironment.read().trainer_endpoints, os.environ["LONG"]], file)
 """
-    for proc, body in (("first", packed(values, set())), ("second", b"")):
+    for proc, body in (("first", pack_pieces(values, set())), ("second", b"")):
         node.python(
             code,
             proc=proc,
