@@ -304,7 +304,6 @@ class StateWriter:
         if not self._has_begun:
             self._has_begun = True
             self._attempt(self._write)
-            self._attempt(self._prune)
             if not is_last:
                 return 0.0
         if not is_last:
@@ -314,6 +313,7 @@ class StateWriter:
         self._attempt(self._write)
         if is_last:
             self._attempt(self._keep_failure)
+            self._attempt(self._prune)
         return max(EVERY_S, SPARING * (time.monotonic() - begun))
 
     def _attempt(self, act: Callable[[], None]) -> None:

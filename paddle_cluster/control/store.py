@@ -271,13 +271,30 @@ def newest(where: StatePlaces) -> KnownJob:
 
 
 def prune(where: StatePlaces) -> None:
-    """Remove the directories of jobs that ended long ago or that many ended after, and old ones that cannot be read."""
-    over = [job for job in all_jobs(where) if job.ended or job.running is False]
-    oldest = time.time() - KEPT_S
-    for index, job in enumerate(over):
-        if index >= KEPT_JOBS or job.record.submitted_at < oldest:
-            shutil.rmtree(job.directory, ignore_errors=True)
-    for job_file in _unreadable_files(where):  # when its job ended nobody knows: it may live
+    """Remove the directories of jobs that ended long ago or before many others, and old ones that cannot be read.
+
+    Records are read only of jobs that are old or many by the time of their job.json.
+    """
+    known = []
+    for place in where.all():
         with contextlib.suppress(OSError):
-            if max(file.stat().st_mtime for file in job_file.parent.iterdir()) < oldest:
-                shutil.rmtree(job_file.parent, ignore_errors=True)
+            known += [place / name / JOB_FILE for name in os.listdir(place) if is_job_id(name)]
+    changed = sorted(((_changed(file), file.parent) for file in known), reverse=True)
+    oldest = time.time() - KEPT_S
+    for index, (at, directory) in enumerate(changed):
+        if 0 < at < oldest or index >= KEPT_JOBS:
+            job = read(directory)
+            if job is not None:
+                is_over = job.ended or job.running is False
+            else:  # when it ended nobody knows: it may be running
+                is_over = 0 < at < oldest and max(map(_changed, directory.iterdir())) < oldest
+            if is_over:
+                shutil.rmtree(directory, ignore_errors=True)
+
+
+def _changed(path: Path) -> float:
+    """When a file was written; 0 where there is none."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
