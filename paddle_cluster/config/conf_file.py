@@ -18,9 +18,9 @@ from paddle_cluster.config.arguments import Arguments
 from paddle_cluster.config.options import LONG
 from paddle_cluster.errors import ConfError
 from paddle_cluster.record import dataclass
-from paddle_cluster.system import bounded_file
 from paddle_cluster.system.installation import COMMAND, CONF_FILE, IS_CHECKOUT
 from paddle_cluster.system.signals import StopRequest
+from paddle_cluster.system.state_dir import read_bounded
 
 LIMIT = 4 << 20  # bytes
 CONF_NAME = "conf.py"
@@ -97,7 +97,7 @@ def shown_path(path: Path) -> str:
 
 def _source(path: Path, shown: str) -> bytes:
     try:
-        return bounded_file.read(path, LIMIT)
+        return read_bounded(path, LIMIT)
     except FileNotFoundError:
         raise ConfError(
             shown,

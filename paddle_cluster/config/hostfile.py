@@ -17,7 +17,7 @@ from paddle_cluster.config.host_settings import HostList
 from paddle_cluster.config.hosts import Host, HostError, count_question, listed, parse_host
 from paddle_cluster.errors import ConfError
 from paddle_cluster.record import dataclass
-from paddle_cluster.system import bounded_file
+from paddle_cluster.system.state_dir import read_bounded
 
 LIMIT = 1 << 20  # bytes
 EXPECTED = "expected `host slots=N`, one per line"
@@ -55,7 +55,7 @@ def read_hostfile(path: Path) -> HostList:
         ConfError: with file and line.
     """
     try:
-        text = bounded_file.read(path, LIMIT).decode("utf-8-sig")
+        text = read_bounded(path, LIMIT).decode("utf-8-sig")
     except OSError as error:
         raise ConfError(
             str(path), f"cannot read the hostfile: {error.strerror}; check --hostfile=FILE"

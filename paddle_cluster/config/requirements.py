@@ -10,8 +10,8 @@ from pathlib import Path
 
 from paddle_cluster.errors import WorkspaceError
 from paddle_cluster.record import dataclass
-from paddle_cluster.system import bounded_file
 from paddle_cluster.system.installation import LOCK_FILE
+from paddle_cluster.system.state_dir import read_bounded
 
 NODE_PACKAGES = ("cffi", "cryptography", "numpy", "pycparser", "pyzmq", "zlib-ng")
 """What the runtime imports, and what that needs."""
@@ -105,7 +105,7 @@ def _read(path: Path, texts: dict[Path, str]) -> None:
     if path in texts:
         return
     try:
-        texts[path] = bounded_file.read(path, LIMIT).decode()
+        texts[path] = read_bounded(path, LIMIT).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = (isinstance(error, OSError) and error.strerror) or "it is no UTF-8"
         raise WorkspaceError(

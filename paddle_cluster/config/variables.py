@@ -20,7 +20,7 @@ from types import MappingProxyType
 from paddle_cluster.config.arguments import Arguments
 from paddle_cluster.config.values import VARIABLE
 from paddle_cluster.errors import ConfError
-from paddle_cluster.system import bounded_file
+from paddle_cluster.system.state_dir import read_bounded
 
 WORKSPACE_FILE = ".env"
 LONGEST = 131_071  # bytes of NAME=VALUE: Linux takes no longer string in an environment
@@ -242,7 +242,7 @@ def read_file(path: Path, shown: str) -> list[tuple[str, str, str]]:
         ConfError: the file cannot be read, or a line of it is no variable.
     """
     try:
-        text = bounded_file.read(path, LIMIT).decode("utf-8-sig")
+        text = read_bounded(path, LIMIT).decode("utf-8-sig")
     except FileNotFoundError:
         raise ConfError(shown, "no such file; name a file of NAME=VALUE lines") from None
     except OSError as error:

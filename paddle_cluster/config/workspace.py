@@ -23,7 +23,7 @@ from paddle_cluster.config.entry import Entry
 from paddle_cluster.config.options import Mode
 from paddle_cluster.config.settings import Settings
 from paddle_cluster.errors import UsageError, WorkspaceError
-from paddle_cluster.system import bounded_file
+from paddle_cluster.system.state_dir import read_bounded
 
 _SHADOWS = ("paddle.py", "paddle")
 LAUNCHERS: Mapping[str, tuple[str, ...]] = {
@@ -157,7 +157,7 @@ def _launcher(entry: Entry, package: Path | None) -> str:
 
 def _check_script(file: Path) -> None:
     try:
-        source = bounded_file.read(file, _LIMIT).decode("utf-8", "replace").replace("\\\n", " ")
+        source = read_bounded(file, _LIMIT).decode("utf-8", "replace").replace("\\\n", " ")
     except OSError:  # reported by what checks programs
         return
     if source.startswith("#!") and not _OTHER_NODES.search(source) and _TORCHRUN.search(source):
@@ -234,7 +234,7 @@ def foreign_framework(entry: Entry, package: Path) -> str:
             continue
         seen.add(file)
         try:
-            source = bounded_file.read(file, _LIMIT)
+            source = read_bounded(file, _LIMIT)
             tree = ast.parse(source)
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
             return ""

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from paddle_cluster.config.hosts import parse_host
 from paddle_cluster.config.options import SshClient
 from paddle_cluster.config.settings import Settings, SshSettings
-from paddle_cluster.plan import pserver_state
+from paddle_cluster.plan import checkpoints
 from paddle_cluster.plan.plan import Plan
 from paddle_cluster.record import dataclass
 from paddle_cluster.system import process_id
@@ -110,7 +110,7 @@ def of_plan(plan: Plan, collected: Path) -> JobRecord:
         lease_s=settings.limits.lease_s,
         nodes=entries(plan),
         login=login_of(settings),
-        checkpoint_dir=pserver_state.checkpoints_below_root(settings, plan.job_id),
+        checkpoint_dir=checkpoints.checkpoints_below_root(settings, plan.job_id),
     )
 
 

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from paddle_cluster.config.hosts import Host
-from paddle_cluster.engines.addresses import own_addresses
 from paddle_cluster.engines.porter_engine import PorterEngine
-from paddle_cluster.engines.porters import CODE, GIVEN, Porters
+from paddle_cluster.engines.porters import CODE, GIVEN, Porters, own_addresses
 from paddle_cluster.engines.tool_process import HOSTS, Tool, ToolProcess, check_hosts
 
 ANSWER_S = 10.0

@@ -28,9 +28,8 @@ from paddle_cluster.config.values import shown_ports
 from paddle_cluster.connection.bootstrap import FLAGS, Bootstrap, agent_bootstrap, reconnect_bootstrap
 from paddle_cluster.connection.shell import agent_command
 from paddle_cluster.connection.tls_stream import TlsStream
-from paddle_cluster.engines.addresses import own_addresses
 from paddle_cluster.engines.engine import Engine, Target
-from paddle_cluster.engines.porters import CODE, GIVEN, Porter, Porters
+from paddle_cluster.engines.porters import CODE, GIVEN, Porter, Porters, own_addresses
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.plan.plan import Plan
 from paddle_cluster.system import job_certificate

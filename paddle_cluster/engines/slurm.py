@@ -20,9 +20,8 @@ from typing import Any, NamedTuple
 from paddle_cluster.config.options import Mode
 from paddle_cluster.config.settings import Settings
 from paddle_cluster.engines import slurm_allocation
-from paddle_cluster.engines.addresses import sampled
 from paddle_cluster.engines.porter_engine import PorterEngine
-from paddle_cluster.engines.porters import Porters
+from paddle_cluster.engines.porters import Porters, sampled
 from paddle_cluster.engines.slurm_allocation import asked, why_never
 from paddle_cluster.engines.tool_process import Tool, ToolProcess, check_hosts
 from paddle_cluster.errors import PreflightError, UsageError

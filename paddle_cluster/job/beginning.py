@@ -19,13 +19,12 @@ from paddle_cluster.connection.event_queue import EventQueue
 from paddle_cluster.engines.engine import entry
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.files.payload import Payload
-from paddle_cluster.nodes.connector import Connected, Connector, prepare
+from paddle_cluster.nodes.connector import Connected, Connector, make_room, prepare
 from paddle_cluster.nodes.phases import PhaseClock
 from paddle_cluster.plan import plan as planning
 from paddle_cluster.plan.plan import Plan
 from paddle_cluster.screen.console import Console
 from paddle_cluster.system import signals
-from paddle_cluster.system.descriptors import make_room
 from paddle_cluster.system.workspace_lock import locked
 
 PREPARED_S = 10.0

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from paddle_cluster.errors import PreflightError
 from paddle_cluster.nodes.loop import Loop
 from paddle_cluster.nodes.roster import Roster
-from paddle_cluster.plan import checkpoints, machines, plan, pserver_state
+from paddle_cluster.plan import checkpoints, machines, plan
 from paddle_cluster.plan.checkpoints import Checkpoint
 from paddle_cluster.screen.console import Console
 from paddle_cluster.text.sizes import size_text
@@ -71,7 +71,7 @@ def _verify(
         record.said.asked_to_verify()
         record.send(
             "verify",
-            folder=pserver_state.resumed_from(job.settings, record.node.job_dir),
+            folder=checkpoints.resumed_from(job.settings, record.node.job_dir),
             parts=[part.path for part in parts[record.node.node_id]],
         )
     progress = _Progress(f"verifying the checkpoint of batch {one.first.version}", console)

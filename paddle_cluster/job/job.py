@@ -42,7 +42,7 @@ from paddle_cluster.nodes.loop import Loop
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.nodes.phases import PhaseClock
 from paddle_cluster.nodes.roster import Roster
-from paddle_cluster.plan import plan_text, pserver_state
+from paddle_cluster.plan import checkpoints, plan_text
 from paddle_cluster.plan.plan import Plan
 from paddle_cluster.screen.console import Console
 from paddle_cluster.screen.job_log import JobLog
@@ -118,7 +118,7 @@ class Job:
             verdict = judge([*self._roster.failures, *self._roster.late])
             cause = failure_report.headline(verdict.cause)
             lines = _explain(verdict, self._roster, self._plan.job_id, code)
-            hint = pserver_state.resume_hint(self._settings) if code is ExitCode.LOST else []
+            hint = checkpoints.resume_hint(self._settings) if code is ExitCode.LOST else []
             lines += [f"  {line}" for line in hint]
         else:
             lines += _warnings(self._roster)
@@ -267,7 +267,7 @@ def _stopped_by_hand(roster: Roster, settings: Settings) -> list[str]:
         return ["nothing is left: nothing had been started on any node"]
     left = [record for record in used if not record.traces.stopped or record.traces.left]
     where = f"{len(used) - len(left)} of {counted(len(used), 'node')}" if left else counted(len(used), "node")
-    return [f"nothing is left on {where}: every process has ended", *pserver_state.resume_hint(settings)]
+    return [f"nothing is left on {where}: every process has ended", *checkpoints.resume_hint(settings)]
 
 
 def discards(roster: Roster) -> list[str]:

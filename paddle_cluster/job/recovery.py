@@ -22,7 +22,7 @@ from paddle_cluster.nodes.failure import LEFT_OUT, RESTART, Failure, FailureKind
 from paddle_cluster.nodes.loop import Loop
 from paddle_cluster.nodes.process_record import ProcessRecord, Stage
 from paddle_cluster.nodes.roster import Roster
-from paddle_cluster.plan import pserver_state
+from paddle_cluster.plan import checkpoints
 from paddle_cluster.plan.plan import Plan, Process
 from paddle_cluster.record import dataclass
 from paddle_cluster.text.sizes import counted
@@ -178,7 +178,7 @@ class Recovery:
             together,
             settings.job.max_restarts,
             settings.job.min_trainers,
-            pserver_state.pserver_restarts(settings),
+            checkpoints.pserver_restarts(settings),
         )
         self._jitter = random.Random(context.plan.job_id)  # noqa: S311 - it spreads retries, nothing secret
 

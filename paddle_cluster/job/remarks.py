@@ -3,10 +3,45 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import field
+
 from paddle_cluster.nodes.node_record import NodeRecord
+from paddle_cluster.record import dataclass
 from paddle_cluster.screen.console import Console
-from paddle_cluster.system.rate_limit import RateLimit
 from paddle_cluster.text.sizes import counted
+
+
+@dataclass
+class RateLimit:
+    """One rate limit, a token bucket; what is refused is counted.
+
+    Attributes:
+        burst: how many at once.
+        rate: how many a second after that.
+        refused: how many were refused since the last one that was not.
+    """
+
+    burst: float
+    rate: float
+    refused: int = 0
+    _left: float = field(init=False)
+    _at: float = field(default_factory=time.monotonic, init=False)
+
+    def __post_init__(self) -> None:
+        self._left = self.burst
+
+    def take(self, now: float | None = None) -> bool:
+        """Whether one more is in order."""
+        moment = time.monotonic() if now is None else now
+        self._left = min(self.burst, self._left + (moment - self._at) * self.rate)
+        self._at = moment
+        if self._left < 1:
+            self.refused += 1
+            return False
+        self._left -= 1
+        return True
+
 
 BURST = 100  # more processes than most nodes have, which may all freeze at once
 A_SECOND = 1.0  # as agents limit themselves

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -23,10 +24,31 @@ from paddle_cluster.connection.link import Link
 from paddle_cluster.connection.reactor import Reactor
 from paddle_cluster.connection.reconnect import ReconnectError, hand_over
 from paddle_cluster.engines.engine import Engine, Target
-from paddle_cluster.errors import ConnectError, LauncherError
+from paddle_cluster.errors import ConnectError, LauncherError, UsageError
 from paddle_cluster.plan.plan import Node, Plan
 from paddle_cluster.record import dataclass
 from paddle_cluster.system.digests import MEMORIES
+
+A_NODE = 3  # a connection, and the two ends of the pipe that wakes whoever reads it; three pipes of a child
+OURS = 128  # files of the workspace on their way, collected logs, the terminal, the control socket
+
+
+def make_room(nodes: int) -> None:
+    """Raise the soft limit of open files to the hard one.
+
+    Raises:
+        UsageError: even that is too little for so many nodes.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    need = A_NODE * nodes + OURS
+    if hard != resource.RLIM_INFINITY and hard < need:
+        raise UsageError(
+            f"{nodes} nodes need {need} open files, and this user may have {hard}: raise the hard limit "
+            f"(`ulimit -Hn`, LimitNOFILE of a service, nofile in /etc/security/limits.conf)"
+        )
+
 
 MAX_AT_ONCE = 32
 

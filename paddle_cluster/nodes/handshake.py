@@ -13,9 +13,9 @@ from paddle_cluster.config.options import Mode
 from paddle_cluster.nodes import preflight
 from paddle_cluster.plan import machines
 from paddle_cluster.plan.answers import Answer, answer_of
+from paddle_cluster.plan.checkpoints import checkpoint_dir, resumed_from
 from paddle_cluster.plan.frameworks import INTERFACE_VARIABLES
 from paddle_cluster.plan.plan import Node, Plan
-from paddle_cluster.plan.pserver_state import checkpoint_dir, resumed_from
 from paddle_cluster.record import dataclass
 from paddle_cluster.system.clock import NodeClock
 from paddle_node.contract.probed import Part, Way

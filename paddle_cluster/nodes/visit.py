@@ -15,13 +15,12 @@ from paddle_cluster.connection.link import Link, LinkLost
 from paddle_cluster.engines.engine import entry
 from paddle_cluster.errors import ConnectError, ProtocolError
 from paddle_cluster.nodes import handshake
-from paddle_cluster.nodes.connector import Connected, ConnectFailed, Connector
+from paddle_cluster.nodes.connector import Connected, ConnectFailed, Connector, make_room
 from paddle_cluster.nodes.examination import Examination, Examined
 from paddle_cluster.nodes.loop import Handlers, Loop
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.nodes.roster import Roster
 from paddle_cluster.plan.plan import Plan
-from paddle_cluster.system.descriptors import make_room
 from paddle_cluster.text.wrapping import visible
 from paddle_node.contract.to_launcher import Failed
 

@@ -23,7 +23,7 @@ from paddle_cluster.config.flags import INIT_FLAGS
 from paddle_cluster.config.options import Mode
 from paddle_cluster.config.settings import THREAD_VARIABLES, Settings
 from paddle_cluster.config.variables import LONGEST
-from paddle_cluster.plan import pserver_state
+from paddle_cluster.plan import checkpoints
 from paddle_cluster.plan.ports import Seat, share, trainer_port
 from paddle_cluster.record import dataclass
 
@@ -135,8 +135,8 @@ class SharedFacts:
         env["PADDLE_INIT_NUM_GRADIENT_SERVERS"] = size
         if self.pserver_nodes:
             env |= self.pserver_lists
-            if pserver_state.pserver_restarts(settings):
-                env["PADDLE_PSERVER_PATIENCE_S"] = str(pserver_state.PATIENCE_S)
+            if checkpoints.pserver_restarts(settings):
+                env["PADDLE_PSERVER_PATIENCE_S"] = str(checkpoints.PATIENCE_S)
             env["PADDLE_INIT_PORT"] = str(self._base_port())
             env["PADDLE_INIT_PORTS_NUM"] = str(settings.cluster.ports_num)
             env["PADDLE_INIT_PORTS_NUM_FOR_SPARSE"] = str(settings.cluster.ports_num_for_sparse)
@@ -159,8 +159,8 @@ def endpoint(address: str, port: int) -> str:
 
 def of_pserver(job: SharedFacts, node_id: int, rank: int) -> dict[str, str]:
     """A pserver's environment; a script has no flags that would tell it where its state is kept."""
-    is_kept_script = job.settings.job.mode is Mode.FLUID and pserver_state.pserver_restarts(job.settings)
-    kept = {"PADDLE_PSERVER_STATE_DIR": pserver_state.state_dir(job.settings)} if is_kept_script else {}
+    is_kept_script = job.settings.job.mode is Mode.FLUID and checkpoints.pserver_restarts(job.settings)
+    kept = {"PADDLE_PSERVER_STATE_DIR": checkpoints.state_dir(job.settings)} if is_kept_script else {}
     own = job.endpoints[node_id].dense[0]
     # what scripts of 0.11 and 0.12 for the cloud take for PADDLE_CURRENT_ENDPOINT and PADDLE_TRAINER_ID
     old = {"SERVER_ENDPOINT": own, "PADDLE_INIT_TRAINER_ID": str(rank)}

@@ -20,7 +20,7 @@ from paddle_cluster.config.host_settings import HostSettings
 from paddle_cluster.config.hosts import Host
 from paddle_cluster.config.options import Mode
 from paddle_cluster.config.settings import Settings
-from paddle_cluster.plan import checkpoints, environment, frameworks, pserver_state
+from paddle_cluster.plan import checkpoints, environment, frameworks
 from paddle_cluster.plan.environment import Endpoints, endpoint
 from paddle_cluster.plan.machines import Machines
 from paddle_cluster.plan.ports import PserverPorts, Seat, ServicePorts, fluid_ports, seats
@@ -342,7 +342,7 @@ def pserver_argv(
         "nics": settings.cluster.nic,
         "comment": job_id,
         "bind": address,
-        "state_dir": pserver_state.STATE_DIR,
+        "state_dir": checkpoints.STATE_DIR,
     }
     if not settings.cluster.port_is_explicit:
         flags["port_tries"] = str(PORT_TRIES)

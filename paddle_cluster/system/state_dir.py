@@ -2,7 +2,9 @@
 """Where the state of jobs lies on this machine, and how files get there.
 
 One directory a job, for its user alone (0700). `PADDLE_STATE_DIR` or ~/.paddle/jobs holds them; where that cannot
-be written, a short directory of this user's that ends with the machine. Files appear whole, by rename.
+be written, a short directory of this user's that ends with the machine. Files appear whole, by rename. Small files that
+others name are read up to a limit, and never waited for without end: a pipe, as `--conf=<(command)` gives one, has a
+deadline.
 """
 
 from __future__ import annotations
@@ -12,13 +14,14 @@ import errno
 import json
 import os
 import re
+import select
 import stat
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from paddle_cluster.record import dataclass
-from paddle_cluster.system import bounded_file
 from paddle_node.contract import checked_json
 
 STATE_VARIABLE = "PADDLE_STATE_DIR"
@@ -169,6 +172,45 @@ def read_json(path: Path) -> dict[str, Any] | None:
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # others may put a pipe there, which would be waited for
             return None
-        return checked_json.as_object(bounded_file.read(path, FILE_LIMIT))
+        return checked_json.as_object(read_bounded(path, FILE_LIMIT))
     except (OSError, ValueError):
         return None
+
+
+PATIENCE_S = 10.0
+_PIECE = 1 << 20
+
+
+def read_bounded(path: Path, limit: int) -> bytes:
+    """The whole of a small file.
+
+    Raises:
+        OSError: it cannot be read, is larger than `limit` bytes (EFBIG), or is a pipe that nobody writes to
+            for PATIENCE_S (ETIMEDOUT).
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        pieces, size = list[bytes](), 0
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            if not regular:
+                _await(descriptor, path, deadline)
+            try:
+                piece = os.read(descriptor, min(_PIECE, limit + 1 - size))
+            except BlockingIOError:
+                continue
+            if not piece:
+                return b"".join(pieces)
+            pieces.append(piece)
+            size += len(piece)
+            if size > limit:
+                raise OSError(errno.EFBIG, f"has more than {limit >> 20} MiB", str(path))
+    finally:
+        os.close(descriptor)
+
+
+def _await(descriptor: int, path: Path, deadline: float) -> None:
+    left = deadline - time.monotonic()
+    if left <= 0 or not select.select([descriptor], [], [], left)[0]:
+        raise OSError(errno.ETIMEDOUT, f"said nothing for {PATIENCE_S:g} s", str(path))

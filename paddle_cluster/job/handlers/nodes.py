@@ -17,7 +17,7 @@ from paddle_cluster.nodes import handshake
 from paddle_cluster.nodes.connector import Connected, ConnectFailed, Reconnected, ReconnectFailed
 from paddle_cluster.nodes.loop import ALARM_S
 from paddle_cluster.nodes.node_record import NodeRecord
-from paddle_cluster.plan import pserver_state
+from paddle_cluster.plan import checkpoints
 from paddle_cluster.record import dataclass
 from paddle_cluster.text.output_events import Noted
 from paddle_cluster.text.wrapping import visible
@@ -78,8 +78,8 @@ class NodeHandlers:
             umask=self._settings.cluster.job_umask,
             submitter=submitter(self._roster.collected),
             keep_jobs=self._settings.limits.keep_jobs,
-            keeps_state=pserver_state.lies_in_job_dir(self._settings),
-            saved=pserver_state.saved(self._settings, self._plan.job_id),
+            keeps_state=checkpoints.lies_in_job_dir(self._settings),
+            saved=checkpoints.saved(self._settings, self._plan.job_id),
             reconnect=None if key is None else key.fields,
             **self._resident(record),
         )

@@ -18,14 +18,13 @@ import pytest
 
 from paddle_cluster.connection.bootstrap import agent_bootstrap
 from paddle_cluster.connection.tls_stream import TlsStream
-from paddle_cluster.engines.addresses import own_addresses
 from paddle_cluster.engines.porter_engine import PORTER, Rendezvous
-from paddle_cluster.engines.porters import GIVEN
+from paddle_cluster.engines.porters import GIVEN, own_addresses
 from paddle_cluster.engines.tool_process import UNREACHED
 
 ROOT = Path(__file__).resolve().parents[3]
 LATE_S = 30.0
-ASK = "import sys; from paddle_cluster.engines.addresses import own_addresses; print(*own_addresses(sys.argv[1:]))"
+ASK = "import sys; from paddle_cluster.engines.porters import own_addresses; print(*own_addresses(sys.argv[1:]))"
 
 needs_namespaces = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("ip"),

@@ -9,6 +9,7 @@ from datetime import datetime
 
 import pytest
 
+from paddle_cluster.plan.checkpoints import resume_hint
 from paddle_cluster.plan.environment import Endpoints
 from paddle_cluster.plan.machines import Machines
 from paddle_cluster.plan.plan import (
@@ -20,7 +21,6 @@ from paddle_cluster.plan.plan import (
     trainer_processes,
 )
 from paddle_cluster.plan.plan_text import describe, opening
-from paddle_cluster.plan.pserver_state import resume_hint
 from tests.launcher.planning import ADDRESSES, JOB, LOCAL, THREE, Planned
 
 
