@@ -6,9 +6,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from paddle_cluster.cli.command_arguments import Given
 from paddle_cluster.config import arguments
 from paddle_cluster.config.arguments import Arguments
-from paddle_cluster.config.command_arguments import Given
 from paddle_cluster.config.flags import INIT_FLAGS, PSERVER_FLAGS
 from paddle_cluster.config.resolve import resolve
 from paddle_cluster.config.settings import SshSettings

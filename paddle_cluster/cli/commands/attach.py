@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from paddle_cluster.config import command_arguments
+from paddle_cluster.cli import command_arguments
 from paddle_cluster.control import attached, status_text, store
 from paddle_cluster.control.attached import Farewell, Parting
 from paddle_cluster.control.control_client import ControlLost, connect

@@ -10,9 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from paddle_cluster.cli import cluster_of
-from paddle_cluster.config import command_arguments
-from paddle_cluster.config.command_arguments import Given
+from paddle_cluster.cli import cluster_of, command_arguments
+from paddle_cluster.cli.command_arguments import Given
 from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.control import store
 from paddle_cluster.control.job_record import NodeEntry

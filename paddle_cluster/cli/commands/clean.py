@@ -6,8 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from paddle_cluster.cli import cluster_of
-from paddle_cluster.config import command_arguments
+from paddle_cluster.cli import cluster_of, command_arguments
 from paddle_cluster.control import node_jobs
 from paddle_cluster.control.node_jobs import Cleaning
 from paddle_cluster.errors import ExitCode, UsageError

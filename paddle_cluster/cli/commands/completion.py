@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from paddle_cluster.cli import manual
+from paddle_cluster.cli.command_arguments import options
 from paddle_cluster.cli.commands import COMMANDS, JOB, usage
-from paddle_cluster.config.command_arguments import options
 from paddle_cluster.config.flags import INIT_FLAGS, LAUNCHER_FLAGS
 from paddle_cluster.config.options import OPTIONS, Option
 from paddle_cluster.control import store

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from urllib.parse import urlencode
 
-from paddle_cluster.config import command_arguments
+from paddle_cluster.cli import command_arguments
 from paddle_cluster.control import store
 from paddle_cluster.dashboard.job_board import JobBoard
 from paddle_cluster.dashboard.server import DashboardServer

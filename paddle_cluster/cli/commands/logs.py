@@ -11,8 +11,8 @@ import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from paddle_cluster.config import command_arguments
-from paddle_cluster.config.command_arguments import Given
+from paddle_cluster.cli import command_arguments
+from paddle_cluster.cli.command_arguments import Given
 from paddle_cluster.control import log_lines, store
 from paddle_cluster.control.log_lines import Wanted
 from paddle_cluster.control.store import KnownJob

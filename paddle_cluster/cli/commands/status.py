@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from paddle_cluster.cli import cluster_of
-from paddle_cluster.config import command_arguments
-from paddle_cluster.config.command_arguments import Given
+from paddle_cluster.cli import cluster_of, command_arguments
+from paddle_cluster.cli.command_arguments import Given
 from paddle_cluster.control import node_jobs, status_text, store
 from paddle_cluster.control.store import KnownJob
 from paddle_cluster.errors import ExitCode, UsageError

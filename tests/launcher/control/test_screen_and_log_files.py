@@ -9,7 +9,7 @@ from typing import TextIO, cast
 
 import pytest
 
-from paddle_cluster.config.command_arguments import read, whole_number
+from paddle_cluster.cli.command_arguments import read, whole_number
 from paddle_cluster.control.tail import CHUNK, Followed
 from paddle_cluster.errors import UsageError
 from paddle_cluster.screen import writer
