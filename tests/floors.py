@@ -106,6 +106,23 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
 """Package -> its floors, lowest first. A floor names folders and modules of the package, which do not import each
 other; "." stands for all modules directly in the package that no floor names. Imports go down only."""
 
+ARROWS: Mapping[str, int] = {
+    "paddle_cluster": 97,
+    "runtime/paddle_node": 2,
+    "runtime/paddle_node/agent": 12,
+    "runtime/paddle/ops": 17,
+    "runtime/paddle/optim": 12,
+    "runtime/paddle/reader": 19,
+    "runtime/paddle/dataset": 4,
+    "runtime/paddle/graph": 72,
+    "runtime/paddle/pserver": 24,
+    "runtime/paddle/collective": 9,
+    "runtime/paddle/distributed": 5,
+    "runtime/paddle/v2": 65,
+    "runtime/paddle/fluid": 99,
+}
+"""Package -> how many pairs of its rooms import one another, at most. These numbers only go down."""
+
 UPWARD: Mapping[tuple[str, str], str] = {
     ("paddle.graph.block", "paddle.graph.program"): "for types: a block counts up its program's version",
     ("paddle.graph.variable", "paddle.graph.block"): "for types: a variable knows where it belongs",

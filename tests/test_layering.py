@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.floors import FLOORS, ROOT, UPWARD, dotted, graph, imports, room_of, rooms, sources, tree
+from tests.floors import ARROWS, FLOORS, ROOT, UPWARD, dotted, graph, imports, room_of, rooms, sources, tree
 
 # module prefix -> the only files that may import it
 SOLE_IMPORTERS = {
@@ -185,3 +185,20 @@ def test_an_import_that_may_go_up_is_still_there() -> None:
         (module, other) for package in FLOORS for module, others in graph(package).items() for other in others
     }
     assert set(UPWARD) <= there
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_the_arrows_between_rooms_only_become_fewer(package: str) -> None:
+    arrows = {
+        (room_of(package, module), room_of(package, other))
+        for module, others in graph(package).items()
+        for other in others
+    }
+    assert len({(above, below) for above, below in arrows if above != below}) <= ARROWS[package]
+
+
+@pytest.mark.parametrize("package", ["paddle_cluster", "runtime/paddle_node", "runtime/paddle"])
+def test_at_least_half_of_the_lines_are_statements(package: str) -> None:
+    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in sources(package))
+    statements = sum(isinstance(node, ast.stmt) for path in sources(package) for node in ast.walk(tree(path)))
+    assert statements > lines / 2
