@@ -225,8 +225,13 @@ def dotted(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(path: Path) -> Iterator[tuple[str, str]]:
+@functools.cache
+def imports(path: Path) -> tuple[tuple[str, str], ...]:
     """What a module imports, at its top, in functions and for types alone: (module, name in it or "")."""
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[tuple[str, str]]:
     name = dotted(path)
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
     for node in ast.walk(tree(path)):
