@@ -102,7 +102,7 @@ def _answered(port: int) -> float:
         return time.monotonic()
 
 
-_MEMORY = "memory that this machine finds at 0.4 GB/s where nobody had it"
+_MEMORY = "memory that this machine finds at 0.4 GB/s in fresh memory"
 ROWS = (
     Row(
         "table",
