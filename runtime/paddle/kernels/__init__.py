@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loops in C, compiled when the project is set up and loaded by ctypes; beside each stands its plain numpy form.
+"""Loops in C, compiled when the project is set up and loaded by ctypes; each has a plain numpy form beside it.
 
 To add a kernel:
 
@@ -7,10 +7,10 @@ To add a kernel:
    compiled once for each speed level, and the loader picks the functions of the level that the processor has. Use plain
    loops, or GCC's vector extensions, but no intrinsics: one source serves all processors. No call allocates, keeps
    state or checks its arguments.
-2. Write its face in a module beside the code that uses it: `KERNELS = library.Kernels(name="pnf")` declares the
+2. Write its Python wrapper beside the code that uses it: `KERNELS = library.Kernels(name="pnf")` declares the
    arguments, `KERNELS.loaded` is the object with the functions, or None where the plain form must do the work. The
-   face checks dtypes, contiguity and sizes (`library.address` checks the first two), since C checks nothing.
-3. Write a test that holds both forms together bit by bit: `tests/runtime/kernels`.
+   wrapper checks dtypes, contiguity and sizes (`library.address` checks the first two), since C checks nothing.
+3. Write a test that compares both forms bit by bit: `tests/runtime/kernels`.
 
 Products and sums are never contracted or reordered by the compiler, so the order in the source is the order of both
 forms. `python -m paddle.kernels.build` compiles what has changed.
