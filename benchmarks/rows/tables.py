@@ -56,7 +56,7 @@ def _batches(work: Work) -> Iterator[Sides]:
 def _growth(work: Work) -> Iterator[Sides]:
     """The longest batch of new ids while a table grows."""
     load = workload(200_000 if work.is_quick else _ROWS, 1)
-    fill(Ours(load), load, BATCH)  # compiled loops are loaded
+    fill(Ours(load), load, BATCH)  # loads the compiled loops
     yield [Contender("ours", lambda turn: 1e3 * max(fill(Ours(load), load)[1:]))]
 
 

@@ -161,7 +161,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for distribution, batches in load.positions.items():
         distinct = np.mean([len(np.unique(positions)) for positions in batches]) / BATCH
         report.add(f"distinct_{distribution}", float(distinct), "of a batch")
-    _compile(load)
+    _load_loops(load)
     grow(report, Ours(load), min(PACED_BATCHES * BATCH, rows), load, "growth_paced", PAUSE_S)
     distributions = list(load.positions)
     before = _resident()
@@ -186,8 +186,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _compile(load: Workload) -> None:
-    """Let another table do everything once, so that no compilation is measured."""
+def _load_loops(load: Workload) -> None:
+    """Let another table do everything one time, so that loading the compiled loops is not measured."""
     side = Ours(load)
     side.update(load.ids[:BATCH], load.gradient)
     side.update(load.ids[:BATCH], load.gradient)

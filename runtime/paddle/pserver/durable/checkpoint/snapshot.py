@@ -26,7 +26,7 @@ from paddle.pserver.durable.checkpoint.writer import PartWriter, Sink
 from paddle.pserver.store.observer import Elements
 from paddle.pserver.store.store import Store
 
-if TYPE_CHECKING:  # it brings a compiler, which a server without growing tables does not need
+if TYPE_CHECKING:  # a server without growing tables does not import them
     from paddle.pserver.sparse.snapshot import TableSnapshot
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
