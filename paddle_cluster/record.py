@@ -27,7 +27,11 @@ def _made(cls: type, frozen: bool, kw_only: bool) -> type:
     fields = dataclasses.fields(made)
     key = _key([field.name for field in fields if field.compare])
     methods: dict[str, Any] = {"__init__": _init(made.__match_args__, fields), "__repr__": _repr}
-    methods |= {"__eq__": lambda self, other: other.__class__ is self.__class__ and key(self) == key(other)}
+    methods |= {
+        "__eq__": lambda self, other: (
+            key(self) == key(other) if other.__class__ is self.__class__ else NotImplemented
+        )
+    }
     if frozen:
         methods |= {"__hash__": lambda self: hash(key(self)), "__setattr__": _refuse, "__delattr__": _refuse}
     else:

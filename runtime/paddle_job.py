@@ -24,7 +24,7 @@ _NAME = 100  # characters
 
 def report(**numbers):
     """Report numbers: Python's, numpy's, or tensors of one element (`float` waits for a GPU that computes it)."""
-    if _descriptor is None or os.getpid() != _pid:
+    if _descriptor < 0 or os.getpid() != _pid:
         return
     with _lock:
         for name, value in numbers.items():
@@ -34,16 +34,21 @@ def report(**numbers):
 
 
 def _open():
-    """The pipe to the agent, or None; a child process may have inherited the variable without the pipe."""
+    """The pipe to the agent and its identity, or -1; a child may have inherited the variable without the pipe."""
     try:
         descriptor = int(os.environ["PADDLE_REPORT_FD"])
         if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-            return None
+            return -1, None
         os.set_blocking(descriptor, False)
         os.set_inheritable(descriptor, False)
+        return descriptor, _identity(descriptor)
     except (KeyError, ValueError, OSError):
-        return None
-    return descriptor
+        return -1, None
+
+
+def _identity(descriptor):
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
 
 
 def _add(name, value):
@@ -51,7 +56,7 @@ def _add(name, value):
     try:
         number = float(value)
     except Exception:  # noqa: BLE001 - whatever a tensor of any library raises
-        _complain(name, f"{value!r:.80} is not a number")
+        _complain(name, f"{_shown(value)} is not a number")
         return
     if number - number != 0.0:
         _complain(name, f"{number!r} is not finite")
@@ -70,11 +75,13 @@ def _write():
         if len(line) > _LONGEST:
             _complain("all", f"{len(_waiting)} names take more than {_LONGEST} bytes")
         elif _waiting:
+            if _identity(_descriptor) != _pipe:
+                raise OSError("the script closed it, and its number is another file's now")
             os.write(_descriptor, line)
     except BlockingIOError:
         return
-    except OSError:  # the agent has exited
-        _descriptor = None
+    except OSError:  # the agent has exited, or the script closed the pipe
+        _descriptor = -1
     _waiting.clear()
     _next_at = time.monotonic() + _INTERVAL_S
 
@@ -82,21 +89,31 @@ def _write():
 def _complain(name, why):
     if name not in _complained:
         _complained.add(name)
-        sys.stderr.write(f"paddle_job.report: {name:.100} is left out: {why}\n")
+        try:
+            sys.stderr.write(f"paddle_job.report: {name:.100} is left out: {why}\n")
+        except Exception:  # noqa: BLE001, S110 - it is closed, full or None
+            pass
+
+
+def _shown(value):
+    try:
+        return f"{value!r:.80}"
+    except Exception:  # noqa: BLE001 - of a tensor whose memory is freed, or an int of too many digits
+        return f"this {type(value).__name__}"
 
 
 def _flush():
     with _lock:
-        if _descriptor is not None and os.getpid() == _pid:
+        if _descriptor >= 0 and os.getpid() == _pid:
             _write()
 
 
 _pid = os.getpid()
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal's handler may report too
 _waiting = {}  # name -> its newest number; of `samples` their sum
 _samples = 0.0  # of all reports: a line that is lost takes none with it
 _complained = set()
 _next_at = 0.0
-_descriptor = _open()
-if _descriptor is not None:
+_descriptor, _pipe = _open()  # -1 once nobody reads; device and inode
+if _descriptor >= 0:
     atexit.register(_flush)

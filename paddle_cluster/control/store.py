@@ -273,13 +273,14 @@ def newest(where: StatePlaces) -> KnownJob:
 def prune(where: StatePlaces) -> None:
     """Remove the directories of jobs that ended long ago or before many others, and old ones that cannot be read.
 
-    Records are read only of jobs that are old or many by the time of their job.json.
+    Records are read only of jobs that are old or many by the times of their files.
     """
     known = []
     for place in where.all():
         with contextlib.suppress(OSError):
-            known += [place / name / JOB_FILE for name in os.listdir(place) if is_job_id(name)]
-    changed = sorted(((_changed(file), file.parent) for file in known), reverse=True)
+            known += [place / name for name in os.listdir(place) if is_job_id(name)]
+    files = JOB_FILE, STATUS_FILE  # the last one says that a job ended, which may have begun long before
+    changed = sorted(((max(_changed(one / name) for name in files), one) for one in known), reverse=True)
     oldest = time.time() - KEPT_S
     for index, (at, directory) in enumerate(changed):
         if 0 < at < oldest or index >= KEPT_JOBS:
@@ -287,9 +288,17 @@ def prune(where: StatePlaces) -> None:
             if job is not None:
                 is_over = job.ended or job.running is False
             else:  # when it ended nobody knows: it may be running
-                is_over = 0 < at < oldest and max(map(_changed, directory.iterdir())) < oldest
+                is_over = 0 < at < oldest and _newest(directory) < oldest
             if is_over:
                 shutil.rmtree(directory, ignore_errors=True)
+
+
+def _newest(directory: Path) -> float:
+    """When a file of a directory was last written; 0 if another process removes it now."""
+    try:
+        return max(map(_changed, directory.iterdir()), default=0.0)
+    except OSError:
+        return 0.0
 
 
 def _changed(path: Path) -> float:

@@ -104,6 +104,37 @@ def test_what_is_no_number_is_named_one_time_and_the_rest_is_reported(script: Sc
     assert "name is left out: 'abc' is not a number" in done.stderr
 
 
+def test_nothing_that_cannot_be_shown_is_raised(script: Script) -> None:
+    done = script.run(
+        "class Freed:\n    __repr__ = None\n"
+        "report(step=1, huge=10**5000, freed=Freed())\nsys.stderr = None\nreport(step=2, loss='x')"
+    )
+    assert script.values()[-1] == {"step": 2.0}
+    assert "huge is left out: this int is not a number" in done.stderr
+    assert "freed is left out: this Freed is not a number" in done.stderr
+
+
+def test_nothing_is_written_into_a_file_that_got_the_number_of_the_closed_pipe(
+    script: Script, tmp_path: Path
+) -> None:
+    script.run(
+        f"import os; fd = int(os.environ['PADDLE_REPORT_FD']); other = os.open({str(tmp_path / 'x')!r}, 65)\n"
+        "report(step=1); os.dup2(other, fd)\nfor _ in range(2): report(step=2, loss=1)"
+    )
+    assert (tmp_path / "x").read_bytes() == b""
+    assert script.values() == [{"step": 1.0}]
+
+
+def test_a_handler_of_a_signal_may_report_too(script: Script) -> None:
+    script.run(
+        "import os, signal\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: report(asked=1))\n"
+        "class Late:\n    def __float__(self): os.kill(os.getpid(), signal.SIGUSR1); return 1.0\n"
+        "signal.alarm(20); report(step=Late())"
+    )
+    assert script.values()[-1].items() >= {"step": 1.0}.items()
+
+
 def test_too_many_names_for_a_line_are_refused_in_words(script: Script) -> None:
     done = script.run("report(**{f'name{n}': n for n in range(1000)})")
     assert "1000 names" in done.stderr

@@ -244,6 +244,16 @@ def test_jobs_that_ended_long_ago_or_before_many_others_are_removed_and_running_
     assert left == {"JOBold-running"} | {f"JOB{number:03}" for number in range(5, store.KEPT_JOBS + 5)}
 
 
+def test_a_long_job_that_ended_now_is_kept(where: StatePlaces) -> None:
+    directory = put(where, record("JOBlong", age_s=2 * store.KEPT_S), exit_code=0)
+    os.utime(directory / JOB_FILE, (time.time() - 2 * store.KEPT_S,) * 2)
+    store.prune(where)
+    assert directory.exists()
+    os.utime(directory / STATUS_FILE, (time.time() - store.KEPT_S - 60,) * 2)
+    store.prune(where)
+    assert not directory.exists()
+
+
 def test_an_unreadable_job_is_removed_when_nobody_wrote_there_for_long(where: StatePlaces) -> None:
     old, new = (put(where, record(name)) for name in ("JOBold", "JOBnew"))
     for directory in (old, new):

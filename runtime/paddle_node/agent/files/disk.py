@@ -10,10 +10,11 @@ import os
 import stat
 import struct
 import time
-from typing import Callable, Iterator, List, Optional, Union
+from typing import Callable, Iterator, List, Optional, Tuple, Union
 
 from paddle_node.linux import ownership
 
+LARGEST = (1 << 62) - 1  # a number in a message; some network file systems report nearly 2**63 free bytes
 _LONG = struct.calcsize("l")
 _GET_FLAGS = 2 << 30 | _LONG << 16 | 0x6601  # FS_IOC_GETFLAGS and FS_IOC_SETFLAGS of linux/fs.h
 _SET_FLAGS = 1 << 30 | _LONG << 16 | 0x6602
@@ -29,14 +30,23 @@ def deepest(path: str) -> str:
 
 def free_bytes(path: str) -> int:
     """What a user may still write where `path` is or would be."""
-    status = os.statvfs(deepest(path))
-    return status.f_bavail * status.f_frsize
+    return room(deepest(path))[0]
 
 
 def free_inodes(path: str) -> Optional[int]:
     """Return the number of free inodes at `path`; None if the file system does not count them."""
-    status = os.statvfs(deepest(path))
-    return status.f_favail if status.f_files else None
+    return room(deepest(path))[1]
+
+
+def room(folder: str) -> Tuple[int, Optional[int]]:
+    """Return the free bytes and inodes of a folder's disk, at most LARGEST; None: it counts no inodes.
+
+    Raises:
+        OSError: the file system does not answer as one.
+    """
+    status = os.statvfs(folder)
+    inodes = min(status.f_favail, LARGEST) if status.f_files else None  # btrfs and others count none
+    return min(status.f_bavail * status.f_frsize, LARGEST), inodes
 
 
 def size_text(count: float) -> str:

@@ -49,13 +49,13 @@ def look(path: str, write: bool) -> Dict[str, Any]:
         OSError: the file system does not answer as one.
     """
     parent = os.path.realpath(disk.deepest(path))
-    status = os.statvfs(parent)
+    free_bytes, free_inodes = disk.room(parent)
     mount = mount_of(parent)
     found: Dict[str, Any] = {
         "path": path,
         "parent": parent,
-        "free_bytes": status.f_bavail * status.f_frsize,
-        "free_inodes": status.f_favail if status.f_files else None,  # btrfs and others count none
+        "free_bytes": free_bytes,
+        "free_inodes": free_inodes,
         "kind": mount.kind if mount else "",
         "source": mount.source if mount else "",
         "noexec": bool(mount and "noexec" in mount.options),

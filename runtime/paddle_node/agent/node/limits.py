@@ -17,7 +17,7 @@ _LIMITS = {
     "core": resource.RLIMIT_CORE,
 }
 _GROUPS = "/sys/fs/cgroup"
-_HUGE = 1 << 60  # version 1 says "no limit" with a number near 2**63
+_HUGE = 1 << 60  # beyond it there is no limit: version 1 says so with a number near 2**63
 
 
 def look() -> Dict[str, Any]:
@@ -40,7 +40,7 @@ def look() -> Dict[str, Any]:
 def _limit(which: int) -> Optional[int]:
     """The soft limit, or None for no limit."""
     soft = resource.getrlimit(which)[0]
-    return None if soft == resource.RLIM_INFINITY else soft
+    return None if soft == resource.RLIM_INFINITY or soft > _HUGE else soft
 
 
 def _memory() -> Dict[str, int]:
