@@ -10,6 +10,7 @@ for the job, and never raises: what cannot be reported is named on standard erro
 """
 
 import atexit
+import contextlib
 import json
 import os
 import stat
@@ -89,10 +90,8 @@ def _write():
 def _complain(name, why):
     if name not in _complained:
         _complained.add(name)
-        try:
+        with contextlib.suppress(Exception):  # it is closed, full or None
             sys.stderr.write(f"paddle_job.report: {name:.100} is left out: {why}\n")
-        except Exception:  # noqa: BLE001, S110 - it is closed, full or None
-            pass
 
 
 def _shown(value):

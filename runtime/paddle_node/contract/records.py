@@ -39,7 +39,7 @@ R = TypeVar("R")
 Check = Callable[[Any], Any]
 
 LONGEST_S = 10 * 366 * 24 * 3600.0  # ten years: the operating system waits no longer
-_LAST_MOMENT = 253402300800.0  # the end of the year 9999
+LAST_MOMENT = 253402300800.0  # the end of the year 9999
 _MOST = (1 << 62) - 1
 _JOB_ID = re.compile("[A-Za-z0-9._-]{1,128}")
 _DIGEST = re.compile("[0-9a-f]{64}")
@@ -161,7 +161,7 @@ LIMITS: Dict[str, _Limit] = {
     ),
     "Moment": _Limit(
         "seconds since 1970, up to the year 9999",
-        lambda value: _is_number(value) and 0 <= value <= _LAST_MOMENT,
+        lambda value: _is_number(value) and 0 <= value <= LAST_MOMENT,
     ),
     "int": _Limit("a whole number of 64 bits", _whole(-(1 << 63), (1 << 63) - 1)),
     "Whole": _Limit("a whole number from 0 to 2**62", _whole(0, _MOST)),

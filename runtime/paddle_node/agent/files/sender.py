@@ -99,7 +99,7 @@ class Sender:
     def send_link(self, path: str) -> None:
         """Send one of the links."""
         try:
-            changed: Optional[int] = os.lstat(self._absolute(path)).st_mtime_ns
+            changed = _changed(os.lstat(self._absolute(path)))
         except OSError:
             changed = None
         self.order("link", path=path, target=self.links[path], mtime=changed)
@@ -266,7 +266,7 @@ class Sender:
             "offset": offset,
             "reset": tailed.reset,
             "eof": tailed.offset >= end,
-            "mtime": status.st_mtime_ns,
+            "mtime": _changed(status),
         }
         tailed.reset, tailed.is_partial, tailed.problem = False, not fields["eof"], ""
         if not fields["eof"]:
@@ -291,3 +291,8 @@ def _parts(rows: Iterator[Row]) -> Iterator[Tuple[bytes, bytes]]:
 def _part(texts: List[str], is_last: bool) -> Tuple[bytes, bytes]:
     body = ("[%s]" % ",".join(texts)).encode()
     return encode("listed", {"last": is_last}, body), body
+
+
+def _changed(status: os.stat_result) -> Optional[int]:
+    """The time of modification in ns, or None beyond 64 bits (the year 2262): a message holds no more."""
+    return status.st_mtime_ns if abs(status.st_mtime_ns) < 1 << 63 else None

@@ -16,7 +16,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 from paddle_node.agent.files import saved_files
 from paddle_node.contract import checked_json
 from paddle_node.contract.probed import Part, Saves
-from paddle_node.contract.records import Whole, read
+from paddle_node.contract.records import LAST_MOMENT, RecordError, Whole, fields_of, read
 
 MOST_VERSIONS = 100
 MOST_DIRECTORIES = 100
@@ -42,12 +42,13 @@ def pserver_parts(folder: str) -> List[Part]:
     """Every part in a folder of checkpoints, those of the newest version first; none where there is no folder."""
     matches = [match for match in map(_VERSION.match, _names(folder)) if match is not None]
     matches.sort(key=lambda match: int(match.group(1)), reverse=True)
-    return [
+    parts = [
         _part(folder, match.string + "/" + part.string, match, part)
         for match in matches[:MOST_VERSIONS]
         for part in map(_PART.match, _names(folder + "/" + match.string))
         if part is not None
     ]
+    return list(filter(_is_of_a_server, parts))
 
 
 def files_of(folder: str, path: str) -> List[Tuple[str, int, Optional[int]]]:
@@ -83,7 +84,7 @@ def _names(folder: str) -> List[str]:
 def _part(folder: str, path: str, version: Any, part: Any) -> Part:
     pass_id, nbytes, written_at, problem, identity = 0, 0, 0.0, "", ""
     try:
-        written_at = os.stat(folder + "/" + path).st_mtime
+        written_at = _moment(os.stat(folder + "/" + path))
         manifest = os.lstat(folder + "/" + path + "/" + _MANIFEST)
         identity = "%d.%d" % (manifest.st_ino, manifest.st_ctime_ns)
         body = _manifest(folder + "/" + path + "/" + _MANIFEST)
@@ -103,6 +104,20 @@ def _part(folder: str, path: str, version: Any, part: Any) -> Part:
     return Part(int(version.group(1)), job, own, count, pass_id, nbytes, written_at, problem[:400], identity)
 
 
+def _is_of_a_server(part: Part) -> bool:
+    """Whether a server may have written it: no other folder with such a name costs the whole list."""
+    try:
+        read(Part, fields_of(part), "part", part.path)
+    except RecordError:
+        return False
+    return True
+
+
+def _moment(status: os.stat_result) -> float:
+    """The time of modification, as near as a message can hold it."""
+    return min(max(0.0, status.st_mtime), LAST_MOMENT)
+
+
 def _manifest(path: str) -> Dict[str, Any]:
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         outer = checked_json.as_object(file.read(_MANIFEST_BYTES))
@@ -120,5 +135,5 @@ def _measured(top: str, name: str) -> Saves:
             except OSError:
                 continue  # removed meanwhile
             if stat.S_ISREG(status.st_mode) and files < MOST_FILES:
-                files, nbytes, changed = files + 1, nbytes + status.st_size, max(changed, status.st_mtime)
+                files, nbytes, changed = files + 1, nbytes + status.st_size, max(changed, _moment(status))
     return Saves(name, files, nbytes, changed)

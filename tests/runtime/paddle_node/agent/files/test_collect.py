@@ -112,6 +112,17 @@ def test_a_directory_that_appears_by_rename_is_sent(node: Node, job: Path) -> No
     arrived(node, "output/pass-00000/w", b"weights")
 
 
+def test_a_file_of_a_year_that_no_message_holds_is_sent_without_it(node: Node, job: Path) -> None:
+    (job / "output").mkdir(exist_ok=True)
+    late = job / "output/late"
+    late.write_bytes(b"x")
+    os.utime(late, ns=(0, 10_000_000_000 * 10**9))  # the year 2286
+    if late.stat().st_mtime_ns < 1 << 63:
+        pytest.skip("this file system holds no such time")
+    message = node.until(lambda one: one.kind == "file" and one.fields["path"] == "output/late", 20, "it")
+    assert message.fields["mtime"] is None
+
+
 def test_the_last_chunk_of_a_file_says_so(node: Node, job: Path) -> None:
     content = random.Random(5).randbytes(500_000)
     (job / "new").write_bytes(content)

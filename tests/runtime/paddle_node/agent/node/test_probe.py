@@ -4,6 +4,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -14,6 +15,10 @@ from typing import Any
 import numpy
 import pytest
 
+from paddle_node.agent.files import disk, storage
+from paddle_node.agent.node import limits
+from paddle_node.contract.probed import Disk
+from paddle_node.contract.records import read
 from tests.runtime.paddle_node.agent.driven_node import Node
 from tests.runtime.paddle_node.agent.node.probing import fake_program, probe, what
 
@@ -252,3 +257,17 @@ def test_too_few_inodes_are_a_problem_with_their_number(
         assert re.match(rf"{disk} has \d\d free inodes, 1000 needed", text)
     finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def test_a_disk_or_limit_of_nearly_2_63_fits_a_message(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    block, blocks, inodes = 1 << 20, (1 << 43) - 1, (1 << 64) - 1
+    status = os.statvfs_result((block, block, blocks, blocks, blocks, inodes, inodes, inodes, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda path: status)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: ((1 << 63) - 1, -1))
+    found = storage.look(str(tmp_path), write=False)
+    fields = {"path": found["path"], "free_bytes": found["free_bytes"], "free_inodes": found["free_inodes"]}
+    assert read(Disk, fields, "disk", "a node").free_bytes >= 1 << 61
+    assert disk.free_bytes(str(tmp_path)) == found["free_bytes"]
+    assert set(limits.look()["limits"].values()) == {None}

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from paddle_node.agent.node import verification
+from paddle_node.agent.node import checkpoints, verification
+from paddle_node.contract.to_launcher import CheckpointsFound, read_message
 from tests.runtime.paddle_node.agent.driven_node import Node
 
 PART = "v000000000020.A/part-0-of-2"
@@ -89,3 +90,23 @@ def test_each_part_has_its_own_answer(make_node: Callable[..., Node], folder: Pa
     (folder / PART / "manifest.json").write_text("{")
     problems = verified(make_node, folder, PART, other, "v000000000020.A/part-2-of-2")
     assert [path for path, _ in problems] == [PART, "v000000000020.A/part-2-of-2"]
+
+
+def test_a_folder_that_no_server_wrote_and_a_strange_date_cost_no_list(folder: Path) -> None:
+    for name in (
+        "v99999999999999999999/part-0-of-1",
+        "v000000000030/part-0-of-0",
+        "v000000000030/part-0-of-99999",
+    ):
+        (folder / name).mkdir(parents=True)
+    saved = folder / "checkpoints/A"
+    saved.mkdir(parents=True)
+    (saved / "x").write_bytes(b"x")
+    for path in (folder / PART, saved / "x"):
+        os.utime(path, (0, -5.0))
+    found = checkpoints.look(str(folder), str(folder))
+    message = json.loads(json.dumps(found))
+    answer: CheckpointsFound = read_message("checkpoints_found", message, "a node")
+    assert [part.path for part in answer.parts] == [PART, BASE.rpartition("/")[0]]
+    assert answer.parts[0].written_at == 0.0
+    assert [(one.files, one.changed_at) for one in answer.scripts] == [(1, 0.0)]
