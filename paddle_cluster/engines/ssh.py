@@ -136,18 +136,35 @@ _CLIENTS: Mapping[SshClient, Callable[[], Callable[[SshSettings], Logins]]] = Ma
 
 
 class _Later(ModuleType):
-    """A module whose functions and classes import the real one when they are called."""
+    """A module whose functions and classes import the real one when they are called, for the thread that makes it.
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    Other threads, which may import anything meanwhile, and this one after `reveal` get what the real one has.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        del self.__spec__  # every import asks for it, and so imports the real one in another thread
+        self._thread = threading.get_ident()
+
+    def __getattr__(self, name: str) -> Any:
+        if threading.get_ident() != self._thread:
+            return getattr(self._real(), name)
         if name.startswith("__"):
             raise AttributeError(name)
+        if (self.__name__, name) == ("importlib.metadata", "version"):
+            return _version
+        return lambda *args, **named: getattr(self._real(), name)(*args, **named)
 
-        def call(*args: Any, **named: Any) -> Any:
-            if sys.modules.get(self.__name__) is self:
-                del sys.modules[self.__name__]
-            return getattr(importlib.import_module(self.__name__), name)(*args, **named)
+    def reveal(self) -> None:
+        """Let the next import be that of the real one."""
+        self._thread = 0
+        if sys.modules.get(self.__name__) is self:
+            sys.modules.pop(self.__name__, None)
 
-        return call
+    def _real(self) -> ModuleType:
+        if sys.modules.get(self.__name__) is self:
+            sys.modules.pop(self.__name__, None)
+        return importlib.import_module(self.__name__)
 
 
 @contextmanager
@@ -158,15 +175,12 @@ def _spared() -> Iterator[None]:
     paramiko imports importlib.metadata, which brings email, to read its own version.
     """
     made = {name: _Later(name) for name in _UNUSED if name not in sys.modules}
-    if "importlib.metadata" in made:
-        made["importlib.metadata"].version = _version  # type: ignore[attr-defined]
     sys.modules.update(made)
     try:
         yield
     finally:
-        for name, module in made.items():
-            if sys.modules.get(name) is module:
-                del sys.modules[name]
+        for module in made.values():
+            module.reveal()
 
 
 def _version(name: str) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -47,6 +48,7 @@ def test_equality_and_hash_are_those_of_the_compared_fields(point: Any) -> None:
     assert hash(point(1, names={"a": 1})) == hash(point(1))
     assert point(1) != point(2)
     assert point(1) != (1, 2, "s")
+    assert point(1) == mock.ANY
 
 
 @pytest.mark.parametrize(

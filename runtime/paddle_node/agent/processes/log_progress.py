@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import signal
+import sys
 from typing import Any, Callable, Dict, Optional, Sequence
 
 from paddle_node.agent.link.loop import Loop, Timer
@@ -27,7 +28,7 @@ class LogProgress:
     Args:
         patterns: regular expressions. A group is a number of that name; groups `name` and `value` are any number.
         take: called with what was found: name -> number.
-        tell: called one time, with a sentence, when a pattern takes too long.
+        tell: called with a sentence when a pattern takes too long, or is not one on this Python.
     """
 
     def __init__(
@@ -38,9 +39,9 @@ class LogProgress:
         tell: Callable[[str], None],
     ) -> None:
         self._loop = loop
-        self._patterns = [re.compile(pattern) for pattern in patterns]
         self._take = take
         self._tell = tell
+        self._patterns = [one for one in map(self._compiled, patterns) if one is not None]
         self._data = b""
         self._timer: Optional[Timer] = None
 
@@ -65,6 +66,18 @@ class LogProgress:
             found = self._search(lines)
             if found:
                 self._take(found)
+
+    def _compiled(self, pattern: str) -> Any:
+        """The pattern, or None: the launcher's Python may know more of them than this one."""
+        try:
+            return re.compile(pattern)
+        except (re.error, OverflowError, RecursionError) as error:
+            version = ".".join(map(str, sys.version_info[:2]))
+            self._tell(
+                "PROGRESS: Python %s of this node does not take %.200r (%s): lines are not searched with it"
+                % (version, pattern, error)
+            )
+            return None
 
     def _search(self, lines: Sequence[bytes]) -> Dict[str, float]:
         found: Dict[str, float] = {}

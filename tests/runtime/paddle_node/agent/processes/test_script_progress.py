@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from paddle_cluster.config.progress import READY
+from paddle_node.agent.link.loop import Loop
+from paddle_node.agent.processes.log_progress import LogProgress
 from paddle_node.agent.processes.script_progress import ScriptProgress
 from paddle_node.contract.facts import Progress
 from tests.runtime.paddle_node.agent.driven_node import Node
@@ -115,6 +119,17 @@ def test_a_pattern_without_end_is_ended_and_said(node: Node) -> None:
     assert [event.fields["cost"] for event in node.messages("progress")] == [1.0]
     (remark,) = [text for text in node.notices() if "PROGRESS" in text]
     assert "(a+)+b" in remark
+
+
+def test_a_pattern_that_this_python_does_not_take_is_said_and_the_others_are_searched() -> None:
+    told: list[str] = []
+    found: list[dict[str, float]] = []
+    patterns = [r"(?P<f1>\d++", r"loss=(?P<loss>\d)"]
+    progress = LogProgress(Loop(), patterns, found.append, told.append)
+    progress.heard(b"loss=3\n")
+    progress.look()
+    assert found == [{"loss": 3.0}]
+    assert [f"Python {sys.version_info[0]}" in one for one in told] == [True]
 
 
 def test_a_script_that_reports_steps_and_then_none_hangs(node: Node) -> None:
