@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import signal
 import sys
+import time
 from typing import Any, Callable, Dict, Optional, Sequence
 
 from paddle_node.agent.link.loop import Loop, Timer
@@ -83,11 +84,13 @@ class LogProgress:
         found: Dict[str, float] = {}
         pattern: Any = None
         line = ""
-        is_armed = True
+        is_armed, began = True, time.thread_time()
 
         def late(*_: Any) -> None:
-            if is_armed:
+            if is_armed and time.thread_time() - began >= MOST_S:
                 raise TimeoutError
+            if is_armed:  # other threads took a part of it
+                signal.setitimer(signal.ITIMER_VIRTUAL, MOST_S)
 
         before = signal.signal(signal.SIGVTALRM, late)
         signal.setitimer(signal.ITIMER_VIRTUAL, MOST_S)

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 
 import pytest
 
 from paddle_cluster.config.progress import READY
 from paddle_node.agent.link.loop import Loop
-from paddle_node.agent.processes.log_progress import LogProgress
+from paddle_node.agent.processes import log_progress
 from paddle_node.agent.processes.script_progress import ScriptProgress
 from paddle_node.contract.facts import Progress
 from tests.runtime.paddle_node.agent.driven_node import Node
@@ -125,11 +127,32 @@ def test_a_pattern_that_this_python_does_not_take_is_said_and_the_others_are_sea
     told: list[str] = []
     found: list[dict[str, float]] = []
     patterns = [r"(?P<f1>\d++", r"loss=(?P<loss>\d)"]
-    progress = LogProgress(Loop(), patterns, found.append, told.append)
+    progress = log_progress.LogProgress(Loop(), patterns, found.append, told.append)
     progress.heard(b"loss=3\n")
     progress.look()
     assert found == [{"loss": 3.0}]
     assert [f"Python {sys.version_info[0]}" in one for one in told] == [True]
+
+
+def test_the_work_of_other_threads_is_no_fault_of_a_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    def burn() -> None:
+        end = time.thread_time() + 0.2
+        while time.thread_time() < end:
+            sum(range(100_000))  # the timer counts no time of system calls
+
+    def add(found: dict[str, float], groups: dict[str, str]) -> None:
+        other = threading.Thread(target=burn)
+        other.start()
+        other.join()
+        found["loss"] = float(groups["loss"])
+
+    monkeypatch.setattr(log_progress, "_add", add)
+    told: list[str] = []
+    found: list[dict[str, float]] = []
+    progress = log_progress.LogProgress(Loop(), [r"loss=(?P<loss>\d)"], found.append, told.append)
+    progress.heard(b"loss=3\n")
+    progress.look()
+    assert (found, told) == ([{"loss": 3.0}], [])
 
 
 def test_a_script_that_reports_steps_and_then_none_hangs(node: Node) -> None:
