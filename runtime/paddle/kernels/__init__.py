@@ -5,8 +5,8 @@ To add a kernel:
 
 1. Write it in a `NAME.c` of this folder, as a function `KERNEL(name)` with `#include "kernel.h"`. Every source is
    compiled once for each speed level, and the loader picks the functions of the level that the processor has. Use plain
-   loops, or GCC's vector extensions, but no intrinsics: one source serves all processors. No call allocates, keeps
-   state or checks its arguments.
+   loops, or GCC's vector extensions, but no intrinsics: one source serves all processors, and all systems with glibc
+   2.17 or newer (`mathematics.h`). No call allocates, keeps state or checks its arguments.
 2. Write its Python wrapper beside the code that uses it: `KERNELS = library.Kernels(name="pnf")` declares the
    arguments, `KERNELS.loaded` is the object with the functions, or None where the plain form must do the work. The
    wrapper checks dtypes, contiguity and sizes (`library.address` checks the first two), since C checks nothing.

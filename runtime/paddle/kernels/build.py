@@ -2,7 +2,7 @@
 """Compiles the kernels for this machine: `python -m paddle.kernels.build`, which the setup scripts run.
 
 The system's C compiler does it; without one, `ziglang` does, a compiler as a wheel, in a temporary environment that is
-removed again. A library that is there and fits the sources is not made again. Standard library only.
+removed again. A library that is there, fits the sources and can be loaded is not made again. Standard library only.
 """
 
 from __future__ import annotations
@@ -115,17 +115,17 @@ def build(compiler: Compiler, target: str, folder: Path, extra: Sequence[str] = 
 
 
 def build_here(may_download: bool, folder: Path = library.FOLDER / library.BUILT) -> Path:
-    """Return the library of this machine, compiled unless it is there.
+    """Return the library of this machine, compiled unless one is there that it can load.
 
     Args:
         may_download: if the machine has no compiler, install one for the time of the build.
 
     Raises:
-        BuildError: it is not there and cannot be compiled.
+        BuildError: it is not there and cannot be compiled, or cannot be loaded once it is.
     """
     target = library.target()
     path = folder / library.library_name(target)
-    if path.is_file():
+    if library.is_usable(path):
         return path
     if target not in TARGETS:
         raise BuildError(f"there are no kernels for {target}")
@@ -133,12 +133,15 @@ def build_here(may_download: bool, folder: Path = library.FOLDER / library.BUILT
         folder.mkdir(exist_ok=True)
         with (folder / ".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if path.is_file():  # made by the process that had the lock
+            if library.is_usable(path):  # made by the process that had the lock
                 return path
             with _compiler(may_download) as compiler:
-                return build(compiler, target, folder)
+                build(compiler, target, folder)
     except OSError as error:
         raise BuildError(f"{folder}: {error.strerror}") from error
+    if not library.is_usable(path):  # such as on a file system that is mounted noexec
+        raise BuildError(f"{path} was compiled, and cannot be loaded")
+    return path
 
 
 @contextlib.contextmanager
@@ -147,7 +150,10 @@ def _compiler(may_download: bool) -> Iterator[Compiler]:
     if found is not None:
         yield Compiler((found,))
     elif not may_download:
-        raise NoCompiler(f"no C compiler found: looked for {', '.join(_COMPILERS)}")
+        raise NoCompiler(
+            f"no C compiler found: looked for {', '.join(_COMPILERS)}; install one, or run "
+            "`python -m paddle.kernels.build`, which fetches one for the time of the build"
+        )
     else:
         with zig() as compiler:
             yield compiler
@@ -186,7 +192,9 @@ def _run(*commands: list[str]) -> None:
 
 @contextlib.contextmanager
 def _started(argv: list[str]) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as process:
         try:
             yield process
         finally:

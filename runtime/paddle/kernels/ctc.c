@@ -4,7 +4,10 @@
  * logarithms. Here chances are numbers of float64 that are scaled to a sum of 1 at each time, which needs no logarithm
  * per state. Where that would lose digits, and where a number is NaN or infinite, the plain form has to do it. */
 #include "exponential.h"
-#include <math.h>
+#include "mathematics.h"
+
+OLDEST(exp);
+OLDEST(log);
 
 enum { APART = 16 }; /* sums that are kept apart, so that they are vectors */
 static const double LEAST = 1e-100;

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -19,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+_log = logging.getLogger(__name__)
 
 FOLDER = Path(__file__).resolve().parent
 BUILT = "built"  # folder of the libraries, beside the sources
@@ -88,17 +91,22 @@ class Kernels:
         return found
 
 
-def address(array: npt.NDArray[Any], dtype: np.dtype[Any] | type, size: int | None = None) -> int:
+def address(
+    array: npt.NDArray[Any], dtype: np.dtype[Any] | type, size: int | None = None, *, written: bool = False
+) -> int:
     """Return where a C-contiguous, aligned array begins, for a kernel.
 
     Args:
         dtype: that the kernel takes.
         size: elements that the kernel takes for granted; None if the caller passes the array's own.
+        written: the kernel changes an array that somebody else made.
 
     Raises:
-        ValueError: the array has another dtype or size, or is strided or unaligned.
+        ValueError: the array has another dtype or size, or is strided, unaligned or, if written, read-only.
     """
     flags = array.flags
+    if written and not flags.writeable:
+        raise ValueError(f"a kernel cannot change a read-only array: {array.shape} {array.dtype}")
     if array.dtype != dtype or not flags.c_contiguous or not flags.aligned or size not in (None, array.size):
         raise ValueError(
             f"a kernel takes {'' if size is None else f'{size} '}aligned, contiguous {dtype}, "
@@ -153,6 +161,11 @@ def digest() -> str:
     return state.hexdigest()
 
 
+def is_usable(path: Path) -> bool:
+    """Return whether this machine can load a library, made from these sources."""
+    return os.path.isfile(path) and bool(_opened(path).level)
+
+
 class _Library:
     """The library that was found, or why none was."""
 
@@ -162,15 +175,22 @@ class _Library:
 
 @functools.cache
 def _library() -> _Library:
-    if not FOLDER.is_dir():
-        return _Library(None, 0, f"no compiled kernels: {FOLDER} is in an archive")
-    path = FOLDER / BUILT / library_name(target())
+    if FOLDER.is_dir():
+        found = _opened(FOLDER / BUILT / library_name(target()))
+    else:
+        found = _Library(None, 0, f"no compiled kernels: {FOLDER} is in an archive")
+    if found.reason:
+        _log.warning("%s; the slower plain forms are used", found.reason)
+    return found
+
+
+def _opened(path: Path) -> _Library:
     try:
         handle = ctypes.CDLL(str(path))
         handle.paddle_kernels_digest.restype = ctypes.c_char_p
         made_from = handle.paddle_kernels_digest().decode()
     except (OSError, AttributeError) as error:
-        why = f"{path.name} cannot be loaded: {error}" if path.exists() else f"{path.name} is missing"
+        why = f"{path.name} cannot be loaded: {error}" if os.path.exists(path) else f"{path.name} is missing"
         return _Library(None, 0, f"no compiled kernels: {why}; run `python -m paddle.kernels.build`")
     if made_from != digest():
         return _Library(

@@ -13,9 +13,10 @@
  *
  * Ticks lie apart: a search for old rows, or for changed ones, reads 4 bytes of each and not the row.
  */
+#include "mathematics.h"
 #include "mixing.h"
 
-#include <math.h>
+OLDEST(log);
 
 #define AHEAD 24
 #define LINE 64

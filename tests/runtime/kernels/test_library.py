@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -97,6 +98,44 @@ def test_a_library_of_other_sources_under_this_name_is_refused(runtime: Path) ->
     assert ask(runtime).startswith(f"False no compiled kernels: {made.name} cannot be loaded: ")
 
 
+def test_a_library_that_cannot_be_loaded_is_built_again(runtime: Path) -> None:
+    needs_compiler()
+    make(runtime)
+    (made,) = (runtime / "paddle/kernels/built").glob("*.so")
+    for content in (b"", b"made where the C library is newer"):
+        made.write_bytes(content)
+        assert make(runtime).returncode == 0
+        assert ask(runtime) == "True"
+
+
+def test_what_was_built_and_cannot_be_loaded_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def useless(compiler: build.Compiler, target: str, folder: Path) -> Path:
+        path = folder / library.library_name(target)
+        path.write_bytes(b"as if on a file system without execution")
+        return path
+
+    needs_compiler()
+    monkeypatch.setattr(build, "build", useless)
+    with pytest.raises(build.BuildError, match=r"was compiled, and cannot be loaded"):
+        build.build_here(may_download=False, folder=tmp_path / "built")
+
+
+def test_who_works_without_a_library_logs_it_once(runtime: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", f"{ASK}; library.level()"],
+        env={**os.environ, "PYTHONPATH": str(runtime)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("no compiled kernels: linux-")
+    assert line.endswith("; the slower plain forms are used")
+
+
 def test_without_a_compiler_the_build_says_so_in_one_line(runtime: Path, tmp_path: Path) -> None:
     done = make(runtime, path=str(tmp_path))
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
@@ -110,6 +149,13 @@ def test_a_source_that_does_not_compile_is_reported_with_the_compilers_words(run
     assert done.returncode == 1
     assert "unheard_of" in done.stderr
     assert not list((runtime / "paddle/kernels/built").iterdir())[1:]  # the lock alone
+
+
+@pytest.mark.skipif(not library.level(), reason=library.reason())
+def test_a_library_that_is_compiled_on_a_new_system_asks_for_no_newer_c_library_than_2_17() -> None:
+    content = (library.FOLDER / library.BUILT / library.library_name(library.target())).read_bytes()
+    asked = {tuple(map(int, found)) for found in re.findall(rb"GLIBC_(\d+)\.(\d+)", content)}
+    assert max(asked, default=(2, 0)) <= (2, 17), "kernels/mathematics.h tells how to name an older version"
 
 
 def test_every_platform_of_a_wheel_has_levels() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from paddle.kernels import library
 from paddle.ops.base import kernels
+from paddle.ops.math.scale import add_scaled
 from paddle.ops.update.steps import take_step
 from paddle.optim.rules.adagrad import FluidAdagrad
 from paddle.optim.rules.adam import FluidAdam
@@ -105,3 +106,31 @@ def test_arrays_that_do_not_fit_are_refused_before_a_loop_sees_them() -> None:
             kernels.adagrad_rows(w.reshape(4, 2), np.array(rows), g[:2], w.reshape(4, 2).copy(), 0.1, 1e-6)
     assert not kernels.are_served(w.astype(float))
     assert not kernels.are_served(np.zeros((4, 4), "float32").T)
+    assert not kernels.are_served(unaligned(16))
+
+
+def unaligned(size: int) -> np.ndarray:
+    """Return zeros that begin at an odd address, as behind a header in a file or a message."""
+    return np.zeros(4 * size + 1, np.uint8)[1:].view(np.float32)
+
+
+def test_an_unaligned_array_is_left_to_the_plain_form() -> None:
+    x, y = unaligned(1 << 15), np.ones(1 << 15, np.float32)
+    np.testing.assert_array_equal(add_scaled(x, y, scale=2.0), 2 * y)
+
+
+@needs_library
+def test_a_read_only_array_is_not_changed() -> None:
+    one = np.ones((4, 2), "float32")
+    fixed = np.frombuffer(one.tobytes(), np.float32).reshape(4, 2)
+    steps = (
+        lambda w, s: kernels.adagrad(w, one, s, 0.1, 1e-6),
+        lambda w, s: kernels.adagrad_rows(w, np.arange(4), one, s, 0.1, 1e-6),
+        lambda w, s: kernels.adam(w, one, s, one.copy(), 0.1, (0.9, 0.9), (0.1, 0.1), 1e-6),
+        lambda w, s: kernels.momentum(w, one, s, 0.1, 0.9, False),
+        lambda w, s: kernels.add_scaled(one, s, 0.1, w),
+    )
+    for step in steps:
+        with pytest.raises(ValueError, match="cannot change a read-only array"):
+            step(fixed, one.copy())
+    np.testing.assert_array_equal(fixed, one)

@@ -27,9 +27,14 @@ _F32, _I64 = np.dtype(np.float32), np.dtype(np.int64)
 
 
 def are_served(*arrays: Array) -> bool:
-    """Return whether compiled loops are there and take such arrays: float32, contiguous, on the host."""
-    return KERNELS.loaded is not None and all(
-        type(array) is np.ndarray and array.dtype == _F32 and array.flags.c_contiguous for array in arrays
+    """Return whether compiled loops are there and take such arrays: float32, contiguous, aligned, on the host."""
+    return KERNELS.loaded is not None and all(map(is_plain, arrays))
+
+
+def is_plain(array: Array) -> bool:
+    """Return whether loops take such an array: float32, contiguous, aligned, on the host."""
+    return (
+        type(array) is np.ndarray and array.dtype == _F32 and array.flags.c_contiguous and array.flags.aligned
     )
 
 
@@ -40,7 +45,8 @@ def pay_off(*arrays: Array) -> bool:
 
 def adagrad(w: Array, g: Array, s: Array, eta: float, epsilon: float) -> None:
     """s += g²;  w −= η g/(√s + ε); all of one size. w, g and s must not overlap."""
-    KERNELS.loaded.adagrad(*_addresses(w, g, s), w.size, eta, epsilon)
+    w_at, s_at = _written(w, s)
+    KERNELS.loaded.adagrad(w_at, address(g, _F32, w.size), s_at, w.size, eta, epsilon)
 
 
 def adagrad_rows(w: Array, rows: Array, g: Array, s: Array, eta: float, epsilon: float) -> None:
@@ -48,7 +54,7 @@ def adagrad_rows(w: Array, rows: Array, g: Array, s: Array, eta: float, epsilon:
     if len(rows) and not (rows.min() >= 0 and rows.max() < len(w)):
         raise IndexError(f"rows {rows.min()} to {rows.max()} are not all among {len(w)}")
     at, count, width = address(rows, _I64), len(rows), w.shape[1]
-    w_at, s_at = _addresses(w, s)
+    w_at, s_at = _written(w, s)
     KERNELS.loaded.adagrad_rows(w_at, at, address(g, _F32, count * width), s_at, count, width, eta, epsilon)
 
 
@@ -56,17 +62,20 @@ def adam(
     w: Array, g: Array, m: Array, v: Array, alpha: float, betas: Any, rests: Any, epsilon: float
 ) -> None:
     """m = β₁m + (1 − β₁)g;  v = β₂v + (1 − β₂)g²;  w −= α m/(√v + ε); all of one size, rests are 1 − β."""
-    KERNELS.loaded.adam(*_addresses(w, g, m, v), w.size, alpha, *betas, *rests, epsilon)
+    w_at, m_at, v_at = _written(w, m, v)
+    g_at = address(g, _F32, w.size)
+    KERNELS.loaded.adam(w_at, g_at, m_at, v_at, w.size, alpha, *betas, *rests, epsilon)
 
 
 def momentum(w: Array, g: Array, v: Array, eta: float, mu: float, nesterov: bool) -> None:
     """v = μv + g;  w −= ηv, or η(g + μv) with nesterov; all of one size."""
-    KERNELS.loaded.momentum(*_addresses(w, g, v), w.size, eta, mu, nesterov)
+    w_at, v_at = _written(w, v)
+    KERNELS.loaded.momentum(w_at, address(g, _F32, w.size), v_at, w.size, eta, mu, nesterov)
 
 
 def add_scaled(x: Array, y: Array, factor: float, out: Array) -> None:
     """out = x + factor y; all of one size. `out` may be x."""
-    x_at, y_at, out_at = _addresses(x, y, out)
+    (out_at,), (x_at, y_at) = _written(out), (address(each, _F32, out.size) for each in (x, y))
     KERNELS.loaded.add_scaled(x_at, y_at, factor, out_at, out.size)
 
 
@@ -87,5 +96,5 @@ def add_segments(values: Array, order: Array, starts: Array, out: Array) -> None
     )
 
 
-def _addresses(*arrays: Array) -> list[int]:
-    return [address(array, _F32, arrays[0].size) for array in arrays]
+def _written(*arrays: Array) -> list[int]:
+    return [address(array, _F32, arrays[0].size, written=True) for array in arrays]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from paddle.backend import Array
+from paddle.ops.base.kernels import is_plain
 from paddle.ops.base.threads import COMPUTE
 from paddle.ops.conv import im2col
 from paddle.ops.conv.lines import Lines, Plan, compiled
@@ -89,7 +90,7 @@ def image_gradient(filters: Array, dout: Array, size: Sizes, window: Window, gro
 def filter_gradient(x: Array, dout: Array, filters: Array, window: Window, groups: int) -> Array:
     """Return the gradient of the filters, their shape."""
     lines = _loops(x, filters, dout.shape[2:], groups)
-    if lines is None or not dout.flags.c_contiguous:
+    if lines is None or not is_plain(dout):
         return im2col.filter_gradient(x, dout, filters, window, groups)
     down, across = _forward(window, x.shape[2:], dout.shape[2:])
     count, channels = len(filters), x.shape[1]
@@ -123,10 +124,7 @@ def _loops(images: Array, filters: Array, places: Sizes, groups: int) -> Lines |
         or len(places) != 2
         or prod(places) < _THIN
         or len(images) * prod(places) * filters.size < _LARGE
-        or any(
-            type(array) is not np.ndarray or array.dtype != np.float32 or not array.flags.c_contiguous
-            for array in (images, filters)
-        )
+        or not (is_plain(images) and is_plain(filters))
     ):
         return None
     return compiled()

@@ -68,11 +68,19 @@ def test_both_forms_agree_and_threads_change_no_bit(name: str) -> None:
         np.testing.assert_allclose(one, right, rtol=0, atol=4e-6 * np.abs(right).max())
 
 
+def _unaligned(array: Any) -> Any:
+    copy = np.zeros(array.nbytes + 1, np.uint8)[1:].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
 def test_what_the_direct_form_does_not_serve_goes_by_columns() -> None:
     x, filters, dout, window = _arrays("as in ResNet")
     wide = x.astype(float), filters.astype(float), dout.astype(float)
     grouped = x, np.ascontiguousarray(filters[:, :8]), dout
-    for (a, b, c), groups in ((wide, 1), (grouped, 2)):
+    unaligned = tuple(map(_unaligned, (x, filters, dout)))
+    assert not any(array.flags.aligned for array in unaligned)
+    for (a, b, c), groups in ((wide, 1), (grouped, 2), (unaligned, 1)):
         for one, other in zip(
             _products(direct, a, b, c, window, groups),
             _products(im2col, a, b, c, window, groups),
