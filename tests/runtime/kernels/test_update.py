@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -123,7 +124,7 @@ def test_an_unaligned_array_is_left_to_the_plain_form() -> None:
 def test_a_read_only_array_is_not_changed() -> None:
     one = np.ones((4, 2), "float32")
     fixed = np.frombuffer(one.tobytes(), np.float32).reshape(4, 2)
-    steps = (
+    steps: tuple[Callable[[Any, Any], None], ...] = (
         lambda w, s: kernels.adagrad(w, one, s, 0.1, 1e-6),
         lambda w, s: kernels.adagrad_rows(w, np.arange(4), one, s, 0.1, 1e-6),
         lambda w, s: kernels.adam(w, one, s, one.copy(), 0.1, (0.9, 0.9), (0.1, 0.1), 1e-6),

@@ -66,7 +66,12 @@ class Toucher:
             if self._runs:
                 return
             self._runs = True
-        ServiceThread(self._work, name="paddle-memory")
+        try:
+            ServiceThread(self._work, name="paddle-memory")
+        except RuntimeError:  # there are too many: memory is then found when it is needed
+            with self._changed:
+                self._ranges.clear()
+                self._runs, self._is_idle = False, True
 
     @property
     def is_idle(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import threading
 import time
 
 import numpy as np
@@ -99,3 +100,19 @@ def test_ids_of_any_pattern_spread_evenly_over_servers(num_servers: int) -> None
         assert len(share) == num_servers
         assert share.max() < 1.25 / num_servers
         assert share.min() > 0.75 / num_servers
+
+
+def test_where_no_thread_can_be_started_memory_is_not_touched_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    memory, toucher = map_memory(1 << 20), Toucher()
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", refuse)
+        toucher.touch(memory, 0, 4096)
+        assert toucher.is_idle
+    toucher.touch(memory, 0, 4096)
+    deadline = time.monotonic() + 10
+    while resident_pages(memory) != 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert resident_pages(memory) == 1
