@@ -163,7 +163,7 @@ def digest() -> str:
 
 def is_usable(path: Path) -> bool:
     """Return whether this machine can load a library, made from these sources."""
-    return os.path.isfile(path) and bool(_opened(path).level)
+    return os.path.isfile(path) and _opened(path).handle is not None
 
 
 class _Library:
