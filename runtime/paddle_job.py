@@ -56,6 +56,9 @@ def _add(name, value):
     global _samples
     try:
         number = float(value)
+    except OverflowError:
+        _complain(name, "the number is too large for a float")
+        return
     except Exception:  # noqa: BLE001 - whatever a tensor of any library raises
         _complain(name, f"{_shown(value)} is not a number")
         return
@@ -74,7 +77,8 @@ def _write():
     line = json.dumps({"event": "numbers", "values": _waiting}).encode() + b"\n"
     try:
         if len(line) > _LONGEST:
-            _complain("all", f"{len(_waiting)} names take more than {_LONGEST} bytes")
+            what = f"its {len(_waiting)} names take more than {_LONGEST} bytes; report fewer"
+            _complain("a report", what)
         elif _waiting:
             if _identity(_descriptor) != _pipe:
                 raise OSError("the script closed it, and its number is another file's now")
@@ -87,18 +91,19 @@ def _write():
     _next_at = time.monotonic() + _INTERVAL_S
 
 
-def _complain(name, why):
-    if name not in _complained:
-        _complained.add(name)
-        with contextlib.suppress(Exception):  # it is closed, full or None
-            sys.stderr.write(f"paddle_job.report: {name:.100} is left out: {why}\n")
-
-
 def _shown(value):
     try:
         return f"{value!r:.80}"
-    except Exception:  # noqa: BLE001 - of a tensor whose memory is freed, or an int of too many digits
-        return f"this {type(value).__name__}"
+    except Exception:  # noqa: BLE001 - a `__repr__` of any library
+        return f"a value of type {type(value).__name__}"
+
+
+def _complain(name, why):
+    if name in _complained:
+        return
+    _complained.add(name)
+    with contextlib.suppress(Exception):  # it may be closed, replaced or None
+        sys.stderr.write(f"paddle_job.report: {name:.100} is left out: {why}\n")
 
 
 def _flush():
@@ -108,7 +113,7 @@ def _flush():
 
 
 _pid = os.getpid()
-_lock = threading.RLock()  # a signal's handler may report too
+_lock = threading.RLock()  # a signal handler may report while its thread does
 _waiting = {}  # name -> its newest number; of `samples` their sum
 _samples = 0.0  # of all reports: a line that is lost takes none with it
 _complained = set()

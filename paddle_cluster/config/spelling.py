@@ -17,15 +17,16 @@ def nearest(name: str, known: Sequence[str]) -> str | None:
     return next(iter(get_close_matches(name, known, n=1)), None)
 
 
-def near_miss(name: str, ours: str) -> bool:
+def near_miss(name: str, ours: str, fuzzy_from: int = _FUZZY_FROM) -> bool:
     """Whether a name, which may well be somebody else's, is meant to be `ours`.
 
-    What counts: case, `-` for `_`, two swapped letters, a long name unfinished or with a letter or two wrong.
+    What counts: case, `-` for `_`, two swapped letters, a long name unfinished or with a letter or two wrong. Names
+    shorter than `fuzzy_from` must have the right letters.
     """
     bare, target = name.replace("-", "").replace("_", "").lower(), ours.replace("_", "")
     if bare == target or _is_swap(bare, target):
         return True
-    if len(target) < _FUZZY_FROM or len(bare) > 2 * len(target):
+    if len(target) < fuzzy_from or len(bare) > 2 * len(target):
         return False
     if len(bare) >= _PREFIX_FROM and target.startswith(bare):
         return True

@@ -34,6 +34,10 @@ _CONVERT = "`2to3 -w train.py` rewrites most of a script for Python 2 (`paddle.p
 _REMEDIES = tuple(
     (re.compile(pattern), text)
     for pattern, text in (
+        (
+            r"^hung: no step for",
+            "see the stacks for what it waits for; if a step may take that long, raise STEP_TIMEOUT_S in conf.py",
+        ),
         # errors of scripts written for Python 2
         (
             r"^SyntaxError: Missing parentheses in call to 'print'",
@@ -100,8 +104,8 @@ _REMEDIES = tuple(
         ),
         (
             r"^FileNotFoundError: \[Errno 2\] No such file or directory: '([^/'][^']*)'",
-            "{0} is looked for in the job's directory on the node, which has what the workspace has, less what "
-            ".paddleignore names; --dry_run lists it",
+            "{0} is not in the job's directory on the node: a copy of the workspace without the files that "
+            ".paddleignore names; --dry_run lists them",
         ),
         (
             r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(/[^']*)'",

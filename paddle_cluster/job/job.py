@@ -264,10 +264,10 @@ def _stopped_by_hand(roster: Roster, settings: Settings) -> list[str]:
     """What is left of a job that its user stopped, and how it can go on."""
     used = [record for record in roster.all() if record.traces.used]
     if not used:
-        return ["nothing is left: nothing had been started on any node"]
+        return ["no process had been started on any node"]
     left = [record for record in used if not record.traces.stopped or record.traces.left]
     where = f"{len(used) - len(left)} of {counted(len(used), 'node')}" if left else counted(len(used), "node")
-    return [f"nothing is left on {where}: every process has ended", *checkpoints.resume_hint(settings)]
+    return [f"all processes on {where} have exited", *checkpoints.resume_hint(settings)]
 
 
 def discards(roster: Roster) -> list[str]:

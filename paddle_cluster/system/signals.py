@@ -1,25 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns signals, and failures of threads, into events: the job's loop decides what they mean.
 
-SIGINT, SIGTERM, SIGHUP and SIGQUIT ask the job to stop; a handler only notes which one came. The third one leaves at
-once; nodes then clean themselves, because their standard input closes. A SIGHUP that is ignored stays so: that is what
-nohup asks for. A thread that fails posts its error, so that the job ends with its cause and waits for nothing.
+SIGINT, SIGTERM, SIGHUP and SIGQUIT ask the job to stop; a handler only notes which one came. The third one exits
+immediately; nodes then stop their processes by themselves, because their standard input closes. A SIGHUP that is
+ignored stays so: that is what nohup asks for. A thread that fails posts its error, so that the job ends with its cause
+and waits for nothing.
 """
 
 from __future__ import annotations
 
 import os
 import queue
+import select
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.record import dataclass
+from paddle_cluster.system.installation import PROGRAM
 
 EXIT_CODES = {
     signal.SIGINT: ExitCode.INTERRUPTED,
@@ -28,6 +31,7 @@ EXIT_CODES = {
     signal.SIGQUIT: ExitCode.QUIT,
 }
 LEAVE_AT_ONCE = 3
+_LEFT = f"{PROGRAM}: exited without waiting for the job to stop. Check with: {PROGRAM} status\n"
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,9 @@ def posted_to(events: queue.SimpleQueue[Any]) -> Iterator[None]:
         nonlocal count
         count += 1
         if count >= LEAVE_AT_ONCE:
+            with suppress(OSError):  # standard error may be closed, or a terminal that is paused
+                if select.select([], [2], [], 0)[1]:
+                    os.write(2, _LEFT.encode())
             os._exit(EXIT_CODES[signal.Signals(signum)])
         events.put(SignalEvent(signum, count))  # SimpleQueue.put is reentrant
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 from paddle_cluster.config.arguments import parse
@@ -16,7 +17,7 @@ from paddle_cluster.connection.reactor import Reactor
 from paddle_cluster.engines.local import LocalEngine
 from paddle_cluster.files.collector_thread import CollectorThread
 from paddle_cluster.files.dispatch import RUNTIME, WORKSPACE, Dispatch, DispatchState
-from paddle_cluster.files.payload import Delivery
+from paddle_cluster.files.payload import Delivery, Payload
 from paddle_cluster.job.context import JobContext
 from paddle_cluster.job.handlers.dispatch import DispatchHandlers
 from paddle_cluster.job.handlers.nodes import NodeHandlers
@@ -123,7 +124,7 @@ class StagedJob:
         unused = cast("Any", None)
         self.context = JobContext(
             plan,
-            unused,
+            cast("Payload", SimpleNamespace(warning=lambda node, dispatch: "")),
             self.roster,
             cast("Connector", self.connector),
             self.events,

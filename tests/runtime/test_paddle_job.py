@@ -110,8 +110,8 @@ def test_nothing_that_cannot_be_shown_is_raised(script: Script) -> None:
         "report(step=1, huge=10**5000, freed=Freed())\nsys.stderr = None\nreport(step=2, loss='x')"
     )
     assert script.values()[-1] == {"step": 2.0}
-    assert "huge is left out: this int is not a number" in done.stderr
-    assert "freed is left out: this Freed is not a number" in done.stderr
+    assert "huge is left out: the number is too large for a float" in done.stderr
+    assert "freed is left out: a value of type Freed is not a number" in done.stderr
 
 
 def test_nothing_is_written_into_a_file_that_got_the_number_of_the_closed_pipe(
@@ -133,6 +133,39 @@ def test_a_handler_of_a_signal_may_report_too(script: Script) -> None:
         "signal.alarm(20); report(step=Late())"
     )
     assert script.values()[-1].items() >= {"step": 1.0}.items()
+
+
+def test_a_number_too_large_for_a_float_is_named_as_such(script: Script) -> None:
+    done = script.run("report(step=1, big=10**400, bigger=10**5000)")
+    assert script.values() == [{"step": 1.0}]
+    assert [line.split(": ", 1)[1] for line in done.stderr.splitlines()] == [
+        "big is left out: the number is too large for a float",
+        "bigger is left out: the number is too large for a float",
+    ]
+
+
+def test_a_value_without_a_text_of_its_own_is_named_by_its_type(script: Script) -> None:
+    done = script.run("class Bad:\n    def __repr__(self): raise RuntimeError\nreport(step=1, bad=Bad())")
+    assert "bad is left out: a value of type Bad is not a number" in done.stderr
+    assert script.values() == [{"step": 1.0}]
+
+
+@pytest.mark.parametrize("how", ["sys.stderr = None", "sys.stderr.close()"])
+def test_a_script_without_standard_error_reports_the_rest(script: Script, how: str) -> None:
+    script.run(f"import sys\n{how}\nreport(step=1, loss='x')")
+    assert script.values() == [{"step": 1.0}]
+
+
+def test_a_signal_handler_may_report_in_the_middle_of_a_report(script: Script) -> None:
+    script.run(
+        "import os, signal\n"
+        "class Slow:\n    def __float__(self):\n        os.kill(os.getpid(), signal.SIGALRM); return 2.0\n"
+        "signal.signal(signal.SIGALRM, lambda *_: report(inner=1))\n"
+        "signal.alarm(20)  # a deadlock ends here\n"
+        "report(outer=Slow())"
+    )
+    merged = {name: value for line in script.values() for name, value in line.items()}
+    assert merged == {"inner": 1.0, "outer": 2.0}
 
 
 def test_too_many_names_for_a_line_are_refused_in_words(script: Script) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The words that `paddle.py` takes in the place of a job: each is a module here with `run(argv) -> ExitCode`.
+"""The commands of `paddle.py`: each is a module of this package with `run(argv) -> ExitCode`.
 
-Its `USAGE` is what `--help` shows. A module is imported when its word is given and not before, so that none of them
-makes a job start later.
+Its `USAGE` is what `--help` shows. A module is imported only when its command is given, so that no command delays the
+start of a job.
 """
 
 from __future__ import annotations
@@ -13,47 +13,54 @@ import shlex
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType, ModuleType
 
-from paddle_cluster.config.spelling import nearest
+from paddle_cluster.config.spelling import near_miss, nearest
 from paddle_cluster.errors import ExitCode, UsageError
 from paddle_cluster.screen.console import answer
 from paddle_cluster.system.installation import PROGRAM
 
 COMMANDS: Mapping[str, str] = MappingProxyType(
     {
-        "run": "run a job, as without any word",
-        "init": "begin: a conf.py and a workspace to try and to change",
-        "status": "the jobs of this user, or one of them in detail",
-        "attach": "the screen of a running job",
-        "logs": "what the processes of a job wrote",
-        "stop": "end a job, wherever it was started",
-        "clean": "give back what ended jobs hold on the nodes",
-        "checkpoints": "what jobs saved on the nodes, and which --resume takes",
-        "dashboard": "all jobs of this user on a page in a browser",
-        "hosts": "the nodes that a job would have, and what says so",
+        "run": "run a job (the default command)",
+        "init": "create a sample conf.py and workspace",
+        "status": "list your jobs, or show one in detail",
+        "attach": "follow a running job",
+        "logs": "print the logs of a job",
+        "stop": "stop a job, also one started on another terminal",
+        "clean": "remove the directories of ended jobs from the nodes",
+        "checkpoints": "list saved checkpoints, and the one that --resume would load",
+        "dashboard": "show your jobs in a browser",
+        "hosts": "list the nodes of a job, and where each setting comes from",
         "doctor": "check this machine, conf.py and the nodes",
-        "completion": f"complete the words of {PROGRAM} in a shell",
-        "help": f"how to use {PROGRAM}, or one of these words",
+        "completion": "print a script for tab completion in a shell",
+        "help": "list the manual's pages, or explain a page, command, option or name",
     }
 )
-"""Word -> what it does, in the order in which help shows them."""
+"""Command -> its summary, in the order in which help shows them."""
 
 JOB = "run"
-"""The command that needs not be said."""
+"""The command that may be left out."""
 
 _JOB_OPTIONS = ("-p", "-j", "--job_dispatch_package", "--job_workspace")
 
 
 def named(argv: Sequence[str]) -> str | None:
-    """The command that a command line begins with, or None when it describes a job.
+    """Return the command that a command line begins with, or None when it describes a job.
 
     Raises:
-        UsageError: it begins with a word that is no command, and names no job that the word could be for.
+        UsageError: its first word is not a command, and either it names no job or the word is a misspelled command.
     """
     word = argv[0] if argv else "-"
     if word in COMMANDS:
         return word
-    if not word or _names_a_job(argv):
+    if not word:
         return None
+    if _names_a_job(argv):
+        meant = next((command for command in COMMANDS if near_miss(word, command, fuzzy_from=3)), None)
+        if meant is None:
+            return None
+        raise UsageError(
+            f"unknown command {word!r}: did you mean {meant}? (To pass it to your script, put it after --.)"
+        )
     if word.startswith("-"):
         ours = argv[: argv.index("--")] if "--" in argv else argv
         late = next((one for one in ours if one in COMMANDS), None)
@@ -64,7 +71,7 @@ def named(argv: Sequence[str]) -> str | None:
     near = nearest(word, tuple(COMMANDS))
     hint = f"did you mean {near}?" if near else f"the commands are {', '.join(COMMANDS)}"
     example = shlex.quote(word) if os.path.isdir(word) else "DIR"
-    raise UsageError(f"{word!r} is no command: {hint} (A job needs --job_dispatch_package={example}.)")
+    raise UsageError(f"unknown command {word!r}: {hint} (A job needs --job_dispatch_package={example}.)")
 
 
 def perform(name: str, argv: Sequence[str]) -> ExitCode:

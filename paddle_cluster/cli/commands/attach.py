@@ -95,7 +95,7 @@ def _show_past(job: KnownJob, lines: int, as_json: bool) -> ExitCode:
         return code
     show("\n".join([*writer.tail(job.directory / SCREEN_FILE, lines), ""]))
     if job.ended:
-        show(f"{job.job_id} is over: {job.describe()}")
+        show(f"{job.job_id} has already ended: {job.describe()}")
         return as_exit_code(job.exit_code or 0)
     show("\n".join(status_text.detail(job, time.time())), sys.stderr)
     return ExitCode.LOST

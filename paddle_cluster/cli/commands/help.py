@@ -17,9 +17,9 @@ from paddle_cluster.screen.console import answer
 from paddle_cluster.system.installation import PROGRAM
 
 USAGE = f"""\
-{PROGRAM} help [WORD]
+{PROGRAM} help [NAME]
 
-The pages of the manual; with WORD that page, or what the pages say of a
+Lists the pages of the manual. With NAME: prints that page, or explains a
 command, an option, a name of conf.py or a variable: help configuration,
 help --env, help HOSTS.
 """
@@ -37,7 +37,7 @@ def run(argv: Sequence[str]) -> ExitCode:
         UsageError: no page has the word.
     """
     if len(argv) > 1:
-        raise UsageError(f"help takes one word, got {len(argv)}: {PROGRAM} help {argv[0]}")
+        raise UsageError(f"help takes one name, got {len(argv)}: {PROGRAM} help {argv[0]}")
     width = min(shutil.get_terminal_size((80, 24)).columns, WIDEST)
     found = pages()
     answer(_about(argv[0], found, width) if argv else _contents(found))
@@ -52,7 +52,7 @@ def _contents(found: Sequence[Page]) -> str:
     lines += [f"  {name:{wide}}  {what}" for name, what in COMMANDS.items()]
     lines += [
         "",
-        f"{PROGRAM} help WORD tells of one option, name of conf.py or variable: help env, help HOSTS",
+        f"{PROGRAM} help NAME explains an option, a name of conf.py or a variable: help env, help HOSTS",
     ]
     return "\n".join(lines)
 
@@ -69,7 +69,7 @@ def _about(word: str, found: Sequence[Page], width: int) -> str:
         known = {page.topic for page in found}.union(*(row_names(page) for page in found))
         near = nearest(name, sorted(known))
         hint = f"did you mean {near}?" if near else f"{PROGRAM} help lists the pages"
-        raise UsageError(f"no page tells of {word!r}; {hint}")
+        raise UsageError(f"no page describes {word!r}; {hint}")
     lines = []
     for row in told:
         lines += [*_entry(row, width), f"    (more: {PROGRAM} help {row.topic})", ""]

@@ -24,13 +24,13 @@ USAGE = f"""\
 {PROGRAM} init [OPTION] DIR
 
 Writes DIR/conf.py, a cluster of three embedded nodes on this machine, and
-DIR/ws, a workspace to train there. Nothing is downloaded, and nothing that is
-there is overwritten. Then both are yours to change.
+DIR/ws, a sample workspace for it. Downloads nothing and overwrites nothing.
+Edit both as you like.
 
-  --v2       word embeddings with paddle.v2, and their data (default)
-  --fluid    word2vec with paddle.fluid; its data are downloaded in the job
-  --pytorch  PyTorch DDP, with its progress on the screen
-  --jax      JAX on all nodes, with its progress on the screen
+  --v2       word embeddings with paddle.v2, data included (default)
+  --fluid    word2vec with paddle.fluid; the job downloads its data
+  --pytorch  PyTorch DDP; reports its progress
+  --jax      JAX on all nodes; reports its progress
 """
 # what a user may have made in a checkout's workspace_template is none of it
 TEMPLATE_FILES = (".paddleignore", "README.md", "prepare.py", "start_mpi_train.sh", "train.py")
@@ -55,7 +55,7 @@ _TRAINERS = ("--mode=collective", "--nproc_per_node=2")
 SAMPLES: Mapping[str, Sample] = {
     "--v2": Sample(
         {name: TEMPLATE_DIR / name for name in TEMPLATE_FILES},
-        "train.py, its data, and a README.md that tells what is what",
+        "train.py, its data, and a README.md that describes them",
     ),
     "--fluid": Sample(
         {name: EXAMPLES_DIR / "fluid_word2vec" / name for name in ("README.md", "train.py")},
@@ -64,12 +64,12 @@ SAMPLES: Mapping[str, Sample] = {
     ),
     "--pytorch": Sample(
         {"train.py": EXAMPLES_DIR / "torch_ddp.py"},
-        "train.py; PYTHON of conf.py must have torch",
+        "train.py; it needs torch in the Python of the nodes (PYTHON in conf.py)",
         _TRAINERS,
     ),
     "--jax": Sample(
         {"train.py": EXAMPLES_DIR / "jax_allreduce.py"},
-        "train.py; PYTHON of conf.py must have jax",
+        "train.py; it needs jax in the Python of the nodes (PYTHON in conf.py)",
         _TRAINERS,
     ),
 }
@@ -88,8 +88,8 @@ def run(argv: Sequence[str]) -> ExitCode:
     folders = [token for token in argv if token not in SAMPLES]
     if len(folders) != 1 or not folders[0] or folders[0].startswith("-") or len(given) > 1:
         raise UsageError(
-            f"init takes one directory and one of {', '.join(SAMPLES)}, got {shlex.join(argv) or 'none'}: "
-            f"{PROGRAM} init --pytorch DIR"
+            f"init takes one directory and at most one of {', '.join(SAMPLES)}, got "
+            f"{shlex.join(argv) or 'nothing'}. Example: {PROGRAM} init --pytorch DIR"
         )
     sample = SAMPLES[given[0] if given else _DEFAULT]
     folder = Path(folders[0])
@@ -107,8 +107,8 @@ def run(argv: Sequence[str]) -> ExitCode:
             f"{error.filename or folder} cannot be written: {error.strerror}; give another directory"
         ) from error
     answer(
-        f"{conf}: the cluster, embedded nodes of this machine to begin with ({PROGRAM} help configuration)\n"
-        f"{workspace}: the workspace, with {sample.about}\n"
+        f"{conf}: the cluster: three embedded nodes on this machine ({PROGRAM} help configuration)\n"
+        f"{workspace}: the workspace: {sample.about}\n"
         f"next: {shlex.join([*COMMAND.split(), *_next(conf, workspace), *sample.options])}"
     )
     return ExitCode.DONE
@@ -146,10 +146,10 @@ def _prepare(workspace: Path, trainers: int) -> None:
         check=False,
     )
     if done.returncode:
-        last = (done.stderr.strip() or "it said nothing").splitlines()[-1]
+        last = (done.stderr.strip() or "it printed nothing").splitlines()[-1]
         raise WorkspaceError(
-            f"the sample's data could not be made, and nothing was written: `{shlex.join(command)}` "
-            f"ended with {done.returncode}: {last}"
+            f"cannot make the sample's data; nothing was written. `{shlex.join(command)}` "
+            f"exited with {done.returncode}: {last}"
         )
 
 

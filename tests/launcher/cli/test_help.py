@@ -61,5 +61,5 @@ def test_an_unknown_word_is_refused_with_the_nearest_one() -> None:
         run(["configuraton"])
     with pytest.raises(UsageError, match="lists the pages"):
         run(["qqqqqq"])
-    with pytest.raises(UsageError, match="takes one word"):
+    with pytest.raises(UsageError, match="takes one name"):
         run(["data", "design"])

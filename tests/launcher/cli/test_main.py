@@ -328,6 +328,16 @@ def test_a_misspelt_command_is_told_the_right_one(word: str, near: str) -> None:
         commands.named([word])
 
 
+@pytest.mark.parametrize(
+    ("word", "near"),
+    [("runn", "run"), ("rnu", "run"), ("statsu", "status"), ("log", "logs"), ("Stop", "stop")],
+)
+def test_a_misspelt_command_before_a_job_is_not_passed_to_the_script(word: str, near: str) -> None:
+    with pytest.raises(UsageError, match=f"did you mean {near}.*after --"):
+        commands.named([word, "-p", "ws"])
+    assert commands.named(["-p", "ws", "--", word]) is None
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("help_option", ["--help", "-h"])
 def test_every_command_tells_how_it_is_used(

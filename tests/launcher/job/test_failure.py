@@ -204,7 +204,7 @@ def test_the_last_line_of_a_job_names_who_failed_first_and_why(failures: list[Fa
         ),
         (
             "FileNotFoundError: [Errno 2] No such file or directory: 'data/a'",
-            "data/a is looked for in the job's dir",
+            "data/a is not in the job's directory",
         ),
         (
             "FileNotFoundError: [Errno 2] No such file or directory: '/data/a'",
@@ -234,6 +234,10 @@ def test_a_frozen_process_is_told_with_where_it_was() -> None:
         "  its stacks:",
         "    pid 7: state T",
     ]
+
+
+def test_a_hang_names_the_limit_that_it_passed() -> None:
+    assert "raise STEP_TIMEOUT_S in conf.py" in "".join(report(judge([HUNG])))
 
 
 def test_the_error_of_a_log_is_the_last_line_of_its_last_traceback() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to stop that come before there is a job, and those that nohup keeps away."""
+"""Requests to stop: before there is a job, the third one, and those that nohup keeps away."""
 
 from __future__ import annotations
 
@@ -20,6 +20,18 @@ TRAIN = """
 import time
 print("holding", flush=True)
 time.sleep(1000)
+"""
+
+
+THREE_REQUESTS = """
+import os, queue, signal, time
+from paddle_cluster.system import signals
+events = queue.SimpleQueue()
+with signals.posted_to(events):
+    {before}
+    for _ in range(3):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.01)
 """
 
 
@@ -94,3 +106,25 @@ def test_a_quit_signal_stops_a_job_like_any_other(
     assert "stopped by Ctrl+\\" in said
     assert "NOT CLEANED" not in said
     assert not (tmp_path / "core").exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        ("pass", "paddle.py: exited without waiting for the job to stop. Check with: paddle.py status\n"),
+        ("os.close(2)", ""),
+        ("r, w = os.pipe(); os.set_blocking(w, False); os.write(w, b'x' * 65536); os.dup2(w, 2)", ""),
+    ],
+)
+def test_the_third_stop_request_exits_immediately(before: str, said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", THREE_REQUESTS.format(before=before)],
+        cwd=ROOT,
+        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'runtime'}"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (130, said)
