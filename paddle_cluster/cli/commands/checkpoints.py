@@ -34,16 +34,16 @@ USAGE = f"""\
       [--job_dispatch_package=WORKSPACE] [--checkpoint_dir=DIR] [--json]
       [--conf=FILE] [--hosts=HOST[,HOST]]
 
-The checkpoints on the nodes of a job, with their batch, pass, time and size,
-which nodes have them, and which one --resume=latest takes. JOB is an id or a
-beginning or end of one; without it the newest job is meant.
+Lists the checkpoints on the nodes of a job: batch, pass, time, size, the nodes
+that have them, and the one that --resume=latest would load. JOB is an id, or
+the beginning or end of one; default: the newest job.
 
   -p WORKSPACE          the newest job of this workspace
-  --checkpoint_dir=DIR  what lies in this directory of the nodes; without a
-                        job they are those of conf.py (--conf, --hosts)
-  --json                everything as data
+  --checkpoint_dir=DIR  checkpoints in this directory on the nodes; without
+                        JOB, on the nodes of conf.py (--conf, --hosts)
+  --json                print JSON
 
-Sizes are compared with what was written; checksums when a job begins.
+This command verifies sizes; a job that resumes also verifies checksums.
 Exit: 0, 5 when a node could not be asked.
 """
 

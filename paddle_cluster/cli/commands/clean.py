@@ -19,14 +19,14 @@ USAGE = f"""\
 {PROGRAM} clean [--older_than=TIME] [--dry_run] [--conf=FILE]
       [--hosts=HOST[,HOST]] [--hostfile=FILE]
 
-Removes the directories of ended jobs from the nodes. It keeps those of jobs
-that run, of which not everything was collected, or below which checkpoints
-may lie (a relative --checkpoint_dir), and says so. Environments of --bootstrap
-that no job uses go too, and agents that wait for a job (RESIDENT_S). Files that
-are sent once for all jobs stay.
+Removes the directories of ended jobs from the nodes. Keeps, and lists, those
+of running jobs, of jobs that were not collected completely, and of jobs with a
+relative --checkpoint_dir. Also removes --bootstrap environments that no job
+uses, and stops idle resident agents (RESIDENT_S). Keeps the cache of files that
+jobs share.
 
-  --older_than=TIME   only of jobs that ended so long ago: 90m, 12h, 7d
-  --dry_run           say what would go; remove nothing
+  --older_than=TIME   only jobs that ended at least this long ago: 90m, 12h, 7d
+  --dry_run           print what would be removed; remove nothing
   --conf=FILE         the nodes are those of this conf.py; --hosts,
                       --hostfile: these
 

@@ -27,8 +27,8 @@ from paddle_cluster.system.installation import COMMAND, PROGRAM
 USAGE = f"""\
 {PROGRAM} completion bash|zsh
 
-Prints the script that completes the words of {PROGRAM} when Tab is
-pressed. In ~/.bashrc, after your aliases:
+Prints a script for tab completion of {PROGRAM}. In ~/.bashrc, after
+your aliases:
 
   source <({COMMAND} completion bash)
 

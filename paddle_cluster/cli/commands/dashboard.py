@@ -19,15 +19,15 @@ from paddle_cluster.system.state_dir import places
 USAGE = f"""\
 {PROGRAM} dashboard [JOB] [--port=N]
 
-A page in a browser with the jobs of this user on this machine: nodes,
-processes, cost, the merged log, why a job failed; it stops jobs, too. It
-prints the address and serves it until Ctrl+C, which ends no job. With JOB (an
-id or a beginning or end of one) the address is that job's.
+Serves a web page with your jobs on this machine: nodes, processes, cost, the
+merged log, why a job failed, and a button that stops a job. Prints the address
+and serves it until Ctrl+C, which stops no job. With JOB (an id, or the
+beginning or end of one) the address is that job's.
 
-  --port=N      listen there, on 127.0.0.1 (any free port)
+  --port=N      port on 127.0.0.1 (default: any free port)
 
-Who has the address can do what the page can. From another machine:
-ssh -L N:127.0.0.1:N THIS-MACHINE, then open the address there.
+Keep the address private: it is the page's only protection. From another
+machine: ssh -L N:127.0.0.1:N THIS-MACHINE, then open the address there.
 """
 MOST = 65535
 

@@ -23,13 +23,13 @@ USAGE = f"""\
       [--job_workspace=DIR] [--json]
 
 Checks every node of conf.py as a job would before it starts, and changes
-nothing: login and host key, Python and modules, disks, clock, addresses, ways
-between the nodes, ports, limits, GPUs. Exit 0, or 3 with what is wrong.
+nothing: login and host key, Python and modules, disks, clock, addresses, routes
+between the nodes, ports, limits, GPUs. Exit: 0, or 3 if a check failed.
 
-  --job_workspace=DIR   check this directory of the nodes too
-  --json                everything as data
+  --job_workspace=DIR   also check this directory on the nodes
+  --json                print JSON
 
-Every other option of a job that changes what is checked counts as well:
+Other options of a job that change the checks are accepted too:
 --allow_mismatch, --accept_new_host_keys, --nproc_per_node, --ports_num, ...
 """
 

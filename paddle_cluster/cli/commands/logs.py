@@ -28,17 +28,17 @@ USAGE = f"""\
 {PROGRAM} logs [JOB] [-f | --follow] [--proc=NAME] [--node=N]
                [--since=WHEN] [--grep=REGEX] [--lines=N]
 
-The last lines of log/job.log: what all processes of a job and its launcher
-said, by time. JOB is an id or a beginning or end of one; without it the newest
-job that runs, or the newest of all.
+Prints the last lines of log/job.log: the output of all processes of a job and
+of its launcher, by time. JOB is an id, or the beginning or end of one; default:
+the newest running job, or else the newest job.
 
-  -f, --follow    then what comes, until the job ends
-  --proc=NAME     what one process or role said: trainer-2, pserver, launcher
-  --node=N        what the processes of a node said: its id, name or host
-  --since=WHEN    not what is older: 90s, 10m, 2h, 1d; 13:05 today;
+  -f, --follow    then print new lines until the job ends
+  --proc=NAME     only this process or role: trainer-2, pserver, launcher
+  --node=N        only processes of this node: its id, name or host
+  --since=WHEN    only lines since then: 90s, 10m, 2h, 1d; 13:05 today;
                   2026-05-04T13:05:59
-  --grep=REGEX    lines that match a regular expression of Python
-  --lines=N       the last N that are left (100; with --since all)
+  --grep=REGEX    only lines that match a Python regular expression
+  --lines=N       at most the last N (default: 100; with --since: all)
 
 log/node_N/ beside job.log has what each process wrote, byte for byte.
 """

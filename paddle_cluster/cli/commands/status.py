@@ -25,11 +25,11 @@ USAGE = f"""\
 {PROGRAM} status --nodes [JOB] [--conf=FILE] [--hosts=HOST[,HOST]]
                [--hostfile=FILE] [--json]
 
-The jobs of this user on this machine, the newest first; with JOB (an id or a
-beginning or end of one) its nodes, processes and failures.
+Lists your jobs on this machine, the newest first. With JOB (an id, or the
+beginning or end of one): its nodes, processes and failures.
 
-  --all         every node and process of a large job
-  --json        everything as data
+  --all         show every node and process, however many
+  --json        print JSON
   --nodes       ask the nodes of conf.py, or those of JOB, which jobs they know,
                 and which resident agents wait there (RESIDENT_S)
   --conf=FILE   the nodes are those of this conf.py; --hosts,

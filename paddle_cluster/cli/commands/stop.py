@@ -30,11 +30,12 @@ USAGE = f"""\
 {PROGRAM} stop --nodes JOB [--conf=FILE] [--hosts=HOST[,HOST]]
              [--hostfile=FILE]
 
-Asks a job to stop, wherever it was started, and waits for its end. JOB is an id
-or a beginning or end of one; it may be left out where one job runs.
+Asks a job to stop, also one started on another terminal, and waits until it has
+ended. JOB is an id, or the beginning or end of one; default: the only running
+job.
 
-  --force       kill at once, as the second Ctrl+C does
-  --nodes       end it on its nodes, without its launcher
+  --force       kill immediately, as a second Ctrl+C does
+  --nodes       stop its processes on its nodes, without its launcher
   --conf=FILE   the nodes are those of this conf.py; --hosts,
                 --hostfile: these
 
