@@ -147,7 +147,7 @@ class Collector:
             copy.close()
         if copy.lost and not told and self._losses < TOLD:
             self._losses += 1
-            return f"{target}: {copy.problem}; bytes of it are lost here, the node still has them"
+            return f"{target}: {copy.problem}; the copy here is incomplete, the node still has the file"
         return self._warning(node_id, node) or self._other_name(path, target, reset)
 
     def link(self, node_id: int, path: str, to: str, mtime_ns: int | None = None) -> str:

@@ -195,6 +195,7 @@ class Shutdown:
         ledger = self._collector.ledger(record.node.node_id)
         what = "the missing parts of its log/ and output/ are"
         if ledger.is_complete:
-            what = f"{ledger.listed - ledger.verified} of {counted(ledger.listed, 'file')} are"
+            left = ledger.listed - ledger.verified
+            what = f"{left} of {counted(ledger.listed, 'file')} {'is' if left == 1 else 'are'}"
         place = record.delivery.trees.get(WORKSPACE) or record.node.job_dir
-        return [*unread, f"NOT COLLECTED from {record.name}: {what} on the node in {place}"]
+        return [*unread, f"NOT COLLECTED from {record.name}: {what} still on the node; copy from {place}"]

@@ -3,7 +3,7 @@
 
 Bounded: at most four times a second the last 8 KiB are searched, a line up to 1000 characters, for 50 ms of processor
 time. The `re` module asks for signals while it matches, so a timer ends a pattern that backtracks without end; it is
-reported, and the process's lines are not searched any more.
+reported, and the output of the process is no longer searched.
 """
 
 from __future__ import annotations
@@ -105,8 +105,9 @@ class LogProgress:
             self._patterns = []
             shown = pattern.pattern if pattern is not None else ""
             self._tell(
-                "PROGRESS: %.200r took more than %d ms for lines such as %.80r: lines are not searched any more; "
-                "write it without nested repetitions" % (shown, 1000 * MOST_S, line)
+                "PROGRESS: %.200r took more than %d ms for lines such as %.80r. The output of this process is "
+                "no longer searched; rewrite the pattern without nested repetitions"
+                % (shown, 1000 * MOST_S, line)
             )
         finally:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
