@@ -122,7 +122,7 @@ class Payload:
         package = plan.settings.job.package
         runtime = runtime_package(RUNTIME_DIR, _digests(RUNTIME_DIR, plan))
         self._runtime = bundle(runtime, plan.settings.state.jobs / MEMORIES)
-        self._workspace = None if package is None else _checked(_workspace(package, plan), plan)
+        self._workspace = None if package is None else _workspace(package, plan)
 
     def describe(self) -> str:
         """What travels, for the screen."""
@@ -281,10 +281,6 @@ def _below(node: Node) -> str:
     return node.job_dir.removeprefix(node.root_dir.rstrip("/") + "/")
 
 
-def _workspace(root: Path, plan: Plan) -> Package:
-    return workspace_package(root, _withheld(plan), _digests(root, plan), plan.settings.job.keep_links)
-
-
 def _digests(root: Path, plan: Plan) -> Digests:
     return Digests(memory_of(root, plan.settings.state.jobs))
 
@@ -306,10 +302,10 @@ def _withheld(plan: Plan) -> frozenset[str]:
     )
 
 
-def _checked(package: Package, plan: Plan) -> Package:
-    """The package, if what trainers run is in it."""
-    root = plan.settings.job.package
-    names = files(plan.settings.job.entry, root) if root is not None else ()
+def _workspace(root: Path, plan: Plan) -> Package:
+    """The package of the workspace, if what trainers run is in it."""
+    package = workspace_package(root, _withheld(plan), _digests(root, plan), plan.settings.job.keep_links)
+    names = files(plan.settings.job.entry, root)
     if names and not {one.path for one in package.entries}.intersection(names):
         raise WorkspaceError(
             f"{names[0]} is not sent to the nodes: .paddleignore names it, "
