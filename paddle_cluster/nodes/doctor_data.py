@@ -45,11 +45,6 @@ def _node(reply: Reply, findings: tuple[Finding, ...]) -> dict[str, Any]:
         answer = dataclasses.asdict(reply.answer)
         for name in ("problems", "remarks", "cpus", "busy_spare", "busy_service"):
             answer.pop(name)
-        answer["placed"] = [one._asdict() for one in reply.answer.placed]
-        answer["busy_ports"] = [one._asdict() for one in reply.answer.busy_ports]
-        answer["busy_at"] = {
-            address: [one._asdict() for one in busy] for address, busy in reply.answer.busy_at.items()
-        }
         node["answer"] = answer
     return node
 
@@ -74,6 +69,9 @@ def _finding(one: Finding) -> dict[str, str]:
 
 
 def _finite(value: Any) -> Any:
+    """The value without records and without numbers that JSON does not have."""
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
     if isinstance(value, dict):
         return {str(name): _finite(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
