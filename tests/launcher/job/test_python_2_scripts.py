@@ -25,7 +25,7 @@ from paddle_cluster.nodes.failure import Failure, FailureKind
         ("for n in xrange(3): pass", "Python 3 has range"),
         ("import cPickle", "Python 3 has pickle"),
         ("import subprocess\nsubprocess.run(['no-program'])", "if no-program is a program"),
-        ("open('no.txt')", "no.txt is looked for in the job's directory"),
+        ("open('no.txt')", "no.txt is not in the job's directory"),
         ('raise RuntimeError("Distributed package doesn\'t have NCCL built in")', "init_process_group"),
         ("raise ValueError('ProcessGroupNCCL is only supported with GPUs, no GPUs found!')", "gloo"),
         ("raise AssertionError('Torch not compiled with CUDA enabled')", "torch.device('cpu')"),
