@@ -183,3 +183,12 @@ def test_the_sdist_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "sdist")
     (source,) = tmp_path.iterdir()
     assert names(build("wheel", source, tmp_path / "wheel")) == names(wheel)
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="needs a C compiler")
+def test_a_wheel_made_of_sources_alone_brings_compiled_kernels(tmp_path: Path) -> None:
+    """As `pip install .` in a fresh checkout makes it."""
+    source = tmp_path / "checkout"
+    kept = shutil.ignore_patterns(".*", "built", "__pycache__", "tests", "log", "output")
+    shutil.copytree(ROOT, source, ignore=kept)
+    assert any(name.endswith(".so") for name in names(build("wheel", source, tmp_path / "wheel")))
