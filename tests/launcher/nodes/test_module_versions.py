@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from paddle_cluster.config.options import Mode, Wire
 from paddle_cluster.nodes.checks.reply import Demands, Reply
-from paddle_cluster.nodes.checks.versions import check
+from paddle_cluster.nodes.checks.versions import OLDEST, check
 from paddle_cluster.nodes.findings import told
 from paddle_cluster.nodes.preflight import asked_modules
 from tests.launcher.planning import answer_to_probe
@@ -79,3 +81,13 @@ def test_a_job_that_brings_its_packages_wants_a_python_and_no_module(
     found = [finding.text for finding in check([Reply("node-a", answer=answer)], demands)]
     assert len(found) == bool(said)
     assert not found or re.match(said, found[0])
+
+
+def test_the_oldest_versions_are_those_that_the_package_asks_for() -> None:
+    project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
+    asked = dict(
+        entry.split(">=") for entry in project["dependencies"] if entry.startswith(("numpy>", "pyzmq>"))
+    )
+    assert asked == {"numpy": "1.26", "pyzmq": "26"}
+    assert OLDEST["numpy"] == (1, 26)
+    assert OLDEST["zmq"] == (26,)
