@@ -46,7 +46,6 @@ class Sender:
 
     Args:
         absolute: returns the absolute path of a collected file.
-        gone: called with the path of a file that was removed while processes may still remove files.
 
     Attributes:
         files: the files by the path under which they are sent.
@@ -55,9 +54,7 @@ class Sender:
         is_verified: the launcher has compared the list and requests nothing more.
     """
 
-    def __init__(
-        self, loop: Loop, outbox: Outbox, absolute: Callable[[str], str], gone: Callable[[str], None]
-    ) -> None:
+    def __init__(self, loop: Loop, outbox: Outbox, absolute: Callable[[str], str]) -> None:
         self.files: Dict[str, Tailed] = {}
         self.links: Dict[str, str] = {}
         self.problems: Dict[str, str] = {}
@@ -65,7 +62,6 @@ class Sender:
         self._loop = loop
         self._outbox = outbox
         self._absolute = absolute
-        self._gone = gone
         self._queue: Deque[str] = deque()
         self._queued: Dict[str, None] = {}
         self._orders: Deque[bytes] = deque()
@@ -237,11 +233,9 @@ class Sender:
         try:
             fd = os.open(self._absolute(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError as error:
-            if self.is_watching and isinstance(error, FileNotFoundError):
-                self._gone(path)
-            else:
+            if not (self.is_watching and isinstance(error, FileNotFoundError)):
                 tailed.problem = error.strerror or str(error)
-            return None
+            return None  # the next scan finds out whether it was removed or renamed
         try:
             status = os.fstat(fd)
             if inode(status) != tailed.inode or not stat.S_ISREG(status.st_mode):

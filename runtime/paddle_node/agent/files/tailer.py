@@ -55,7 +55,7 @@ class Tailer:
         self._links: Dict[str, str] = {}
         self._left_out: Dict[str, str] = {}
         self._was_left_out: Dict[str, str] = {}
-        self.sender = Sender(loop, outbox, self._absolute, self._lose)
+        self.sender = Sender(loop, outbox, self._absolute)
         self._files = self.sender.files
 
     def watch(self, dirs: Sequence[str]) -> None:
