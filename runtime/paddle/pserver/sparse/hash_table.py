@@ -32,7 +32,6 @@ from paddle.pserver.sparse.ticks import MAX_AGE, ages, new_tick, rejuvenated
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
-Flags = npt.NDArray[np.bool_]
 Unknown = Literal["initial", "zero"]
 
 # Blocks to come whose memory is touched while one is filled in: 32 MB or so, from a checkpoint.
@@ -154,7 +153,7 @@ class HashTable:
         """
         found = np.empty((len(ids), self.spec.width), np.float32) if out is None else out
         ids = plain(ids)
-        self._slabs.rows.read(self._index.find(ids), ids, found, unknown == "zero")
+        self._slabs.rows.lookup(self._index, ids, found, unknown == "zero")
         return found
 
     def update(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
@@ -167,11 +166,17 @@ class HashTable:
         """
         self.reserve(gradients)
         ids, values = joined(gradients, self.spec.width)
-        _, distinct, order, starts = grouped(ids)
         self._begin_batch()
-        rows = DistinctRows(distinct, *self._get_or_make(distinct))
+        at = self._moment(learning_rate)
         keep = self._keep if self._snapshots else None
-        self._steps.apply(self._slabs, rows, Sums(values, order, starts), self._moment(learning_rate), keep)
+        coming = self._slabs.coming(len(ids) if self.spec.entry == 1 else 0)
+        step = self._steps.compiled(at) if keep is None else None
+        found = self._slabs.rows.update(self._index, ids, values, coming, step)
+        if found.made:
+            self._slabs.took(found.made)
+        if not found.is_changed:
+            rows = self._admitted(DistinctRows(found.ids, found.numbers, found.fresh))
+            self._steps.apply(self._slabs, rows, Sums(values, found.order, found.starts), at, keep)
 
     def reserve(self, gradients: Sequence[RowGradient]) -> None:
         """Make sure that an `update` with these gradients finds room.
@@ -283,16 +288,14 @@ class HashTable:
         if self.spec.max_age or self.clock > MAX_AGE:
             self._sweep(self.clock % SEGMENTS, self.clock)
 
-    def _get_or_make(self, ids: Ids) -> tuple[Numbers, Flags]:
-        """Return rows (n,), ABSENT for those not let in, and which are fresh: they hold nothing yet."""
-        numbers = self._index.find(ids)
-        fresh = np.zeros(len(ids), np.bool_)
-        absent = np.flatnonzero(numbers == ABSENT)
+    def _admitted(self, rows: DistinctRows) -> DistinctRows:
+        """Make rows for ABSENT ones of them that are let in; return them all."""
+        absent = np.flatnonzero(rows.numbers == ABSENT)
         if len(absent):
-            absent = absent[self._waiting.admit(ids[absent])]
-            numbers[absent] = self._make(ids[absent])
-            fresh[absent] = True
-        return numbers, fresh
+            absent = absent[self._waiting.admit(rows.ids[absent])]
+            rows.numbers[absent] = self._make(rows.ids[absent])
+            rows.fresh[absent] = True
+        return rows
 
     def _moment(self, learning_rate: float) -> Moment:
         return Moment(self.clock, self._caught_up, learning_rate)

@@ -22,22 +22,24 @@ Numbers = npt.NDArray[np.uint32]
 
 ABSENT = 0xFFFFFFFF
 """Number of an id that is not there."""
+MOST_AT_ONCE = (1 << 31) - 1
+"""Ids that kernels group by one call: positions are int32 there."""
 
 KERNELS = library.Kernels(
-    index_find="pnpnp:n",
+    index_find="pnpnp",
     index_insert="ppnpnp",
-    index_put="ppnpn",
-    index_remove="pnpnp",
+    index_put="ppnpn:n",
+    index_remove="pnpnp:n",
     index_clear="pnn",
     index_grow="pppnpn",
     index_pieces="pnpnp",
     index_entries="pnpp:n",
     index_group="pnpppppnp:n",
 )
-"""The loops of `index.c`, which tells how a piece lies in memory."""
+"""The loops of `index.c` and `table.c`; `index.h` tells how a piece lies in memory."""
 
 _ENTRY = np.dtype([("address", np.uint64), ("lines", np.int64), ("depth", np.int64)])
-"""`struct piece` of `index.c`."""
+"""`struct piece` of `index.h`."""
 _LINE_BYTES, _LINE_BUCKETS = 64, 5
 
 _MAX_LOAD = 0.93
@@ -74,7 +76,7 @@ class Index:
     def find(self, ids: Ids) -> Numbers:
         """Return the number of each id (n,), ABSENT for those that are not here."""
         ids, numbers = np.ascontiguousarray(ids), np.empty(len(ids), np.uint32)
-        self._loops.index_find(_of(ids), len(ids), *self._where, numbers.ctypes.data)
+        self._loops.index_find(_of(ids), len(ids), *self.where, numbers.ctypes.data)
         return numbers
 
     def insert(self, ids: Ids, numbers: Numbers) -> None:
@@ -85,14 +87,22 @@ class Index:
         self._insert(ids, numbers)
 
     def put(self, ids: Ids, numbers: Numbers) -> None:
-        """Give ids (n,) that are all here other numbers."""
+        """Give ids (n,) other numbers.
+
+        Raises:
+            KeyError: some are not here; the others have their numbers.
+        """
         ids, numbers, n = np.ascontiguousarray(ids), np.ascontiguousarray(numbers), len(ids)
-        self._loops.index_put(_of(ids), library.address(numbers, np.uint32, n), n, *self._where)
+        _all_here(self._loops.index_put(_of(ids), library.address(numbers, np.uint32, n), n, *self.where), n)
 
     def remove(self, ids: Ids) -> None:
-        """Forget ids (n,) that are all here; the room is kept for others."""
-        ids = np.ascontiguousarray(ids)
-        self._loops.index_remove(_of(ids), len(ids), *self._where, self._count.ctypes.data)
+        """Forget ids (n,); the room is kept for others.
+
+        Raises:
+            KeyError: some are not here; the others are forgotten.
+        """
+        ids, n = np.ascontiguousarray(ids), len(ids)
+        _all_here(self._loops.index_remove(_of(ids), n, *self.where, self._count.ctypes.data), n)
 
     def segment(self, segment: int) -> tuple[Ids, Numbers]:
         """Return copies of the ids and the numbers in one segment, in an order that only the index knows."""
@@ -119,7 +129,7 @@ class Index:
     def _make_room(self, ids: Ids) -> bool:
         """Make room for more ids; return False if a piece was split for it, whose halves may still have to grow."""
         pieces = np.empty(len(ids), np.int64)
-        self._loops.index_pieces(_of(ids), len(ids), *self._where, pieces.ctypes.data)
+        self._loops.index_pieces(_of(ids), len(ids), *self.where, pieces.ctypes.data)
         coming = np.bincount(pieces, minlength=len(self._count))
         needed = self._count + coming
         full = np.flatnonzero((coming > 0) & (needed > _MAX_LOAD * _LINE_BUCKETS * self._directory["lines"]))
@@ -144,7 +154,7 @@ class Index:
             memories = [_aligned(count * _LINE_BYTES) for count in lines[some].tolist()]
             addresses = np.array([memory.ctypes.data for memory in memories], np.uint64)
             given = _of(pieces[some]), addresses.ctypes.data, _of(lines[some])
-            self._loops.index_grow(*given, len(addresses), *self._where)
+            self._loops.index_grow(*given, len(addresses), *self.where)
             self._memory.update(zip(pieces[some].tolist(), memories, strict=True))  # the old ones end here
 
     def _split(self, piece: int, count: int) -> None:
@@ -173,11 +183,17 @@ class Index:
     def _insert(self, ids: Ids, numbers: Numbers) -> None:
         n = len(ids)
         given = _of(ids), library.address(numbers, np.uint32, n), n
-        self._loops.index_insert(*given, *self._where, self._count.ctypes.data)
+        self._loops.index_insert(*given, *self.where, self._count.ctypes.data)
 
     @property
-    def _where(self) -> tuple[int, int]:
+    def where(self) -> tuple[int, int]:
+        """The directory's address and its bits, for a kernel."""
         return self._directory.ctypes.data, self._bits
+
+    @property
+    def counts(self) -> int:
+        """The address of the pieces' counts, for a kernel that inserts."""
+        return self._count.ctypes.data
 
     def _double(self) -> None:
         """Let the directory tell one more bit."""
@@ -237,12 +253,15 @@ class PlainIndex:
         for (each, held), number in zip(self._each(ids), numbers.tolist(), strict=True):
             held[each] = number
 
-    put = insert
+    def put(self, ids: Ids, numbers: Numbers) -> None:
+        """See `Index.put`."""
+        here = self.find(ids) != ABSENT
+        self.insert(ids[here], numbers[here])
+        _all_here(len(ids) - int(here.sum()), len(ids))
 
     def remove(self, ids: Ids) -> None:
         """See `Index.remove`."""
-        for each, held in self._each(ids):
-            del held[each]
+        _all_here(sum(held.pop(each, None) is None for each, held in self._each(ids)), len(ids))
 
     def segment(self, segment: int) -> tuple[Ids, Numbers]:
         """See `Index.segment`."""
@@ -276,13 +295,12 @@ def grouped(ids: Ids) -> tuple[Ids, Ids, Ids, Ids]:
         The position of each distinct id's first appearance, in order; the distinct ids; all positions, those of one
         distinct id together and ascending; where those of each distinct id begin, and the end of the last one.
     """
-    if (loops := KERNELS.loaded) is None:
-        return grouped_plainly(ids)
     n = len(ids)
+    if (loops := KERNELS.loaded) is None or n > MOST_AT_ONCE:
+        return grouped_plainly(ids)
     first, distinct, order = (np.empty(n, np.int64) for _ in range(3))
-    starts = np.zeros(n + 2, np.int64)
-    heads = np.full(max(16, 1 << (2 * n).bit_length()), -1, np.int32)
-    which = np.empty(n, np.int32)
+    starts, which = np.empty(n + 2, np.int64), np.empty(n, np.int32)
+    heads = np.empty(buckets_for(n), np.int32)
     made = (each.ctypes.data for each in (first, distinct, order, starts, heads))
     found = loops.index_group(_of(ids), n, *made, len(heads), which.ctypes.data)
     return first[:found], distinct[:found], order, starts[: found + 1]
@@ -298,6 +316,16 @@ def grouped_plainly(ids: Ids) -> tuple[Ids, Ids, Ids, Ids]:
     rank[appearance] = np.arange(len(appearance))
     starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts[appearance])))
     return first[appearance], distinct[appearance], np.argsort(rank[which], kind="stable"), starts
+
+
+def buckets_for(n: int) -> int:
+    """Return how many buckets `group` of `table.c` needs for n ids."""
+    return max(16, 1 << (2 * n).bit_length())
+
+
+def _all_here(absent: int, n: int) -> None:
+    if absent:
+        raise KeyError(f"{absent} of {n} ids are not in the index")
 
 
 def _of(array: Ids) -> int:

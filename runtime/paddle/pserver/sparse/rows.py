@@ -8,19 +8,30 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from paddle.kernels import library
 from paddle.pserver.sparse.formulas import Formula
-from paddle.pserver.sparse.index import ABSENT
+from paddle.pserver.sparse.index import ABSENT, MOST_AT_ONCE, Index, PlainIndex, buckets_for, grouped
 from paddle.pserver.sparse.initial import KINDS, Initial
+from paddle.pserver.sparse.structures import (
+    BatchStruct,
+    Coming,
+    Flags,
+    FormulaStruct,
+    Found,
+    Ids,
+    Numbers,
+    RowsStruct,
+    Step,
+    SumsStruct,
+)
 
-Numbers = npt.NDArray[np.uint32]
-Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
-Flags = npt.NDArray[np.bool_]
 Memory = npt.NDArray[np.uint8]
 Sums = tuple[Floats, Ids, Ids]
 """Values (m, width), order (m,), starts: see `steps.Sums`."""
@@ -33,39 +44,15 @@ KERNELS = library.Kernels(
     rows_set_ticks="ppnp",
     rows_add_up="pnpnp",
     rows_change="ppppnppufp",
+    table_lookup="pnppnip",
+    table_update="ppppufp",
     rows_touch="ppn",
 )
-"""The loops of `rows.c`."""
+"""The loops of `rows.c` and `table.c`."""
 
 _address = library.address
-
-
-class _Rows(ctypes.Structure):
-    """`struct rows` of `rows.c`."""
-
-    _fields_ = (
-        ("slabs", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("bits", "floats", "width")),
-        ("key", ctypes.c_uint64),
-        *((name, ctypes.c_double) for name in ("mean", "spread")),
-        ("kind", ctypes.c_int64),
-    )
-
-
-class _Formula(ctypes.Structure):
-    """`struct formula` of `rows.c`."""
-
-    _fields_ = (
-        ("kind", ctypes.c_int64),
-        ("factors", 6 * ctypes.c_float),
-        *((name, ctypes.c_float) for name in ("clip", "l1", "l2")),
-    )
-
-
-class _Sums(ctypes.Structure):
-    """`struct sums` of `rows.c`."""
-
-    _fields_ = tuple((name, ctypes.c_void_p) for name in ("values", "order", "starts"))
+_LINE, _SMALL = 64, 1 << 16
+_KINDS = [np.dtype(kind) for kind in ("i8", "i8", "i8", "u4", "u1", "i4", "i4")]  # of `struct batch`'s arrays
 
 
 class CompiledRows:
@@ -76,10 +63,11 @@ class CompiledRows:
         self._loops = KERNELS.loaded
         self._width, self._parts = width, parts
         drawing = initial.key, initial.mean, initial.spread, KINDS.index(initial.kind)
-        self._rows = _Rows(None, bits, width * parts, width, *drawing)
+        self._rows = RowsStruct(None, bits, width * parts, width, *drawing)
         self._at = ctypes.byref(self._rows)
         self._slabs: list[Memory] = []
         self._addresses = np.zeros(0, np.uint64)
+        self._scratch = np.zeros(0, np.uint8)  # kept: finding fresh memory takes as long as finding equal ids
 
     @property
     def nbytes(self) -> int:
@@ -91,6 +79,63 @@ class CompiledRows:
         self._slabs.append(slab)
         self._addresses = np.append(self._addresses, np.uint64(slab.ctypes.data))
         self._rows.slabs = self._addresses.ctypes.data
+
+    def lookup(self, index: Index | PlainIndex, ids: Ids, out: Floats, as_zero: bool) -> None:
+        """Write the values of ids (n,) to out (n, width): see `read`."""
+        assert isinstance(index, Index)
+        n = len(ids)
+        where, to = _address(ids, np.int64), _address(out, np.float32, n * self._width)
+        self._loops.table_lookup(*index.where, self._at, where, n, as_zero, to)
+
+    def update(
+        self, index: Index | PlainIndex, ids: Ids, values: Floats, coming: Coming, step: Step | None
+    ) -> Found:
+        """Find the rows of a batch's ids (n,), and make rows as far as there is room in the index.
+
+        If there is a step, no id is left without a row and rows to come were ready for all, the step with the sums of
+        values (n, width) is taken by the same call.
+        """
+        assert isinstance(index, Index)
+        n = len(ids)
+        if n > MOST_AT_ONCE:
+            return _found_plainly(index, ids)
+        floats = _address(values, np.float32, n * self._width)
+        size = buckets_for(n)
+        distinct, order, starts, numbers, fresh, *_ = arrays = self._room(n, size)
+        batch = BatchStruct(_address(ids, np.int64), n, *map(_start, arrays))
+        batch.size, (batch.directory, batch.bits), batch.counts = size, index.where, index.counts
+        batch.free, batch.num_free = _start(coming.free), len(coming.free)
+        batch.used, batch.most, batch.ready = coming.used, coming.most, coming.ready
+        formula = None if step is None else ctypes.byref(_formula(step.formula))
+        times = (0, 0) if step is None else (step.tick, step.caught_up)
+        g = np.empty(self._width, np.float32)
+        self._loops.table_update(ctypes.byref(batch), self._at, floats, formula, *times, g.ctypes.data)
+        found = slice(batch.found)
+        where = order, starts[: batch.found + 1]
+        return Found(
+            distinct[found],
+            numbers[found],
+            fresh[found].view(np.bool_),
+            *where,
+            batch.made,
+            bool(batch.changed),
+        )
+
+    def _room(self, n: int, size: int) -> list[npt.NDArray[Any]]:
+        """Return the arrays of `struct batch` for n ids, in memory that is used again."""
+        counts = n, n, n + 2, n, n, size, n
+        ends = [
+            0,
+            *accumulate(
+                -(-count * kind.itemsize // _LINE) * _LINE for count, kind in zip(counts, _KINDS, strict=True)
+            ),
+        ]
+        if not ends[-1] <= len(self._scratch) <= 4 * ends[-1] + _SMALL:
+            self._scratch = np.empty(ends[-1], np.uint8)
+        return [
+            self._scratch[start : start + count * kind.itemsize].view(kind)
+            for start, count, kind in zip(ends, counts, _KINDS, strict=False)
+        ]
 
     def read(self, numbers: Numbers, ids: Ids, out: Floats, as_zero: bool) -> None:
         """Write values to out (n, width); an ABSENT row's are those its id begins with, or 0."""
@@ -151,7 +196,7 @@ class CompiledRows:
         """
         n = len(numbers)
         given = _sums(sums, self._width)
-        made = _Formula(formula.kind, tuple(formula.factors), formula.clip, formula.l1, formula.l2)
+        made = _formula(formula)
         g = np.empty(self._width, np.float32)
         self._loops.rows_change(
             self._at,
@@ -190,6 +235,16 @@ class PlainRows:
         shape = 1 << self._bits, self._parts, self._width
         end = 4 * self._width * self._parts << self._bits
         self._slabs.append((slab[:end].view(np.float32).reshape(shape), slab[end:].view(np.uint32)))
+
+    def lookup(self, index: Index | PlainIndex, ids: Ids, out: Floats, as_zero: bool) -> None:
+        """See `CompiledRows.lookup`."""
+        self.read(index.find(ids), ids, out, as_zero)
+
+    def update(
+        self, index: Index | PlainIndex, ids: Ids, values: Floats, coming: Coming, step: Step | None
+    ) -> Found:
+        """See `CompiledRows.update`: only finds."""
+        return _found_plainly(index, ids)
 
     def read(self, numbers: Numbers, ids: Ids, out: Floats, as_zero: bool) -> None:
         """See `CompiledRows.read`."""
@@ -259,13 +314,27 @@ def rows_of(bits: int, width: int, parts: int, initial: Initial) -> CompiledRows
     return (PlainRows if KERNELS.loaded is None else CompiledRows)(bits, width, parts, initial)
 
 
+def _found_plainly(index: Index | PlainIndex, ids: Ids) -> Found:
+    _, distinct, order, starts = grouped(ids)
+    return Found(distinct, index.find(distinct), np.zeros(len(distinct), np.bool_), order, starts)
+
+
+def _formula(given: Formula) -> FormulaStruct:
+    return FormulaStruct(given.kind, tuple(given.factors), given.clip, given.l1, given.l2)
+
+
+def _start(array: npt.NDArray[Any]) -> int:
+    found: int = array.ctypes.data
+    return found
+
+
 def _numbers(numbers: Numbers) -> int:
     return _address(numbers, np.uint32)
 
 
-def _sums(sums: Sums, width: int) -> _Sums:
+def _sums(sums: Sums, width: int) -> SumsStruct:
     values, order, starts = sums
-    return _Sums(
+    return SumsStruct(
         _address(values, np.float32, len(order) * width),
         _address(order, np.int64),
         _address(starts, np.int64),

@@ -17,6 +17,7 @@ import numpy as np
 from paddle.errors import PserverError
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.rows import Floats, Memory, Numbers, rows_of
+from paddle.pserver.sparse.structures import Coming
 from paddle.pserver.sparse.touching import Toucher
 
 _SLAB_BYTES = 32 << 20
@@ -61,7 +62,7 @@ class Slabs:
         self.rows = rows_of(self._bits, width, parts, initial)
         self._used = 0
         self._touched = 0
-        self._pace = 0
+        self._pace = self._taken = 0
         self._toucher = Toucher()
         self._free = np.zeros(0, np.uint32)
         self._num_free = 0
@@ -97,6 +98,7 @@ class Slabs:
     def begin_batch(self) -> None:
         """Forget a little of the pace of growth, and give memory back that it made ready and that nobody came for."""
         self._pace -= -(-self._pace >> _PACE_SHIFT)
+        self._taken = 0
         keep = self._used + self._ahead
         if self._touched - self._used > 2 * self._ahead and self._toucher.is_idle:
             for memory, start, end in self._ranges(keep, self._touched):
@@ -106,17 +108,28 @@ class Slabs:
     def take(self, count: int) -> Numbers:
         """Return the numbers of so many rows, which were reserved; they hold whatever was there."""
         again = min(count, self._num_free)
+        new = np.arange(self._used, self._used + count - again, dtype=np.uint32)
+        numbers = np.concatenate((self._free[self._num_free - again : self._num_free], new))
+        self.took(count)
+        return numbers
+
+    def coming(self, most: int) -> Coming:
+        """Return which of the reserved rows a kernel takes, `most` of them."""
+        is_large = self._used * self._row_bytes >= _LARGE_BYTES
+        ready = max(self._touched - self._used, 0) + self._num_free if is_large else most
+        return Coming(self._free[: self._num_free], self._used, most, ready)
+
+    def took(self, count: int) -> None:
+        """Note that so many rows were taken, as `coming` says."""
+        again = min(count, self._num_free)
         fresh = count - again
         self._num_free -= again
-        numbers = np.empty(count, np.uint32)
-        numbers[:again] = self._free[self._num_free : self._num_free + again]
-        numbers[again:] = np.arange(self._used, self._used + fresh, dtype=np.uint32)
         self._used += fresh
-        self._pace = max(self._pace, fresh)
+        self._taken += fresh
+        self._pace = max(self._pace, self._taken)
         if fresh and self._used * self._row_bytes >= _LARGE_BYTES:
             self._touch(self._used - fresh, self._used)
             self._touch(self._used, self._used + self._ahead)
-        return numbers
 
     def give_back(self, numbers: Numbers) -> None:
         """Let others have these rows."""

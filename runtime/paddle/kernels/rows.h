@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rows of growing tables: paddle/pserver/sparse/slabs.py.
+ *
+ * A slab of 2^bits rows is, at one address, all their floats (row after row: values, then each state) and then their
+ * ticks. A row's number is its slab's number and its place therein.
+ *
+ *     number   | slab | place: bits |
+ *
+ *     slab     address | row 0: values, state 1, state 2 | row 1 | .. | row 2^bits - 1 |     4 * floats bytes each
+ *                      | tick 0 | tick 1 | .. | tick 2^bits - 1 |                            4 bytes each
+ *
+ * Ticks lie apart: a search for old rows, or for changed ones, reads 4 bytes of each and not the row.
+ */
+#ifndef PADDLE_ROWS_H
+#define PADDLE_ROWS_H
+
+#include "mathematics.h"
+#include "mixing.h"
+
+OLDEST(log);
+
+#define LINE 64
+
+enum { CONSTANT, UNIFORM, NORMAL, ZERO }; /* how a row is drawn; ZERO: it is 0 whatever the mean */
+
+struct rows {
+    char *const *slabs;
+    int64_t bits, floats, width;
+    uint64_t key;
+    double mean, spread;
+    int64_t kind;
+};
+
+INLINE float *row_of(const struct rows *rows, uint32_t number) {
+    int64_t place = (int64_t)number & (((int64_t)1 << rows->bits) - 1);
+    return (float *)rows->slabs[number >> rows->bits] + place * rows->floats;
+}
+
+INLINE uint32_t *tick_of(const struct rows *rows, uint32_t number) {
+    int64_t place = (int64_t)number & (((int64_t)1 << rows->bits) - 1);
+    return (uint32_t *)rows->slabs[number >> rows->bits] + (rows->floats << rows->bits) + place;
+}
+
+INLINE void fetch(const float *floats, int64_t count) {
+    for (int64_t offset = 0; offset < 4 * count; offset += LINE) PREFETCH((const char *)floats + offset);
+}
+
+INLINE void fetch_row(const struct rows *rows, uint32_t number) {
+    fetch(row_of(rows, number), rows->floats);
+    PREFETCH(tick_of(rows, number));
+}
+
+INLINE float even(uint32_t half, double mean, double spread) {
+    /* 24 of 32 random bits, as many as a float32 has: 0 .. 2^24 - 1 becomes -1 .. 1 - 2^-23 without being rounded. */
+    return (float)(mean + spread * ((double)(half >> 8) * 0x1p-23 - 1.0));
+}
+
+/* Write a new row's values to out (width,): see paddle/pserver/sparse/initial.py. */
+static void draw(const struct rows *rows, int64_t kind, int64_t id, float *restrict out) {
+    int64_t width = rows->width;
+    double mean = rows->mean, spread = rows->spread;
+    uint64_t start = mix((uint64_t)id ^ rows->key);
+    if (kind == CONSTANT || kind == ZERO) {
+        float value = kind == CONSTANT ? (float)mean : 0.0f;
+        for (int64_t j = 0; j < width; j++) out[j] = value;
+    } else if (kind == UNIFORM) {
+        for (int64_t pair = 0; pair < width / 2; pair++) {
+            uint64_t drawn = mix(start + (uint64_t)(pair + 1) * GAMMA);
+            out[2 * pair] = even((uint32_t)(drawn >> 32), mean, spread);
+            out[2 * pair + 1] = even((uint32_t)drawn, mean, spread);
+        }
+        if (width % 2)
+            out[width - 1] = even((uint32_t)(mix(start + (uint64_t)(width / 2 + 1) * GAMMA) >> 32), mean, spread);
+    } else {
+        for (int64_t at = 0; at < width; at += 2) {
+            uint64_t drawn = mix(start + (uint64_t)(at / 2 + 1) * GAMMA);
+            /* Box and Muller: one word gives two numbers. 1 is added, since 0 has no logarithm. */
+            double r = sqrt(-2.0 * log(((double)(drawn >> 32) + 1.0) * 0x1p-32));
+            double phi = 2.0 * M_PI * ((double)(uint32_t)drawn * 0x1p-32);
+            out[at] = (float)(mean + spread * (r * cos(phi)));
+            if (at + 1 < width) out[at + 1] = (float)(mean + spread * (r * sin(phi)));
+        }
+    }
+}
+
+/* What is added up: the gradients of row i are those at order[starts[i] : starts[i + 1]] of values (m, width). */
+struct sums {
+    const float *values;
+    const int64_t *order, *starts;
+};
+
+/* Return the sum of the gradients of one row, which is in g unless there is only one. The first is copied, not added to
+ * zeros, and the others follow in the order of the batch: so the plain form adds, and floats added in another order
+ * give other bits. */
+INLINE const float *sum_of_row(const struct sums *sums, int64_t i, int64_t width, float *restrict g) {
+    int64_t begin = sums->starts[i], end = sums->starts[i + 1];
+    const float *first = sums->values + width * sums->order[begin];
+    if (end == begin + 1) return first;
+    memcpy(g, first, (size_t)(4 * width));
+    for (int64_t k = begin + 1; k < end; k++) {
+        const float *more = sums->values + width * sums->order[k];
+        for (int64_t j = 0; j < width; j++) g[j] += more[j];
+    }
+    return g;
+}
+
+#endif

@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A batch of a growing table as one call: equal ids are found, ids searched or inserted, rows changed or copied. Ids and
+ * rows are worked on TOGETHER: what some of them need is asked for before the first is used.
+ */
+#include "index.h"
+#include "rows.h"
+
+/* Insertions stop at this share of a piece's buckets, in hundredths: paddle/pserver/sparse/index.py makes room. */
+#define FULL 93
+
+struct batch {
+    const int64_t *ids;
+    int64_t n;
+    /* Findings: see `group`. Of each distinct id the row's number, or ABSENT, and whether the row holds nothing yet. */
+    int64_t *distinct, *order, *starts;
+    uint32_t *numbers;
+    uint8_t *fresh;
+    int32_t *heads, *which;
+    int64_t size;
+    /* The index. */
+    const struct piece *directory;
+    int64_t bits, *counts;
+    /* Numbers of new rows: those that are free, from the last one, then `used`, used + 1, .. At most `most` are made; if
+     * more than `ready` are, the rows are not changed by the same call. */
+    const uint32_t *free;
+    int64_t num_free, used, most, ready;
+    /* How many distinct ids there are, how many of them have a new row, and how many none; whether rows were changed. */
+    int64_t found, made, absent, changed;
+};
+
+/* Return the number of an id that is looked at for the first time; make a row if that is allowed and there is room. */
+INLINE uint32_t find_or_make(struct batch *b, int64_t id, uint64_t mixed, uint8_t *fresh) {
+    int64_t number = piece_of(mixed, b->directory, b->bits);
+    const struct piece *piece = b->directory + number;
+    unsigned place;
+    struct line *home = home_of(mixed, piece);
+    const struct line *line = search(id, home, piece, &place);
+    *fresh = 0;
+    if (LIKELY(place < BUCKETS)) return line->numbers[place];
+    if (b->made == b->most || 100 * (b->counts[number] + 1) > FULL * BUCKETS * piece->count) {
+        b->absent++;
+        return ABSENT;
+    }
+    uint32_t row = (uint32_t)(b->made < b->num_free ? b->free[b->num_free - 1 - b->made] : b->used + b->made - b->num_free);
+    put_in(id, row, home, piece, empty_of(number));
+    b->counts[number]++;
+    b->made++;
+    *fresh = 1;
+    return row;
+}
+
+/* Find equal ids: the distinct ones in order of their first appearance, and where each appears.
+ *
+ *     ids: (n,), n < 2^31
+ *     first, distinct: (n,); their first m entries become the position of each distinct id's first appearance, if it is
+ *         asked for, and it
+ *     order: (n,); becomes all positions, those of one distinct id together and ascending
+ *     starts: (n + 2,); distinct id k is at order[starts[k] : starts[k + 1]]
+ *     heads: (size,), a power of 2 and at least 2n, and which (n,): for this function's use
+ *
+ *     b: what searches for each distinct id; NULL: nothing does
+ *
+ * Returns m. A small table of the batch's own, at most half full: a bucket has the number of a distinct id, and the id
+ * itself is looked up where it first appears. Then a counting sort by that number.
+ *
+ *     ids  7 2 7 9 2        first  0 1 3        order  0 2 | 1 4 | 3        starts  0   2   4   5
+ */
+INLINE int64_t group(const int64_t *ids, ptrdiff_t n, int64_t *first, int64_t *distinct, int64_t *order, int64_t *starts,
+                     int32_t *heads, int64_t size, int32_t *which, struct batch *b) {
+    int32_t found = 0;
+    uint64_t mixed[TOGETHER], mask = (uint64_t)(size - 1);
+    memset(starts, 0, (size_t)(n + 2) * sizeof *starts);
+    memset(heads, 0xFF, (size_t)size * sizeof *heads);
+    for (ptrdiff_t start = 0; start < n; start += TOGETHER) {
+        int count = n - start < TOGETHER ? (int)(n - start) : TOGETHER;
+        for (int k = 0; k < count; k++) {
+            mixed[k] = mix((uint64_t)ids[start + k]);
+            PREFETCH(heads + (mixed[k] & mask));
+            if (b) fetch_line(mixed[k], b->directory, b->bits);
+        }
+        for (int k = 0; k < count; k++) {
+            int64_t id = ids[start + k];
+            uint64_t bucket = mixed[k] & mask;
+            while (heads[bucket] >= 0 && distinct[heads[bucket]] != id) bucket = (bucket + 1) & mask;
+            int32_t head = heads[bucket];
+            if (head < 0) {
+                heads[bucket] = head = found++;
+                distinct[head] = id;
+                if (first) first[head] = start + k;
+                if (b) b->numbers[head] = find_or_make(b, id, mixed[k], b->fresh + head);
+            }
+            which[start + k] = head;
+            starts[head + 2]++;
+        }
+    }
+    for (int32_t k = 0; k < found; k++) starts[k + 2] += starts[k + 1];
+    /* starts[k + 1] is where k begins, and moves on to where it ends as its positions are written. */
+    for (ptrdiff_t i = 0; i < n; i++) order[starts[which[i] + 1]++] = i;
+    return found;
+}
+
+int64_t KERNEL(index_group)(const int64_t *ids, ptrdiff_t n, int64_t *first, int64_t *distinct, int64_t *order,
+                            int64_t *starts, int32_t *heads, int64_t size, int32_t *which) {
+    return group(ids, n, first, distinct, order, starts, heads, size, which, NULL);
+}
+
+/* Write the values of ids (n,) to out (n, width); those without a row are drawn, or are 0. */
+void KERNEL(table_lookup)(const struct piece *directory, int64_t bits, const struct rows *rows, const int64_t *ids,
+                          ptrdiff_t n, int as_zero, float *restrict out) {
+    int64_t kind = as_zero ? ZERO : rows->kind, width = rows->width;
+    uint64_t mixed[TOGETHER];
+    uint32_t numbers[TOGETHER];
+    for (ptrdiff_t start = 0; start < n; start += TOGETHER, ids += TOGETHER) {
+        int count = n - start < TOGETHER ? (int)(n - start) : TOGETHER;
+        for (int k = 0; k < count; k++) fetch_line(mixed[k] = mix((uint64_t)ids[k]), directory, bits);
+        for (int k = 0; k < count; k++) {
+            numbers[k] = number_of(ids[k], mixed[k], directory, bits);
+            if (numbers[k] != ABSENT) fetch(row_of(rows, numbers[k]), width);
+        }
+        for (int k = 0; k < count; k++, out += width)
+            if (numbers[k] == ABSENT)
+                draw(rows, kind, ids[k], out);
+            else
+                memcpy(out, row_of(rows, numbers[k]), (size_t)(4 * width));
+    }
+}
+
+/* How rows change: by the formulas of the commonest update rules. Every operation is float32 and rounded by itself, in
+ * the order of the rule in paddle/optim, so both give the same bits. A row is one stretch of floats at one address, so
+ * that a change touches as few cache lines as there can be:
+ *
+ *     w: width floats | state 1: width | state 2: width |       no states: SGD; one: AdaGrad; two: Adam
+ */
+enum { DESCENT, MOMENTUM, ADAGRAD, ADAGRAD_MOMENTUM, FLUID_ADAGRAD, ADAM };
+
+struct formula {
+    int64_t kind;
+    float factors[6], clip, l1, l2;
+};
+
+#define EACH for (int64_t j = 0; j < width; j++)
+
+static void step(float *restrict w, const float *restrict g, int64_t width, const struct formula *formula) {
+    const float *f = formula->factors;
+    float eta = f[0];
+    switch (formula->kind) {
+    case DESCENT: /* w -= eta g */
+        EACH w[j] -= eta * g[j];
+        break;
+    case MOMENTUM: { /* m = mu m - eta g;  w += m */
+        float *restrict m = w + width, mu = f[1];
+        EACH {
+            float moved = m[j] * mu - eta * g[j];
+            m[j] = moved;
+            w[j] += moved;
+        }
+        break;
+    }
+    case ADAGRAD: { /* s += g^2;  w -= eta (1/sqrt(s + epsilon)) g: the root's inverse is rounded, then multiplied */
+        float *restrict s = w + width, epsilon = f[1];
+        EACH {
+            s[j] += g[j] * g[j];
+            w[j] -= eta * (1.0f / sqrtf(s[j] + epsilon)) * g[j];
+        }
+        break;
+    }
+    case ADAGRAD_MOMENTUM: { /* s += g^2;  m = mu m - eta (1/sqrt(s + epsilon)) g;  w += m */
+        float *restrict s = w + width, *restrict m = w + 2 * width, epsilon = f[1], mu = f[2];
+        EACH {
+            s[j] += g[j] * g[j];
+            float moved = m[j] * mu - eta * (1.0f / sqrtf(s[j] + epsilon)) * g[j];
+            m[j] = moved;
+            w[j] += moved;
+        }
+        break;
+    }
+    case FLUID_ADAGRAD: { /* s += g^2;  w -= eta g/(sqrt(s + s0) + epsilon): in memory states begin with 0, not s0 */
+        float *restrict s = w + width, start = f[1], epsilon = f[2];
+        EACH {
+            s[j] += g[j] * g[j];
+            w[j] -= eta * g[j] / (sqrtf(s[j] + start) + epsilon);
+        }
+        break;
+    }
+    default: { /* m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  w -= alpha m/(sqrt(v) + epsilon): alpha has the
+                * correction by the batch in it, and 1 - b comes rounded once from float64, since 1 - float32(b) is
+                * another number */
+        float *restrict m = w + width, *restrict v = w + 2 * width;
+        float beta1 = f[1], rest1 = f[2], beta2 = f[3], rest2 = f[4], epsilon = f[5];
+        EACH {
+            m[j] = m[j] * beta1 + rest1 * g[j];
+            v[j] = v[j] * beta2 + rest2 * (g[j] * g[j]);
+            w[j] -= eta * m[j] / (sqrtf(v[j]) + epsilon);
+        }
+    }
+    }
+}
+
+/* All decay that a row owes: when it gets a gradient it pays for the batches in which it had none. L1 moves each value
+ * towards 0, by no more than it has; L2 divides. */
+INLINE void decay(float *restrict w, int64_t width, float l1, float l2, float batches) {
+    if (l1 != 0.0f) {
+        float threshold = l1 * batches;
+        EACH {
+            float left = fabsf(w[j]) - threshold;
+            w[j] = copysignf(left < 0.0f ? 0.0f : left, w[j]);
+        }
+    }
+    if (l2 != 0.0f) {
+        float factor = 1.0f / (1.0f + l2 * batches);
+        EACH w[j] *= factor;
+    }
+}
+
+/* Take one step of a row with the sum of its gradients; g: (width,) for this function's use. */
+INLINE void change_row(const struct rows *rows, uint32_t number, int64_t id, int fresh, const struct sums *sums, int64_t i,
+                       const struct formula *formula, uint32_t tick, float caught_up, float *restrict g) {
+    int64_t width = rows->width;
+    float *row = row_of(rows, number);
+    uint32_t *last = tick_of(rows, number);
+    /* 31 bits that wrap: the difference is right as long as no row is older than ticks.MAX_AGE. */
+    uint32_t age = (tick - *last) & 0x7FFFFFFFu;
+    if (fresh) {
+        draw(rows, rows->kind, id, row);
+        memset(row + width, 0, (size_t)(4 * (rows->floats - width)));
+        age = 1;
+    }
+    float batches = (float)(age ? age : 1);
+    *last = tick; /* without the top bit: from now on the row had a gradient */
+    const float *sum = sum_of_row(sums, i, width, g);
+    if (formula->clip != 0.0f) {
+        float most = formula->clip;
+        EACH g[j] = sum[j] < -most ? -most : sum[j] > most ? most : sum[j];
+        sum = g;
+    }
+    step(row, sum, width, formula);
+    if (formula->l1 != 0.0f || formula->l2 != 0.0f)
+        decay(row, width, formula->l1, formula->l2, batches < caught_up ? batches : caught_up);
+}
+
+/* Take one step of rows (n,) with the sums of their gradients; those that are ABSENT are left out.
+ *
+ *     fresh: (n,); these rows hold nothing: they are drawn first, states 0
+ *     caught_up: batches since all rows were decayed
+ *     g: (width,) for this function's use
+ */
+static void change(const struct rows *rows, const uint32_t *numbers, const int64_t *ids, const uint8_t *fresh,
+                   ptrdiff_t n, const struct sums *sums, const struct formula *formula, uint32_t tick, float caught_up,
+                   float *restrict g) {
+    for (ptrdiff_t start = 0; start < n; start += TOGETHER) {
+        ptrdiff_t end = n - start < TOGETHER ? n : start + TOGETHER;
+        for (ptrdiff_t i = start; i < end; i++) {
+            if (numbers[i] == ABSENT) continue;
+            if (!fresh[i]) fetch(row_of(rows, numbers[i]), rows->floats); /* else it is written without being read */
+            PREFETCH(tick_of(rows, numbers[i]));
+        }
+        for (ptrdiff_t i = start; i < end; i++)
+            if (numbers[i] != ABSENT)
+                change_row(rows, numbers[i], ids[i], fresh[i], sums, i, formula, tick, caught_up, g);
+    }
+}
+
+void KERNEL(rows_change)(const struct rows *rows, const uint32_t *numbers, const int64_t *ids, const uint8_t *fresh,
+                         ptrdiff_t n, const struct sums *sums, const struct formula *formula, uint32_t tick,
+                         float caught_up, float *restrict g) {
+    change(rows, numbers, ids, fresh, n, sums, formula, tick, caught_up, g);
+}
+
+/* Find equal ids of a batch and their rows, and make rows; then take a step of them with the sums of values (n, width),
+ * unless there is no formula, or an id without a row, or more rows were made than are ready. */
+void KERNEL(table_update)(struct batch *b, const struct rows *rows, const float *values, const struct formula *formula,
+                          uint32_t tick, float caught_up, float *restrict g) {
+    struct sums sums = {values, b->order, b->starts};
+    b->made = b->absent = 0;
+    b->found = group(b->ids, b->n, NULL, b->distinct, b->order, b->starts, b->heads, b->size, b->which, b);
+    b->changed = formula && !b->absent && b->made <= b->ready;
+    if (b->changed) change(rows, b->numbers, b->distinct, b->fresh, b->found, &sums, formula, tick, caught_up, g);
+}
