@@ -7,8 +7,9 @@ import ast
 from collections.abc import Callable, Mapping
 from functools import cache
 from inspect import Parameter, Signature
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 _literal = cache(ast.literal_eval)
 
 
@@ -44,6 +45,26 @@ def function(text: str, says: str, body: Callable[[dict[str, Any]], Any]) -> Cal
     call.__doc__ = says
     call.__signature__ = signature  # type: ignore[attr-defined]
     return call
+
+
+def signed(
+    arguments: str, body: Callable[[dict[str, Any]], Any], like: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Return the function of these arguments, with the name, docstring and module of another function."""
+    call = function(f"{like.__name__}({arguments})", like.__doc__ or "", body)
+    call.__module__ = like.__module__
+    return call
+
+
+def takes(arguments: str) -> Callable[[Callable[[dict[str, Any]], T]], Callable[..., T]]:
+    """Turn a function of a dictionary into one of these arguments, as Python writes them."""
+    return lambda body: signed(arguments, body, body)
+
+
+def renamed(given: Mapping[str, Any], names: str) -> dict[str, Any]:
+    """Return some arguments for another function: "size act=gate_act" are `size`, and `gate_act` as `act`."""
+    pairs = (each.partition("=") for each in names.split())
+    return {name: given[source or name] for name, _, source in pairs}
 
 
 def _parameter(text: str) -> Parameter:

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
+from paddle.signatures import renamed, takes
 from paddle.v2 import activation, layer, model, pooling
-from paddle.v2.attr import ExtraLayerAttribute, ParameterAttribute
+from paddle.v2.attr import ExtraLayerAttribute
 from paddle.v2.errors import MissingNameError, UsageError
-from paddle.v2.layer.output import Act, BiasAttr, LayerAttr, LayerOutput, WeightAttr
+from paddle.v2.layer.output import Act, LayerOutput, WeightAttr
 from paddle.v2.recurrent_networks import (
     bidirectional_gru,
     bidirectional_lstm,
@@ -29,144 +29,69 @@ __all__ = [
 ]  # fmt: skip
 
 
-def simple_img_conv_pool(
-    input: LayerOutput,
-    filter_size: int,
-    num_filters: int,
-    pool_size: int,
-    name: str | None = None,
-    pool_type: pooling.BasePool | None = None,
-    act: Act = None,
-    groups: int = 1,
-    conv_stride: int = 1,
-    conv_padding: int = 0,
-    bias_attr: BiasAttr = None,
-    num_channel: int | None = None,
-    param_attr: WeightAttr = None,
-    shared_bias: bool = True,
-    conv_layer_attr: LayerAttr = None,
-    pool_stride: int = 1,
-    pool_padding: int = 0,
-    pool_layer_attr: LayerAttr = None,
-) -> LayerOutput:
+_OF_CONV = (
+    "input filter_size num_filters num_channels=num_channel groups stride=conv_stride padding=conv_padding"
+)
+_OF_POOL = "pool_size pool_type stride=pool_stride padding=pool_padding layer_attr=pool_layer_attr"
+
+
+@takes(
+    "input, filter_size, num_filters, pool_size, name=None, pool_type=None, act=None, groups=1, conv_stride=1, "
+    "conv_padding=0, bias_attr=None, num_channel=None, param_attr=None, shared_bias=True, conv_layer_attr=None, "
+    "pool_stride=1, pool_padding=0, pool_layer_attr=None"
+)
+def simple_img_conv_pool(given: dict[str, Any]) -> LayerOutput:
     """Declare a convolution ``<name>_conv`` and a pooling ``<name>_pool``."""
-    name = model.current().auto_name("conv_pool", name)
-    conv = layer.img_conv(
-        input,
-        filter_size,
-        num_filters,
-        f"{name}_conv",
-        num_channel,
-        act,
-        groups,
-        conv_stride,
-        conv_padding,
-        bias_attr=bias_attr,
-        param_attr=param_attr,
-        shared_biases=shared_bias,
-        layer_attr=conv_layer_attr,
-    )
-    return _pool(conv, pool_size, name, pool_type, pool_stride, pool_padding, pool_layer_attr)
+    name = model.current().auto_name("conv_pool", given["name"])
+    own = f"{_OF_CONV} act bias_attr param_attr shared_biases=shared_bias layer_attr=conv_layer_attr"
+    conv = layer.img_conv(name=f"{name}_conv", **renamed(given, own))
+    return layer.img_pool(conv, name=f"{name}_pool", **renamed(given, _OF_POOL))
 
 
-def img_conv_bn_pool(
-    input: LayerOutput,
-    filter_size: int,
-    num_filters: int,
-    pool_size: int,
-    name: str | None = None,
-    pool_type: pooling.BasePool | None = None,
-    act: Act = None,
-    groups: int = 1,
-    conv_stride: int = 1,
-    conv_padding: int = 0,
-    conv_bias_attr: BiasAttr = None,
-    num_channel: int | None = None,
-    conv_param_attr: WeightAttr = None,
-    shared_bias: bool = True,
-    conv_layer_attr: LayerAttr = None,
-    bn_param_attr: WeightAttr = None,
-    bn_bias_attr: BiasAttr = None,
-    bn_layer_attr: LayerAttr = None,
-    pool_stride: int = 1,
-    pool_padding: int = 0,
-    pool_layer_attr: LayerAttr = None,
-) -> LayerOutput:
+@takes(
+    "input, filter_size, num_filters, pool_size, name=None, pool_type=None, act=None, groups=1, conv_stride=1, "
+    "conv_padding=0, conv_bias_attr=None, num_channel=None, conv_param_attr=None, shared_bias=True, "
+    "conv_layer_attr=None, bn_param_attr=None, bn_bias_attr=None, bn_layer_attr=None, pool_stride=1, "
+    "pool_padding=0, pool_layer_attr=None"
+)
+def img_conv_bn_pool(given: dict[str, Any]) -> LayerOutput:
     """Declare a linear convolution, batch normalisation with the activation, and a pooling."""
-    name = model.current().auto_name("conv_bn_pool", name)
+    name, linear = model.current().auto_name("conv_bn_pool", given["name"]), activation.Linear()
+    own = f"{_OF_CONV} bias_attr=conv_bias_attr param_attr=conv_param_attr shared_biases=shared_bias"
     conv = layer.img_conv(
-        input,
-        filter_size,
-        num_filters,
-        f"{name}_conv",
-        num_channel,
-        activation.Linear(),
-        groups,
-        conv_stride,
-        conv_padding,
-        bias_attr=conv_bias_attr,
-        param_attr=conv_param_attr,
-        shared_biases=shared_bias,
-        layer_attr=conv_layer_attr,
+        act=linear, name=f"{name}_conv", **renamed(given, f"{own} layer_attr=conv_layer_attr")
     )
-    normed = layer.batch_norm(
-        conv, act, f"{name}_bn", bias_attr=bn_bias_attr, param_attr=bn_param_attr, layer_attr=bn_layer_attr
-    )
-    return _pool(normed, pool_size, name, pool_type, pool_stride, pool_padding, pool_layer_attr)
+    of_norm = "act bias_attr=bn_bias_attr param_attr=bn_param_attr layer_attr=bn_layer_attr"
+    normed = layer.batch_norm(conv, name=f"{name}_bn", **renamed(given, of_norm))
+    return layer.img_pool(normed, name=f"{name}_pool", **renamed(given, _OF_POOL))
 
 
-def _pool(
-    input: LayerOutput,
-    size: int,
-    name: str,
-    kind: pooling.BasePool | None,
-    stride: int,
-    padding: int,
-    attr: LayerAttr,
-) -> LayerOutput:
-    return layer.img_pool(
-        input, size, f"{name}_pool", pool_type=kind, stride=stride, padding=padding, layer_attr=attr
-    )
+_EACH = (
+    ["conv_padding", "conv_filter_size", "conv_act", "conv_with_batchnorm", "conv_batchnorm_drop_rate", "param_attr"]
+)
 
 
-def img_conv_group(
-    input: LayerOutput,
-    conv_num_filter: Sequence[int],
-    pool_size: int,
-    num_channels: int | None = None,
-    conv_padding: int | Sequence[int] = 1,
-    conv_filter_size: int | Sequence[int] = 3,
-    conv_act: activation.Base | Sequence[Act] | None = None,
-    conv_with_batchnorm: bool | Sequence[bool] = False,
-    conv_batchnorm_drop_rate: float | Sequence[float] = 0,
-    pool_stride: int = 1,
-    pool_type: pooling.BasePool | None = None,
-    param_attr: WeightAttr | Sequence[WeightAttr] = None,
-) -> LayerOutput:
+@takes(
+    "input, conv_num_filter, pool_size, num_channels=None, conv_padding=1, conv_filter_size=3, conv_act=None, "
+    "conv_with_batchnorm=False, conv_batchnorm_drop_rate=0, pool_stride=1, pool_type=None, param_attr=None"
+)
+def img_conv_group(given: dict[str, Any]) -> LayerOutput:
     """Declare several convolutions and one pooling; a single setting holds for every convolution.
 
     With batch normalisation a convolution is linear, the activation (and dropout) follow the normalisation.
     """
-    given = (
-        conv_padding,
-        conv_filter_size,
-        conv_act,
-        conv_with_batchnorm,
-        conv_batchnorm_drop_rate,
-        param_attr,
-    )
-    each = [_each(setting, len(conv_num_filter)) for setting in given]
-    found = input
-    for filters, padding, size, act, normed, rate, attr in zip(conv_num_filter, *each, strict=True):
-        channels = num_channels if found is input else None
+    found, counts, channels = given["input"], given["conv_num_filter"], given["num_channels"]
+    each = [_each(given[setting], len(counts)) for setting in _EACH]
+    for filters, padding, size, act, normed, rate, attr in zip(counts, *each, strict=True):
         conv_act = activation.Linear() if normed else act
         found = layer.img_conv(
             found, size, filters, num_channels=channels, act=conv_act, padding=padding, param_attr=attr
         )
+        channels = None
         if normed:
             extra = ExtraLayerAttribute(drop_rate=rate) if rate else None
             found = layer.batch_norm(found, act, layer_attr=extra)
-    return layer.img_pool(found, pool_size, pool_type=pool_type, stride=pool_stride)
+    return layer.img_pool(found, **renamed(given, "pool_size pool_type stride=pool_stride"))
 
 
 def small_vgg(input_image: LayerOutput, num_channels: int, num_classes: int) -> LayerOutput:
@@ -205,42 +130,25 @@ def vgg_16_network(input_image: LayerOutput, num_channels: int, num_classes: int
     return layer.fc(found, num_classes, activation.Softmax())
 
 
-def sequence_conv_pool(
-    input: LayerOutput,
-    context_len: int,
-    hidden_size: int,
-    name: str | None = None,
-    context_start: int | None = None,
-    pool_type: pooling.BasePool | None = None,
-    context_proj_layer_name: str | None = None,
-    context_proj_param_attr: ParameterAttribute | bool = False,
-    fc_layer_name: str | None = None,
-    fc_param_attr: WeightAttr = None,
-    fc_bias_attr: BiasAttr = None,
-    fc_act: Act = None,
-    pool_bias_attr: BiasAttr = None,
-    fc_attr: LayerAttr = None,
-    context_attr: LayerAttr = None,
-    pool_attr: LayerAttr = None,
-) -> LayerOutput:
+@takes(
+    "input, context_len, hidden_size, name=None, context_start=None, pool_type=None, context_proj_layer_name=None, "
+    "context_proj_param_attr=False, fc_layer_name=None, fc_param_attr=None, fc_bias_attr=None, fc_act=None, "
+    "pool_bias_attr=None, fc_attr=None, context_attr=None, pool_attr=None"
+)
+def sequence_conv_pool(given: dict[str, Any]) -> LayerOutput:
     """Declare rows beside their neighbours ``<name>_conv_proj``, an fc ``<name>_conv_fc`` and a pooling ``<name>``."""
-    name = model.current().auto_name("sequence_conv_pooling", name)
+    name = model.current().auto_name("sequence_conv_pooling", given["name"])
+    of_context = "input context_len context_start padding_attr=context_proj_param_attr"
     context = layer.mixed(
-        input.size * context_len,
-        layer.context_projection(input, context_len, context_start, context_proj_param_attr),
-        name=context_proj_layer_name or f"{name}_conv_proj",
-        layer_attr=context_attr,
+        given["input"].size * given["context_len"],
+        layer.context_projection(**renamed(given, of_context)),
+        name=given["context_proj_layer_name"] or f"{name}_conv_proj",
+        layer_attr=given["context_attr"],
     )
-    hidden = layer.fc(
-        context,
-        hidden_size,
-        fc_act,
-        name=fc_layer_name or f"{name}_conv_fc",
-        param_attr=fc_param_attr,
-        bias_attr=fc_bias_attr,
-        layer_attr=fc_attr,
-    )
-    return layer.pooling(hidden, pool_type, name=name, bias_attr=pool_bias_attr, layer_attr=pool_attr)
+    of_fc = "size=hidden_size act=fc_act param_attr=fc_param_attr bias_attr=fc_bias_attr layer_attr=fc_attr"
+    hidden = layer.fc(context, name=given["fc_layer_name"] or f"{name}_conv_fc", **renamed(given, of_fc))
+    of_pool = "pooling_type=pool_type bias_attr=pool_bias_attr layer_attr=pool_attr"
+    return layer.pooling(hidden, name=name, **renamed(given, of_pool))
 
 
 text_conv_pool = sequence_conv_pool

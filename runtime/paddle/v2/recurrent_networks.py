@@ -6,95 +6,59 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from paddle.signatures import function
+from paddle.signatures import function, renamed, takes
 from paddle.v2 import layer, model
-from paddle.v2.errors import UsageError
-from paddle.v2.layer.output import Act, BiasAttr, LayerAttr, LayerOutput, WeightAttr
+from paddle.v2.layer.lstm_gru import width_of
+from paddle.v2.layer.output import LayerOutput
 
 
-def simple_lstm(
-    input: LayerOutput,
-    size: int,
-    name: str | None = None,
-    reverse: bool = False,
-    mat_param_attr: WeightAttr = None,
-    bias_param_attr: BiasAttr = None,
-    inner_param_attr: WeightAttr = None,
-    act: Act = None,
-    gate_act: Act = None,
-    state_act: Act = None,
-    mixed_layer_attr: LayerAttr = None,
-    lstm_cell_attr: LayerAttr = None,
-) -> LayerOutput:
+@takes(
+    "input, size, name=None, reverse=False, mat_param_attr=None, bias_param_attr=None, inner_param_attr=None, "
+    "act=None, gate_act=None, state_act=None, mixed_layer_attr=None, lstm_cell_attr=None"
+)
+def simple_lstm(given: dict[str, Any]) -> LayerOutput:
     """Declare a projection to the gates (``lstm_transform_<name>``) and an LSTM ``<name>``."""
-    name = model.current().auto_name("lstm", name)
+    given["name"] = name = model.current().auto_name("lstm", given["name"])
+    width = 4 * given["size"]
     gates = layer.mixed(
-        4 * size,
-        layer.full_matrix_projection(input, 4 * size, mat_param_attr),
+        width,
+        layer.full_matrix_projection(given["input"], width, given["mat_param_attr"]),
         name=f"lstm_transform_{name}",
-        layer_attr=mixed_layer_attr,
+        layer_attr=given["mixed_layer_attr"],
     )
-    return layer.lstmemory(
-        gates,
-        name=name,
-        reverse=reverse,
-        act=act,
-        gate_act=gate_act,
-        state_act=state_act,
-        bias_attr=bias_param_attr,
-        param_attr=inner_param_attr,
-        layer_attr=lstm_cell_attr,
-    )
+    own = "name reverse act gate_act state_act bias_attr=bias_param_attr param_attr=inner_param_attr"
+    return layer.lstmemory(gates, **renamed(given, f"{own} layer_attr=lstm_cell_attr"))
 
 
-def simple_gru(
-    input: LayerOutput,
-    size: int,
-    name: str | None = None,
-    reverse: bool = False,
-    mixed_param_attr: WeightAttr = None,
-    mixed_bias_param_attr: BiasAttr = None,
-    mixed_layer_attr: LayerAttr = None,
-    gru_bias_attr: BiasAttr = None,
-    gru_param_attr: WeightAttr = None,
-    act: Act = None,
-    gate_act: Act = None,
-    gru_layer_attr: LayerAttr = None,
-    naive: bool = False,
-) -> LayerOutput:
+@takes(
+    "input, size, name=None, reverse=False, mixed_param_attr=None, mixed_bias_param_attr=None, "
+    "mixed_layer_attr=None, gru_bias_attr=None, gru_param_attr=None, act=None, gate_act=None, gru_layer_attr=None, "
+    "naive=False"
+)
+def simple_gru(given: dict[str, Any]) -> LayerOutput:
     """Declare a projection to the gates (``<name>_transform``) and a GRU ``<name>``; `naive` changes no number."""
-    name = model.current().auto_name("simple_gru", name)
+    given["name"] = name = model.current().auto_name("simple_gru", given["name"])
+    width, bias = 3 * given["size"], given["mixed_bias_param_attr"]
     gates = layer.mixed(
-        3 * size,
-        layer.full_matrix_projection(input, 3 * size, mixed_param_attr),
+        width,
+        layer.full_matrix_projection(given["input"], width, given["mixed_param_attr"]),
         name=f"{name}_transform",
-        bias_attr=False if mixed_bias_param_attr is None else mixed_bias_param_attr,
-        layer_attr=mixed_layer_attr,
+        bias_attr=False if bias is None else bias,
+        layer_attr=given["mixed_layer_attr"],
     )
-    return layer.grumemory(
-        gates,
-        name=name,
-        reverse=reverse,
-        act=act,
-        gate_act=gate_act,
-        bias_attr=gru_bias_attr,
-        param_attr=gru_param_attr,
-        layer_attr=gru_layer_attr,
-    )
+    own = "name reverse act gate_act bias_attr=gru_bias_attr param_attr=gru_param_attr layer_attr=gru_layer_attr"
+    return layer.grumemory(gates, **renamed(given, own))
 
 
-def _simple_gru2(given: dict[str, Any]) -> LayerOutput:
+@takes(
+    "input, size, name=None, reverse=False, mixed_param_attr=None, mixed_bias_attr=None, gru_param_attr=None, "
+    "gru_bias_attr=None, act=None, gate_act=None, mixed_layer_attr=None, gru_cell_attr=None"
+)
+def simple_gru2(given: dict[str, Any]) -> LayerOutput:
+    """Declare the same as `simple_gru`, with the arguments in another order."""
     given["name"] = model.current().auto_name("simple_gru2", given["name"])
     bias, cell = given.pop("mixed_bias_attr"), given.pop("gru_cell_attr")
     return simple_gru(**given, mixed_bias_param_attr=bias, gru_layer_attr=cell)
-
-
-simple_gru2 = function(
-    "simple_gru2(input, size, name=None, reverse=False, mixed_param_attr=None, mixed_bias_attr=None, "
-    "gru_param_attr=None, gru_bias_attr=None, act=None, gate_act=None, mixed_layer_attr=None, gru_cell_attr=None)",
-    "Declare the same as `simple_gru`, with the arguments in another order.",
-    _simple_gru2,
-)
 
 
 def _bidirectional(name: str, one: Callable[..., LayerOutput], arguments: str) -> Callable[..., LayerOutput]:
@@ -147,20 +111,17 @@ bidirectional_gru = _bidirectional(
 )
 
 
-def lstmemory_unit(
-    input: LayerOutput,
-    out_memory: LayerOutput | None = None,
-    name: str | None = None,
-    size: int | None = None,
-    param_attr: WeightAttr = None,
-    act: Act = None,
-    gate_act: Act = None,
-    state_act: Act = None,
-    input_proj_bias_attr: BiasAttr = None,
-    input_proj_layer_attr: LayerAttr = None,
-    lstm_bias_attr: BiasAttr = None,
-    lstm_layer_attr: LayerAttr = None,
-) -> LayerOutput:
+_LSTM_UNIT = (
+    "param_attr=None, act=None, gate_act=None, state_act=None, input_proj_bias_attr=None, "
+    "input_proj_layer_attr=None, lstm_bias_attr=None, lstm_layer_attr=None"
+)
+_GRU_UNIT = (
+    "gru_bias_attr=None, gru_param_attr=None, act=None, gate_act=None, gru_layer_attr=None, naive=False"
+)
+
+
+@takes(f"input, out_memory=None, name=None, size=None, {_LSTM_UNIT}")
+def lstmemory_unit(given: dict[str, Any]) -> LayerOutput:
     """Declare one step of an LSTM ``<name>``, its projection ``<name>_input_recurrent`` and its cell ``<name>_state``.
 
     Args:
@@ -175,115 +136,58 @@ def lstmemory_unit(
         input_proj_layer_attr: of the projection.
         lstm_bias_attr: of the peepholes.
     """
-    width = _width(input, size, 4, "lstmemory_unit")
-    name = _name("lstm_unit", name)
-    before = out_memory if out_memory is not None else layer.memory(name=name, size=width)
+    input, before = given["input"], given["out_memory"]
+    width = width_of("lstmemory_unit", 4, input, given["size"])
+    given["name"] = name = _name("lstm_unit", given["name"])
+    if before is None:
+        before = layer.memory(name=name, size=width)
     cell = layer.memory(name=f"{name}_state", size=width)
+    projection = layer.full_matrix_projection(before, param_attr=given["param_attr"])
     gates = layer.mixed(
         4 * width,
-        [layer.identity_projection(input), layer.full_matrix_projection(before, param_attr=param_attr)],
+        [layer.identity_projection(input), projection],
         name=f"{name}_input_recurrent",
-        bias_attr=input_proj_bias_attr,
-        layer_attr=input_proj_layer_attr,
+        bias_attr=given["input_proj_bias_attr"],
+        layer_attr=given["input_proj_layer_attr"],
     )
-    out = layer.lstm_step(gates, cell, width, act, name, gate_act, state_act, lstm_bias_attr, lstm_layer_attr)
+    own = "name act gate_act state_act bias_attr=lstm_bias_attr layer_attr=lstm_layer_attr"
+    out = layer.lstm_step(gates, cell, width, **renamed(given, own))
     layer.get_output(out, "state", name=f"{name}_state")
     return out
 
 
-def lstmemory_group(
-    input: LayerOutput,
-    size: int | None = None,
-    name: str | None = None,
-    out_memory: LayerOutput | None = None,
-    reverse: bool = False,
-    param_attr: WeightAttr = None,
-    act: Act = None,
-    gate_act: Act = None,
-    state_act: Act = None,
-    input_proj_bias_attr: BiasAttr = None,
-    input_proj_layer_attr: LayerAttr = None,
-    lstm_bias_attr: BiasAttr = None,
-    lstm_layer_attr: LayerAttr = None,
-) -> Any:
+@takes(f"input, size=None, name=None, out_memory=None, reverse=False, {_LSTM_UNIT}")
+def lstmemory_group(given: dict[str, Any]) -> Any:
     """Declare an LSTM as a group ``<name>_recurrent_group`` of `lstmemory_unit` steps."""
-    name = _name("lstm_group", name)
-
-    def step(row: LayerOutput) -> LayerOutput:
-        return lstmemory_unit(
-            row,
-            out_memory,
-            name,
-            size,
-            param_attr,
-            act,
-            gate_act,
-            state_act,
-            input_proj_bias_attr,
-            input_proj_layer_attr,
-            lstm_bias_attr,
-            lstm_layer_attr,
-        )
-
-    return layer.recurrent_group(step, input, reverse, name=f"{name}_recurrent_group")
+    return _group("lstm_group", lstmemory_unit, **given)
 
 
-def gru_unit(
-    input: LayerOutput,
-    memory_boot: LayerOutput | None = None,
-    size: int | None = None,
-    name: str | None = None,
-    gru_bias_attr: BiasAttr = None,
-    gru_param_attr: WeightAttr = None,
-    act: Act = None,
-    gate_act: Act = None,
-    gru_layer_attr: LayerAttr = None,
-    naive: bool = False,
-) -> LayerOutput:
+@takes(f"input, memory_boot=None, size=None, name=None, {_GRU_UNIT}")
+def gru_unit(given: dict[str, Any]) -> LayerOutput:
     """Declare one step of a GRU ``<name>`` over rows projected to the gates, 3 D; `naive` changes no number."""
-    width = _width(input, size, 3, "gru_unit")
-    name = _name("gru_unit", name)
-    before = layer.memory(name=name, size=width, boot_layer=memory_boot)
-    return layer.gru_step(
-        input, before, width, act, name, gate_act, gru_bias_attr, gru_param_attr, gru_layer_attr
-    )
+    width = width_of("gru_unit", 3, given["input"], given["size"])
+    given["name"] = name = _name("gru_unit", given["name"])
+    before = layer.memory(name=name, size=width, boot_layer=given["memory_boot"])
+    own = "name act gate_act bias_attr=gru_bias_attr param_attr=gru_param_attr layer_attr=gru_layer_attr"
+    return layer.gru_step(given["input"], before, width, **renamed(given, own))
 
 
-def gru_group(
-    input: LayerOutput,
-    memory_boot: LayerOutput | None = None,
-    size: int | None = None,
-    name: str | None = None,
-    reverse: bool = False,
-    gru_bias_attr: BiasAttr = None,
-    gru_param_attr: WeightAttr = None,
-    act: Act = None,
-    gate_act: Act = None,
-    gru_layer_attr: LayerAttr = None,
-    naive: bool = False,
-) -> Any:
+@takes(f"input, memory_boot=None, size=None, name=None, reverse=False, {_GRU_UNIT}")
+def gru_group(given: dict[str, Any]) -> Any:
     """Declare a GRU as a group ``<name>_recurrent_group`` of `gru_unit` steps."""
-    name = _name("gru_group", name)
+    return _group("gru_group", gru_unit, **given)
 
-    def step(row: LayerOutput) -> LayerOutput:
-        return gru_unit(
-            row, memory_boot, size, name, gru_bias_attr, gru_param_attr, act, gate_act, gru_layer_attr, naive
-        )
 
-    return layer.recurrent_group(step, input, reverse, name=f"{name}_recurrent_group")
+def _group(
+    prefix: str, unit: Callable[..., LayerOutput], input: Any, name: str | None, reverse: bool, **of_unit: Any
+) -> Any:
+    name = _name(prefix, name)
+    return layer.recurrent_group(
+        lambda row: unit(row, name=name, **of_unit), input, reverse, name=f"{name}_recurrent_group"
+    )
 
 
 def _name(prefix: str, name: str | None) -> str:
     """The name given, or an automatic one, as the step's layers are called before they get ``@<group>``."""
     space = model.current()
     return space.auto_name(prefix, name).removesuffix(f"@{space.group}" if space.group else "")
-
-
-def _width(input: LayerOutput, size: int | None, gates: int, who: str) -> int:
-    width = input.size // gates if size is None else size
-    if input.size != gates * width:
-        raise UsageError(
-            f"{who}: input {input.name!r} has size {input.size}; expected {gates} times the size "
-            f"{size or '(not given)'}"
-        )
-    return width

@@ -60,12 +60,12 @@ def test_wrong_types_are_named(declare, says: str) -> None:  # type: ignore[no-u
         ),
         (lambda x: layer.img_pool(x, 2, num_channels=1, padding_y=-1), "padding must be at least 0"),
         (lambda x: layer.img_conv(x, 2, 3, num_channels=1, stride=(1, 0)), "stride must be at least 1"),
-        (lambda x: layer.img_conv(x, 2.5, 3, num_channels=1), "filter_size must be a whole number, got 2.5"),  # type: ignore[arg-type]
-        (lambda x: layer.img_conv(x, (2, 2, 2), 3, num_channels=1), r"pair, got \(2, 2, 2\)"),  # type: ignore[arg-type]
+        (lambda x: layer.img_conv(x, 2.5, 3, num_channels=1), "filter_size must be a whole number, got 2.5"),
+        (lambda x: layer.img_conv(x, (2, 2, 2), 3, num_channels=1), r"pair, got \(2, 2, 2\)"),
         (lambda x: layer.img_conv(x, 2, 3, num_channels=1, groups=0), "groups"),
         (lambda x: layer.fc(x, 7 / 2), "must be a whole number, got 3.5"),  # type: ignore[arg-type]
         (lambda x: layer.fc(x, "3"), "must be a whole number, got '3'"),  # type: ignore[arg-type]
-        (lambda x: layer.resize(x, 2.0), "size of layer '__resize_0__' must be a whole number"),  # type: ignore[arg-type]
+        (lambda x: layer.resize(x, 2.0), "size of layer '__resize_0__' must be a whole number"),
         (lambda x: layer.embedding(x, 3), "'x' is .*Dense.*; declare it as integer_value"),
         (lambda x: layer.data("y", data_type.dense_vector(4.0)), "dimension .* must be a whole number"),  # type: ignore[arg-type]
     ],

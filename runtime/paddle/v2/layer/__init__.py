@@ -8,7 +8,6 @@ from paddle.v2.layer.cost import *  # noqa: F403
 from paddle.v2.layer.data import data
 from paddle.v2.layer.group import *  # noqa: F403
 from paddle.v2.layer.image import *  # noqa: F403
-from paddle.v2.layer.image_pool import *  # noqa: F403
 from paddle.v2.layer.lstm_gru import *  # noqa: F403
 from paddle.v2.layer.missing import RENAMED, explain
 from paddle.v2.layer.mixed import concat, embedding, fc, mixed
@@ -17,10 +16,9 @@ from paddle.v2.layer.output import *  # noqa: F403
 from paddle.v2.layer.projection import *  # noqa: F403
 from paddle.v2.layer.rows import *  # noqa: F403
 from paddle.v2.layer.sequence import *  # noqa: F403
-from paddle.v2.layer.sequence import pooling_ as pooling
 from paddle.v2.layer.structured import *  # noqa: F403
 
-__all__ = ["concat", "data", "embedding", "fc", "mixed", "pooling"]
+__all__ = ["concat", "data", "embedding", "fc", "mixed"]
 __all__ += [
     name
     for name, found in globals().items()

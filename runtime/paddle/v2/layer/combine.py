@@ -3,25 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 from paddle.graph import Variable
+from paddle.signatures import takes
 from paddle.v2 import activation, model
 from paddle.v2.attr import ExtraLayerAttribute
 from paddle.v2.errors import UsageError
+from paddle.v2.layer.declared import Made, declares
 from paddle.v2.layer.emitter import Emitter, emits
 from paddle.v2.layer.mixed import fc, mixed
 from paddle.v2.layer.output import (
-    Act,
-    BiasAttr,
-    LayerAttr,
     LayerOutput,
     Weight,
     WeightAttr,
     affine,
     as_list,
-    build,
-    or_zeros,
     require_layer,
     require_same_size,
     require_size,
@@ -35,18 +32,13 @@ __all__ = [
     "out_prod", "power", "prelu", "scale_shift", "scaling", "slope_intercept",
 ]  # fmt: skip
 
+_OF_FC = ("param_attr", "bias_attr", "attr")
 
-def addto(
-    input: LayerOutput | Sequence[LayerOutput],
-    act: Act = None,
-    name: str | None = None,
-    bias_attr: BiasAttr = None,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+
+@declares("input, act=None, name=None, bias_attr=None, layer_attr=None", many=True)
+def addto(input: list[LayerOutput]) -> Made:
     """Declare the elementwise sum of layers of one size; no bias unless given."""
-    inputs = as_list(input, "addto")
-    size, image = require_same_size(inputs, "addto"), inputs[0].image
-    return build("addto", inputs, size, name, act=act, bias=bias_attr, layer_attr=layer_attr, image=image)
+    return Made(input, require_same_size(input, "addto"), image=input[0].image)
 
 
 @emits("addto", together=None)
@@ -60,19 +52,13 @@ def dropout(input: LayerOutput, dropout_rate: float, name: str | None = None) ->
     return addto([input], name=name, layer_attr=ExtraLayerAttribute(drop_rate=dropout_rate))
 
 
-def cos_sim(
-    a: LayerOutput,
-    b: LayerOutput,
-    scale: float = 1,
-    size: int = 1,
-    name: str | None = None,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+@declares("a, b, scale=1, size=1, name=None, layer_attr=None")
+def cos_sim(a: LayerOutput, b: LayerOutput, scale: float, size: int) -> Made:
     """Declare scale * cosine of two rows; with size > 1, of ``a`` and each of ``size`` parts of ``b``."""
     require_layer(a, "cos_sim")
     require_layer(b, "cos_sim")
     require_size(b, a.size * size, "cos_sim")
-    return build("cos_sim", [a, b], size, name, layer_attr=layer_attr, attrs={"scale": float(scale)})
+    return Made([a, b], size, {"scale": float(scale)})
 
 
 @emits("cos_sim")
@@ -86,12 +72,11 @@ def _cos_sim(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.reshape(emitter.unary("scale", cosine, scale=config.attrs["scale"]), [-1, config.size])
 
 
-def l2_distance(
-    x: LayerOutput, y: LayerOutput, name: str | None = None, layer_attr: LayerAttr = None
-) -> LayerOutput:
+@declares("x, y, name=None, layer_attr=None")
+def l2_distance(x: LayerOutput, y: LayerOutput) -> Made:
     """Declare the Euclidean distance of two rows."""
     require_same_size([x, y], "l2_distance")
-    return build("l2_distance", [x, y], 1, name, layer_attr=layer_attr)
+    return Made([x, y], 1)
 
 
 @emits("l2_distance", together=None)
@@ -100,12 +85,11 @@ def _l2_distance(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.unary("sqrt", emitter.row_sum(emitter.unary("square", difference)))
 
 
-def dot_prod(
-    input1: LayerOutput, input2: LayerOutput, name: str | None = None, layer_attr: LayerAttr = None
-) -> LayerOutput:
+@declares("input1, input2, name=None, layer_attr=None", prefix="dot_prod_layer")
+def dot_prod(input1: LayerOutput, input2: LayerOutput) -> Made:
     """Declare the inner product of two rows."""
     require_same_size([input1, input2], "dot_prod")
-    return build("dot_prod", [input1, input2], 1, name, prefix="dot_prod_layer", layer_attr=layer_attr)
+    return Made([input1, input2], 1)
 
 
 @emits("dot_prod", together=None)
@@ -113,13 +97,10 @@ def _dot_prod(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.row_sum(emitter.binary("elementwise_mul", *emitter.inputs(config)))
 
 
-def out_prod(
-    input1: LayerOutput, input2: LayerOutput, name: str | None = None, layer_attr: LayerAttr = None
-) -> LayerOutput:
+@declares("input1, input2, name=None, layer_attr=None", prefix="out_prod_layer")
+def out_prod(input1: LayerOutput, input2: LayerOutput) -> Made:
     """Declare the outer product of two rows, row-major."""
-    inputs = as_list([input1, input2], "out_prod")
-    size = input1.size * input2.size
-    return build("out_prod", inputs, size, name, prefix="out_prod_layer", layer_attr=layer_attr)
+    return Made(as_list([input1, input2], "out_prod"), input1.size * input2.size)
 
 
 @emits("out_prod", together=None)
@@ -129,13 +110,11 @@ def _out_prod(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.reshape(emitter.binary("matmul", columns, rows), [-1, config.size])
 
 
-def scaling(
-    input: LayerOutput, weight: LayerOutput, name: str | None = None, layer_attr: LayerAttr = None
-) -> LayerOutput:
+@declares("input, weight, name=None, layer_attr=None", prefix="scaling_layer")
+def scaling(input: LayerOutput, weight: LayerOutput) -> Made:
     """Declare rows scaled by a layer of size 1."""
     require_size(weight, 1, "scaling")
-    inputs, prefix = [weight, input], "scaling_layer"
-    return build("scaling", inputs, input.size, name, prefix=prefix, layer_attr=layer_attr, image=input.image)
+    return Made([weight, input], input.size, image=input.image)
 
 
 @emits("scaling", together=None)
@@ -144,12 +123,11 @@ def _scaling(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.binary("elementwise_mul", value, weight, axis=0)
 
 
-def power(
-    input: LayerOutput, weight: LayerOutput, name: str | None = None, layer_attr: LayerAttr = None
-) -> LayerOutput:
+@declares("input, weight, name=None, layer_attr=None", prefix="power_layer")
+def power(input: LayerOutput, weight: LayerOutput) -> Made:
     """Declare rows raised to a layer of size 1."""
     require_size(weight, 1, "power")
-    return build("power", [weight, input], input.size, name, prefix="power_layer", layer_attr=layer_attr)
+    return Made([weight, input], input.size)
 
 
 @emits("power", together=None)
@@ -158,17 +136,13 @@ def _power(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.binary("elementwise_pow", value, weight, axis=0)
 
 
-def interpolation(
-    input: Sequence[LayerOutput], weight: LayerOutput, name: str | None = None, layer_attr: LayerAttr = None
-) -> LayerOutput:
+@declares("input, weight, name=None, layer_attr=None", prefix="interpolation_layer", many=True)
+def interpolation(input: list[LayerOutput], weight: LayerOutput) -> Made:
     """Declare w * x + (1 - w) * y for two inputs and a weight of size 1."""
-    inputs = as_list(input, "interpolation")
-    if len(inputs) != 2:
-        raise UsageError(f"interpolation takes two inputs, got {len(inputs)}")
-    size = require_same_size(inputs, "interpolation")
+    if len(input) != 2:
+        raise UsageError(f"interpolation takes two inputs, got {len(input)}")
     require_size(weight, 1, "interpolation")
-    prefix = "interpolation_layer"
-    return build("interpolation", [weight, *inputs], size, name, prefix=prefix, layer_attr=layer_attr)
+    return Made([weight, *input], require_same_size(input, "interpolation"))
 
 
 @emits("interpolation", together=None)
@@ -178,16 +152,11 @@ def _interpolation(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.add_all([emitter.binary("elementwise_mul", *pair, axis=0) for pair in pairs])
 
 
-def slope_intercept(
-    input: LayerOutput,
-    name: str | None = None,
-    slope: float = 1.0,
-    intercept: float = 0.0,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+@takes("input, name=None, slope=1.0, intercept=0.0, layer_attr=None")
+def slope_intercept(given: dict[str, Any]) -> LayerOutput:
     """Declare slope * x + intercept."""
-    require_layer(input, "slope_intercept")
-    return affine(input, slope, intercept, name, layer_attr)
+    require_layer(given["input"], "slope_intercept")
+    return affine(given.pop("input"), **given)
 
 
 @emits("slope_intercept", together=None)
@@ -196,13 +165,10 @@ def _slope_intercept(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.unary("scale", value, scale=config.attrs["slope"], bias=config.attrs["intercept"])
 
 
-def scale_shift(
-    input: LayerOutput, name: str | None = None, param_attr: WeightAttr = None, bias_attr: BiasAttr = None
-) -> LayerOutput:
+@declares("input, name=None, param_attr=None, bias_attr=None", has_bias=True)
+def scale_shift(input: LayerOutput, param_attr: WeightAttr) -> Made:
     """Declare w * x + b with one learned w and one learned b."""
-    require_layer(input, "scale_shift")
-    weights, bias = [Weight([1, 1], param_attr)], or_zeros(bias_attr)
-    return build("scale_shift", [input], input.size, name, weights=weights, bias=bias, bias_dims=[1, 1])
+    return Made([input], input.size, weights=[Weight([1, 1], param_attr)], bias_dims=[1, 1])
 
 
 @emits("scale_shift", together=None)
@@ -212,17 +178,18 @@ def _scale_shift(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.add_bias(value, config.bias)
 
 
+@declares(
+    "input, name=None, partial_sum=1, channel_shared=None, num_channels=None, param_attr=None, layer_attr=None",
+    prefix="prelu_layer",
+)
 def prelu(
     input: LayerOutput,
-    name: str | None = None,
-    partial_sum: int = 1,
-    channel_shared: bool | None = None,
-    num_channels: int | None = None,
-    param_attr: WeightAttr = None,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+    partial_sum: int,
+    channel_shared: bool | None,
+    num_channels: int | None,
+    param_attr: WeightAttr,
+) -> Made:
     """Declare x where positive, w * x elsewhere; ``partial_sum`` neighbouring columns share one w (0.25 at first)."""
-    require_layer(input, "prelu")
     if channel_shared is not None:
         channels = num_channels or input.num_filters
         if not channels:
@@ -230,17 +197,8 @@ def prelu(
         partial_sum = input.size if channel_shared else input.size // channels
     if partial_sum < 1 or input.size % partial_sum:
         raise UsageError(f"prelu: partial_sum {partial_sum} does not divide the size {input.size}")
-    return build(
-        "prelu",
-        [input],
-        input.size,
-        name,
-        prefix="prelu_layer",
-        weights=[Weight([1, input.size // partial_sum], weight_attr(param_attr).or_normal(0.25, 0.0))],
-        layer_attr=layer_attr,
-        image=input.image,
-        attrs={"partial_sum": partial_sum},
-    )
+    weight = Weight([1, input.size // partial_sum], weight_attr(param_attr).or_normal(0.25, 0.0))
+    return Made([input], input.size, {"partial_sum": partial_sum}, [weight], image=input.image)
 
 
 @emits("prelu", together=None)
@@ -255,18 +213,10 @@ def _prelu(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.reshape(result, [-1, config.size])
 
 
-def factorization_machine(
-    input: LayerOutput,
-    factor_size: int,
-    act: Act = None,
-    name: str | None = None,
-    param_attr: WeightAttr = None,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+@declares("input, factor_size, act=None, name=None, param_attr=None, layer_attr=None")
+def factorization_machine(input: LayerOutput, factor_size: int, param_attr: WeightAttr) -> Made:
     """Declare second-order feature interactions: sum over factors of ((x V)^2 - x^2 V^2) / 2."""
-    require_layer(input, "factorization_machine")
-    weights = [Weight([input.size, factor_size], param_attr)]
-    return build("factorization_machine", [input], 1, name, weights=weights, act=act, layer_attr=layer_attr)
+    return Made([input], 1, weights=[Weight([input.size, factor_size], param_attr)])
 
 
 @emits("factorization_machine", together=None)
@@ -278,22 +228,20 @@ def _factorization_machine(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.unary("scale", emitter.row_sum(difference), scale=0.5)
 
 
-def gated_unit(
-    input: LayerOutput,
-    size: int,
-    act: Act = None,
-    name: str | None = None,
-    gate_attr: LayerAttr = None,
-    gate_param_attr: WeightAttr = None,
-    gate_bias_attr: BiasAttr = True,
-    inproj_attr: LayerAttr = None,
-    inproj_param_attr: WeightAttr = None,
-    inproj_bias_attr: BiasAttr = True,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+@takes(
+    "input, size, act=None, name=None, gate_attr=None, gate_param_attr=None, gate_bias_attr=True, "
+    "inproj_attr=None, inproj_param_attr=None, inproj_bias_attr=True, layer_attr=None"
+)
+def gated_unit(given: dict[str, Any]) -> LayerOutput:
     """Declare a fully connected layer times a sigmoid gate on the same input."""
-    name = model.current().auto_name("gated_unit_layer", name)
-    linear = activation.Linear() if act is None else act
-    value = fc(input, size, linear, f"{name}_input_proj", inproj_param_attr, inproj_bias_attr, inproj_attr)
-    gate = fc(input, size, activation.Sigmoid(), f"{name}_gate", gate_param_attr, gate_bias_attr, gate_attr)
-    return mixed(size, [dotmul_operator(value, gate)], name=f"{name}_gated_act", layer_attr=layer_attr)
+    name, size = model.current().auto_name("gated_unit_layer", given["name"]), given["size"]
+    value, gate = (
+        fc(given["input"], size, act, f"{name}_{what}", *(given[f"{short}_{each}"] for each in _OF_FC))
+        for what, short, act in (
+            ("input_proj", "inproj", given["act"] or activation.Linear()),
+            ("gate", "gate", activation.Sigmoid()),
+        )
+    )
+    return mixed(
+        size, [dotmul_operator(value, gate)], name=f"{name}_gated_act", layer_attr=given["layer_attr"]
+    )

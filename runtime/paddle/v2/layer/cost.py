@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 from paddle.graph import Variable
 from paddle.v2 import evaluator as evaluators
 from paddle.v2.errors import UsageError
+from paddle.v2.layer.declared import Made, declares
 from paddle.v2.layer.emitter import Emitter, emits
 from paddle.v2.layer.output import (
     LayerAttr,
     LayerOutput,
     as_list,
-    build,
     extras_of,
     is_index,
     require_same_size,
@@ -28,24 +30,24 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _cost(
-    kind: str,
-    prefix: str,
-    inputs: Sequence[LayerOutput],
-    name: str | None,
-    coeff: float,
-    layer_attr: LayerAttr,
-    weight: LayerOutput | None = None,
-    **attrs: float,
-) -> LayerOutput:
-    links = as_list(inputs, prefix)
+def _as_cost(name: str, given: dict[str, Any], made: Made) -> Made:
+    """Let a cost have a weight and a coefficient, and no dropout."""
+    inputs, weight = as_list(made.inputs, name), given.pop("weight", None)
     if weight is not None:
-        require_size(weight, 1, f"weight of {prefix}")
-        links = [*links, weight]
-    if extras_of(layer_attr).drop_rate:
-        raise UsageError(f"cost layer {prefix} does not support drop_rate")
-    found = {**attrs, "coeff": float(coeff), "weighted": weight is not None}
-    return build(kind, links, 1, name, prefix=prefix, attrs=found)
+        require_size(weight, 1, f"weight of {name}")
+        inputs = [*inputs, weight]
+    if extras_of(given.pop("layer_attr")).drop_rate:
+        raise UsageError(f"cost layer {name} does not support drop_rate")
+    attrs = {**made.attrs, "coeff": float(given.pop("coeff", 1.0)), "weighted": weight is not None}
+    return made._replace(inputs=inputs, attrs=attrs)
+
+
+_cost = partial(declares, finish=_as_cost)
+
+
+def _of_one_size(inputs: Sequence[LayerOutput], who: str) -> Made:
+    require_same_size(inputs, who)
+    return Made(inputs, 1)
 
 
 def _emits_cost(
@@ -86,7 +88,7 @@ def classification_cost(
     if input.activation != "softmax":
         raise UsageError(f"classification_cost: input {input.name!r} must have activation Softmax")
     _require_ids(label, "classification_cost")
-    cost = _cost("cross_entropy", "cost", [input, label], name, coeff, layer_attr, weight)
+    cost = _of_classes(input, label, weight, name, coeff, layer_attr)
     for function in evaluator if isinstance(evaluator, (list, tuple)) else [evaluator]:
         if function is not None:
             if not callable(function):
@@ -97,17 +99,16 @@ def classification_cost(
     return cost
 
 
-def cross_entropy_cost(
-    input: LayerOutput,
-    label: LayerOutput,
-    name: str | None = None,
-    coeff: float = 1.0,
-    weight: LayerOutput | None = None,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+@_cost("input, label, weight, name, coeff, layer_attr", "cross_entropy", prefix="cost")
+def _of_classes(input: LayerOutput, label: LayerOutput) -> Made:
+    return Made([input, label], 1)
+
+
+@_cost("input, label, name=None, coeff=1.0, weight=None, layer_attr=None", "cross_entropy")
+def cross_entropy_cost(input: LayerOutput, label: LayerOutput) -> Made:
     """Declare -ln p[label]."""
     _require_ids(label, "cross_entropy_cost")
-    return _cost("cross_entropy", "cross_entropy", [input, label], name, coeff, layer_attr, weight)
+    return Made([input, label], 1)
 
 
 @_emits_cost("cross_entropy")
@@ -126,19 +127,16 @@ def _entropy(emitter: Emitter, value: Variable, label: Variable) -> Variable:
     return emitter.op("cross_entropy", {"X": value, "Label": label}, {"soft_label": False}, "Y")
 
 
+@_cost(
+    "input, label, name=None, coeff=1.0, softmax_selfnorm_alpha=0.1, layer_attr=None",
+    "cross_entropy_with_selfnorm",
+)
 def cross_entropy_with_selfnorm_cost(
-    input: LayerOutput,
-    label: LayerOutput,
-    name: str | None = None,
-    coeff: float = 1.0,
-    softmax_selfnorm_alpha: float = 0.1,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+    input: LayerOutput, label: LayerOutput, softmax_selfnorm_alpha: float
+) -> Made:
     """Declare -ln(p[label] / Z) + alpha * ln(Z)^2 for p with row sums Z."""
     _require_ids(label, "cross_entropy_with_selfnorm_cost")
-    alpha = float(softmax_selfnorm_alpha)
-    prefix = "cross_entropy_with_selfnorm"
-    return _cost(prefix, prefix, [input, label], name, coeff, layer_attr, alpha=alpha)
+    return Made([input, label], 1, {"alpha": float(softmax_selfnorm_alpha)})
 
 
 @_emits_cost("cross_entropy_with_selfnorm")
@@ -149,17 +147,10 @@ def _cross_entropy_with_selfnorm(emitter: Emitter, config: LayerConfig) -> Varia
     return emitter.add_all([_entropy(emitter, value, label), log_z, penalty])
 
 
-def multi_binary_label_cross_entropy_cost(
-    input: LayerOutput,
-    label: LayerOutput,
-    name: str | None = None,
-    coeff: float = 1.0,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+@_cost("input, label, name=None, coeff=1.0, layer_attr=None", "multi_binary_label_cross_entropy")
+def multi_binary_label_cross_entropy_cost(input: LayerOutput, label: LayerOutput) -> Made:
     """Declare the sum over columns of -(t ln p + (1 - t) ln(1 - p)); labels are 0/1 vectors, dense or sparse."""
-    require_same_size([input, label], "multi_binary_label_cross_entropy_cost")
-    prefix = "multi_binary_label_cross_entropy"
-    return _cost(prefix, prefix, [input, label], name, coeff, layer_attr)
+    return _of_one_size([input, label], "multi_binary_label_cross_entropy_cost")
 
 
 @_emits_cost("multi_binary_label_cross_entropy")
@@ -182,17 +173,14 @@ def _one_minus(emitter: Emitter, value: Variable) -> Variable:
     return emitter.unary("scale", value, scale=-1.0, bias=1.0)
 
 
-def square_error_cost(
-    input: LayerOutput,
-    label: LayerOutput,
-    weight: LayerOutput | None = None,
-    name: str | None = None,
-    coeff: float = 1.0,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+@_cost(
+    "input, label, weight=None, name=None, coeff=1.0, layer_attr=None",
+    "square_error",
+    prefix="square_error_cost",
+)
+def square_error_cost(input: LayerOutput, label: LayerOutput) -> Made:
     """Declare the sum over columns of (output - label)^2, without a factor 1/2."""
-    require_same_size([input, label], "square_error_cost")
-    return _cost("square_error", "square_error_cost", [input, label], name, coeff, layer_attr, weight)
+    return _of_one_size([input, label], "square_error_cost")
 
 
 regression_cost = square_error_cost
@@ -208,9 +196,10 @@ def _difference(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.binary("elementwise_sub", *(emitter.rows(link.layer) for link in config.inputs[:2]))
 
 
-def sum_cost(input: LayerOutput, name: str | None = None, layer_attr: LayerAttr = None) -> LayerOutput:
+@_cost("input, name=None, layer_attr=None")
+def sum_cost(input: LayerOutput) -> Made:
     """Declare the sum of each row as a cost."""
-    return _cost("sum_cost", "sum_cost", [input], name, 1.0, layer_attr)
+    return Made([input], 1)
 
 
 @_emits_cost("sum_cost", together=0)
@@ -218,21 +207,12 @@ def _sum_cost(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.row_sum(emitter.first(config))
 
 
-def rank_cost(
-    left: LayerOutput,
-    right: LayerOutput,
-    label: LayerOutput,
-    weight: LayerOutput | None = None,
-    name: str | None = None,
-    coeff: float = 1.0,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+@_cost("left, right, label, weight=None, name=None, coeff=1.0, layer_attr=None")
+def rank_cost(left: LayerOutput, right: LayerOutput, label: LayerOutput) -> Made:
     """Declare ln(1 + e^o) - label * o for o = left - right; label in [0, 1] says how sure left beats right."""
-    for side in (left, right):
+    for side in (left, right) if is_index(label) else (left, right, label):
         require_size(side, 1, "rank_cost")
-    if not is_index(label):
-        require_size(label, 1, "rank_cost")
-    return _cost("rank_cost", "rank_cost", [left, right, label], name, coeff, layer_attr, weight)
+    return Made([left, right, label], 1)
 
 
 @_emits_cost("rank_cost")
@@ -241,14 +221,8 @@ def _rank_cost(emitter: Emitter, config: LayerConfig) -> Variable:
     return _logistic(emitter, _difference(emitter, config), label)
 
 
-def lambda_cost(
-    input: LayerOutput,
-    score: LayerOutput,
-    name: str | None = None,
-    NDCG_num: int = 5,
-    max_sort_size: int = -1,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+@_cost("input, score, name=None, NDCG_num=5, max_sort_size=-1, layer_attr=None")
+def lambda_cost(input: LayerOutput, score: LayerOutput, NDCG_num: int, max_sort_size: int) -> Made:
     """Declare the NDCG of each list of documents, which grows as its ranking gets better; gradients are LambdaRank's.
 
     Args:
@@ -264,8 +238,7 @@ def lambda_cost(
         raise UsageError(
             f"lambda_cost: NDCG_num must be at least 1 and at most max_sort_size, got {NDCG_num} and {max_sort_size}"
         )
-    kind, inputs = "lambda_cost", [input, score]
-    return _cost(kind, kind, inputs, name, 1.0, layer_attr, top=NDCG_num, compared=max_sort_size)
+    return Made([input, score], 1, {"top": NDCG_num, "compared": max_sort_size})
 
 
 @_emits_cost("lambda_cost", sequences=(0, 1))
@@ -275,32 +248,23 @@ def _lambda_cost(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.op("lambda_rank", {"X": score, "Label": relevance}, attrs)
 
 
-def huber_regression_cost(
-    input: LayerOutput,
-    label: LayerOutput,
-    name: str | None = None,
-    delta: float = 1.0,
-    coeff: float = 1.0,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+@_cost(
+    "input, label, name=None, delta=1.0, coeff=1.0, layer_attr=None",
+    "huber_regression",
+    prefix="huber_regression_cost",
+)
+def huber_regression_cost(input: LayerOutput, label: LayerOutput, delta: float) -> Made:
     """Declare r^2 / 2 where |r| <= delta, else delta * (|r| - delta / 2), summed over columns."""
-    require_same_size([input, label], "huber_regression_cost")
+    made = _of_one_size([input, label], "huber_regression_cost")
     if delta <= 0:
         raise UsageError(f"huber_regression_cost: delta must be positive, got {delta}")
-    kind, prefix, delta = "huber_regression", "huber_regression_cost", float(delta)
-    return _cost(kind, prefix, [input, label], name, coeff, layer_attr, delta=delta)
+    return made._replace(attrs={"delta": float(delta)})
 
 
-def smooth_l1_cost(
-    input: LayerOutput,
-    label: LayerOutput,
-    name: str | None = None,
-    coeff: float = 1.0,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+@_cost("input, label, name=None, coeff=1.0, layer_attr=None", "huber_regression", prefix="smooth_l1_cost")
+def smooth_l1_cost(input: LayerOutput, label: LayerOutput) -> Made:
     """Declare r^2 / 2 where |r| < 1, else |r| - 1/2, summed over columns."""
-    require_same_size([input, label], "smooth_l1_cost")
-    return _cost("huber_regression", "smooth_l1_cost", [input, label], name, coeff, layer_attr, delta=1.0)
+    return _of_one_size([input, label], "smooth_l1_cost")._replace(attrs={"delta": 1.0})
 
 
 @_emits_cost("huber_regression")
@@ -311,17 +275,16 @@ def _huber_regression(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.row_sum(emitter.reshape(cost, [-1, value.shape[1]]))
 
 
-def huber_classification_cost(
-    input: LayerOutput,
-    label: LayerOutput,
-    name: str | None = None,
-    coeff: float = 1.0,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+@_cost(
+    "input, label, name=None, coeff=1.0, layer_attr=None",
+    "huber_classification",
+    prefix="huber_classification_cost",
+)
+def huber_classification_cost(input: LayerOutput, label: LayerOutput) -> Made:
     """Declare, for a = output * (2 label - 1): -4a below -1, (1 - a)^2 up to 1, else 0."""
     require_size(input, 1, "huber_classification_cost")
     _require_ids(label, "huber_classification_cost")
-    return _cost("huber_classification", "huber_classification_cost", [input, label], name, coeff, layer_attr)
+    return Made([input, label], 1)
 
 
 @_emits_cost("huber_classification")

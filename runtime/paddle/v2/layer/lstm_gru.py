@@ -6,24 +6,16 @@ Rows were projected to the gates already.
 
 from __future__ import annotations
 
+from typing import Any
+
 from paddle.graph import Variable
 from paddle.ops.base.dtypes import VarType
+from paddle.signatures import takes
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.body import Body, turned, zeros
+from paddle.v2.layer.declared import Made, declares
 from paddle.v2.layer.emitter import Emitter, emits
-from paddle.v2.layer.output import (
-    Act,
-    BiasAttr,
-    LayerAttr,
-    LayerOutput,
-    Weight,
-    WeightAttr,
-    activation_name,
-    build,
-    or_zeros,
-    require_layer,
-    require_size,
-)
+from paddle.v2.layer.output import Act, LayerOutput, Weight, WeightAttr, activation_name, require_size
 from paddle.v2.model import Attrs, LayerConfig
 
 __all__ = ["get_output", "gru_step", "gru_step_naive", "grumemory", "lstm_step", "lstmemory", "recurrent"]
@@ -32,18 +24,20 @@ _INSIDE = ("tanh", "sigmoid", "relu")
 _GATES = {"": 0, "sigmoid": 1, "tanh": 2, "relu": 3}
 
 
+@declares(
+    "input, name=None, size=None, reverse=False, act=None, gate_act=None, state_act=None, bias_attr=None, "
+    "param_attr=None, layer_attr=None",
+    has_bias=True,
+)
 def lstmemory(
     input: LayerOutput,
-    name: str | None = None,
-    size: int | None = None,
-    reverse: bool = False,
-    act: Act = None,
-    gate_act: Act = None,
-    state_act: Act = None,
-    bias_attr: BiasAttr = None,
-    param_attr: WeightAttr = None,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+    size: int | None,
+    reverse: bool,
+    act: Act,
+    gate_act: Act,
+    state_act: Act,
+    param_attr: WeightAttr,
+) -> Made:
     """Declare the hidden states of an LSTM with peepholes.
 
     Args:
@@ -63,7 +57,9 @@ def lstmemory(
         "state_act": _inside(state_act, "tanh", "state_act of lstmemory"),
         "reverse": bool(reverse),
     }
-    return _memory("lstmemory", 4, 7, input, size, name, attrs, bias_attr, param_attr, layer_attr)
+    width = width_of("lstmemory", 4, input, size)
+    # The original writes the weight of an LSTM as three sizes.
+    return Made([input], width, attrs, [Weight([width, width, 4], param_attr)], [1, 7 * width])
 
 
 @emits("lstmemory", together=None, sequences=(0,))
@@ -87,17 +83,15 @@ def _lstmemory(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.ops("lstm", inputs, chosen, ["Hidden", "Cell", "BatchGate", "BatchCellPreAct"])[0]
 
 
+@declares(
+    "input, size=None, name=None, reverse=False, act=None, gate_act=None, bias_attr=None, param_attr=None, "
+    "layer_attr=None",
+    "gru",
+    has_bias=True,
+)
 def grumemory(
-    input: LayerOutput,
-    size: int | None = None,
-    name: str | None = None,
-    reverse: bool = False,
-    act: Act = None,
-    gate_act: Act = None,
-    bias_attr: BiasAttr = None,
-    param_attr: WeightAttr = None,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+    input: LayerOutput, size: int | None, reverse: bool, act: Act, gate_act: Act, param_attr: WeightAttr
+) -> Made:
     """Declare the hidden states of a GRU, h = (1 - z) h' + z candidate.
 
     Args:
@@ -115,7 +109,8 @@ def grumemory(
         "gate_act": _inside(gate_act, "sigmoid", "gate_act of grumemory"),
         "reverse": bool(reverse),
     }
-    return _memory("gru", 3, 3, input, size, name, attrs, bias_attr, param_attr, layer_attr)
+    width = width_of("gru", 3, input, size)
+    return Made([input], width, attrs, [Weight([width, 3 * width], param_attr)], [1, 3 * width])
 
 
 @emits("gru", called="grumemory", together=None, sequences=(0,))
@@ -137,17 +132,19 @@ def _gru_inputs(emitter: Emitter, config: LayerConfig) -> dict[str, Variable]:
     return {"Input": emitter.rows(link.layer), "Weight": weight, **bias}
 
 
+@declares(
+    "input, output_mem, size=None, act=None, name=None, gate_act=None, bias_attr=None, param_attr=None, "
+    "layer_attr=None",
+    has_bias=True,
+)
 def gru_step(
     input: LayerOutput,
     output_mem: LayerOutput,
-    size: int | None = None,
-    act: Act = None,
-    name: str | None = None,
-    gate_act: Act = None,
-    bias_attr: BiasAttr = None,
-    param_attr: WeightAttr = None,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+    size: int | None,
+    act: Act,
+    gate_act: Act,
+    param_attr: WeightAttr,
+) -> Made:
     """Declare one step of a GRU over rows projected to the gates (3 D) and the state before (D)."""
     width = output_mem.size if size is None else size
     require_size(output_mem, width, "output_mem of gru_step")
@@ -155,17 +152,8 @@ def gru_step(
     attrs = {"act": activation_name(act, "tanh"), "gate_act": activation_name(gate_act, "sigmoid")}
     if not set(attrs.values()) <= set(_GATES):
         raise UsageError(f"gru_step: expected Tanh, Sigmoid, Relu or Linear, got {act!r} and {gate_act!r}")
-    return build(
-        "gru_step",
-        [input, output_mem],
-        width,
-        name,
-        weights=[Weight([width, 3 * width], param_attr)],
-        bias=or_zeros(bias_attr),
-        bias_dims=[1, 3 * width],
-        layer_attr=layer_attr,
-        attrs=attrs,
-    )
+    weights = [Weight([width, 3 * width], param_attr)]
+    return Made([input, output_mem], width, attrs, weights, [1, 3 * width])
 
 
 @emits("gru_step")
@@ -176,45 +164,24 @@ def _gru_step(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.ops("gru_unit", inputs, attrs, ["Hidden", "Gate", "ResetHiddenPrev"])[0]
 
 
-def gru_step_naive(
-    input: LayerOutput,
-    output_mem: LayerOutput,
-    size: int | None = None,
-    name: str | None = None,
-    act: Act = None,
-    gate_act: Act = None,
-    bias_attr: BiasAttr = None,
-    param_attr: WeightAttr = None,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+@takes(
+    "input, output_mem, size=None, name=None, act=None, gate_act=None, bias_attr=None, param_attr=None, "
+    "layer_attr=None"
+)
+def gru_step_naive(given: dict[str, Any]) -> LayerOutput:
     """Declare the same as `gru_step`, with the arguments in another order."""
-    return gru_step(
-        input, output_mem, size, act, name, gate_act, bias_attr, param_attr=param_attr, layer_attr=layer_attr
-    )
+    return gru_step(**given)
 
 
-def recurrent(
-    input: LayerOutput,
-    act: Act = None,
-    bias_attr: BiasAttr = None,
-    param_attr: WeightAttr = None,
-    name: str | None = None,
-    reverse: bool = False,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+@declares(
+    "input, act=None, bias_attr=None, param_attr=None, name=None, reverse=False, layer_attr=None",
+    prefix="recurrent_layer",
+    has_bias=True,
+)
+def recurrent(input: LayerOutput, act: Act, param_attr: WeightAttr, reverse: bool) -> Made:
     """Declare h = act(x + h' W + b) over sequences; Tanh by default."""
-    require_layer(input, "recurrent")
-    return build(
-        "recurrent",
-        [input],
-        input.size,
-        name,
-        prefix="recurrent_layer",
-        weights=[Weight([input.size, input.size], param_attr)],
-        bias=or_zeros(bias_attr),
-        layer_attr=layer_attr,
-        attrs={"act": activation_name(act, "tanh"), "reverse": bool(reverse)},
-    )
+    attrs: Attrs = {"act": activation_name(act, "tanh"), "reverse": bool(reverse)}
+    return Made([input], input.size, attrs, [Weight([input.size, input.size], param_attr)])
 
 
 @emits("recurrent", together=None, sequences=(0,))
@@ -231,17 +198,13 @@ def _recurrent(emitter: Emitter, config: LayerConfig) -> Variable:
     return turned(emitter, result, reverse)
 
 
+@declares(
+    "input, state, size=None, act=None, name=None, gate_act=None, state_act=None, bias_attr=None, layer_attr=None",
+    has_bias=True,
+)
 def lstm_step(
-    input: LayerOutput,
-    state: LayerOutput,
-    size: int | None = None,
-    act: Act = None,
-    name: str | None = None,
-    gate_act: Act = None,
-    state_act: Act = None,
-    bias_attr: BiasAttr = None,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+    input: LayerOutput, state: LayerOutput, size: int | None, act: Act, gate_act: Act, state_act: Act
+) -> Made:
     """Declare one step of an LSTM over rows projected to the gates (4 D) and the cell before (D).
 
     `get_output` of it with "state" is the cell after it. The bias [1, 3 D] holds the peepholes alone; False: none.
@@ -249,20 +212,12 @@ def lstm_step(
     width = state.size if size is None else size
     require_size(state, width, "state of lstm_step")
     require_size(input, 4 * width, "input of lstm_step")
-    return build(
-        "lstm_step",
-        [input, state],
-        width,
-        name,
-        bias=or_zeros(bias_attr),
-        bias_dims=[1, 3 * width],
-        layer_attr=layer_attr,
-        attrs={
-            "act": activation_name(act, "tanh"),
-            "gate_act": activation_name(gate_act, "sigmoid"),
-            "state_act": activation_name(state_act, "tanh"),
-        },
-    )
+    attrs = {
+        "act": activation_name(act, "tanh"),
+        "gate_act": activation_name(gate_act, "sigmoid"),
+        "state_act": activation_name(state_act, "tanh"),
+    }
+    return Made([input, state], width, attrs, bias_dims=[1, 3 * width])
 
 
 @emits("lstm_step")
@@ -291,15 +246,12 @@ def _lstm_step(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.binary("elementwise_mul", shown, activated(cell, "state_act"))
 
 
-def get_output(
-    input: LayerOutput, arg_name: str, name: str | None = None, layer_attr: LayerAttr = None
-) -> LayerOutput:
+@declares("input, arg_name, name=None, layer_attr=None", prefix="get_output_layer")
+def get_output(input: LayerOutput, arg_name: str) -> Made:
     """Declare another output of a layer, such as "state" of `lstm_step`."""
-    require_layer(input, "get_output")
     if arg_name not in input.outputs:
         raise UsageError(f"get_output: {input!r} has no output {arg_name!r}; it has {input.outputs}")
-    attrs, prefix = {"arg_name": arg_name}, "get_output_layer"
-    return build("get_output", [input], input.size, name, prefix=prefix, layer_attr=layer_attr, attrs=attrs)
+    return Made([input], input.size, {"arg_name": arg_name})
 
 
 @emits("get_output")
@@ -308,38 +260,14 @@ def _get_output(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.rows(source) if arg_name == "default" else emitter.further[source, arg_name]
 
 
-def _memory(
-    prefix: str,
-    gates: int,
-    biases: int,
-    input: LayerOutput,
-    size: int | None,
-    name: str | None,
-    attrs: Attrs,
-    bias_attr: BiasAttr,
-    param_attr: WeightAttr,
-    layer_attr: LayerAttr,
-) -> LayerOutput:
-    require_layer(input, prefix)
+def width_of(who: str, gates: int, input: LayerOutput, size: int | None) -> int:
     width = input.size // gates
     if input.size % gates or size not in (None, width):
         raise UsageError(
-            f"{prefix}: input {input.name!r} has size {input.size}; expected {gates} times "
+            f"{who}: input {input.name!r} has size {input.size}; expected {gates} times "
             f"{'the size' if size is None else size}"
         )
-    # The original writes the weight of an LSTM as three sizes.
-    dims = [width, width, gates] if prefix == "lstmemory" else [width, gates * width]
-    return build(
-        prefix,
-        [input],
-        width,
-        name,
-        weights=[Weight(dims, param_attr)],
-        bias=or_zeros(bias_attr),
-        bias_dims=[1, biases * width],
-        layer_attr=layer_attr,
-        attrs=attrs,
-    )
+    return width
 
 
 def _inside(act: Act, default: str, who: str) -> str:

@@ -3,21 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from paddle.graph import Variable
 from paddle.v2.errors import UsageError
+from paddle.v2.layer.declared import Made, declares
 from paddle.v2.layer.emitter import Emitter, emits
-from paddle.v2.layer.output import (
-    Act,
-    LayerAttr,
-    LayerOutput,
-    as_list,
-    build,
-    require_layer,
-    require_same_size,
-    require_size,
-)
+from paddle.v2.layer.output import Act, LayerOutput, as_list, require_same_size, require_size
 from paddle.v2.model import LayerConfig
 
 __all__ = [
@@ -26,13 +16,12 @@ __all__ = [
 ]  # fmt: skip
 
 
-def clip(input: LayerOutput, min: float, max: float, name: str | None = None) -> LayerOutput:
+@declares("input, min, max, name=None")
+def clip(input: LayerOutput, min: float, max: float) -> Made:
     """Declare values cut to [min, max]."""
-    require_layer(input, "clip")
     if not min < max:
         raise UsageError(f"clip: min {min} must be below max {max}")
-    attrs = {"min": float(min), "max": float(max)}
-    return build("clip", [input], input.size, name, image=input.image, attrs=attrs)
+    return Made([input], input.size, {"min": float(min), "max": float(max)}, image=input.image)
 
 
 @emits("clip", together=None)
@@ -40,9 +29,10 @@ def _clip(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.op("clip", {"X": emitter.first(config)}, config.attrs)
 
 
-def sum_to_one_norm(input: LayerOutput, name: str | None = None, layer_attr: LayerAttr = None) -> LayerOutput:
+@declares("input, name=None, layer_attr=None", prefix="sum_to_one_norm_layer")
+def sum_to_one_norm(input: LayerOutput) -> Made:
     """Declare rows divided by their sums."""
-    return _same_size("sum_to_one_norm", input, name, layer_attr)
+    return Made([input], input.size)
 
 
 @emits("sum_to_one_norm", together=None)
@@ -51,9 +41,10 @@ def _sum_to_one_norm(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.binary("elementwise_div", value, emitter.row_sum(value), axis=0)
 
 
-def row_l2_norm(input: LayerOutput, name: str | None = None, layer_attr: LayerAttr = None) -> LayerOutput:
+@declares("input, name=None, layer_attr=None", prefix="row_l2_norm_layer")
+def row_l2_norm(input: LayerOutput) -> Made:
     """Declare rows divided by their Euclidean lengths."""
-    return _same_size("row_l2_norm", input, name, layer_attr)
+    return Made([input], input.size)
 
 
 @emits("row_l2_norm", together=None)
@@ -63,9 +54,10 @@ def _row_l2_norm(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.binary("elementwise_div", value, lengths, axis=0)
 
 
-def trans(input: LayerOutput, name: str | None = None, layer_attr: LayerAttr = None) -> LayerOutput:
+@declares("input, name=None, layer_attr=None", prefix="trans_layer")
+def trans(input: LayerOutput) -> Made:
     """Declare the transpose of the batch's matrix (N, size)."""
-    return _same_size("trans", input, name, layer_attr)
+    return Made([input], input.size)
 
 
 @emits("trans")
@@ -74,10 +66,10 @@ def _trans(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.ops("transpose2", {"X": value}, {"axis": [1, 0]}, ["Out", "XShape"])[0]
 
 
-def resize(input: LayerOutput, size: int, name: str | None = None) -> LayerOutput:
+@declares("input, size, name=None")
+def resize(input: LayerOutput, size: int) -> Made:
     """Declare the batch's numbers cut into rows of ``size``."""
-    require_layer(input, "resize")
-    return build("resize", [input], size, name)
+    return Made([input], size)
 
 
 @emits("resize")
@@ -85,20 +77,15 @@ def _resize(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.reshape(emitter.first(config), [-1, config.size])
 
 
-def repeat(
-    input: LayerOutput,
-    num_repeats: int,
-    as_row_vector: bool = True,
-    act: Act = None,
-    name: str | None = None,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+@declares(
+    "input, num_repeats, as_row_vector=True, act=None, name=None, layer_attr=None", prefix="repeat_layer"
+)
+def repeat(input: LayerOutput, num_repeats: int, as_row_vector: bool, act: Act) -> Made:
     """Declare each row repeated: [x1 x2 x1 x2] as a row vector, [x1 x1 x2 x2] otherwise."""
-    require_layer(input, "repeat")
     if act is not None and act.name:
         raise UsageError("repeat: put the activation on another layer")
-    attrs, size = {"times": num_repeats, "as_row_vector": as_row_vector}, input.size * num_repeats
-    return build("repeat", [input], size, name, prefix="repeat_layer", layer_attr=layer_attr, attrs=attrs)
+    attrs = {"times": num_repeats, "as_row_vector": as_row_vector}
+    return Made([input], input.size * num_repeats, attrs)
 
 
 @emits("repeat", together=None)
@@ -113,18 +100,13 @@ def _repeat(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.reshape(result, [-1, config.size])
 
 
-def linear_comb(
-    weights: LayerOutput,
-    vectors: LayerOutput,
-    size: int | None = None,
-    name: str | None = None,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+@declares("weights, vectors, size=None, name=None, layer_attr=None", prefix="linear_comb_layer")
+def linear_comb(weights: LayerOutput, vectors: LayerOutput, size: int | None) -> Made:
     """Declare the sum of M vectors of ``size``, weighted by M numbers."""
     inputs = as_list([weights, vectors], "linear_comb")
     size = vectors.size // weights.size if size is None else size
     require_size(vectors, weights.size * size, "linear_comb")
-    return build("linear_comb", inputs, size, name, prefix="linear_comb_layer", layer_attr=layer_attr)
+    return Made(inputs, size)
 
 
 convex_comb = linear_comb
@@ -142,15 +124,12 @@ def _sum_of(emitter: Emitter, config: LayerConfig, weights: Variable, vectors: V
     return emitter.reshape(emitter.binary("matmul", row, vectors), [-1, config.size])
 
 
-def multiplex(
-    input: Sequence[LayerOutput], name: str | None = None, layer_attr: LayerAttr = None
-) -> LayerOutput:
+@declares("input, name=None, layer_attr=None", prefix="multiplex_layer", many=True)
+def multiplex(input: list[LayerOutput]) -> Made:
     """Declare rows chosen by the first input: its integer k takes the row of input k + 1."""
-    inputs = as_list(input, "multiplex")
-    if len(inputs) < 3:
-        raise UsageError(f"multiplex takes an index and at least two layers, got {len(inputs)} inputs")
-    size = require_same_size(inputs[1:], "multiplex")
-    return build("multiplex", inputs, size, name, prefix="multiplex_layer", layer_attr=layer_attr)
+    if len(input) < 3:
+        raise UsageError(f"multiplex takes an index and at least two layers, got {len(input)} inputs")
+    return Made(input, require_same_size(input[1:], "multiplex"))
 
 
 @emits("multiplex", together=None)
@@ -166,9 +145,10 @@ def _ids(emitter: Emitter, config: LayerConfig) -> None:
     emitter.ids[config.name] = emitter.label(config.inputs[0].layer)
 
 
-def sampling_id(input: LayerOutput, name: str | None = None, layer_attr: LayerAttr = None) -> LayerOutput:
+@declares("input, name=None, layer_attr=None", prefix="sampling_id_layer")
+def sampling_id(input: LayerOutput) -> Made:
     """Declare an id for each row, drawn by the chances that the row has for all of them."""
-    return _same_size("sampling_id", input, name, layer_attr)
+    return Made([input], input.size)
 
 
 @emits("sampling_id")
@@ -177,9 +157,10 @@ def _sampling_id(emitter: Emitter, config: LayerConfig) -> None:
     emitter.ids[config.name] = emitter.reshape(drawn, [-1, 1])
 
 
-def max_id(input: LayerOutput, name: str | None = None, layer_attr: LayerAttr = None) -> LayerOutput:
+@declares("input, name=None, layer_attr=None", prefix="maxid_layer")
+def max_id(input: LayerOutput) -> Made:
     """Declare the column of each row's largest value, an id below the input's size; infer reads it with field='id'."""
-    return _same_size("max_id", input, name, layer_attr, "maxid_layer")
+    return Made([input], input.size)
 
 
 @emits("max_id", together=None)
@@ -188,10 +169,3 @@ def _max_id(emitter: Emitter, config: LayerConfig) -> None:
     largest, column = emitter.ops("top_k", {"X": value}, {"k": 1}, ["Out", "Indices"])
     emitter.ids[config.name] = column
     emitter.set_probabilities(config.name, largest)
-
-
-def _same_size(
-    kind: str, input: LayerOutput, name: str | None, layer_attr: LayerAttr, prefix: str = ""
-) -> LayerOutput:
-    require_layer(input, kind)
-    return build(kind, [input], input.size, name, prefix=prefix or f"{kind}_layer", layer_attr=layer_attr)

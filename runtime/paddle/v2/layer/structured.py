@@ -4,26 +4,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from paddle.graph import Variable
 from paddle.ops.base.dtypes import VarType
+from paddle.signatures import takes
 from paddle.v2 import model
-from paddle.v2.attr import ParameterAttribute
 from paddle.v2.data_type import DataType
 from paddle.v2.errors import UsageError
+from paddle.v2.layer.declared import Made, declares
 from paddle.v2.layer.emitter import Emitter, emits
 from paddle.v2.layer.mixed import weight_attrs
 from paddle.v2.layer.output import (
-    BiasAttr,
     LayerAttr,
     LayerOutput,
     Weight,
     WeightAttr,
-    as_list,
     build,
     is_index,
-    or_zeros,
     require_layer,
     require_size,
 )
@@ -36,79 +35,67 @@ _BY_CHANCES = 2  # of the operator's samplers
 _LEAST_PROBABILITY = 1e-30  # ln 0 would leave nothing to go back by
 
 
-def crf(
-    input: LayerOutput,
-    label: LayerOutput,
-    size: int | None = None,
-    weight: LayerOutput | None = None,
-    param_attr: WeightAttr = None,
-    name: str | None = None,
-    coeff: float = 1.0,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+def _weigh_classes(prefix: str, given: dict[str, Any], made: Made) -> Made:
+    """Give each input a weight with the rows of the bias; a `layer_attr` has no effect."""
+    count, rows = int(made.attrs["inputs"]), made.bias_dims[1]  # type: ignore[arg-type]
+    given.pop("layer_attr")
+    given["name"] = model.current().auto_name(prefix, given["name"])
+    each = weight_attrs(given.pop("param_attr"), count, given["name"])
+    weights = [Weight([rows, layer.size], attr) for layer, attr in zip(made.inputs, each, strict=False)]
+    return made._replace(weights=weights)
+
+
+_among_many = partial(declares, many=True, has_bias=True, finish=_weigh_classes)
+
+
+@takes("input, label, size=None, weight=None, param_attr=None, name=None, coeff=1.0, layer_attr=None")
+def crf(given: dict[str, Any]) -> LayerOutput:
     """Declare the negative log likelihood of each sequence's tags.
 
     The parameter [size + 2, size] scores first tags in row 0, last ones in row 1, steps from tag to tag below.
     """
-    return _tagging(name, "crf", input, label, size, weight, param_attr, coeff)
+    return _tagging("crf", **given)
 
 
-def crf_decoding(
-    input: LayerOutput,
-    size: int,
-    label: LayerOutput | None = None,
-    param_attr: WeightAttr = None,
-    name: str | None = None,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+@takes("input, size, label=None, param_attr=None, name=None, layer_attr=None")
+def crf_decoding(given: dict[str, Any]) -> LayerOutput:
     """Declare the best tags (field "id"); with a label also 1 where a tag is wrong and 0 elsewhere (field "value")."""
-    return _tagging(name, "crf_decoding", input, label, size, None, param_attr, 1.0)
+    return _tagging("crf_decoding", **given)
 
 
-def ctc(
-    input: LayerOutput,
-    label: LayerOutput,
-    size: int | None = None,
-    name: str | None = None,
-    norm_by_times: bool = False,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+@takes("input, label, size=None, name=None, norm_by_times=False, layer_attr=None")
+def ctc(given: dict[str, Any]) -> LayerOutput:
     """Declare the cost of labels without places over probabilities; the last class is the blank.
 
     Whatever layer made them, rows are taken as they are, also where they do not add up to 1.
     """
-    return _unplaced("ctc", input, label, size, name, input.size - 1, norm_by_times)
+    return _unplaced("ctc", **given, blank=given["input"].size - 1)
 
 
-def warp_ctc(
-    input: LayerOutput,
-    label: LayerOutput,
-    size: int | None = None,
-    name: str | None = None,
-    blank: int = 0,
-    norm_by_times: bool = False,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+@takes("input, label, size=None, name=None, blank=0, norm_by_times=False, layer_attr=None")
+def warp_ctc(given: dict[str, Any]) -> LayerOutput:
     """Declare the cost of labels without places over scores, which go through a softmax here."""
+    input = given["input"]
     if input.activation == "softmax":
         raise UsageError(
             f"warp_ctc: input {input.name!r} must have activation Linear; it has its own softmax"
         )
-    return _unplaced("warp_ctc", input, label, size, name, blank, norm_by_times)
+    return _unplaced("warp_ctc", **given)
 
 
+@_among_many(
+    "input, label, num_classes=None, param_attr=None, weight=None, num_neg_samples=10, neg_distribution=None, "
+    "name=None, bias_attr=None, layer_attr=None",
+    prefix="nce_layer",
+)
 def nce(
-    input: LayerOutput | Sequence[LayerOutput],
+    input: list[LayerOutput],
     label: LayerOutput,
-    num_classes: int | None = None,
-    param_attr: ParameterAttribute | Sequence[ParameterAttribute] | None = None,
-    weight: LayerOutput | None = None,
-    num_neg_samples: int = 10,
-    neg_distribution: Sequence[float] | None = None,
-    name: str | None = None,
-    bias_attr: BiasAttr = None,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+    num_classes: int | None,
+    weight: LayerOutput | None,
+    num_neg_samples: int,
+    neg_distribution: Sequence[float] | None,
+) -> Made:
     """Declare the cost of true classes against drawn ones, uniformly or by `neg_distribution`.
 
     A label is an integer, or a sparse_binary_vector: several true classes.
@@ -131,37 +118,29 @@ def nce(
             )
         attrs = {**attrs, "neg_distribution": chances}
     extra = [label] if weight is None else [label, weight]
-    return _many_classes("nce", "nce_layer", input, extra, classes, name, param_attr, bias_attr, attrs)
+    return Made([*input, *extra], 1, {**attrs, "inputs": len(input)}, bias_dims=[1, classes])
 
 
-def hsigmoid(
-    input: LayerOutput | Sequence[LayerOutput],
-    label: LayerOutput,
-    num_classes: int | None = None,
-    name: str | None = None,
-    bias_attr: BiasAttr = None,
-    param_attr: ParameterAttribute | Sequence[ParameterAttribute] | None = None,
-    layer_attr: LayerAttr = None,
-) -> LayerOutput:
+@_among_many("input, label, num_classes=None, name=None, bias_attr=None, param_attr=None, layer_attr=None")
+def hsigmoid(input: list[LayerOutput], label: LayerOutput, num_classes: int | None) -> Made:
     """Declare the cost of the way to a class through a binary tree of all classes."""
     classes = _classes(label, num_classes, "hsigmoid")
     if classes < 3:
         raise UsageError(f"hsigmoid needs more than two classes, got {classes}")
-    attrs = {"classes": classes, "weighted": False, "coeff": 1.0}
-    return _many_classes(
-        "hsigmoid", "hsigmoid", input, [label], classes - 1, name, param_attr, bias_attr, attrs
-    )
+    attrs = {"classes": classes, "weighted": False, "coeff": 1.0, "inputs": len(input)}
+    return Made([*input, label], 1, attrs, bias_dims=[1, classes - 1])
 
 
 def _tagging(
-    name: str | None,
     kind: str,
     input: LayerOutput,
     label: LayerOutput | None,
     size: int | None,
-    weight: LayerOutput | None,
     param_attr: WeightAttr,
-    coeff: float,
+    name: str | None,
+    layer_attr: LayerAttr,
+    weight: LayerOutput | None = None,
+    coeff: float = 1.0,
 ) -> LayerOutput:
     require_layer(input, kind)
     tags = input.size if size is None else size
@@ -180,37 +159,12 @@ def _unplaced(
     name: str | None,
     blank: int,
     norm_by_times: bool,
+    layer_attr: LayerAttr,
 ) -> LayerOutput:
     if size is not None:
         require_size(input, size, kind)
     attrs = {"blank": blank, "norm_by_times": bool(norm_by_times), "coeff": 1.0}
     return build(kind, [input, label], 1, name, prefix=f"{kind}_layer", attrs=attrs)
-
-
-def _many_classes(
-    kind: str,
-    prefix: str,
-    input: LayerOutput | Sequence[LayerOutput],
-    extra: list[LayerOutput],
-    rows: int,
-    name: str | None,
-    param_attr: ParameterAttribute | Sequence[ParameterAttribute] | None,
-    bias_attr: BiasAttr,
-    attrs: Attrs,
-) -> LayerOutput:
-    inputs = as_list(input, kind)
-    name = model.current().auto_name(prefix, name)
-    each = weight_attrs(param_attr, len(inputs), name)
-    return build(
-        kind,
-        [*inputs, *extra],
-        1,
-        name,
-        weights=[Weight([rows, layer.size], attr) for layer, attr in zip(inputs, each, strict=True)],
-        bias=or_zeros(bias_attr),
-        bias_dims=[1, rows],
-        attrs={**attrs, "inputs": len(inputs)},
-    )
 
 
 def _classes(label: LayerOutput, num_classes: int | None, who: str) -> int:

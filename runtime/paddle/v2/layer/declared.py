@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Declarations as entries: a layer's signature, and what the layer makes of the arguments that it alone has.
+
+    @declares("input1, input2, name=None, layer_attr=None", prefix="dot_prod_layer")
+    def dot_prod(input1: LayerOutput, input2: LayerOutput) -> Made:
+        return Made([input1, input2], 1)
+
+`name`, `act`, `bias_attr` and `layer_attr` mean the same for every layer, so an entry leaves them to `build`. An
+argument that an entry's function takes itself has no common meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from paddle.signatures import signed
+from paddle.v2.layer.output import NO_IMAGE, LayerOutput, Weight, as_list, build, or_zeros, require_layer
+from paddle.v2.model import Attrs
+
+
+class Made(NamedTuple):
+    """What a layer is apart from its common arguments; see `build`."""
+
+    inputs: Sequence[LayerOutput]
+    size: int
+    attrs: Attrs = MappingProxyType({})
+    weights: Sequence[Weight] = ()
+    bias_dims: Sequence[int] = ()
+    image: tuple[int, int, int] = NO_IMAGE
+
+
+def declares(
+    arguments: str,
+    kind: str = "",
+    *,
+    prefix: str = "",
+    many: bool = False,
+    default_act: str = "",
+    has_bias: bool = False,
+    finish: Callable[[str, dict[str, Any], Made], Made] | None = None,
+) -> Callable[[Callable[..., Made]], Callable[..., LayerOutput]]:
+    """Turn a function into the declaration of a layer of its name.
+
+    Args:
+        arguments: of the declaration, as Python writes them, with literal defaults.
+        kind: its type, an entry of LAYERS; the function's name by default.
+        prefix: of its automatic name; the kind by default.
+        many: whether `input` may be several layers; the function gets a list.
+        default_act: name of the activation without an `act`.
+        has_bias: whether there is a bias without a `bias_attr`.
+        finish: changes what was made, from the layer's prefix and the arguments that are left, which it may take away.
+    """
+
+    def decorate(function: Callable[..., Made]) -> Callable[..., LayerOutput]:
+        name, code = function.__name__, function.__code__
+        own = code.co_varnames[: code.co_argcount]
+
+        def declare(given: dict[str, Any]) -> LayerOutput:
+            if many:
+                given["input"] = as_list(given["input"], name)
+            elif "input" in given:
+                require_layer(given["input"], name)
+            made = function(**{each: given.pop(each) for each in own})
+            made = made if finish is None else finish(prefix or kind or name, given, made)
+            bias = given.get("bias_attr", False)
+            return build(
+                kind or name,
+                made.inputs,
+                made.size,
+                given.get("name"),
+                prefix=prefix,
+                weights=made.weights,
+                act=given.get("act"),
+                default_act=default_act,
+                bias=or_zeros(bias) if has_bias else bias,
+                bias_dims=made.bias_dims,
+                layer_attr=given.get("layer_attr"),
+                image=made.image,
+                attrs=made.attrs,
+            )
+
+        return signed(arguments, declare, function)
+
+    return decorate
