@@ -66,9 +66,14 @@ def img_conv_bn_pool(given: dict[str, Any]) -> LayerOutput:
     return layer.img_pool(normed, name=f"{name}_pool", **renamed(given, _OF_POOL))
 
 
-_EACH = (
-    ["conv_padding", "conv_filter_size", "conv_act", "conv_with_batchnorm", "conv_batchnorm_drop_rate", "param_attr"]
-)
+_EACH = [
+    "conv_padding",
+    "conv_filter_size",
+    "conv_act",
+    "conv_with_batchnorm",
+    "conv_batchnorm_drop_rate",
+    "param_attr",
+]
 
 
 @takes(

@@ -11,7 +11,8 @@ A layer returns the outputs that are not intermediate: one, or a tuple.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, cast
 
 from paddle.fluid.layer_helper import LayerHelper
@@ -28,6 +29,7 @@ def layer(
     to: str = "",
     fixed: str = "",
     prefix: str | None = None,
+    learnt: Mapping[str, Callable[[Mapping[str, Any]], Sequence[int]]] = MappingProxyType({}),
 ) -> Callable[..., Variable]:
     """Return the layer of a row.
 
@@ -38,9 +40,12 @@ def layer(
         to: arguments that are not what their name or place says.
         fixed: output slots that pass no gradient on.
         prefix: of the names of its variables; None: the operator.
+        learnt: input slot -> from the arguments to the shape of its parameter, which `param_attr` describes, or
+            `bias_attr` for the slot Bias; in the dtype of `dtype`, or of the first argument without one.
     """
     op_type = op or signature.partition("(")[0]
     renamed, stopped = dict(each.split("=") for each in to.split()), fixed.split()
+    taken = {*renamed.values(), *learnt}
 
     def build(given: dict[str, Any]) -> Any:
         helper = LayerHelper(prefix or op_type, given.pop("name", None), act=given.pop("act", None))
@@ -48,7 +53,14 @@ def layer(
         outputs: dict[str, Variable] = {}
         attrs: dict[str, object] = {}
         definition = lookup(op_type)
-        free = iter([slot.name for slot in definition.inputs if slot.name not in renamed.values()])
+        first = next(iter(given.values()))
+        described = {name: given.pop(name, None) for name in ("param_attr", "bias_attr")}
+        for slot, shape in learnt.items():
+            attr = described["bias_attr" if slot == "Bias" else "param_attr"]
+            known, dtype = definition.input(slot), given["dtype"] if "dtype" in given else first.dtype
+            if attr is not False or not (known and known.optional):
+                inputs[slot] = helper.create_parameter(attr, shape(given), dtype, slot == "Bias")
+        free = iter([slot.name for slot in definition.inputs if slot.name not in taken])
         for argument, value in given.items():
             target, _, slot = renamed.get(argument, argument).partition("|")
             target = slot if slot and isinstance(value, Variable) else target

@@ -6,28 +6,18 @@ What no server could do is refused in every process, by `transpile`: a server th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from paddle.fluid.errors import FluidError
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.operator import Operator
 from paddle.fluid.transpiler.global_norm import NormGroup
+from paddle.optim.rules.table import FLUID
+
+_SERVED = {row.op_type: row for _, row in FLUID if row.served}
 
 # What these compute of a whole gradient or parameter is another number for a slice of it.
-_WHOLE = ("clip_by_norm", "lars_momentum")
-
-# Update -> its slots that have the parameter's shape.
-SLICED_SLOTS: Mapping[str, tuple[str, ...]] = {
-    "sgd": (),
-    "adam": ("Moment1", "Moment2"),
-    "adagrad": ("Moment",),
-    "adamax": ("Moment", "InfNorm"),
-    "momentum": ("Velocity",),
-    "lars_momentum": ("Velocity",),
-    "rmsprop": ("Moment", "MeanSquare", "MeanGrad"),
-    "decayed_adagrad": ("Moment",),
-    "ftrl": ("SquaredAccumulator", "LinearAccumulator"),
-}
+_WHOLE = {"clip_by_norm", *(op_type for op_type, row in _SERVED.items() if row.served == "whole")}
 
 
 def whole_params(updates: Sequence[Operator]) -> frozenset[str]:
@@ -55,7 +45,7 @@ def check_apart(
         own = [op for op in updates if op.role_vars and op.role_vars[0] == param and op not in shared]
         known = {param, *(op.role_vars[1] for op in own), *common}
         for op in own:
-            if "Param" in op.inputs and op.type not in SLICED_SLOTS:
+            if "Param" in op.inputs and op.type not in _SERVED:
                 raise FluidError(f"optimizer {op.type!r} is not supported for distributed training")
             for name in op.input_names:
                 variable = block.find(name)
@@ -69,4 +59,5 @@ def check_apart(
 
 def sliced_states(op: Operator) -> frozenset[str]:
     """Return what an update keeps that is cut like its parameter."""
-    return frozenset(name for slot in SLICED_SLOTS.get(op.type, ()) for name in op.inputs.get(slot, ()))
+    kept = _SERVED[op.type].kept if op.type in _SERVED else ()
+    return frozenset(name for each in kept for name in op.inputs.get(each.slot, ()))

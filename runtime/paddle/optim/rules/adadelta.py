@@ -52,6 +52,7 @@ class Adadelta(Rule):
             Kept("D", "AvgSquaredUpdate", "_avg_squared_update"),
         ),
         rate=lambda number: 1.0,
+        served="",
     ),
 )
 class FluidAdadelta(Adadelta):

@@ -27,6 +27,7 @@ from paddle.optim.rules.table import Fluid, Kept, rule
         (Kept("m", "Moment1", "moment1"), Kept("v", "Moment2", "moment2")),
         arguments={"weight_decay": "lamb_weight_decay"},
         powers=("beta1", "beta2"),
+        served="",
     ),
 )
 @dataclass(frozen=True)

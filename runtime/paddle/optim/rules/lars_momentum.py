@@ -23,6 +23,7 @@ from paddle.optim.rules.table import Fluid, Kept, rule
         {"mu": float, "lars_coeff": 0.001, "lars_weight_decay": 0.0005},
         (Kept("v", "Velocity", "velocity"),),
         names={"mu": "momentum"},
+        served="whole",
     ),
 )
 @dataclass(frozen=True)

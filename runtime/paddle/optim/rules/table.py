@@ -51,6 +51,7 @@ class Fluid(NamedTuple):
         powers: fields whose powers come in slots of their own, and are multiplied after the update.
         rate: from slots to η, with the correction of averages in it, given a function from a slot to its number.
         rows: True: of a sparse gradient only its rows move; an attribute: where that is true.
+        served: what of a parameter a server updates: "slices", only the "whole", or "" where no server knows the rule.
         compiled: the numbers after η of the loop in `ops.base.kernels` that has the operator's name; None: no loop.
     """
 
@@ -64,6 +65,7 @@ class Fluid(NamedTuple):
     powers: tuple[str, ...] = ()
     rate: Callable[[Callable[[str], Any]], Any] = _plain_rate
     rows: bool | str = False
+    served: str = "slices"
     compiled: Callable[[Any], tuple[Any, ...]] | None = None
 
     @property

@@ -101,17 +101,12 @@ one_hot = layer(
 )
 
 
-def bilinear_tensor_product(
-    x: Variable,
-    y: Variable,
-    size: int,
-    act: str | None = None,
-    name: str | None = None,
-    param_attr: ParamAttrLike = None,
-    bias_attr: ParamAttrLike = None,
-) -> Variable:
-    """Return act(x W[k] yᵀ + b[k]) for k below size; W is (size, x's width, y's width), b (1, size)."""
-    helper = LayerHelper("bilinear_tensor_product", name, bias_attr=bias_attr, act=act)
-    weight = helper.create_parameter(param_attr, (size, x.shape[1], y.shape[1]), x.dtype)
-    inputs = {"X": x, "Y": y, "Weight": weight, "Bias": helper.bias((1, size), x.dtype)}
-    return helper.append_activation(helper.apply("bilinear_tensor_product", inputs))
+bilinear_tensor_product = layer(
+    "bilinear_tensor_product(x, y, size, act=None, name=None, param_attr=None, bias_attr=None)",
+    "act(x W[k] yᵀ + b[k]) for k below size; W is (size, x's width, y's width), b (1, size)",
+    to="size=",
+    learnt={
+        "Weight": lambda given: (given["size"], given["x"].shape[1], given["y"].shape[1]),
+        "Bias": lambda given: (1, given["size"]),
+    },
+)

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-import numpy.typing as npt
+from collections.abc import Mapping
+from typing import Any
 
 from paddle.fluid.errors import FluidError
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.nn.projections import fc
+from paddle.fluid.layers.plain import layer, several
 from paddle.fluid.layers.tensor import concat
 from paddle.fluid.param_attr import ParamAttrLike
 from paddle.fluid.program.variable import Variable
@@ -17,22 +19,25 @@ __all__ = ["dynamic_gru", "dynamic_lstm", "dynamic_lstmp", "gru_unit", "lstm_uni
 _NUMBERS = {"identity": 0, "sigmoid": 1, "tanh": 2, "relu": 3}
 
 
-def dynamic_lstm(
-    input: Variable,
-    size: int,
-    h_0: Variable | None = None,
-    c_0: Variable | None = None,
-    param_attr: ParamAttrLike = None,
-    bias_attr: ParamAttrLike = None,
-    use_peepholes: bool = True,
-    is_reverse: bool = False,
-    gate_activation: str = "sigmoid",
-    cell_activation: str = "tanh",
-    candidate_activation: str = "tanh",
-    dtype: npt.DTypeLike = "float32",
-    name: str | None = None,
-) -> tuple[Variable, Variable]:
-    """Return hidden states and cells (rows, D) of an LSTM over sequences.
+def _part(size: int, parts: int) -> int:
+    if size % parts:
+        raise FluidError(f"size: expected a multiple of {parts}, got {size}")
+    return size // parts
+
+
+def _lstm_bias(given: Mapping[str, Any]) -> tuple[int, int]:
+    return 1, (7 if given["use_peepholes"] else 4) * _part(given["size"], 4)
+
+
+_STEPS = (
+    "use_peepholes=True, is_reverse=False, gate_activation='sigmoid', cell_activation='tanh', "
+    "candidate_activation='tanh'"
+)
+
+dynamic_lstm = several(
+    "dynamic_lstm(input, size, h_0=None, c_0=None, param_attr=None, bias_attr=None, "
+    f"{_STEPS}, dtype='float32', name=None)",
+    """hidden states and cells (rows, D) of an LSTM over sequences.
 
     Args:
         input: (rows, 4D), projected to candidate, input, forget and output gate already.
@@ -46,66 +51,35 @@ def dynamic_lstm(
         gate_activation: of the gates.
         cell_activation: of the cell on its way out.
         candidate_activation: of the candidate.
-        dtype: of the parameters.
-    """
-    helper = LayerHelper("lstm", name)
-    width = _part(size, 4)
-    weight = helper.create_parameter(param_attr, (width, 4 * width), dtype)
-    bias = helper.create_parameter(bias_attr, (1, (7 if use_peepholes else 4) * width), dtype, is_bias=True)
-    inputs = {"Input": input, "H0": h_0, "C0": c_0, "Weight": weight, "Bias": bias}
-    attrs = _lstm_attrs(use_peepholes, is_reverse, gate_activation, cell_activation, candidate_activation)
-    hidden, cell = helper.apply_all("lstm", inputs, attrs)
-    return hidden, cell
+        dtype: of the parameters""",
+    "lstm",
+    to="h_0=H0 c_0=C0 size= dtype=",
+    learnt={"Weight": lambda given: (_part(given["size"], 4), given["size"]), "Bias": _lstm_bias},
+)
 
 
-def dynamic_lstmp(
-    input: Variable,
-    size: int,
-    proj_size: int,
-    param_attr: ParamAttrLike = None,
-    bias_attr: ParamAttrLike = None,
-    use_peepholes: bool = True,
-    is_reverse: bool = False,
-    gate_activation: str = "sigmoid",
-    cell_activation: str = "tanh",
-    candidate_activation: str = "tanh",
-    proj_activation: str = "tanh",
-    dtype: npt.DTypeLike = "float32",
-    name: str | None = None,
-    h_0: Variable | None = None,
-    c_0: Variable | None = None,
-    cell_clip: float | None = None,
-    proj_clip: float | None = None,
-) -> tuple[Variable, Variable]:
-    """Return projections (rows, proj_size) and cells (rows, D) of an LSTM that sees its projections.
+dynamic_lstmp = several(
+    "dynamic_lstmp(input, size, proj_size, param_attr=None, bias_attr=None, "
+    f"{_STEPS}, proj_activation='tanh', dtype='float32', name=None, h_0=None, c_0=None, cell_clip=None, "
+    "proj_clip=None)",
+    """projections (rows, proj_size) and cells (rows, D) of an LSTM that sees its projections.
 
     See dynamic_lstm; the weight is (proj_size, 4D), h_0 holds projections. cell_clip and proj_clip keep cells and
-    projections within ± that; None or 0: they may be anything.
-    """
-    helper = LayerHelper("lstmp", name)
-    width = _part(size, 4)
-    weight = helper.create_parameter(param_attr, (proj_size, 4 * width), dtype)
-    projection = helper.create_parameter(param_attr, (width, proj_size), dtype)
-    bias = helper.create_parameter(bias_attr, (1, (7 if use_peepholes else 4) * width), dtype, is_bias=True)
-    inputs = {"Input": input, "H0": h_0, "C0": c_0, "Weight": weight, "Bias": bias, "ProjWeight": projection}
-    attrs = _lstm_attrs(use_peepholes, is_reverse, gate_activation, cell_activation, candidate_activation)
-    attrs |= {"proj_activation": proj_activation, "cell_clip": cell_clip, "proj_clip": proj_clip}
-    out, cell = helper.apply_all("lstmp", inputs, attrs)
-    return out, cell
+    projections within ± that; None or 0: they may be anything""",
+    "lstmp",
+    to="h_0=H0 c_0=C0 size= proj_size= dtype=",
+    learnt={
+        "Weight": lambda given: (given["proj_size"], 4 * _part(given["size"], 4)),
+        "ProjWeight": lambda given: (_part(given["size"], 4), given["proj_size"]),
+        "Bias": _lstm_bias,
+    },
+)
 
 
-def dynamic_gru(
-    input: Variable,
-    size: int,
-    param_attr: ParamAttrLike = None,
-    bias_attr: ParamAttrLike = None,
-    is_reverse: bool = False,
-    gate_activation: str = "sigmoid",
-    candidate_activation: str = "tanh",
-    h_0: Variable | None = None,
-    origin_mode: bool = False,
-) -> Variable:
-    """Return the hidden states (rows, D) of a GRU over sequences.
+dynamic_gru = layer(
+    "dynamic_gru(input, size, param_attr=None, bias_attr=None, is_reverse=False, gate_activation='sigmoid', "
+    "candidate_activation='tanh', h_0=None, origin_mode=False)",
+    """the hidden states (rows, D) of a GRU over sequences.
 
     Args:
         input: (rows, 3D), projected to update, reset and candidate already.
@@ -116,19 +90,14 @@ def dynamic_gru(
         gate_activation: of update and reset.
         candidate_activation: of the candidate.
         h_0: hidden states before the first step (sequences, D); None: zeros.
-        origin_mode: h = u h' + (1 - u) candidate, and not the other way round.
-    """
-    helper = LayerHelper("gru")
-    weight = helper.create_parameter(param_attr, (size, 3 * size), input.dtype)
-    bias = helper.create_parameter(bias_attr, (1, 3 * size), input.dtype, is_bias=True)
-    attrs = {
-        "is_reverse": is_reverse,
-        "gate_activation": gate_activation,
-        "activation": candidate_activation,
-        "origin_mode": origin_mode,
-    }
-    inputs = {"Input": input, "H0": h_0, "Weight": weight, "Bias": bias}
-    return helper.apply("gru", inputs, attrs)
+        origin_mode: h = u h' + (1 - u) candidate, and not the other way round""",
+    "gru",
+    to="candidate_activation=activation h_0=H0 size=",
+    learnt={
+        "Weight": lambda given: (given["size"], 3 * given["size"]),
+        "Bias": lambda given: (1, 3 * given["size"]),
+    },
+)
 
 
 def gru_unit(
@@ -170,24 +139,6 @@ def lstm_unit(
     inputs, attrs = {"X": gates, "C_prev": cell_t_prev}, {"forget_bias": forget_bias}
     cell, hidden = helper.apply_all("lstm_unit", inputs, attrs)
     return hidden, cell
-
-
-def _lstm_attrs(
-    use_peepholes: bool, is_reverse: bool, gate: str, cell: str, candidate: str
-) -> dict[str, object]:
-    return {
-        "use_peepholes": use_peepholes,
-        "is_reverse": is_reverse,
-        "gate_activation": gate,
-        "cell_activation": cell,
-        "candidate_activation": candidate,
-    }
-
-
-def _part(size: int, parts: int) -> int:
-    if size % parts:
-        raise FluidError(f"size: expected a multiple of {parts}, got {size}")
-    return size // parts
 
 
 def _number(activation: str) -> int:

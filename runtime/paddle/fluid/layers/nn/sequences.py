@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.plain import layer, several
-from paddle.fluid.param_attr import ParamAttr, ParamAttrLike
+from paddle.fluid.param_attr import ParamAttrLike
 from paddle.fluid.program.variable import Variable
 
 __all__ = [
@@ -118,14 +118,12 @@ def sequence_pad(
     return out, length
 
 
-def row_conv(
-    input: Variable, future_context_size: int, param_attr: ParamAttrLike = None, act: str | None = None
-) -> Variable:
-    """Return each row mixed with the future_context_size rows that follow it in its sequence."""
-    helper = LayerHelper("row_conv", act=act)
-    shape = (future_context_size + 1, input.shape[1])
-    weight = helper.create_parameter(param_attr or ParamAttr(), shape, input.dtype)
-    return helper.append_activation(helper.apply("row_conv", {"X": input, "Filter": weight}))
+row_conv = layer(
+    "row_conv(input, future_context_size, param_attr=None, act=None)",
+    "each row mixed with the future_context_size rows that follow it in its sequence",
+    to="future_context_size=",
+    learnt={"Filter": lambda given: (given["future_context_size"] + 1, given["input"].shape[1])},
+)
 
 
 def beam_search(

@@ -23,16 +23,13 @@ __all__ = [
 _SAMPLERS = {"uniform": 0, "log_uniform": 1, "custom_dist": 2}
 
 
-def linear_chain_crf(input: Variable, label: Variable, param_attr: ParamAttrLike = None) -> Variable:
-    """Return the negative log likelihood of each sequence's labels (sequences, 1).
+linear_chain_crf = layer(
+    "linear_chain_crf(input, label, param_attr=None)",
+    """the negative log likelihood of each sequence's labels (sequences, 1).
 
-    The parameter (tags + 2, tags) scores first tags in row 0, last ones in row 1, steps from tag to tag below.
-    """
-    helper = LayerHelper("linear_chain_crf")
-    tags = input.shape[1]
-    transition = helper.create_parameter(param_attr, (tags + 2, tags), input.dtype)
-    inputs = {"Emission": input, "Transition": transition, "Label": label}
-    return helper.apply("linear_chain_crf", inputs)
+    The parameter (tags + 2, tags) scores first tags in row 0, last ones in row 1, steps from tag to tag below""",
+    learnt={"Transition": lambda given: (given["input"].shape[1] + 2, given["input"].shape[1])},
+)
 
 
 def crf_decoding(input: Variable, param_attr: ParamAttrLike, label: Variable | None = None) -> Variable:
