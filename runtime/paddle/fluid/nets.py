@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from paddle.fluid import layers
 from paddle.fluid.errors import FluidError, answering
 from paddle.fluid.param_attr import ParamAttrLike
 from paddle.fluid.program.variable import Variable
+from paddle.signatures import renamed, takes
 
 __all__ = [
     "glu", "img_conv_group", "scaled_dot_product_attention", "sequence_conv_pool", "simple_img_conv_pool",
@@ -19,39 +20,19 @@ _Size = int | Sequence[int]
 _T = TypeVar("_T")
 
 
-def simple_img_conv_pool(
-    input: Variable,
-    num_filters: int,
-    filter_size: _Size,
-    pool_size: _Size,
-    pool_stride: _Size,
-    pool_padding: _Size = 0,
-    pool_type: str = "max",
-    global_pooling: bool = False,
-    conv_stride: _Size = 1,
-    conv_padding: _Size = 0,
-    conv_dilation: _Size = 1,
-    conv_groups: int = 1,
-    param_attr: ParamAttrLike = None,
-    bias_attr: ParamAttrLike = None,
-    act: str | None = None,
-    use_cudnn: bool = True,
-) -> Variable:
+@takes(
+    "input, num_filters, filter_size, pool_size, pool_stride, pool_padding=0, pool_type='max', global_pooling=False, "
+    "conv_stride=1, conv_padding=0, conv_dilation=1, conv_groups=1, param_attr=None, bias_attr=None, act=None, "
+    "use_cudnn=True"
+)
+def simple_img_conv_pool(given: dict[str, Any]) -> Variable:
     """Return the pool of a convolution."""
+    of_conv = "input num_filters filter_size stride=conv_stride padding=conv_padding dilation=conv_dilation"
     hidden = layers.conv2d(
-        input,
-        num_filters,
-        filter_size,
-        conv_stride,
-        conv_padding,
-        conv_dilation,
-        conv_groups,
-        param_attr,
-        bias_attr,
-        use_cudnn,
-        act,
+        **renamed(given, f"{of_conv} groups=conv_groups param_attr bias_attr use_cudnn act")
     )
-    return layers.pool2d(hidden, pool_size, pool_type, pool_stride, pool_padding, global_pooling, use_cudnn)
+    of_pool = "pool_size pool_type pool_stride pool_padding global_pooling use_cudnn"
+    return layers.pool2d(hidden, **renamed(given, of_pool))
 
 
 def img_conv_group(

@@ -95,6 +95,7 @@ class Binder:
         # What a kernel may ask for by name.
         given = {
             **{name: op.attrs[at] for name in definition.keywords if (at := attribute_of(name)) in op.attrs},
+            "attrs": op.attrs,
             "needs": needs,
             "spent": spent,
             "xp": self.xp,

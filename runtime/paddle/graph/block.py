@@ -244,7 +244,10 @@ class Block:
         for slot in definition.inputs:
             specs = [spec_of(name) for name in op.inputs[slot.name] if name != EMPTY]
             arguments.append(specs if slot.many else specs[0] if specs else None)
-        keywords = {name: op.attrs[attribute_of(name)] for name in definition.infer_keywords}
+        keywords = {
+            name: op.attrs if name == "attrs" else op.attrs[attribute_of(name)]
+            for name in definition.infer_keywords
+        }
         assert definition.infer is not None
         result = definition.infer(*arguments, **keywords)
         if len(definition.outputs) == 1:

@@ -6,9 +6,10 @@ A declaration registers a configuration; ``metric`` has the arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
+from paddle.signatures import function
 from paddle.v2 import model
 from paddle.v2.errors import MissingNameError, UsageError
 from paddle.v2.model import Attrs, EvaluatorConfig, InputConfig, LayerConfig
@@ -19,14 +20,21 @@ if TYPE_CHECKING:
 CHUNK_SCHEMES = ("plain", "IOB", "IOE", "IOBES")
 
 
-def classification_error(
-    input: LayerOutput,
-    label: LayerOutput,
-    name: str | None = None,
-    weight: LayerOutput | None = None,
-    top_k: int | None = None,
-    threshold: float | None = None,
-) -> None:
+def _metric(signature: str, says: str, **defaults: float) -> Callable[..., None]:
+    """Return the evaluator of a row; `defaults` are what None means for its own arguments."""
+    kind = signature.partition("(")[0]
+
+    def declare(given: dict[str, Any]) -> None:
+        layers = [given[each] for each in ("input", "label", "weight") if given.get(each) is not None]
+        attrs = {each: fill if given[each] is None else given[each] for each, fill in defaults.items()}
+        weighted = given["weight"] is not None
+        _register(kind, given["name"], [layer.name for layer in layers], {**attrs, "weighted": weighted})
+
+    return function(signature, says, declare)
+
+
+classification_error = _metric(
+    "classification_error(input, label, name=None, weight=None, top_k=None, threshold=None)",
     """Share of rows whose label is not among the ``top_k`` largest columns (not on its side of ``threshold``).
 
     Args:
@@ -35,41 +43,21 @@ def classification_error(
         weight: of each row.
         top_k: 1 by default.
         threshold: of one column, 0.5 by default.
-    """
-    attrs: Attrs = {
-        "top_k": 1 if top_k is None else top_k,
-        "threshold": 0.5 if threshold is None else threshold,
-    }
-    _declare("classification_error", name, [input, label], weight, attrs)
-
-
-def auc(
-    input: LayerOutput, label: LayerOutput, name: str | None = None, weight: LayerOutput | None = None
-) -> None:
-    """Area under the ROC curve of the last column against a 0/1 label."""
-    _declare("auc", name, [input, label], weight, {})
-
-
-def precision_recall(
-    input: LayerOutput,
-    label: LayerOutput,
-    positive_label: int | None = None,
-    weight: LayerOutput | None = None,
-    name: str | None = None,
-) -> None:
-    """Precision, recall (key ``recal``, as in the original) and F1 of one class, or averaged over all classes."""
-    attrs: Attrs = {"positive_label": -1 if positive_label is None else positive_label}
-    _declare("precision_recall", name, [input, label], weight, attrs)
-
-
-def sum(input: LayerOutput, name: str | None = None, weight: LayerOutput | None = None) -> None:
-    """Sum of all values over the number of rows."""
-    _declare("sum", name, [input], weight, {})
-
-
-def column_sum(input: LayerOutput, name: str | None = None, weight: LayerOutput | None = None) -> None:
-    """Mean of the last column."""
-    _declare("column_sum", name, [input], weight, {})
+    """,
+    top_k=1,
+    threshold=0.5,
+)
+auc = _metric(
+    "auc(input, label, name=None, weight=None)",
+    "Area under the ROC curve of the last column against a 0/1 label.",
+)
+precision_recall = _metric(
+    "precision_recall(input, label, positive_label=None, weight=None, name=None)",
+    "Precision, recall (key ``recal``, as in the original) and F1 of one class, or averaged over all classes.",
+    positive_label=-1,
+)
+sum = _metric("sum(input, name=None, weight=None)", "Sum of all values over the number of rows.")
+column_sum = _metric("column_sum(input, name=None, weight=None)", "Mean of the last column.")
 
 
 def chunk(
@@ -113,13 +101,6 @@ def ctc_error(input: LayerOutput, label: LayerOutput, name: str | None = None) -
         label: true classes of each sequence.
     """
     _register("ctc_error", name, [input.name, label.name], {})
-
-
-def _declare(
-    kind: str, name: str | None, inputs: Sequence[LayerOutput], weight: LayerOutput | None, attrs: Attrs
-) -> None:
-    found = [*inputs, *([] if weight is None else [weight])]
-    _register(kind, name, [layer.name for layer in found], {**attrs, "weighted": weight is not None})
 
 
 def _register(kind: str, name: str | None, inputs: Sequence[str], attrs: Attrs) -> None:

@@ -13,8 +13,8 @@ from paddle.kernels import library
 from paddle.ops.base.lod import LoDArray
 from paddle.ops.base.segments import TimeSteps
 from paddle.ops.recurrent import compiled, lstm_steps
+from paddle.ops.recurrent.gate_activation import activation
 from paddle.ops.recurrent.gru import gru, gru_grad
-from paddle.ops.recurrent.lstm import activations
 
 LENGTHS = ((0,), (1,), (0, 3, 0, 1), (31, 4, 57, 1, 0, 22, 9, 18, 60, 33, 12))
 WIDTHS = (1, 3, 8, 17, 72)
@@ -35,7 +35,8 @@ def drawn(*shape: int) -> Any:
 
 
 def run_lstm(dtype: str, width: int, peepholes: bool, steps: TimeSteps, gates: Any) -> list[Any]:
-    rows, count, acts = len(gates), len(steps.order), activations("sigmoid", "tanh", "tanh")
+    rows, count = len(gates), len(steps.order)
+    acts = lstm_steps.Activations(*map(activation, ("sigmoid", "tanh", "tanh", "identity")))
     learned = drawn(width, 4 * width), drawn(1, (7 if peepholes else 4) * width)
     weights = lstm_steps.Weights(*(each.astype(dtype) for each in learned))
     out, cell = drawn(count, width).astype(dtype), drawn(count, width).astype(dtype)
@@ -56,8 +57,9 @@ def run_gru(dtype: str, width: int, origin: bool, x: LoDArray) -> list[Any]:
         )
     )
     x = LoDArray(x.data.astype(dtype), x.lod)
-    *kept, hidden = gru(x, h0, weight, bias, origin_mode=origin, **USUAL)
-    back = gru_grad(x, h0, weight, bias, *kept, LoDArray(dout, x.lod).data, origin_mode=origin, **USUAL)
+    attrs = {**USUAL, "origin_mode": origin}
+    *kept, hidden = gru(x, h0, weight, bias, attrs=attrs)
+    back = gru_grad(x, h0, weight, bias, *kept, LoDArray(dout, x.lod).data, attrs=attrs)
     return [*kept, hidden.data, *back]
 
 

@@ -183,7 +183,7 @@ def test_extra_layers_bring_their_evaluators() -> None:
 
 def test_what_evaluators_return_may_stand_among_the_extra_layers() -> None:
     out, cost = regression()
-    total: Any = paddle.evaluator.column_sum(out, name="total")  # type: ignore[func-returns-value]  # scripts do
+    total: Any = paddle.evaluator.column_sum(out, name="total")  # scripts do
     trainer = paddle.trainer.SGD(
         cost, paddle.parameters.create(cost), optimizer.Momentum(), extra_layers=[total]
     )

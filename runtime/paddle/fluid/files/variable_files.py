@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,7 @@ from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.fluid.run.scope import global_scope
 from paddle.graph.errors import NotInitialisedError
 from paddle.ops.base.selected_rows import SelectedRows
+from paddle.signatures import function
 
 _BEGINNING = bytes(4)  # of all files of values: their version
 _MAX_PATH = 4096
@@ -229,30 +230,10 @@ def write_rows(
         write_row_blocks(stream, shape, height, rows, values)
 
 
-class _Transfer(Protocol):
-    def __call__(
-        self,
-        executor: object,
-        dirname: str | os.PathLike[str],
-        main_program: Program | None = None,
-        filename: str | None = None,
-    ) -> None: ...
-
-
-def _all_that(predicate: _Predicate, move: Callable[..., None], name: str, doc: str) -> _Transfer:
+def _all_that(predicate: _Predicate, move: Callable[..., None], name: str, doc: str) -> Callable[..., None]:
     """Return what saves or loads all variables that a predicate takes."""
-
-    def transfer(
-        executor: object,
-        dirname: str | os.PathLike[str],
-        main_program: Program | None = None,
-        filename: str | None = None,
-    ) -> None:
-        move(executor, dirname, main_program, None, predicate, filename)
-
-    transfer.__name__ = transfer.__qualname__ = name
-    transfer.__doc__ = doc
-    return transfer
+    signature = f"{name}(executor, dirname, main_program=None, filename=None)"
+    return function(signature, doc, lambda given: move(**given, predicate=predicate))
 
 
 _KEPT = "all that is kept from run to run: parameters, what optimizers keep, rates"

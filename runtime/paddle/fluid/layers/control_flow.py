@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy.typing as npt
 
@@ -13,6 +14,7 @@ from paddle.fluid.layers.blocks import ConditionalBlock, IfElse, Switch, While
 from paddle.fluid.layers.plain import layer, several
 from paddle.fluid.layers.rnn import DynamicRNN, StaticRNN
 from paddle.fluid.program.variable import Variable, VarType
+from paddle.signatures import takes
 
 __all__ = [
     "ConditionalBlock", "DynamicRNN", "IfElse", "Print", "StaticRNN", "Switch", "While", "array_length", "array_read",
@@ -109,17 +111,11 @@ merge_lod_tensor = layer(
 )
 
 
-def Print(  # noqa: N802 (the name that scripts use)
-    input: Variable,
-    first_n: int = -1,
-    message: str | None = None,
-    summarize: int = -1,
-    print_tensor_name: bool = True,
-    print_tensor_type: bool = True,
-    print_tensor_shape: bool = True,
-    print_tensor_lod: bool = True,
-    print_phase: str = "both",
-) -> Variable:
+@takes(
+    "input, first_n=-1, message=None, summarize=-1, print_tensor_name=True, print_tensor_type=True, "
+    "print_tensor_shape=True, print_tensor_lod=True, print_phase='both'"
+)
+def Print(given: dict[str, Any]) -> Variable:  # noqa: N802 (the name that scripts use)
     """Return the input; every run shows it on standard error, its first `summarize` values (-1: all).
 
     Args:
@@ -135,19 +131,12 @@ def Print(  # noqa: N802 (the name that scripts use)
     Raises:
         FluidError: first_n or print_phase is something else.
     """
+    first_n, print_phase, inputs = given.pop("first_n"), given.pop("print_phase"), {"In": given.pop("input")}
     if first_n != -1 or print_phase not in ("forward", "both"):
         raise FluidError(
             f"Print: expected first_n -1 and print_phase 'forward' or 'both', got {first_n} and {print_phase!r}"
         )
-    attrs = {
-        "message": message,
-        "summarize": summarize,
-        "print_tensor_name": print_tensor_name,
-        "print_tensor_type": print_tensor_type,
-        "print_tensor_shape": print_tensor_shape,
-        "print_tensor_lod": print_tensor_lod,
-    }
-    return LayerHelper("print").apply("print", {"In": input}, attrs)
+    return LayerHelper("print").apply("print", inputs, given)
 
 
 __getattr__ = answering(__name__, "paddle.fluid.layers")

@@ -57,7 +57,7 @@ def layer(
         described = {name: given.pop(name, None) for name in ("param_attr", "bias_attr")}
         for slot, shape in learnt.items():
             attr = described["bias_attr" if slot == "Bias" else "param_attr"]
-            known, dtype = definition.input(slot), given["dtype"] if "dtype" in given else first.dtype
+            known, dtype = definition.input(slot), given.get("dtype", first.dtype)
             if attr is not False or not (known and known.optional):
                 inputs[slot] = helper.create_parameter(attr, shape(given), dtype, slot == "Bias")
         free = iter([slot.name for slot in definition.inputs if slot.name not in taken])

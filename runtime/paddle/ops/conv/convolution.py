@@ -7,13 +7,14 @@ each operator's shape rule does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from paddle.backend import Array
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.conv.direct import convolve, filter_gradient, image_gradient
-from paddle.ops.conv.window import Sizes, window_of
+from paddle.ops.conv.window import Sizes, Window, window_of
 
 _SIDES = {2: "H, W", 3: "D, H, W"}
 _GRADIENT = "Input Filter Output@GRAD -> Input@GRAD Filter@GRAD"
@@ -24,9 +25,7 @@ def _attrs(sides: int) -> dict[str, object]:
 
 
 def _shape_rule(sides: int) -> Callable[..., Spec]:
-    def infer(
-        x: Spec, filters: Spec, *, strides: Sizes, paddings: Sizes, groups: int, dilations: Sizes
-    ) -> Spec:
+    def infer(x: Spec, filters: Spec, *, groups: int, attrs: Mapping[str, Any]) -> Spec:
         _check_images(x, filters, sides)
         count, per_group = filters.shape[:2]
         if x.shape[1] != per_group * groups or count % groups:
@@ -34,7 +33,7 @@ def _shape_rule(sides: int) -> Callable[..., Spec]:
                 f"Input {x.shape} has {x.shape[1]} channels, which does not fit Filter {filters.shape}: with {groups} "
                 f"groups it takes {per_group * groups}, and {count} filters must divide into the groups"
             )
-        window = window_of(filters.shape[2:], strides, paddings, dilations)
+        window = _window(filters, attrs)
         return Spec((x.shape[0], count, *window.places(x.shape[2:])), x.dtype)
 
     return infer
@@ -43,61 +42,42 @@ def _shape_rule(sides: int) -> Callable[..., Spec]:
 @operator("conv2d", "Input Filter -> Output", attrs=_attrs(2), infer=_shape_rule(2))
 @operator("depthwise_conv2d", "Input Filter -> Output", attrs=_attrs(2), infer=_shape_rule(2))
 @operator("conv3d", "Input Filter -> Output", attrs=_attrs(3), infer=_shape_rule(3))
-def conv(
-    x: Array, filters: Array, *, strides: Sizes, paddings: Sizes, groups: int, dilations: Sizes
-) -> Array:
+def conv(x: Array, filters: Array, *, groups: int, attrs: Mapping[str, Any]) -> Array:
     """Return (N, F, *places), a place H' = (H + 2 padding - dilation (kh - 1) - 1) // stride + 1.
 
     Filters are (F, C/groups, *kernel).
     """
-    return convolve(x, filters, window_of(filters.shape[2:], strides, paddings, dilations), groups)
+    return convolve(x, filters, _window(filters, attrs), groups)
 
 
 @gradient("conv2d", _GRADIENT)
 @gradient("depthwise_conv2d", _GRADIENT)
 @gradient("conv3d", _GRADIENT)
 def conv_grad(
-    x: Array,
-    filters: Array,
-    dout: Array,
-    *,
-    strides: Sizes,
-    paddings: Sizes,
-    groups: int,
-    dilations: Sizes,
-    needs: frozenset[str],
+    x: Array, filters: Array, dout: Array, *, groups: int, attrs: Mapping[str, Any], needs: frozenset[str]
 ) -> tuple[Array | None, Array | None]:
     """Gradients of the images and of the filters."""
-    window = window_of(filters.shape[2:], strides, paddings, dilations)
+    window = _window(filters, attrs)
     dx = image_gradient(filters, dout, x.shape[2:], window, groups) if "Input@GRAD" in needs else None
     return dx, filter_gradient(x, dout, filters, window, groups) if "Filter@GRAD" in needs else None
 
 
 def _transposed_shape_rule(sides: int) -> Callable[..., Spec]:
-    def infer(
-        x: Spec,
-        filters: Spec,
-        *,
-        output_size: Sizes,
-        strides: Sizes,
-        paddings: Sizes,
-        groups: int,
-        dilations: Sizes,
-    ) -> Spec:
+    def infer(x: Spec, filters: Spec, *, output_size: Sizes, groups: int, attrs: Mapping[str, Any]) -> Spec:
         _check_images(x, filters, sides)
         if x.shape[1] != filters.shape[0] or filters.shape[0] % groups:
             raise ShapeError(
                 f"Input {x.shape} has {x.shape[1]} channels, which does not fit Filter {filters.shape}: it takes "
                 f"{filters.shape[0]}, and they must divide into {groups} groups"
             )
-        window = window_of(filters.shape[2:], strides, paddings, dilations)
+        window = _window(filters, attrs)
         least = window.grown(x.shape[2:])
         if (
             output_size
             and -1 not in x.shape[2:]
             and any(
                 not 0 <= each - fewest < stride
-                for each, fewest, stride in zip(output_size, least, strides, strict=True)
+                for each, fewest, stride in zip(output_size, least, window.strides, strict=True)
             )
         ):
             raise AttrError(
@@ -121,40 +101,29 @@ def _transposed_shape_rule(sides: int) -> Callable[..., Spec]:
     infer=_transposed_shape_rule(3),
 )
 def conv_transpose(
-    x: Array,
-    filters: Array,
-    *,
-    output_size: Sizes,
-    strides: Sizes,
-    paddings: Sizes,
-    groups: int,
-    dilations: Sizes,
+    x: Array, filters: Array, *, output_size: Sizes, groups: int, attrs: Mapping[str, Any]
 ) -> Array:
     """Return images (N, F, *sizes), H' = (H - 1) stride - 2 padding + dilation (kh - 1) + 1.
 
     Filters are (C, F/groups, *kernel). A convolution with them makes images like the input of what comes out.
     """
-    window = window_of(filters.shape[2:], strides, paddings, dilations)
+    window = _window(filters, attrs)
     return image_gradient(filters, x, output_size or window.grown(x.shape[2:]), window, groups)
 
 
 @gradient("conv2d_transpose", _GRADIENT)
 @gradient("conv3d_transpose", _GRADIENT)
 def conv_transpose_grad(
-    x: Array,
-    filters: Array,
-    dout: Array,
-    *,
-    strides: Sizes,
-    paddings: Sizes,
-    groups: int,
-    dilations: Sizes,
-    needs: frozenset[str],
+    x: Array, filters: Array, dout: Array, *, groups: int, attrs: Mapping[str, Any], needs: frozenset[str]
 ) -> tuple[Array | None, Array | None]:
     """The images' gradient is a convolution of dOut."""
-    window = window_of(filters.shape[2:], strides, paddings, dilations)
+    window = _window(filters, attrs)
     dx = convolve(dout, filters, window, groups) if "Input@GRAD" in needs else None
     return dx, filter_gradient(dout, x, filters, window, groups) if "Filter@GRAD" in needs else None
+
+
+def _window(filters: Array | Spec, attrs: Mapping[str, Any]) -> Window:
+    return window_of(filters.shape[2:], *(attrs[name] for name in ("strides", "paddings", "dilations")))
 
 
 def _check_images(x: Spec, filters: Spec, sides: int) -> None:

@@ -8,6 +8,7 @@ uniform_random_batch_size_like, gaussian_random_batch_size_like, sampling_id: ra
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
@@ -73,19 +74,10 @@ def _infer_random_like(
     infer=_infer_random_like,
 )
 def uniform_random_batch_size_like(
-    like: Array,
-    *,
-    shape: tuple[int, ...],
-    min: float,
-    max: float,
-    dtype: VarType,
-    input_dim_idx: int,
-    output_dim_idx: int,
-    rng: np.random.Generator,
+    like: Array, *, min: float, max: float, attrs: Mapping[str, Any], rng: np.random.Generator
 ) -> Array:
     """Uniform in [min, max), of the given shape but for one size that is the input's."""
-    sizes = _sizes(shape, like.shape[input_dim_idx], output_dim_idx)
-    return from_host(rng.uniform(min, max, sizes).astype(dtype.numpy), like)
+    return _drawn_like(like, rng.uniform, min, max, attrs)
 
 
 @operator(
@@ -95,19 +87,17 @@ def uniform_random_batch_size_like(
     infer=_infer_random_like,
 )
 def gaussian_random_batch_size_like(
-    like: Array,
-    *,
-    shape: tuple[int, ...],
-    mean: float,
-    std: float,
-    dtype: VarType,
-    input_dim_idx: int,
-    output_dim_idx: int,
-    rng: np.random.Generator,
+    like: Array, *, mean: float, std: float, attrs: Mapping[str, Any], rng: np.random.Generator
 ) -> Array:
     """Normal with the given mean and deviation, of the given shape but for one size that is the input's."""
-    sizes = _sizes(shape, like.shape[input_dim_idx], output_dim_idx)
-    return from_host(rng.normal(mean, std, sizes).astype(dtype.numpy), like)
+    return _drawn_like(like, rng.normal, mean, std, attrs)
+
+
+def _drawn_like(
+    like: Array, draw: Callable[..., Any], first: float, second: float, attrs: Mapping[str, Any]
+) -> Array:
+    sizes = _sizes(attrs["shape"], like.shape[attrs["input_dim_idx"]], attrs["output_dim_idx"])
+    return from_host(draw(first, second, sizes).astype(attrs["dtype"].numpy), like)
 
 
 def _infer_sampling(x: Spec) -> Spec:

@@ -7,6 +7,7 @@ original keeps it: 2D² numbers of the matrix for update and reset, then D² of 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -122,24 +123,21 @@ def gru(
     weight: Array,
     bias: Array | None,
     *,
-    activation: str,
-    gate_activation: str,
-    is_reverse: bool,
-    origin_mode: bool,
+    attrs: Mapping[str, Any],
 ) -> tuple[Array, Array, Array, LoDArray]:
     """Return the hidden states (rows, D) last; what begins with Batch is in order of time.
 
     Columns of Input are update u, reset r, candidate. candidate = act(x + (r h') W), h = (1 - u) h' + u candidate.
     """
     data, offsets = sequences(x, "Input")
-    steps, cell = TimeSteps.of(offsets, is_reverse), _cell(weight, gate_activation, activation, origin_mode)
+    steps, cell = TimeSteps.of(offsets, attrs["is_reverse"]), _cell(weight, attrs)
     gates = steps.by_time(data)
     if bias is not None:
         gates += bias
     state = steps.first(h0, cell.width, data)
     if _is_compiled(gates, state, cell):
         resets, hiddens = compiled.gru_forward(
-            gates, state, cell.for_gates, cell.for_candidate, origin_mode, steps
+            gates, state, cell.for_gates, cell.for_candidate, cell.origin_mode, steps
         )
     else:
         resets, hiddens = (array_module(data).empty((len(data), cell.width), data.dtype) for _ in range(2))
@@ -165,20 +163,17 @@ def gru_grad(
     hiddens: Array,
     dhidden: Array,
     *,
-    activation: str,
-    gate_activation: str,
-    is_reverse: bool,
-    origin_mode: bool,
+    attrs: Mapping[str, Any],
 ) -> tuple[Array, Array | None, Array, Array | None]:
     """Back through time."""
     data, offsets = sequences(x, "Input")
-    steps, cell = TimeSteps.of(offsets, is_reverse), _cell(weight, gate_activation, activation, origin_mode)
+    steps, cell = TimeSteps.of(offsets, attrs["is_reverse"]), _cell(weight, attrs)
     d = cell.width
     first = steps.first(h0, d, data)
     before, dstates = steps.before(hiddens, first), steps.by_time(dhidden)
     if _is_compiled(gates, first, cell) and compiled.are_served(hiddens, dstates):
         dgates, dnext = compiled.gru_backward(
-            gates, hiddens, first, cell.for_gates, cell.for_candidate, origin_mode, dstates, steps
+            gates, hiddens, first, cell.for_gates, cell.for_candidate, cell.origin_mode, dstates, steps
         )
     else:
         dgates, dnext = array_module(data).empty_like(gates), array_module(data).zeros_like(first)
@@ -200,8 +195,9 @@ def _is_compiled(gates: Array, state: Array, cell: _Cell) -> bool:
     return (cell.gate, cell.candidate) == usual and compiled.are_served(gates, state, cell.weight)
 
 
-def _cell(weight: Array, gate: str | int, candidate: str | int, origin_mode: bool) -> _Cell:
-    return _Cell(weight, gates_of.activation(gate), gates_of.activation(candidate), origin_mode)
+def _cell(weight: Array, attrs: Mapping[str, Any]) -> _Cell:
+    gate, candidate = (gates_of.activation(attrs[name]) for name in ("gate_activation", "activation"))
+    return _Cell(weight, gate, candidate, attrs["origin_mode"])
 
 
 def _infer_unit(x: Spec, before: Spec, weight: Spec, bias: Spec | None) -> tuple[Spec, Spec, Spec]:
@@ -227,14 +223,12 @@ def gru_unit(
     weight: Array,
     bias: Array | None,
     *,
-    activation: int,
-    gate_activation: int,
-    origin_mode: bool,
+    attrs: Mapping[str, Any],
 ) -> tuple[Array, Array, Array]:
     """Return the gates after activation (rows, 3D), the reset state and the new one (rows, D)."""
     as_many_rows(x, before, "Input and HiddenPrev")
     gates = x.copy() if bias is None else x + bias
-    reset, after = _step(gates, before, _cell(weight, gate_activation, activation, origin_mode))
+    reset, after = _step(gates, before, _cell(weight, attrs))
     return gates, reset, after
 
 
@@ -252,12 +246,10 @@ def gru_unit_grad(
     reset: Array,
     dafter: Array,
     *,
-    activation: int,
-    gate_activation: int,
-    origin_mode: bool,
+    attrs: Mapping[str, Any],
 ) -> tuple[Array, Array, Array, Array | None]:
     """Back through the _step."""
-    cell = _cell(weight, gate_activation, activation, origin_mode)
+    cell = _cell(weight, attrs)
     d = cell.width
     back = _step_back(gates, before, dafter, cell)
     dweight = cell.joined(before.T @ back.gates[:, : 2 * d], reset.T @ back.gates[:, 2 * d :])

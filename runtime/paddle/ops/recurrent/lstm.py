@@ -6,6 +6,7 @@ Columns of lstm_unit are input, forget, output, candidate.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from paddle.backend import Array, array_module
@@ -17,7 +18,7 @@ from paddle.ops.base.segments import TimeSteps
 from paddle.ops.base.shapes import agree
 from paddle.ops.recurrent import lstm_steps
 from paddle.ops.recurrent.gate_activation import activation
-from paddle.ops.recurrent.lstm_steps import Activations, Trace, Weights
+from paddle.ops.recurrent.lstm_steps import Activations, StepGradients, Trace, Weights
 
 ATTRS = {
     "use_peepholes": True,
@@ -53,11 +54,6 @@ def _infer(
     return out, out, Spec(x.shape, x.dtype), Spec(out.shape, x.dtype)
 
 
-def activations(gate: str, cell: str, candidate: str, projection: str = "identity") -> Activations:
-    """Return the activations by their names."""
-    return Activations(*map(activation, (gate, cell, candidate, projection)))
-
-
 @operator(
     "lstm",
     "Input+ H0? C0? Weight Bias -> Hidden+ Cell+ BatchGate~ BatchCellPreAct~",
@@ -65,34 +61,14 @@ def activations(gate: str, cell: str, candidate: str, projection: str = "identit
     infer=_infer,
 )
 def lstm(
-    x: Any,
-    h0: Array | None,
-    c0: Array | None,
-    weight: Array,
-    bias: Array,
-    *,
-    is_reverse: bool,
-    gate_activation: str,
-    cell_activation: str,
-    candidate_activation: str,
+    x: Any, h0: Array | None, c0: Array | None, weight: Array, bias: Array, *, attrs: Mapping[str, Any]
 ) -> tuple[LoDArray, LoDArray, Array, Array]:
     """Return hidden states and cells (rows, D); BatchGate (rows, 4D) and BatchCellPreAct (rows, D) are by time.
 
     Columns of Input and Weight are candidate, input, forget, output. c = f c' + i candidate, h = o act(c).
     """
-    data, offsets = sequences(x, "Input")
-    steps = TimeSteps.of(offsets, is_reverse)
-    learned = Weights(weight, bias)
-    trace = lstm_steps.forward(
-        steps.by_time(data),
-        steps.first(h0, learned.width, data),
-        steps.first(c0, learned.width, data),
-        learned,
-        activations(gate_activation, cell_activation, candidate_activation),
-        steps,
-    )
-    hidden, cell = steps.by_sequence(trace.hidden), steps.by_sequence(trace.cell)
-    return LoDArray(hidden, x.lod), LoDArray(cell, x.lod), trace.gates, trace.cell
+    hidden, cell, trace = run(x, h0, c0, Weights(weight, bias), attrs)
+    return hidden, cell, trace.gates, trace.cell
 
 
 @gradient(
@@ -106,39 +82,59 @@ def lstm_grad(
     c0: Array | None,
     weight: Array,
     bias: Array,
-    hidden: Array,
-    gates: Array,
-    cell: Array,
-    dhidden: Array,
-    dcell: Array,
-    *,
-    is_reverse: bool,
-    gate_activation: str,
-    cell_activation: str,
-    candidate_activation: str,
+    *trace_and_gradients: Array,
+    attrs: Mapping[str, Any],
 ) -> tuple[Array, Array | None, Array | None, Array, Array]:
     """Back through time."""
-    data, offsets = sequences(x, "Input")
-    steps = TimeSteps.of(offsets, is_reverse)
+    hidden, gates, cell, dhidden, dcell = trace_and_gradients
     learned = Weights(weight, bias)
-    by_time = steps.by_time(hidden)
-    found = lstm_steps.backward(
-        Trace(by_time, cell, gates, by_time),
-        steps.by_time(dhidden),
-        steps.by_time(dcell),
-        steps.first(h0, learned.width, data),
-        steps.first(c0, learned.width, data),
-        learned,
-        activations(gate_activation, cell_activation, candidate_activation),
-        steps,
-    )
-    return (
-        steps.by_sequence(found.gates),
-        None if h0 is None else steps.restored(found.first_out),
-        None if c0 is None else steps.restored(found.first_cell),
-        found.recurrent,
-        found.bias,
-    )
+    dx, dh0, dc0, found = back(x, h0, c0, learned, (hidden, cell, gates, None), (dhidden, dcell), attrs)
+    return dx, dh0, dc0, found.recurrent, found.bias
+
+
+def run(
+    x: Any, h0: Array | None, c0: Array | None, learned: Weights, attrs: Mapping[str, Any]
+) -> tuple[LoDArray, LoDArray, Trace]:
+    """Return what the next steps saw and the cells, by sequence, and the trace."""
+    data, steps, states, acts = _begun(x, h0, c0, learned, attrs)
+    trace = lstm_steps.forward(steps.by_time(data), *states, learned, acts, steps)
+    out, cell = steps.by_sequence(trace.out), steps.by_sequence(trace.cell)
+    return LoDArray(out, x.lod), LoDArray(cell, x.lod), trace
+
+
+def back(
+    x: Any,
+    h0: Array | None,
+    c0: Array | None,
+    learned: Weights,
+    trace: tuple[Array, Array, Array, Array | None],
+    gradients: tuple[Array, Array],
+    attrs: Mapping[str, Any],
+) -> tuple[Array, Array | None, Array | None, StepGradients]:
+    """Return the gradients of Input, H0, C0 and those of the weights.
+
+    Args:
+        trace: what the next steps saw, by sequence, and the rest of a `Trace`; None: nothing is projected.
+        gradients: of what the next steps saw and of the cells, by sequence.
+    """
+    _, steps, states, acts = _begun(x, h0, c0, learned, attrs)
+    out, cell, gates, hidden = steps.by_time(trace[0]), *trace[1:]
+    whole = Trace(out, cell, gates, out if hidden is None else hidden)
+    dout, dcell = map(steps.by_time, gradients)
+    found = lstm_steps.backward(whole, dout, dcell, *states, learned, acts, steps)
+    dh0 = None if h0 is None else steps.restored(found.first_out)
+    dc0 = None if c0 is None else steps.restored(found.first_cell)
+    return steps.by_sequence(found.gates), dh0, dc0, found
+
+
+def _begun(
+    x: Any, h0: Array | None, c0: Array | None, learned: Weights, attrs: Mapping[str, Any]
+) -> tuple[Array, TimeSteps, tuple[Array, Array], Activations]:
+    data, offsets = sequences(x, "Input")
+    steps = TimeSteps.of(offsets, attrs["is_reverse"])
+    states = steps.first(h0, len(learned.recurrent), data), steps.first(c0, learned.width, data)
+    names = (attrs.get(f"{what}_activation", "identity") for what in ("gate", "cell", "candidate", "proj"))
+    return data, steps, states, Activations(*map(activation, names))
 
 
 def _infer_unit(x: Spec, before: Spec) -> tuple[Spec, Spec]:

@@ -6,16 +6,15 @@ cell_clip and proj_clip, where they are above zero, keep cells and projections w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from paddle.backend import Array
 from paddle.ops.base.errors import AttrError, ShapeError
-from paddle.ops.base.lod import LoDArray, sequences
+from paddle.ops.base.lod import LoDArray
 from paddle.ops.base.registry import Spec, gradient, operator
-from paddle.ops.base.segments import TimeSteps
-from paddle.ops.recurrent import lstm_steps
-from paddle.ops.recurrent.lstm import ATTRS, activations, check
-from paddle.ops.recurrent.lstm_steps import Trace, Weights
+from paddle.ops.recurrent.lstm import ATTRS, back, check, run
+from paddle.ops.recurrent.lstm_steps import Weights
 
 
 def _infer(
@@ -54,31 +53,14 @@ def lstmp(
     proj: Array,
     bias: Array,
     *,
-    is_reverse: bool,
-    gate_activation: str,
-    cell_activation: str,
-    candidate_activation: str,
-    proj_activation: str,
-    cell_clip: float,
-    proj_clip: float,
+    attrs: Mapping[str, Any],
 ) -> tuple[LoDArray, LoDArray, Array, Array, Array]:
     """Return projections (rows, P) and cells (rows, D); what begins with Batch is in order of time.
 
     As lstm, with act(h ProjWeight) in place of h for the next step; H0 is a projection, (sequences, P).
     """
-    data, offsets = sequences(x, "Input")
-    steps = TimeSteps.of(offsets, is_reverse)
-    learned = Weights(weight, bias, proj, cell_clip, proj_clip)
-    trace = lstm_steps.forward(
-        steps.by_time(data),
-        steps.first(h0, proj.shape[1], data),
-        steps.first(c0, learned.width, data),
-        learned,
-        activations(gate_activation, cell_activation, candidate_activation, proj_activation),
-        steps,
-    )
-    out, cell = steps.by_sequence(trace.out), steps.by_sequence(trace.cell)
-    return LoDArray(out, x.lod), LoDArray(cell, x.lod), trace.gates, trace.cell, trace.hidden
+    out, cell, trace = run(x, h0, c0, _learned(weight, bias, proj, attrs), attrs)
+    return out, cell, trace.gates, trace.cell, trace.hidden
 
 
 @gradient(
@@ -93,40 +75,15 @@ def lstmp_grad(
     weight: Array,
     proj: Array,
     bias: Array,
-    out: Array,
-    gates: Array,
-    cell: Array,
-    hidden: Array,
-    dout: Array,
-    dcell: Array,
-    *,
-    is_reverse: bool,
-    gate_activation: str,
-    cell_activation: str,
-    candidate_activation: str,
-    proj_activation: str,
-    cell_clip: float,
-    proj_clip: float,
+    *trace_and_gradients: Array,
+    attrs: Mapping[str, Any],
 ) -> tuple[Array, Array | None, Array | None, Array, Array | None, Array]:
     """Back through time."""
-    data, offsets = sequences(x, "Input")
-    steps = TimeSteps.of(offsets, is_reverse)
-    learned = Weights(weight, bias, proj, cell_clip, proj_clip)
-    found = lstm_steps.backward(
-        Trace(steps.by_time(out), cell, gates, hidden),
-        steps.by_time(dout),
-        steps.by_time(dcell),
-        steps.first(h0, proj.shape[1], data),
-        steps.first(c0, learned.width, data),
-        learned,
-        activations(gate_activation, cell_activation, candidate_activation, proj_activation),
-        steps,
-    )
-    return (
-        steps.by_sequence(found.gates),
-        None if h0 is None else steps.restored(found.first_out),
-        None if c0 is None else steps.restored(found.first_cell),
-        found.recurrent,
-        found.projection,
-        found.bias,
-    )
+    out, gates, cell, hidden, dout, dcell = trace_and_gradients
+    learned = _learned(weight, bias, proj, attrs)
+    dx, dh0, dc0, found = back(x, h0, c0, learned, (out, cell, gates, hidden), (dout, dcell), attrs)
+    return dx, dh0, dc0, found.recurrent, found.projection, found.bias
+
+
+def _learned(weight: Array, bias: Array, proj: Array, attrs: Mapping[str, Any]) -> Weights:
+    return Weights(weight, bias, proj, attrs["cell_clip"], attrs["proj_clip"])

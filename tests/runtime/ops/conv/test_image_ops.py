@@ -253,13 +253,13 @@ def test_convolving_flat_volumes_is_convolving_images(x: tuple[int, ...], filter
         "groups": 1,
         "dilations": (1, 1, 1),
     }
-    expected = lookup("conv2d").kernel(images, weights, **flat)
-    out = lookup("conv3d").kernel(images[:, :, None], weights[:, :, None], **deep)
+    expected = lookup("conv2d").kernel(images, weights, groups=1, attrs=flat)
+    out = lookup("conv3d").kernel(images[:, :, None], weights[:, :, None], groups=1, attrs=deep)
     np.testing.assert_allclose(out[:, :, 0], expected, atol=1e-12)
     dout, needs = _VOLUME_RNG.standard_normal(expected.shape), frozenset({"Input@GRAD", "Filter@GRAD"})
-    both = lookup("conv2d_grad").kernel(images, weights, dout, needs=needs, **flat)
+    both = lookup("conv2d_grad").kernel(images, weights, dout, groups=1, attrs=flat, needs=needs)
     deeper = lookup("conv3d_grad").kernel(
-        images[:, :, None], weights[:, :, None], dout[:, :, None], needs=needs, **deep
+        images[:, :, None], weights[:, :, None], dout[:, :, None], groups=1, attrs=deep, needs=needs
     )
     for ours, theirs in zip(deeper, both, strict=True):
         np.testing.assert_allclose(ours[:, :, 0], theirs, atol=1e-11)

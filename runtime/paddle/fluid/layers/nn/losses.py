@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.nn.elements import (
     elementwise_add,
@@ -14,6 +16,7 @@ from paddle.fluid.layers.nn.elements import (
 )
 from paddle.fluid.layers.plain import layer
 from paddle.fluid.program.variable import Variable
+from paddle.signatures import renamed, takes
 
 __all__ = [
     "bpr_loss", "cross_entropy", "dice_loss", "hinge_loss", "huber_loss", "kldiv_loss", "label_smooth", "log_loss",
@@ -28,31 +31,21 @@ cross_entropy = layer(
 )
 
 
-def softmax_with_cross_entropy(
-    logits: Variable,
-    label: Variable,
-    soft_label: bool = False,
-    ignore_index: int = -100,
-    numeric_stable_mode: bool = True,
-    return_softmax: bool = False,
-    axis: int = -1,
-) -> Variable | tuple[Variable, Variable]:
+@takes(
+    "logits, label, soft_label=False, ignore_index=-100, numeric_stable_mode=True, return_softmax=False, axis=-1"
+)
+def softmax_with_cross_entropy(given: dict[str, Any]) -> Variable | tuple[Variable, Variable]:
     """Return the cross entropy of softmax(logits) along an axis, and that softmax with return_softmax.
 
     Hard labels (whole numbers) and the costs have the shape of the logits with 1 at the axis, soft labels that of the
     logits.
     """
     helper = LayerHelper("softmax_with_cross_entropy")
-    softmax, loss = (helper.create_variable_for_type_inference(logits.dtype) for _ in range(2))
-    attrs = {
-        "soft_label": soft_label,
-        "ignore_index": ignore_index,
-        "numeric_stable_mode": numeric_stable_mode,
-        "axis": axis,
-    }
-    outputs = {"Softmax": softmax, "Loss": loss}
-    helper.append_op("softmax_with_cross_entropy", {"Logits": logits, "Label": label}, outputs, attrs)
-    return (loss, softmax) if return_softmax else loss
+    softmax, loss = (helper.create_variable_for_type_inference(given["logits"].dtype) for _ in range(2))
+    inputs = {"Logits": given["logits"], "Label": given["label"]}
+    attrs = renamed(given, "soft_label ignore_index numeric_stable_mode axis")
+    helper.append_op("softmax_with_cross_entropy", inputs, {"Softmax": softmax, "Loss": loss}, attrs)
+    return (loss, softmax) if given["return_softmax"] else loss
 
 
 def square_error_cost(input: Variable, label: Variable) -> Variable:

@@ -3,56 +3,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
+from typing import Any
 
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.plain import layer
-from paddle.fluid.param_attr import ParamAttr, ParamAttrLike
+from paddle.fluid.param_attr import ParamAttr
 from paddle.fluid.program.variable import Variable
+from paddle.signatures import renamed, takes
 
 __all__ = ["batch_norm", "dropout", "group_norm", "l2_normalize", "layer_norm", "lrn"]
 
 
-def batch_norm(
-    input: Variable,
-    act: str | None = None,
-    is_test: bool = False,
-    momentum: float = 0.9,
-    epsilon: float = 1e-05,
-    param_attr: ParamAttrLike = None,
-    bias_attr: ParamAttrLike = None,
-    data_layout: str = "NCHW",
-    in_place: bool = False,
-    name: str | None = None,
-    moving_mean_name: str | None = None,
-    moving_variance_name: str | None = None,
-    do_model_average_for_mean_and_var: bool = False,
-    fuse_with_relu: bool = False,
-    use_global_stats: bool = False,
-) -> Variable:
+@takes(
+    "input, act=None, is_test=False, momentum=0.9, epsilon=1e-05, param_attr=None, bias_attr=None, "
+    "data_layout='NCHW', in_place=False, name=None, moving_mean_name=None, moving_variance_name=None, "
+    "do_model_average_for_mean_and_var=False, fuse_with_relu=False, use_global_stats=False"
+)
+def batch_norm(given: dict[str, Any]) -> Variable:
     """Return act(scale (x − mean)/√(variance + ε) + bias), with one mean and variance per channel.
 
     The moving mean and variance are parameters that are not trained: each trainer keeps its own.
     `in_place` and `fuse_with_relu` have no meaning: the original fused in MKL-DNN kernels alone.
     """
-    helper = LayerHelper("batch_norm", name, param_attr=param_attr, bias_attr=bias_attr, act=act)
-    size = (input.shape[1 if data_layout == "NCHW" else -1],)
+    input, averaged = given["input"], given["do_model_average_for_mean_and_var"]
+    helper = LayerHelper("batch_norm", **renamed(given, "name param_attr bias_attr act"))
+    size = (input.shape[1 if given["data_layout"] == "NCHW" else -1],)
     scale = helper.create_parameter(helper.param_attr or ParamAttr(), size, input.dtype, False, Constant(1.0))
     bias = helper.create_parameter(helper.bias_attr or ParamAttr(), size, input.dtype, True)
-    averaged = do_model_average_for_mean_and_var
-    mean_attr = ParamAttr(moving_mean_name, Constant(0.0), trainable=False, do_model_average=averaged)
-    variance_attr = ParamAttr(moving_variance_name, Constant(1.0), trainable=False, do_model_average=averaged)
-    mean = helper.create_parameter(mean_attr, size, input.dtype)
-    variance = helper.create_parameter(variance_attr, size, input.dtype)
-    attrs = {
-        "is_test": is_test,
-        "momentum": momentum,
-        "epsilon": epsilon,
-        "data_layout": data_layout,
-        "use_global_stats": use_global_stats,
-    }
+    mean, variance = (
+        helper.create_parameter(
+            ParamAttr(name, Constant(first), trainable=False, do_model_average=averaged), size, input.dtype
+        )
+        for name, first in ((given["moving_mean_name"], 0.0), (given["moving_variance_name"], 1.0))
+    )
     inputs = {"X": input, "Scale": scale, "Bias": bias, "Mean": mean, "Variance": variance}
+    attrs = renamed(given, "is_test momentum epsilon data_layout use_global_stats")
     out, *_ = helper.apply_all("batch_norm", inputs, attrs, {"MeanOut": mean, "VarianceOut": variance})
     return helper.append_activation(out)
 
@@ -98,49 +86,35 @@ def l2_normalize(x: Variable, axis: int, epsilon: float = 1e-12, name: str | Non
     return LayerHelper("l2_normalize", name).apply("norm", {"X": x}, attrs)
 
 
-def layer_norm(
-    input: Variable,
-    scale: bool = True,
-    shift: bool = True,
-    begin_norm_axis: int = 1,
-    epsilon: float = 1e-05,
-    param_attr: ParamAttrLike = None,
-    bias_attr: ParamAttrLike = None,
-    act: str | None = None,
-    name: str | None = None,
-) -> Variable:
+@takes(
+    "input, scale=True, shift=True, begin_norm_axis=1, epsilon=1e-05, param_attr=None, bias_attr=None, act=None, "
+    "name=None"
+)
+def layer_norm(given: dict[str, Any]) -> Variable:
     """Return act of each row with mean 0 and variance 1, scaled and shifted number by number.
 
     A row is all dimensions from begin_norm_axis on.
     """
-    helper = LayerHelper("layer_norm", name, act=act)
-    size = (prod(input.shape[begin_norm_axis:]),)
-    inputs = {"X": input}
-    if scale:
-        inputs["Scale"] = helper.create_parameter(param_attr, size, input.dtype, False, Constant(1.0))
-    if shift:
-        inputs["Bias"] = helper.create_parameter(bias_attr, size, input.dtype, is_bias=True)
-    attrs = {"epsilon": epsilon, "begin_norm_axis": begin_norm_axis}
-    return helper.append_activation(helper.apply("layer_norm", inputs, attrs))
+    size = prod(given["input"].shape[given["begin_norm_axis"] :])
+    return _by_rows("layer_norm", given, size, given["scale"], given["shift"], "epsilon begin_norm_axis")
 
 
-def group_norm(
-    input: Variable,
-    groups: int,
-    epsilon: float = 1e-05,
-    param_attr: ParamAttrLike = None,
-    bias_attr: ParamAttrLike = None,
-    act: str | None = None,
-    data_layout: str = "NCHW",
-    name: str | None = None,
-) -> Variable:
+@takes(
+    "input, groups, epsilon=1e-05, param_attr=None, bias_attr=None, act=None, data_layout='NCHW', name=None"
+)
+def group_norm(given: dict[str, Any]) -> Variable:
     """Return act of an image (N, C, ...) whose groups of channels have mean 0 and variance 1, scaled and shifted."""
-    helper = LayerHelper("group_norm", name, act=act)
-    size = (input.shape[1],)
-    inputs = {"X": input}
-    if param_attr is not False:
-        inputs["Scale"] = helper.create_parameter(param_attr, size, input.dtype, False, Constant(1.0))
-    if bias_attr is not False:
-        inputs["Bias"] = helper.create_parameter(bias_attr, size, input.dtype, is_bias=True)
-    attrs = {"epsilon": epsilon, "groups": groups}
-    return helper.append_activation(helper.apply("group_norm", inputs, attrs))
+    scaled, shifted = given["param_attr"] is not False, given["bias_attr"] is not False
+    return _by_rows("group_norm", given, given["input"].shape[1], scaled, shifted, "epsilon groups")
+
+
+def _by_rows(
+    op_type: str, given: Mapping[str, Any], width: int, scaled: bool, shifted: bool, attrs: str
+) -> Variable:
+    helper, dtype = LayerHelper(op_type, **renamed(given, "name act")), given["input"].dtype
+    inputs = {"X": given["input"]}
+    if scaled:
+        inputs["Scale"] = helper.create_parameter(given["param_attr"], (width,), dtype, False, Constant(1.0))
+    if shifted:
+        inputs["Bias"] = helper.create_parameter(given["bias_attr"], (width,), dtype, is_bias=True)
+    return helper.append_activation(helper.apply(op_type, inputs, renamed(given, attrs)))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from paddle.fluid.layers.nn.shaping import topk
 from paddle.fluid.layers.plain import layer
 from paddle.fluid.param_attr import ParamAttr, ParamAttrLike
 from paddle.fluid.program.variable import Variable
+from paddle.signatures import renamed, takes
 
 __all__ = [
     "crf_decoding", "ctc_greedy_decoder", "hsigmoid", "linear_chain_crf", "nce",
@@ -43,73 +44,53 @@ def crf_decoding(input: Variable, param_attr: ParamAttrLike, label: Variable | N
     return helper.apply("crf_decoding", inputs, stop_gradient=True)
 
 
-def nce(
-    input: Variable,
-    label: Variable,
-    num_total_classes: int,
-    sample_weight: Variable | None = None,
-    param_attr: ParamAttrLike = None,
-    bias_attr: ParamAttrLike = None,
-    num_neg_samples: int | None = None,
-    name: str | None = None,
-    sampler: str = "uniform",
-    custom_dist: Sequence[float] | None = None,
-    seed: int = 0,
-    is_sparse: bool = False,
-) -> Variable:
+@takes(
+    "input, label, num_total_classes, sample_weight=None, param_attr=None, bias_attr=None, num_neg_samples=None, "
+    "name=None, sampler='uniform', custom_dist=None, seed=0, is_sparse=False"
+)
+def nce(given: dict[str, Any]) -> Variable:
     """Return the cost (rows, 1) of true classes against drawn ones, over the number of drawn ones and one.
 
     The weight is (classes, width), the bias (classes, 1). `custom_dist` is the chance of each class.
     """
-    helper = LayerHelper("nce", name, bias_attr=bias_attr)
-    drawn = 10 if num_neg_samples is None else num_neg_samples
+    helper = LayerHelper("nce", **renamed(given, "name bias_attr"))
+    classes, sampler, custom_dist = (given[each] for each in ("num_total_classes", "sampler", "custom_dist"))
+    drawn = 10 if given["num_neg_samples"] is None else given["num_neg_samples"]
     if sampler not in _SAMPLERS or (sampler == "custom_dist") != (custom_dist is not None):
         raise FluidError(
             f"nce: sampler is one of {', '.join(_SAMPLERS)}, and custom_dist given for that alone; got {sampler!r}"
         )
-    weight = helper.create_parameter(param_attr, (num_total_classes, input.shape[1]), input.dtype)
-    bias = helper.bias((num_total_classes, 1), input.dtype)
-    inputs = {"Input": input, "Label": label, "Weight": weight, "Bias": bias, "SampleWeight": sample_weight}
+    inputs = renamed(given, "Input=input Label=label SampleWeight=sample_weight")
+    x = given["input"]
+    inputs["Weight"] = helper.create_parameter(given["param_attr"], (classes, x.shape[1]), x.dtype)
+    inputs["Bias"] = helper.bias((classes, 1), x.dtype)
     if custom_dist is not None:
         chances = np.asarray(custom_dist, "float32")
         attr = ParamAttr(initializer=NumpyArrayInitializer(chances), trainable=False)
         inputs["CustomDistProbs"] = helper.create_parameter(attr, chances.shape, "float32")
-    attrs = {
-        "num_total_classes": num_total_classes,
-        "num_neg_samples": drawn,
-        "seed": seed,
-        "sampler": _SAMPLERS[sampler],
-        "is_sparse": is_sparse,
-    }
-    cost = helper.apply("nce", inputs, attrs)
+    own = {"num_neg_samples": drawn, "sampler": _SAMPLERS[sampler]}
+    cost = helper.apply("nce", inputs, {**renamed(given, "num_total_classes seed is_sparse"), **own})
     return helper.apply("scale", {"X": cost}, {"scale": 1.0 / (drawn + 1)})
 
 
-def hsigmoid(
-    input: Variable,
-    label: Variable,
-    num_classes: int,
-    param_attr: ParamAttrLike = None,
-    bias_attr: ParamAttrLike = None,
-    name: str | None = None,
-    path_table: Variable | None = None,
-    path_code: Variable | None = None,
-    is_custom: bool = False,
-    is_sparse: bool = False,
-) -> Variable:
+@takes(
+    "input, label, num_classes, param_attr=None, bias_attr=None, name=None, path_table=None, path_code=None, "
+    "is_custom=False, is_sparse=False"
+)
+def hsigmoid(given: dict[str, Any]) -> Variable:
     """Return the cost (rows, 1) of the way to a class through a binary tree.
 
     The default tree has num_classes - 1 nodes; a custom one has num_classes and needs path_table and path_code.
     """
-    helper = LayerHelper("hierarchical_sigmoid", name, bias_attr=bias_attr)
-    if is_custom != (path_table is not None) or is_custom != (path_code is not None):
+    helper = LayerHelper("hierarchical_sigmoid", **renamed(given, "name bias_attr"))
+    is_custom, x = given["is_custom"], given["input"]
+    if any(is_custom != (given[each] is not None) for each in ("path_table", "path_code")):
         raise FluidError("hsigmoid: a custom tree, and only that, needs path_table and path_code")
-    nodes = num_classes if is_custom else num_classes - 1
-    weight = helper.create_parameter(param_attr, (nodes, input.shape[1]), input.dtype)
-    inputs = {"X": input, "Label": label, "W": weight, "Bias": helper.bias((nodes, 1), input.dtype)}
-    inputs |= {"PathTable": path_table, "PathCode": path_code}
-    attrs = {"num_classes": num_classes, "is_sparse": is_sparse}
-    return helper.apply("hierarchical_sigmoid", inputs, attrs)
+    nodes = given["num_classes"] - (not is_custom)
+    inputs = renamed(given, "X=input Label=label PathTable=path_table PathCode=path_code")
+    inputs["W"] = helper.create_parameter(given["param_attr"], (nodes, x.shape[1]), x.dtype)
+    inputs["Bias"] = helper.bias((nodes, 1), x.dtype)
+    return helper.apply("hierarchical_sigmoid", inputs, renamed(given, "num_classes is_sparse"))
 
 
 def sampled_softmax_with_cross_entropy(
