@@ -141,7 +141,7 @@ class StagedJob:
 
     def settle(self) -> None:
         """Handle what came."""
-        assert self.loop.until(self.events.empty, 20)
+        assert self.loop.until(self.events.empty, 60)
 
     def lose(self, node_id: int) -> None:
         """The connection to a node breaks."""

@@ -6,6 +6,7 @@ import queue
 import shutil
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -384,6 +385,7 @@ def test_a_node_that_sends_more_than_any_agent_is_refused(tmp_path: Path) -> Non
 
     with pytest.raises(RecordError, match="the window is"):
         flood()
-    with fifo.open("rb") as reader:  # now the disk answers again
-        assert reader.read(1 << 16)
-        collection.close(0.1)
+    with fifo.open("rb") as reader, ThreadPoolExecutor(1) as threads:  # now the disk answers again
+        closing = threads.submit(collection.close)
+        assert reader.read()  # until the collection closes its copy
+        closing.result()

@@ -56,7 +56,7 @@ def test_a_node_whose_files_cannot_be_taken_is_lost_and_nothing_is_left_out(
 ) -> None:
     """Node 1 has no output/ that is collected."""
     job.events.put(heard(1, "b", "file", {"path": path, "offset": 0, "reset": True}, b"x"))
-    assert job.loop.until(lambda: bool(job.roster.failures), 20)
+    assert job.loop.until(lambda: bool(job.roster.failures), 60)
     (failure,) = job.roster.failures
     assert failure.headline().startswith("node b: lost: malformed file data: ")
 

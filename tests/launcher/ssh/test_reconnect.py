@@ -49,7 +49,7 @@ class Returning:
     def lose(self) -> None:
         """The session of the login dies, and the connection with it."""
         os.kill(_sshd_of(self.node.messages("hello")[0].fields["pid"]), signal.SIGKILL)
-        self.node.until(lambda event: isinstance(event, LinkBroken), 20, "LinkBroken")
+        self.node.until(lambda event: isinstance(event, LinkBroken), 60, "LinkBroken")
 
     def come_back(self) -> None:
         link = self.node.link
@@ -103,7 +103,7 @@ def test_lines_and_files_are_neither_lost_nor_doubled_over_many_connections(retu
     node.python(COUNT, "20000")
     for _ in range(4):
         wanted = len(node.text()) + dice.randrange(100_000)
-        node.until(partial(_has_lines, node, wanted), 20, f"{wanted} bytes of lines")
+        node.until(partial(_has_lines, node, wanted), 60, f"{wanted} bytes of lines")
         returning.come_back()  # while both sides speak
     node.expect("exited", code=0)
     text = b"".join(b"%d %s\n" % (number, b"x" * 60) for number in range(20000))

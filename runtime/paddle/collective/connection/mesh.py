@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from paddle.collective.connection.calls import Callers, call
 from paddle.collective.connection.rendezvous import Met
-from paddle.collective.connection.stream import Greet, Steps, Stream, prepare
+from paddle.collective.connection.stream import UNSENT_S, Greet, Steps, Stream, prepare
 from paddle.collective.errors import PeerLate
 from paddle.collective.membership import Membership
 from paddle.sealed_stream import Handshake, SealedSink, SealedSource
@@ -82,6 +82,10 @@ def connected(
             mesh.take_calls(listener, lower)
         for rank in higher:
             mesh.await_taken(rank)
+        # A rank that comes late to a sum takes nothing: to the kernel that looks like one that is lost, to whose news
+        # another connection listens.
+        for stream in mesh.streams.values():
+            prepare(stream.sock, max(me.timeout_s, UNSENT_S))
     except BaseException:
         for stream in mesh.streams.values():
             stream.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import select
 import socket
 import ssl
@@ -30,14 +31,19 @@ _LENGTH = struct.Struct("<I")
 _MAX_NOTE = 1 << 20
 _SMALL = 16 << 10
 # A node that vanished is found out after about 25 s, also while nothing is sent.
-_KEEP_ALIVE = {"idle_s": 10, "pause_s": 5, "count": 3, "unsent_ms": 25_000}
+_KEEP_ALIVE = {"idle_s": 10, "pause_s": 5, "count": 3}
+UNSENT_S = 25.0
 
 
-def prepare(sock: socket.socket) -> None:
-    """Set what both ends have in common."""
+def prepare(sock: socket.socket, unsent_s: float = UNSENT_S) -> None:
+    """Set what both ends have in common.
+
+    Args:
+        unsent_s: how long the other end may take nothing of what is sent to it, be it lost or busy.
+    """
     sock.setblocking(False)
     if sock.family in (socket.AF_INET, socket.AF_INET6):
-        keep_alive(sock, **_KEEP_ALIVE)
+        keep_alive(sock, **_KEEP_ALIVE, unsent_ms=math.ceil(1000 * unsent_s))
 
 
 class Stream:

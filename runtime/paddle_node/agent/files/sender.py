@@ -52,13 +52,14 @@ class Sender:
         links: links in output/, with their targets.
         problems: paths that cannot be read.
         is_verified: the launcher has compared the list and requests nothing more.
+        is_held: `next_chunk` has nothing for now.
     """
 
     def __init__(self, loop: Loop, outbox: Outbox, absolute: Callable[[str], str]) -> None:
         self.files: Dict[str, Tailed] = {}
         self.links: Dict[str, str] = {}
         self.problems: Dict[str, str] = {}
-        self.is_verified = False
+        self.is_verified = self.is_held = False
         self._loop = loop
         self._outbox = outbox
         self._absolute = absolute
@@ -142,7 +143,7 @@ class Sender:
 
     def next_chunk(self) -> Optional[bytes]:
         """Return the next frame, or None without data or credit."""
-        while self._unacked + CHUNK + cost(b"") <= WINDOW:
+        while not self.is_held and self._unacked + CHUNK + cost(b"") <= WINDOW:
             if self._orders:
                 return self._counted(self._orders.popleft(), b"")
             if not self._queue:

@@ -87,6 +87,15 @@ class Tailer:
         """Look at every file; True when something changed."""
         if not self.sender.is_watching:
             return False
+        self.sender.is_held = True  # what is sent of a file meanwhile is more than what was listed of it
+        try:
+            changed = self._scan()
+        finally:
+            self.sender.is_held = False
+        self._outbox.soon()
+        return changed
+
+    def _scan(self) -> bool:
         listed, links, self.sender.problems, self._left_out = self._listing()
         self._tell_of_links()
         self._follow(listed)
@@ -97,8 +106,6 @@ class Tailer:
         for path in [path for path in self._files if path not in listed]:
             self._lose(path)
         self._tell_lost()
-        if changed:
-            self._outbox.soon()
         return changed
 
     def _listing(self) -> Listing:

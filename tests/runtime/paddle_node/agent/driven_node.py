@@ -25,8 +25,8 @@ from paddle_node.contract.records import fields_of
 from paddle_node.contract.to_launcher import Reported, ResidentFound
 
 ROWS = (Busy, Part, NodeAddress, ResidentFound, Saves, Way)
-PATIENCE_S = 20.0
-ENDS_S = 5.0
+PATIENCE_S = 60.0  # machines stall
+ENDS_S = 30.0
 
 
 class Heard(MessageEvent):
@@ -184,11 +184,15 @@ class Node:
     def pids(self) -> tuple[int, int]:
         """Guard and agent proper."""
         watcher = int(self.messages("hello")[0].fields["pid"])
-        eventually(
-            lambda: bool(children(watcher) and children(children(watcher)[0])), "the agent proper is there"
-        )
-        (guard,) = children(watcher)
-        return guard, children(guard)[0]
+        found: list[int] = []
+
+        def seen() -> bool:
+            found[:] = children(watcher)[:1]
+            found.extend(children(found[0])[:1] if found else [])
+            return len(found) == 2
+
+        eventually(seen, "the agent proper is there")
+        return found[0], found[1]
 
     def close(self) -> None:
         self.link.close()

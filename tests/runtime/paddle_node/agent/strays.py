@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from functools import partial
@@ -92,7 +93,7 @@ def below(root: int) -> set[int]:
 
 def run_until_ready(node: Node, code: str) -> set[int]:
     node.python(code)
-    node.until(lambda _: b"ready" in node.text(), 10, "the process is ready")
+    node.until(lambda _: b"ready" in node.text(), 60, "the process is ready")
     family: set[int] = set()
 
     def seen() -> bool:
@@ -105,6 +106,38 @@ def run_until_ready(node: Node, code: str) -> set[int]:
 
 def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def three(node: Node) -> list[int]:
+    """Watcher, guard and agent."""
+    guard, agent = node.pids()
+    return [parent_of(guard), guard, agent]
+
+
+def stop_three(node: Node) -> list[int]:
+    """Stop them from the outside in: none is left that lets another one go on."""
+    pids = three(node)
+
+    def stopped() -> bool:
+        for pid in pids:
+            if state(pid) != "T":
+                os.kill(pid, signal.SIGSTOP)
+        return all(state(pid) == "T" for pid in pids)
+
+    eventually(stopped, f"{pids} are stopped")
+    return pids
+
+
+def kill_three(node: Node) -> None:
+    pids = stop_three(node)  # else one that lives a moment longer ends the job
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    node.expect_lost()
+    eventually(lambda: not any(lives(pid) for pid in pids), f"{pids} are gone")
 
 
 def gone(pids: set[int]) -> bool:
@@ -121,7 +154,7 @@ def run_all(node: Node) -> set[int]:
     for name, code in STRAYS.items():
         proc = name.replace(" ", "-")
         node.python(code, proc=proc)
-        node.until(partial(_is_ready, node, proc), 20, f"{name} is ready")
+        node.until(partial(_is_ready, node, proc), 60, f"{name} is ready")
         family |= below(node.pids()[1])
     return family
 

@@ -53,7 +53,7 @@ def test_an_old_python_probes_dispatches_runs_collects_and_stops(old: Node) -> N
     old.expect("committed")
     assert (old.root / "job/c").read_bytes() == content
     old.python(DAEMON)
-    old.until(lambda _: old.files.get("log/train.log") == b"ready\n", 20, "the log")
+    old.until(lambda _: old.files.get("log/train.log") == b"ready\n", 60, "the log")
     old.link.send("stop", procs=None, grace_s=0.2)
     assert old.expect("stopped").fields["left"] == []
 
@@ -62,7 +62,7 @@ def test_an_old_python_probes_dispatches_runs_collects_and_stops(old: Node) -> N
 def test_an_old_python_cleans_when_half_of_it_is_killed(old: Node, victim: str) -> None:
     old.adopt()
     old.python(DAEMON)
-    old.until(lambda _: b"ready" in old.text(), 20, "ready")
+    old.until(lambda _: b"ready" in old.text(), 60, "ready")
     guard, agent = old.pids()
     os.kill(guard if victim == "guard" else agent, signal.SIGKILL)
     old.expect_lost()

@@ -43,13 +43,13 @@ stuck_in_the_second_step()
 
 
 def holding(node: Node) -> None:
-    node.until(lambda _: b"holding" in node.text(), 10, "the process holds")
+    node.until(lambda _: b"holding" in node.text(), 60, "the process holds")
 
 
 @scenarios.add
 def an_agent_that_hears_nothing_stops_the_job_after_its_lease(make_node: MakeNode) -> None:
     with somebody_else():
-        node = ready_node(make_node, lease_s=1.0)
+        node = ready_node(make_node, lease_s=6.0)
         family = run_until_ready(node, DEAF)
         assert "nothing was heard" in node.expect("failed", reason="abandoned").fields["detail"]
         node.expect_lost()
@@ -59,12 +59,12 @@ def an_agent_that_hears_nothing_stops_the_job_after_its_lease(make_node: MakeNod
 @scenarios.add
 def pings_keep_the_lease(make_node: MakeNode) -> None:
     node = make_node()
-    node.greet(lease_s=1.0)
+    node.greet(lease_s=6.0)
     for seq in range(8):
         node.link.send("ping", seq=seq)
         node.expect("pong", seq=seq)
         with pytest.raises(AssertionError, match="no LinkLost"):
-            node.expect_lost(timeout_s=0.3)
+            node.expect_lost(timeout_s=1.2)
 
 
 @scenarios.add
@@ -77,7 +77,7 @@ from functools import partial
 from pathlib import Path
 from tests.runtime.paddle_node.agent.driven_node import Node
 node = Node(Path(sys.argv[1]), "JOB-frozen-launcher")
-node.greet(lease_s=2.0); node.adopt()
+node.greet(lease_s=8.0); node.adopt()
 node.start(["sh", "-c", "while :; do echo 0123456789012345678901234567890123456789; done"])
 print("up", flush=True)
 while True:
@@ -136,20 +136,20 @@ def a_stopped_process_is_told_with_what_the_kernel_knows_and_so_is_its_recovery(
     pid = node.python(HOLD)
     holding(node)
     os.kill(pid, signal.SIGSTOP)
-    fields = node.expect("stalled", 10, proc="trainer-0").fields
+    fields = node.expect("stalled", proc="trainer-0").fields
     assert fields["cause"] == "frozen"
     assert "stopped by a signal (state T)" in fields["what"]
     assert f"pid {pid}" in fields["stacks"]
     assert "state T (stopped)" in (node.root / "job/log/train.log").read_text()
     os.kill(pid, signal.SIGCONT)
-    node.expect("recovered", 10, proc="trainer-0")
+    node.expect("recovered", proc="trainer-0")
 
 
 @scenarios.add
 def a_process_that_no_longer_sends_signs_of_life_is_frozen(make_node: MakeNode) -> None:
     node = ready_node(make_node)
     node.python(BEATS, env={"PYTHONPATH": HOOKS}, heartbeat_timeout_s=1.0)
-    fields = node.expect("stalled", 10).fields
+    fields = node.expect("stalled").fields
     assert fields["cause"] == "frozen"
     assert "no sign of life" in fields["what"]
     assert "in mute" in fields["stacks"]
@@ -159,7 +159,7 @@ def a_process_that_no_longer_sends_signs_of_life_is_frozen(make_node: MakeNode) 
 def a_trainer_without_a_further_step_hangs_and_its_stacks_are_in_its_log(make_node: MakeNode) -> None:
     node = ready_node(make_node)
     node.python(STEPS, env={"PYTHONPATH": HOOKS}, step_timeout_s=1.0)
-    fields = node.expect("stalled", 10).fields
+    fields = node.expect("stalled").fields
     assert fields["cause"] == "no step"
     assert "in stuck_in_the_second_step" in fields["stacks"]
     assert "in stuck_in_the_second_step" in (node.root / "job/log/train.log").read_text()
@@ -170,14 +170,14 @@ def a_process_that_never_told_of_life_or_steps_may_take_its_time(make_node: Make
     node = ready_node(make_node)
     node.python(HOLD, heartbeat_timeout_s=1.0, step_timeout_s=1.0)
     holding(node)
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="no stalled"):
         node.expect("stalled", 3.0)
 
 
 @scenarios.add
 def a_process_under_a_debugger_is_never_called_frozen(make_node: MakeNode) -> None:
     node = ready_node(make_node)
-    pid = node.python(BEATS, heartbeat_timeout_s=1.0)
+    pid = node.python(BEATS, heartbeat_timeout_s=5.0)
     code = (
         "import ctypes, sys, time\n"
         "libc = ctypes.CDLL(None, use_errno=True)\n"
@@ -190,9 +190,8 @@ def a_process_under_a_debugger_is_never_called_frozen(make_node: MakeNode) -> No
         assert debugger.stdout is not None
         if "attached" not in debugger.stdout.readline():
             pytest.skip("this machine does not allow ptrace")
-        node.seen.clear()
-        with pytest.raises(AssertionError):
-            node.expect("stalled", 5.0)
+        with pytest.raises(AssertionError, match="no stalled"):
+            node.expect("stalled", 10.0)
     finally:
         debugger.kill()
         debugger.communicate()
@@ -203,7 +202,7 @@ def remarks_that_come_too_fast_are_counted(make_node: MakeNode) -> None:
     node = ready_node(make_node)
     for index in range(100):
         (node.root / f"job/log/{index}").write_bytes(b"x")
-    node.until(lambda _: len(node.files) == 100, 20, "the files")
+    node.until(lambda _: len(node.files) == 100, 60, "the files")
     for index in range(100):
         (node.root / f"job/log/{index}").unlink()
     node.until(

@@ -21,7 +21,7 @@ def job(node: Node) -> Path:
 
 def arrived(node: Node, path: str, content: bytes) -> None:
     if node.files.get(path) != content:
-        node.until(lambda _: node.files.get(path) == content, 20, f"{path} as {content[:40]!r}")
+        node.until(lambda _: node.files.get(path) == content, 60, f"{path} as {content[:40]!r}")
 
 
 def test_files_under_log_and_output_are_sent_as_they_grow(node: Node, job: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_file_of_a_year_that_no_message_holds_is_sent_without_it(node: Node, j
     os.utime(late, ns=(0, 10_000_000_000 * 10**9))  # the year 2286
     if late.stat().st_mtime_ns < 1 << 63:
         pytest.skip("this file system holds no such time")
-    message = node.until(lambda one: one.kind == "file" and one.fields["path"] == "output/late", 20, "it")
+    message = node.until(lambda one: one.kind == "file" and one.fields["path"] == "output/late", 60, "it")
     assert message.fields["mtime"] is None
 
 
@@ -178,7 +178,7 @@ def test_no_more_than_the_window_travels_unacknowledged(node: Node, job: Path) -
     content = random.Random(6).randbytes(3 * WINDOW)
     (job / "new").write_bytes(content)
     (job / "new").rename(job / "output/w")
-    node.until(lambda _: len(node.files.get("output/w", b"")) > WINDOW - (1 << 17), 20, "a window full")
+    node.until(lambda _: len(node.files.get("output/w", b"")) > WINDOW - (1 << 17), 60, "a window full")
     node.link.send("ping", seq=1)
     node.expect("pong", seq=1)
     threading.Event().wait(0.5)
@@ -261,7 +261,7 @@ def test_a_file_that_is_removed_while_it_is_sent_is_told(node: Node, job: Path) 
     node.acking = False
     (job / "new").write_bytes(random.Random(10).randbytes(2 * WINDOW))
     (job / "new").rename(job / "output/w")
-    node.until(lambda _: len(node.files.get("output/w", b"")) >= WINDOW - (1 << 16), 20, "half of it")
+    node.until(lambda _: len(node.files.get("output/w", b"")) >= WINDOW - (1 << 16), 60, "half of it")
     (job / "output/w").unlink()
     node.link.send("ack", bytes=WINDOW)  # a removal waits for credit like a chunk
     node.expect("removed", path="output/w")
@@ -300,7 +300,7 @@ def test_a_file_whose_middle_changed_while_it_grew_is_listed_and_sent_as_it_is(n
         file.write(b"B")
         file.seek(60_000)
         file.write(b"c" * 10)
-    node.until(lambda _: len(node.files["log/data"]) == 60_010, 20, "what it grew by")
+    node.until(lambda _: len(node.files["log/data"]) == 60_010, 60, "what it grew by")
     listed = rows(node)
     assert node.files["log/data"] == path.read_bytes()
     assert listed["log/data"][:2] == ["file", 60_010]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from paddle_node.agent.files.saved_files import SavedFiles
+from paddle_node.agent.files.sent_files import Listing
 from paddle_node.agent.files.tailer import Tailer
 from paddle_node.agent.link.loop import Callback, Loop, Timer
 from paddle_node.agent.link.outbox import Outbox
@@ -60,3 +62,46 @@ def test_a_log_whose_chunk_is_due_amid_its_rename_is_not_taken_for_removed(
         ("moved", "log/train.log"),
     ]
     assert sum(len(frame.body) for frame in sent) == SIZE
+
+
+class GrowingLog(SavedFiles):
+    """Nothing is saved elsewhere; a log grows just after it was listed."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+
+    def add_to(self, found: Listing) -> None:
+        self.grow()
+
+    def grow(self) -> None:
+        with self._log.open("ab") as file:
+            file.write(b"more")
+
+    def absolute(self, path: str) -> str | None:
+        return None
+
+
+def test_a_log_that_grows_and_is_sent_amid_a_scan_is_not_taken_for_truncated(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    log, other = tmp_path / "log/train.log", tmp_path / "log/other.log"
+    said = tmp_path / "said"
+    loop, sink = StillLoop(), os.open(said, os.O_WRONLY | os.O_CREAT)
+    outbox, growing = Outbox(loop, sink, lambda: None), GrowingLog(log)
+    tailer = Tailer(loop, str(tmp_path), outbox, growing)
+    outbox.next_chunk = tailer.sender.next_chunk
+    outbox.pace_s = 0
+    tailer.watch(["log"])
+    other.write_bytes(b"other")
+    tailer.scan()
+    outbox.pace_s = 3600
+    growing.grow()
+    tailer.scan()  # what the log has grown by waits for more
+    other.rename(tmp_path / "log/other.log.1")
+    outbox.pace_s = 0
+    tailer.scan()  # news of the renamed one are due at once, and with them all that waits
+    os.close(sink)
+    frames = Decoder("agent", {"file", "moved", "notice"}).feed(said.read_bytes())
+    assert [frame.fields for frame in frames if frame.kind == "notice"] == []
+    parts = [frame for frame in frames if frame.fields["path"] == "log/train.log"]
+    assert [frame.fields["reset"] for frame in parts] == [True, False]
+    assert b"".join(frame.body for frame in parts) == log.read_bytes()

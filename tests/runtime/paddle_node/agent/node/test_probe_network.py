@@ -143,7 +143,7 @@ def test_a_silent_peer_is_given_up_in_bounded_time(idle: Node) -> None:
             ("127.0.0.1", port)
         ):  # its queue is full now: the next one gets no answer
             idle.link.send("reach", peers=[[1, "127.0.0.1", port]])
-            ((_, ok, text, _, _),) = idle.expect("reached", timeout_s=10).fields["results"]
+            ((_, ok, text, _, _),) = idle.expect("reached").fields["results"]
     assert not ok
     assert "no answer within" in text
 
@@ -163,7 +163,7 @@ def test_a_peer_that_closes_the_connection_before_it_gets_a_byte_is_reached(idle
         closing = threading.Thread(target=close_all)
         closing.start()
         idle.link.send("reach", peers=[[1, *listener.getsockname()] for listener in listeners])
-        results = idle.expect("reached", timeout_s=10).fields["results"]
+        results = idle.expect("reached").fields["results"]
         closing.join()
     assert [text for _, ok, text, _, _ in results if not ok] == []
 

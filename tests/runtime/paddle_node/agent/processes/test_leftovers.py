@@ -16,8 +16,14 @@ from typing import Any
 import pytest
 
 from tests.runtime.paddle_node.agent.driven_node import Node, eventually, kill_all, lives
-from tests.runtime.paddle_node.agent.processes.test_stop import state
-from tests.runtime.paddle_node.agent.strays import STRAYS, below, gone, parent_of, somebody_else
+from tests.runtime.paddle_node.agent.strays import (
+    STRAYS,
+    below,
+    gone,
+    kill_three,
+    somebody_else,
+    stop_three,
+)
 
 MakeNode = Callable[..., Node]
 # What hides from everything but one trace each: it leaves no mark in an environment.
@@ -75,7 +81,7 @@ def without_group(node: Node) -> None:
 def run_hiding(node: Node, trace: str) -> set[int]:
     """Run what hides; returns all processes of the job."""
     node.python(HIDING[trace], cwd=str(node.root / node.job_id))
-    node.until(lambda _: b"ready" in node.text(), 10, "ready")
+    node.until(lambda _: b"ready" in node.text(), 60, "ready")
     family = below(node.pids()[1])
 
     def sleeps() -> bool:
@@ -84,28 +90,6 @@ def run_hiding(node: Node, trace: str) -> set[int]:
 
     eventually(sleeps, "the one that hides runs")
     return family
-
-
-def three(node: Node) -> list[int]:
-    """Watcher, guard and agent."""
-    guard, agent = node.pids()
-    return [parent_of(guard), guard, agent]
-
-
-def kill_three(node: Node) -> None:
-    pids = three(node)
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    node.expect_lost()
-    eventually(lambda: not any(lives(pid) for pid in pids), f"{pids} are gone")
-
-
-def stop_three(node: Node) -> list[int]:
-    pids = three(node)
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    eventually(lambda: all(state(pid) == "T" for pid in pids), f"{pids} are stopped")
-    return pids
 
 
 def log_in_again(make_node: MakeNode, node: Node) -> dict[str, Any]:

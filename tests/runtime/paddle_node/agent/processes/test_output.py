@@ -98,12 +98,12 @@ def test_a_full_log_disk_costs_bytes_and_not_the_job(
     node.python("print('x' * 400_000); print('still here')")
     assert node.expect("exited").fields["code"] == 0
     if b"still here" not in node.text():  # `exited` may overtake lines
-        node.until(lambda _: b"still here" in node.text(), 10, "the last line")
+        node.until(lambda _: b"still here" in node.text(), 60, "the last line")
     assert any("No space left" in text and "the job continues" in text for text in node.notices())
     size = (small_disk / "job/log/train.log").stat().st_size
     told = f"{400_012 - size} bytes of output are missing in log/train.log"
     if told not in node.notices():
-        node.until(lambda _: told in node.notices(), 10, told)
+        node.until(lambda _: told in node.notices(), 60, told)
 
 
 def test_two_processes_may_share_a_log(node: Node) -> None:
@@ -116,8 +116,8 @@ def test_two_processes_may_share_a_log(node: Node) -> None:
 def test_a_line_reaches_the_launcher_at_once(node: Node) -> None:
     node.start(["sh", "-c", "echo now; sleep 600"])
     started = node.until(
-        lambda event: isinstance(event, MessageEvent) and event.kind == "line", 5, "the line"
+        lambda event: isinstance(event, MessageEvent) and event.kind == "line", 60, "the line"
     )
     assert started.body == b"now\n"
     if "log/train.log" not in node.files:
-        node.until(lambda _: node.files.get("log/train.log") == b"now\n", 5, "the file")
+        node.until(lambda _: node.files.get("log/train.log") == b"now\n", 60, "the file")

@@ -202,7 +202,7 @@ def test_an_orphan_of_a_process_does_not_delay_its_exit_and_is_still_heard(node:
     node.start(["sh", "-c", "(while [ ! -e go ]; do sleep 0.05; done; echo late) & echo early"])
     node.expect("exited", code=0)
     (node.root / "job" / "go").touch()
-    node.until(lambda _: b"late" in node.text(), 10, "the orphan's output")
+    node.until(lambda _: b"late" in node.text(), 60, "the orphan's output")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to limit another user's processes")
@@ -223,7 +223,7 @@ except BlockingIOError:
 time.sleep(60)
 """
     node.python(code)
-    node.until(lambda _: b"forked" in node.text(), 20, "the bomb went off")
+    node.until(lambda _: b"forked" in node.text(), 60, "the bomb went off")
     node.link.send("stop", procs=None, grace_s=0.5)
     assert node.expect("stopped").fields["left"] == []
     node.start(["true"], proc="after")
@@ -232,7 +232,7 @@ time.sleep(60)
 def test_a_log_file_that_is_removed_is_begun_anew(node: Node) -> None:
     log = Path(node.root / "job/log/train.log")
     node.start(["sh", "-c", "echo one; while [ -e log/train.log ]; do sleep 0.05; done; sleep 1.2; echo two"])
-    node.until(lambda _: b"one" in node.text(), 10, "the first line")
+    node.until(lambda _: b"one" in node.text(), 60, "the first line")
     log.unlink()
     node.expect("exited", code=0)
     assert log.read_bytes() == b"two\n"

@@ -27,7 +27,7 @@ stuck_in_the_second_step()
 
 
 def holding(node: Node) -> None:
-    node.until(lambda _: b"holding" in node.text(), 10, "the process holds")
+    node.until(lambda _: b"holding" in node.text(), 60, "the process holds")
 
 
 def test_the_stacks_of_all_threads_of_a_process_and_its_children_come_when_asked_for(node: Node) -> None:

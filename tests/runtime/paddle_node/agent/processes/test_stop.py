@@ -22,10 +22,12 @@ from tests.runtime.paddle_node.agent.strays import (
     STRAYS,
     below,
     gone,
+    kill_three,
     parent_of,
     run_all,
     run_until_ready,
     somebody_else,
+    state,
 )
 
 
@@ -143,7 +145,7 @@ def test_a_process_may_finish_within_its_grace(node: Node) -> None:
         "def leave(*_): print('saved', flush=True); sys.exit(0)\n"
         f"signal.signal(signal.SIGTERM, leave); {READY}; time.sleep(600)"
     )
-    node.until(lambda _: b"ready" in node.text(), 10, "ready")
+    node.until(lambda _: b"ready" in node.text(), 60, "ready")
     node.link.send("stop", procs=None, grace_s=20.0)
     assert node.expect("stopped").fields["killed"] == 0
     assert b"saved" in node.text()
@@ -151,7 +153,7 @@ def test_a_process_may_finish_within_its_grace(node: Node) -> None:
 
 def test_one_process_is_stopped_with_its_orphans_and_the_others_stay(node: Node) -> None:
     node.python(STRAYS["daemonized"], proc="pserver-0")
-    node.until(lambda _: b"ready" in node.text("pserver-0"), 10, "pserver-0 is ready")
+    node.until(lambda _: b"ready" in node.text("pserver-0"), 60, "pserver-0 is ready")
     orphans = below(node.pids()[1])
     other = node.start(["sleep", "600"], proc="trainer-0")
     node.link.send("stop", procs=["pserver-0"], grace_s=0.2)
@@ -215,7 +217,7 @@ def test_a_fresh_agent_finds_what_an_older_one_left(make_node: Callable[..., Nod
 
 def test_bye_stops_collects_and_leaves(node: Node) -> None:
     node.python(STRAYS["daemonized"])
-    node.until(lambda _: b"ready" in node.text(), 10, "ready")
+    node.until(lambda _: b"ready" in node.text(), 60, "ready")
     node.link.send("bye", grace_s=0.2, drain_s=5.0)
     node.expect("goodbye")
     assert node.files["log/train.log"] == b"ready\n"
@@ -234,7 +236,7 @@ def test_a_guard_that_was_started_with_children_ignored_cleans_all_the_same(
     node.greet()
     node.adopt()
     node.python(DEAF)
-    node.until(lambda _: b"ready" in node.text(), 20, "ready")
+    node.until(lambda _: b"ready" in node.text(), 60, "ready")
     _, agent = node.pids()
     os.kill(agent, signal.SIGKILL)
     assert "ended by signal 9" in node.expect_lost()
@@ -254,18 +256,10 @@ def test_a_watcher_that_somebody_stopped_goes_on_and_ends_with_the_job(node: Nod
     eventually(lambda: not lives(watcher), "the watcher is gone")
 
 
-def state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
 def killed_at_once(node: Node) -> set[int]:
     """Ends all three processes of an agent, and gives the job's processes that lived on."""
     family = run_until_ready(node, STRAYS["cleared its environment"])
-    guard, agent = node.pids()
-    for pid in (parent_of(guard), guard, agent):
-        os.kill(pid, signal.SIGKILL)
-    node.expect_lost()
-    eventually(lambda: any(lives(pid) for pid in family) and not lives(agent), "the agent is gone")
+    kill_three(node)
     return {pid for pid in family if lives(pid)}
 
 
