@@ -153,7 +153,7 @@ def test_all_ranks_hear_of_one_that_fails() -> None:
 
 @pytest.mark.parametrize("waits", [False, True])
 def test_a_rank_that_never_comes_to_the_average_is_named(waits: bool) -> None:
-    everyone = members(3, timeout_s=1.0)
+    everyone = members(3, timeout_s=5.0)
     over = threading.Barrier(3)
 
     def run(me: Membership) -> CollectiveError:
