@@ -127,6 +127,7 @@ class Link:
         self._decoder = Decoder(stream.bootstrap.nonce)
         self._outgoing = SendQueue(stream.bootstrap.first_bytes, keeps=key is not None)
         self._has_greeted = False
+        self._has_answered = False  # a frame came after `hello`
         self._acknowledged = 0
         self._closed = False  # by us
         self._is_lost = False  # which was posted
@@ -147,8 +148,12 @@ class Link:
 
     @property
     def can_reconnect(self) -> bool:
-        """Whether another connection could go on where this one ended."""
-        return self.key is not None and self._outgoing.can_repeat and not self._closed
+        """Whether another connection could go on where this one ended, or has to where the agent is silent.
+
+        An agent that has said nothing but `hello` may not listen for another one yet, and would end with this one.
+        """
+        is_ready = self._has_answered or self._carrier is None
+        return self.key is not None and self._outgoing.can_repeat and is_ready and not self._closed
 
     def send(self, kind: str, body: bytes = b"", **fields: Any) -> None:
         """Queue one frame, before those of streams. Never blocks; without effect on a closed link."""
@@ -232,6 +237,7 @@ class Link:
             if not self._decoder.started:
                 carrier.stream.bootstrap.check_unrepeated(self._decoder.noise)
             for kind, fields, body in messages:
+                self._has_answered = self._has_greeted
                 if not self._has_greeted:
                     self._has_greeted = True
                     self._outgoing.greeted(fields.get("magic"))

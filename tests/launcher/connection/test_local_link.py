@@ -4,6 +4,7 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from paddle_cluster.connection.bootstrap import Bootstrap
 from paddle_cluster.connection.link import Link, LinkLost
 from paddle_cluster.connection.local import LocalStream
 from paddle_cluster.connection.reactor import Reactor
+from paddle_cluster.connection.reconnect import new_key
 from paddle_cluster.connection.send_queue import Frame
 from paddle_cluster.errors import ConnectError
 from tests.runtime.paddle_node.agent.driven_node import Node, eventually
@@ -132,6 +134,31 @@ def test_a_flood_of_events_stays_on_the_node(make_node: Callable[..., Node]) -> 
         threading.Event().wait(0.5)
     assert now < 6_000
     node.expect("exited", code=0, timeout_s=60)
+
+
+def test_an_agent_that_is_silent_while_it_starts_is_not_called_over_another_connection(
+    make_node: Callable[..., Node],
+) -> None:
+    """It does not listen for one yet, and would take the end of this one for its launcher's."""
+    key = new_key(30.0)
+    node = make_node(key=key)
+    node.link.send(
+        "hello",
+        job_id=node.job_id,
+        node_id=0,
+        lease_s=30.0,
+        root_dir=str(node.root),
+        python=sys.executable,
+        reconnect=key.fields,
+    )
+    watcher = node.expect("hello").fields["pid"]
+    os.kill(watcher, signal.SIGSTOP)
+    node.link.send("ping", seq=1)
+    eventually(lambda: node.link.bytes_sent > 10_000, "the agent gets its modules")
+    while_silent = node.link.can_reconnect
+    os.kill(watcher, signal.SIGCONT)
+    node.expect("pong", seq=1)
+    assert (while_silent, node.link.can_reconnect) == (False, True)
 
 
 def test_terminal_signals_do_not_reach_the_agent(make_node: Callable[..., Node]) -> None:
