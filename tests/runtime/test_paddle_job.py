@@ -183,7 +183,7 @@ def test_a_full_pipe_never_holds_up_training_and_loses_no_samples(script: Script
         pass
     began = time.monotonic()
     script.run("import time\nfor _ in range(20): report(step=1, samples=1); time.sleep(0.01)")
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     os.read(script.ours, 1 << 20)
     script.run("report(samples=1)")
     assert script.values()[-1] == {"samples": 1.0}

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from paddle_cluster.connection.bootstrap import agent_bootstrap
+from paddle_cluster.connection.carrier import START_LIMIT_S
 from paddle_cluster.connection.link import Link, LinkLost
 from paddle_cluster.ssh.resolver import open_tcp
 from tests.launcher.login_server import LoginServer
@@ -107,8 +108,8 @@ def test_a_login_succeeds_although_its_first_connections_are_lost(
     client.known_hosts.write_text(f"{path.name} {' '.join(server.known_line.split()[1:])}\n")
     target = f"{server.user}@{path.name.replace('[', '').replace(']', '')}"
     began = time.monotonic()
-    stream = client.connect(target, identity_files=(server.client_key,), connect_timeout_s=6.0)
-    assert time.monotonic() - began < 12
+    stream = client.connect(target, identity_files=(server.client_key,), connect_timeout_s=20.0)
+    assert time.monotonic() - began < 40
     assert hello(stream)["user"] == server.user
     assert path.came == len(fates) + 1
 
@@ -150,7 +151,7 @@ def test_a_shell_that_reads_the_agents_code_is_named_and_the_code_is_not_shown(
 ) -> None:
     began = time.monotonic()
     reason = lost(client, make_server(f"ForceCommand exec {shell}"))
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < START_LIMIT_S
     assert "a shell read the agent's code as its commands" in reason
     assert "~/.bashrc" in reason
     code = agent_bootstrap().first_bytes.decode()

@@ -74,7 +74,7 @@ def test_control_frames_pass_a_flood(node: Node) -> None:
         node.expect("pong", seq=seq)
     node.link.send("stop", procs=None, grace_s=0.5)
     node.expect("stopped")
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 45
 
 
 @pytest.fixture
