@@ -137,6 +137,7 @@ class Options(TypedDict, total=False):
 
     package: str | Path
     job_workspace: str
+    name: str
     conf: str | Path
     hosts: str | Sequence[str]
     hostfile: str | Path

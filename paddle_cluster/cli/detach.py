@@ -27,6 +27,7 @@ from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.process_id import ProcessId
 from paddle_cluster.system.state_dir import StatePlaces, own_directory
 from paddle_cluster.text.output_events import Event, PhaseEntered
+from paddle_cluster.text.wrapping import visible
 from paddle_node.contract.records import RecordError, read
 from paddle_node.linux import proc
 
@@ -146,9 +147,11 @@ def _directions(welcome: dict[str, Any]) -> str:
         who = read(ProcessId, welcome.get("launcher"), "launcher", "the launcher").describe()
     except RecordError:
         who = "its launcher has not said which process it is"
+    name = visible(str(welcome.get("name") or "")) or job_id
+    title = name if name == job_id else f"{name} ({job_id})"
     return (
-        f"{job_id} goes on without this terminal ({who})\n"
-        f"  look at it: {PROGRAM} attach {job_id}\n"
-        f"              {PROGRAM} status {job_id}, {PROGRAM} logs -f {job_id}\n"
-        f"  stop it:    {PROGRAM} stop {job_id}"
+        f"{title} continues without this terminal ({who})\n"
+        f"  look at it: {PROGRAM} attach {name}\n"
+        f"              {PROGRAM} status {name}, {PROGRAM} logs -f {name}\n"
+        f"  stop it:    {PROGRAM} stop {name}"
     )

@@ -187,6 +187,7 @@ OTHERS = (
         "nnodes", "cluster.hosts", "N", whole(1), None, "the first N of the hosts that are left, or N pods"
     ),
     Option("env_file", "job.env_files", "FILE", Path, (), "the variables in a file", repeats=True),
+    Option("name", "job.name", "NAME", values.job_name, "", "what status, logs and stop call the job"),
     Option("min_trainers", "job.min_trainers", "N", whole(1), None, "go on while N trainers remain"),
     Option(
         "json",

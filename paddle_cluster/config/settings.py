@@ -134,6 +134,7 @@ class JobSettings:
     """What runs, and what it runs with.
 
     Attributes:
+        name: what commands and screens call the job, or empty: its id.
         mode_is_explicit: --mode was given.
         package: directory to dispatch, or None; then `workspace` is a directory that nodes already have:
             absolute, beginning with ~, or relative to each node's root directory.
@@ -152,6 +153,7 @@ class JobSettings:
         keep_links: links to absolute paths are sent unchanged.
     """
 
+    name: str
     mode: Mode
     mode_is_explicit: bool
     package: Path | None

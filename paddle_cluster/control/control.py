@@ -113,6 +113,7 @@ class Control:
             console.watch(self._poke_writer, PhaseEntered)
         welcome = {
             "job_id": plan.job_id,
+            "name": self._record.name,
             "launcher": self._record.launcher.as_json(),
             "lease_s": plan.settings.limits.lease_s,
         }

@@ -58,6 +58,7 @@ class JobRecord:
         socket: where the launcher listens; empty when it does not.
         rebuilt: put together from what the nodes told.
         checkpoint_dir: where pservers write checkpoints, absolute or relative to ROOT_DIR; or empty.
+        name: what the user calls the job, or empty.
     """
 
     job_id: str
@@ -76,6 +77,7 @@ class JobRecord:
     socket: str = ""
     rebuilt: bool = False
     checkpoint_dir: str = ""
+    name: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """For job.json."""
@@ -111,6 +113,7 @@ def of_plan(plan: Plan, collected: Path) -> JobRecord:
         nodes=entries(plan),
         login=login_of(settings),
         checkpoint_dir=checkpoints.checkpoints_below_root(settings, plan.job_id),
+        name=settings.job.name,
     )
 
 
@@ -188,6 +191,7 @@ class _Stored(NamedTuple):
     socket: LocalPath = ""
     rebuilt: bool = False
     checkpoint_dir: LocalPath = ""
+    name: str = ""
 
 
 def from_json(fields: Fields) -> JobRecord:

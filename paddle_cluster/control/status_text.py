@@ -23,10 +23,11 @@ _SHOWN_LINE = 100
 
 
 def job_table(jobs: Sequence[KnownJob], now: float) -> list[str]:
-    """All jobs, one line each."""
+    """All jobs, one line each: by name, of several with one name the newest."""
+    newest = {job.title: job for job in reversed(jobs)}
     rows = [
         (
-            job.job_id,
+            job.title if newest[job.title] is job else job.job_id,
             job.describe(),
             ago(now - job.record.submitted_at),
             str(len(job.record.nodes)),
@@ -46,7 +47,8 @@ def detail(job: KnownJob, now: float, *, everything: bool = False) -> list[str]:
     """
     record, status = job.record, job.status
     lines = [
-        f"{job.job_id}: {job.describe()}",
+        f"{job.title}: {job.describe()}",
+        *_words("  id: ", job.job_id if record.name else ""),
         f"  submitted {ago(now - record.submitted_at)} ago by {record.user}, {record.launcher.describe()}"
         + (", detached" if record.detached else "")
         + (" (rebuilt from its nodes)" if record.rebuilt else ""),
@@ -68,7 +70,7 @@ def detail(job: KnownJob, now: float, *, everything: bool = False) -> list[str]:
         ]
         lines += [_count("nodes", nodes), *_summed_up(processes)]
         lines += _listed([one for one in nodes if one.get("error")][:ODD], odd[:ODD], now)
-        lines.append(f"  each of them: {PROGRAM} status {job.job_id} --all")
+        lines.append(f"  each of them: {PROGRAM} status {job.title} --all")
     causes: dict[str, list[str]] = {}
     for one in failures:
         name = f"{visible(str(one.get('process') or 'node'))} on {visible(str(one.get('node')))}"
@@ -77,7 +79,7 @@ def detail(job: KnownJob, now: float, *, everything: bool = False) -> list[str]:
     if not failures:
         lines += [f"  {visible(str(line))}" for line in status.get("why") or ()]
     left = [visible(str(line)) for line in status.get("left") or ()]
-    return lines + [f"  {line}" for line in (left if everything else shortened(left, job.job_id))]
+    return lines + [f"  {line}" for line in (left if everything else shortened(left, job.title))]
 
 
 def _listed(

@@ -23,6 +23,7 @@ from paddle_cluster.errors import ExitCode, UsageError
 from paddle_cluster.record import dataclass
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.state_dir import JOB_FILE, STATUS_FILE, StatePlaces, is_job_id, read_json
+from paddle_cluster.text.wrapping import visible
 from paddle_node.contract.facts import NodeFacts, ProcessFacts, fitting_row
 from paddle_node.contract.records import Number, Whole, fitting
 
@@ -66,6 +67,11 @@ class KnownJob:
         return self.record.job_id
 
     @property
+    def title(self) -> str:
+        """What messages call it: its name, or else its id."""
+        return visible(self.record.name) or self.job_id
+
+    @property
     def exit_code(self) -> int | None:
         """How it ended, or None when nobody wrote that down."""
         code = self.status.get("exit_code")
@@ -75,6 +81,11 @@ class KnownJob:
     def ended(self) -> bool:
         """Whether its launcher said that it is over."""
         return self.exit_code is not None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a launcher of this machine runs it."""
+        return bool(self.running) and not self.ended
 
     def describe(self) -> str:
         """One or two words: what it is doing, or how it ended."""
@@ -232,16 +243,18 @@ def make_way(directory: Path) -> bool:
 
 
 def find(where: StatePlaces, word: str) -> KnownJob:
-    """The job with this id, or the one whose id begins or ends so.
+    """The job with this id, the running or else the newest one with this name, or the one whose id begins or ends so.
 
     Raises:
         UsageError: there is none, or there are several.
     """
     jobs = all_jobs(where)
-    exact = [job for job in jobs if job.job_id == word]
-    found = exact or [
-        job for job in jobs if word and (job.job_id.startswith(word) or job.job_id.endswith(word))
-    ]
+    named = sorted((job for job in jobs if word and job.record.name == word), key=lambda job: not job.is_live)
+    found = (
+        [job for job in jobs if job.job_id == word]
+        or named[:1]
+        or [job for job in jobs if word and (job.job_id.startswith(word) or job.job_id.endswith(word))]
+    )
     if not found:
         for problem in unreadable(where):
             if word and word in problem.partition(":")[0]:
@@ -267,7 +280,7 @@ def newest(where: StatePlaces) -> KnownJob:
         raise UsageError(
             f"no job is known in {where.jobs}; `{PROGRAM} status --nodes` asks the nodes of conf.py"
         )
-    return next((job for job in jobs if job.running and not job.ended), jobs[0])
+    return next((job for job in jobs if job.is_live), jobs[0])
 
 
 def prune(where: StatePlaces) -> None:

@@ -195,6 +195,7 @@ def failure(job: KnownJob) -> dict[str, Any] | None:
 def _summary(job: KnownJob) -> dict[str, Any]:
     return {
         "id": job.job_id,
+        "title": job.title,
         "state": visible(job.describe()),
         "tone": _tone(job),
         "submitted_at": job.record.submitted_at,

@@ -246,7 +246,7 @@ def stop(job: KnownJob, *, force: bool) -> str:
         client.send("look")  # its answer shows that what was asked before it has come
         for frame in _frames(job, events, ANSWER_S):
             if frame.kind == "status":
-                return f"asked {job.job_id} to " + ("end at once" if force else "stop")
+                return f"asked {job.title} to " + ("end at once" if force else "stop")
     raise ControlLost(f"{job.job_id}: its launcher has not answered for {ANSWER_S:.0f} s")
 
 

@@ -7,6 +7,7 @@ part of itself and sets up the job's control.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import socket
@@ -25,7 +26,7 @@ from paddle_cluster.plan import plan as planning
 from paddle_cluster.plan.plan import Plan
 from paddle_cluster.screen.console import Console
 from paddle_cluster.system import signals
-from paddle_cluster.system.workspace_lock import locked
+from paddle_cluster.system.workspace_lock import locked, named
 
 PREPARED_S = 10.0
 
@@ -38,7 +39,8 @@ def run(settings: Settings, console: Console, first: socket.socket | None = None
 
     Raises:
         WorkspaceError: the workspace cannot be dispatched; no connection was made.
-        UsageError: another job collects into the same workspace, or an engine cannot be used; none was made either.
+        UsageError: another job has the name or collects into the same workspace, or an engine cannot be used; none was
+            made either.
     """
     clock = PhaseClock()
     clock.enter("config")
@@ -49,7 +51,9 @@ def run(settings: Settings, console: Console, first: socket.socket | None = None
     payload = Payload(plan)
     events = EventQueue()
     collected = _collected_in(plan)
+    name = settings.job.name
     with (
+        named(settings.state, name, plan.job_id) if name else contextlib.nullcontext(),
         locked(collected, plan.job_id),
         signals.posted_to(events),
         signals.failures_posted_to(events),

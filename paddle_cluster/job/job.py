@@ -99,7 +99,8 @@ class Job:
     def run(self) -> ExitCode:
         """Run all phases; every way out goes through the shutdown."""
         code, cause, lines, has_failed = ExitCode.DONE, "", list[str](), False
-        self._console.nodes({record.node.node_id: record.name for record in self._roster.all()})
+        labels = {record.node.node_id: record.name for record in self._roster.all()}
+        self._console.nodes(labels, self._settings.job.name)
         self._console.note(plan_text.opening(self._plan))
         try:
             self._arrive()

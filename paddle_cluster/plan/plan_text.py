@@ -88,7 +88,8 @@ def _unused_resident(plan: Plan) -> Iterator[str]:
 
 def _head(plan: Plan) -> Iterator[str]:
     settings = plan.settings
-    yield f"job {plan.job_id}, mode {plan.mode}, wire {settings.cluster.wire}"
+    name = f"{settings.job.name}, " if settings.job.name else ""
+    yield f"job {name}{plan.job_id}, mode {plan.mode}, wire {settings.cluster.wire}"
     yield told_hosts(plan)
     if settings.job.package is not None:
         yield f"dispatch {settings.job.package}" + (

@@ -211,9 +211,9 @@ class Console:
             case _:
                 self._writer.post(draw)
 
-    def nodes(self, labels: Mapping[int, str]) -> None:
-        """Name the nodes, by id."""
-        self.show(NodesNamed(tuple(labels.items())))
+    def nodes(self, labels: Mapping[int, str], name: str = "") -> None:
+        """Name the nodes, by id, and the job, where it has a name."""
+        self.show(NodesNamed(tuple(labels.items()), name))
 
     def phase(self, name: str) -> None:
         """The job enters a phase."""

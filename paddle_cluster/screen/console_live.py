@@ -135,8 +135,9 @@ class JobFacts:
         states = Counter(facts.get("state") or "waiting" for facts in self.nodes.values())
         counts = ", ".join(f"{count} {state}" for state, count in states.most_common())
         nodes = counted(len(self.nodes), "node")
+        job = next((f"{facts['job']}  " for facts in self.nodes.values() if facts.get("job")), "")
         lines = [
-            f"{self._phase or 'start'} {duration_clock(time.monotonic() - self._began)}  {nodes}: {counts}"
+            f"{job}{self._phase or 'start'} {duration_clock(time.monotonic() - self._began)}  {nodes}: {counts}"
         ]
         if self._under_way():
             lines += self._transferring(all_listed)

@@ -87,7 +87,7 @@ class View(Protocol):
         """What the job does from now on, and how old it is."""
 
     def node(self, node_id: int, **facts: str) -> None:
-        """New facts on a node: label, state, and what `console_text.progress` gives."""
+        """New facts on a node: label, the job's name, state, and what `wrapping.progress` gives."""
 
     def width(self) -> int:
         """How many columns there are."""
@@ -111,6 +111,7 @@ class Drawer:
         self._on_terminal = on_terminal
         self._open = OpenLines()
         self._tracebacks = Tracebacks()
+        self._job = ""
 
     def take(self, event: Event) -> None:
         """Draw one event."""
@@ -123,8 +124,9 @@ class Drawer:
             case Unsent():
                 view.lines([wrapping.unsent(event)])
             case NodesNamed():
+                self._job = wrapping.visible(event.name)
                 for node_id, label in event.labels:
-                    view.node(node_id, label=wrapping.visible(label))
+                    view.node(node_id, label=wrapping.visible(label), job=self._job)
             case NodeState():
                 view.node(event.node_id, state=wrapping.visible(event.state))
             case Transferred():
@@ -137,7 +139,7 @@ class Drawer:
             case _:
                 if isinstance(event, Failed | Timed | Ended):
                     self.finish()
-                for text, style in wrapping.told(event, view.width()):
+                for text, style in wrapping.told(event, view.width(), self._job):
                     view.lines([wrapping.visible(text)], style)
 
     def tick(self, everything: bool = False) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lock on a workspace: only one job at a time collects into a directory.
+"""The locks on a workspace, into which only one job at a time collects, and on the name of a job, which it has alone.
 
-Two would mix their logs and overwrite each other's model. It is a lock of the operating system, so it ends with the
-process that holds it, however that ends.
+Two jobs would mix their logs and overwrite each other's model. They are locks of the operating system, so they end
+with the process that holds them, however that ends.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from pathlib import Path
 
 from paddle_cluster.errors import UsageError
 from paddle_cluster.system.installation import PROGRAM
+from paddle_cluster.system.state_dir import StatePlaces, own_directory
 
 LOG = "log"
 OUTPUT = "output"
 LOCK_FILE = ".lock"
+NAMES = ".names"
 
 
 @contextlib.contextmanager
@@ -47,14 +49,48 @@ def locked(directory: Path, job_id: str) -> Iterator[None]:
                 f"{holder or 'another job'} is collecting into {directory}; {end_it}, or submit a copy of the "
                 "workspace"
             )
-        with contextlib.suppress(OSError):  # on a full disk the claim stays without a name
-            os.ftruncate(fd, 0)
-            os.write(fd, f"{job_id} (pid {os.getpid()})\n".encode())
+        _sign(fd, job_id)
         yield
     finally:
         if fd is not None:
             _unmake(made, log)
             os.close(fd)
+
+
+@contextlib.contextmanager
+def named(where: StatePlaces, name: str, job_id: str) -> Iterator[None]:
+    """Hold the name of a job while the context lasts; where no state can be kept, no other job can be found by it.
+
+    Raises:
+        UsageError: a running job has the name.
+    """
+    path = where.jobs / NAMES / name
+    fd: int | None = -1
+    with contextlib.suppress(OSError):
+        own_directory(where.jobs)
+        own_directory(path.parent)
+        fd = _lock(path)
+    if fd is None:
+        holder = path.read_text(encoding="utf-8", errors="replace").strip() or "a job that is starting"
+        raise UsageError(
+            f"--name: {holder} is running under the name {name!r}; give another name, or stop it with "
+            f"`{PROGRAM} stop {name}`"
+        )
+    try:
+        if fd >= 0:
+            _sign(fd, job_id)
+        yield
+    finally:
+        if fd >= 0:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            os.close(fd)
+
+
+def _sign(fd: int, job_id: str) -> None:
+    with contextlib.suppress(OSError):  # on a full disk the claim stays without a name
+        os.ftruncate(fd, 0)
+        os.write(fd, f"{job_id} (pid {os.getpid()})\n".encode())
 
 
 def _lock(path: Path) -> int | None:

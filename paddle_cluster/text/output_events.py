@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import field, fields
+from dataclasses import MISSING, field, fields
 from typing import Any, get_args
 
 from paddle_cluster.errors import ExitCode
@@ -20,9 +20,10 @@ from paddle_node.contract.records import read
 
 @dataclass(frozen=True)
 class NodesNamed:
-    """The nodes of the job: (id, label) each."""
+    """The nodes of the job: (id, label) each, and what the user calls the job (--name)."""
 
     labels: tuple[tuple[int, str], ...]
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -238,6 +239,7 @@ def from_fields(given: Mapping[str, Any]) -> Event:
             if field.name == "facts"
             else _READERS[str(field.type)](given[field.name])
             for field in fields(kind)
+            if field.name in given or field.default is MISSING
         }
         return kind(**values)
     except (KeyError, TypeError, ValueError, OverflowError) as error:

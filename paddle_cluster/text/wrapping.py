@@ -113,11 +113,12 @@ def speed_text(samples_per_s: float) -> str:
     return f"{samples_per_s:,.{int(0 < samples_per_s < 10)}f} samples/s"
 
 
-def told(event: Event, width: int) -> list[tuple[str, str]]:
+def told(event: Event, width: int, job: str = "") -> list[tuple[str, str]]:
     """The lines of an event in which the launcher itself speaks, each with its style.
 
     Args:
         width: columns of the screen; tables and times are made to fit.
+        job: its name, or empty: its id.
     """
     match event:
         case Noted():
@@ -139,7 +140,7 @@ def told(event: Event, width: int) -> list[tuple[str, str]]:
                 *((line, "bold red") for line in event.lines),
                 *((f"{what}: {path}", "") for what, path in places.items() if path),
                 (
-                    outcome(event.job_id, event.code, event.cause),
+                    outcome(job or event.job_id, event.code, event.cause),
                     "bold" if event.code is ExitCode.DONE else "bold red",
                 ),
             ]
@@ -247,12 +248,12 @@ def times(phases: Mapping[str, float]) -> str:
     return "times: " + ", ".join(f"{phase} {seconds:.2f} s" for phase, seconds in phases.items())
 
 
-def outcome(job_id: str, code: ExitCode, cause: str) -> str:
+def outcome(job: str, code: ExitCode, cause: str) -> str:
     """The very last line; `cause` takes the place of what every job with this exit code has in common."""
     said = (
         f"{_OUTCOMES[code].partition(':')[0]}: {crop(visible(cause), _CAUSE)}" if cause else _OUTCOMES[code]
     )
-    return f"{job_id}: {said} (exit {int(code)})"
+    return f"{job}: {said} (exit {int(code)})"
 
 
 def cells(text: str) -> int:

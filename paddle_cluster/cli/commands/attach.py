@@ -26,9 +26,9 @@ from paddle_cluster.system.state_dir import SCREEN_FILE, places
 USAGE = f"""\
 {PROGRAM} attach [JOB] [--lines=N] [--json]
 
-Follow a running job: its last N lines (default 40), then live output. JOB is an
-id, or the beginning or end of one; default: the newest running job, or else the
-newest job.
+Follow a running job: its last N lines (default 40), then live output. JOB is a
+name, an id, or the beginning or end of one; default: the newest running job,
+or else the newest job.
 
   --json   print events as JSON, one per line, as `run --json` does
 
@@ -55,10 +55,10 @@ def run(argv: Sequence[str]) -> ExitCode:
         again = store.read(job.directory)
         if again is not None and (again.ended or again.running is False):
             return _show_past(again, lines, as_json)  # it ended while we looked for it
-        raise ControlLost(f"{job.job_id}: {lost}; {job.record.launcher.describe()} leads it") from lost
+        raise ControlLost(f"{job.title}: {lost}; {job.record.launcher.describe()} leads it") from lost
     client.send("attach", lines=lines)
     console = Console(as_json=as_json)
-    console.note(f"attached to {job.job_id}: {attached.KEYS}")
+    console.note(f"attached to {job.title}: {attached.KEYS}")
     try:
         farewell = attached.follow(client, events, console, by=attached.me("attach"))
     finally:
@@ -80,7 +80,7 @@ def _part(job: KnownJob, farewell: Farewell, stream: TextIO | None) -> ExitCode:
             sys.stderr,
         )
         return ExitCode.LOST
-    show(f"let go of {job.job_id}, which goes on: {PROGRAM} attach {job.job_id}", stream)
+    show(f"detached from {job.title}, which continues: {PROGRAM} attach {job.title}", stream)
     return as_exit_code(farewell.exit_code)
 
 
@@ -95,7 +95,7 @@ def _show_past(job: KnownJob, lines: int, as_json: bool) -> ExitCode:
         return code
     show("\n".join([*writer.tail(job.directory / SCREEN_FILE, lines), ""]))
     if job.ended:
-        show(f"{job.job_id} has already ended: {job.describe()}")
+        show(f"{job.title} has already ended: {job.describe()}")
         return as_exit_code(job.exit_code or 0)
     show("\n".join(status_text.detail(job, time.time())), sys.stderr)
     return ExitCode.LOST

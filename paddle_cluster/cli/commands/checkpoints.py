@@ -35,8 +35,8 @@ USAGE = f"""\
       [--conf=FILE] [--hosts=HOST[,HOST]]
 
 Lists the checkpoints on the nodes of a job: batch, pass, time, size, the nodes
-that have them, and the one that --resume=latest would load. JOB is an id, or
-the beginning or end of one; default: the newest job.
+that have them, and the one that --resume=latest would load. JOB is a name,
+an id, or the beginning or end of one; default: the newest job.
 
   -p WORKSPACE          the newest job of this workspace
   --checkpoint_dir=DIR  checkpoints in this directory on the nodes; without

@@ -167,7 +167,8 @@ def _jobs(line: Line, running: bool = False) -> list[str]:
         found = store.all_jobs(state_dir.places(line.environ))
     except (OSError, LauncherError):
         return []
-    return [job.job_id for job in found if not (running and job.ended)]
+    shown = [job for job in found if not (running and job.ended)]
+    return list(dict.fromkeys(job.record.name or job.job_id for job in shown))
 
 
 def _topics() -> list[str]:

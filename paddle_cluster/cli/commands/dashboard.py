@@ -21,8 +21,8 @@ USAGE = f"""\
 
 Serves a web page with your jobs on this machine: nodes, processes, cost, the
 merged log, why a job failed, and a button that stops a job. Prints the address
-and serves it until Ctrl+C, which stops no job. With JOB (an id, or the
-beginning or end of one) the address is that job's.
+and serves it until Ctrl+C, which stops no job. With JOB (a name, an id,
+or the beginning or end of one) the address is that job's.
 
   --port=N      port on 127.0.0.1 (default: any free port)
 

@@ -29,8 +29,8 @@ USAGE = f"""\
                [--since=WHEN] [--grep=REGEX] [--lines=N]
 
 Prints the last lines of log/job.log: the output of all processes of a job and
-of its launcher, by time. JOB is an id, or the beginning or end of one; default:
-the newest running job, or else the newest job.
+of its launcher, by time. JOB is a name, an id, or the beginning or end of
+one; default: the newest running job, or else the newest job.
 
   -f, --follow    then print new lines until the job ends
   --proc=NAME     only this process or role: trainer-2, pserver, launcher
@@ -57,7 +57,7 @@ def run(argv: Sequence[str]) -> ExitCode:
     where = places(os.environ)
     job = store.find(where, given.job) if given.job is not None else store.newest(where)
     if not job.record.collected:
-        raise UsageError(f"{job.job_id}: it is not known here where its logs are collected")
+        raise UsageError(f"{job.title}: it is not known here where its logs are collected")
     wanted = _wanted(job, given)
     only_since = "--since" in given.values and "--lines" not in given.values
     return _show(job, wanted, None if only_since else lines, follow=bool(given.switches))
@@ -66,13 +66,13 @@ def run(argv: Sequence[str]) -> ExitCode:
 def _show(job: KnownJob, wanted: Wanted, lines: int | None, follow: bool) -> ExitCode:
     log = log_lines.path_of(job)
     if not follow and not log.is_file():
-        show(f"{job.job_id}: there is no {log} yet", sys.stderr)
+        show(f"{job.title}: there is no {log} yet", sys.stderr)
         return ExitCode.DONE
     followed = Followed(log)
     found = list(itertools.islice(wanted.backwards(followed), lines))
     _write(found[::-1])
     if not (found or follow):
-        show(f"{job.job_id}: no line of {log} is of this job and as asked for", sys.stderr)
+        show(f"{job.title}: no line of {log} is of this job and as asked for", sys.stderr)
     looked_at = time.monotonic()
     over = not follow
     while not over:
@@ -103,7 +103,7 @@ def _wanted(job: KnownJob, given: Given) -> Wanted:
     entry = job.record.node(node) if node else None
     if node and entry is None:
         known = names([f"{n.node_id} ({n.name})" for n in job.record.nodes], 0)
-        raise UsageError(f"logs: --node: {node!r} is no node of {job.job_id}: {known}")
+        raise UsageError(f"logs: --node: {node!r} is no node of {job.title}: {known}")
     if process and not log_lines.PROCESS.fullmatch(process):
         raise UsageError(
             f"logs: --proc: expected a process such as trainer-2 or pserver-0, a role or launcher, got {process!r}"
@@ -111,7 +111,7 @@ def _wanted(job: KnownJob, given: Given) -> Wanted:
     processes = {str(one.get("name")) for one in job.status.get("processes") or ()}
     if "-" in process and processes and process not in processes:
         raise UsageError(
-            f"logs: --proc: {process!r} is no process of {job.job_id}; `{PROGRAM} status` lists them"
+            f"logs: --proc: {process!r} is no process of {job.title}; `{PROGRAM} status` lists them"
         )
     try:
         compiled = re.compile(pattern) if pattern else None

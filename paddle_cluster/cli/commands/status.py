@@ -25,8 +25,8 @@ USAGE = f"""\
 {PROGRAM} status --nodes [JOB] [--conf=FILE] [--hosts=HOST[,HOST]]
                [--hostfile=FILE] [--json]
 
-Lists your jobs on this machine, the newest first. With JOB (an id, or the
-beginning or end of one): its nodes, processes and failures.
+Lists your jobs on this machine, the newest first. With JOB (a name, an id,
+or the beginning or end of one): its nodes, processes and failures.
 
   --all         show every node and process, however many
   --json        print JSON

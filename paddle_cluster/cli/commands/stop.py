@@ -31,8 +31,8 @@ USAGE = f"""\
              [--hostfile=FILE]
 
 Asks a job to stop, also one started on another terminal, and waits until it has
-ended. JOB is an id, or the beginning or end of one; default: the only running
-job.
+ended. JOB is a name, an id, or the beginning or end of one; default: the only
+running job.
 
   --force       kill immediately, as a second Ctrl+C does
   --nodes       stop its processes on its nodes, without its launcher
@@ -71,36 +71,36 @@ def run(argv: Sequence[str]) -> ExitCode:
             raise ControlLost(
                 f"{job.job_id}: {lost}\nto end it on its nodes: {PROGRAM} stop --nodes {job.job_id}"
             ) from lost
-        show(f"{job.job_id}: its launcher has exited; asking its nodes to end the job")
+        show(f"{job.title}: its launcher has exited; asking its nodes to end the job")
         return _end_there(job.job_id, job.record.nodes, job.record.login)
 
 
 def _tell_over(job: KnownJob) -> ExitCode:
-    show(f"{job.job_id} has already ended: {job.describe()}")
+    show(f"{job.title} has already ended: {job.describe()}")
     return ExitCode.DONE
 
 
 def _only_running(where: StatePlaces) -> KnownJob:
     """The one job that runs: which of several is meant is not guessed."""
-    running = [job for job in store.all_jobs(where) if job.running and not job.ended]
+    running = [job for job in store.all_jobs(where) if job.is_live]
     if not running:
         raise UsageError(
             f"no job of yours runs on this machine; `{PROGRAM} status` lists those that are known"
         )
     if len(running) > 1:
-        raise UsageError(f"{len(running)} jobs run, name one: {', '.join(job.job_id for job in running)}")
+        raise UsageError(f"{len(running)} jobs run, name one: {', '.join(job.title for job in running)}")
     return running[0]
 
 
 def _stop_by_launcher(job: KnownJob, force: bool) -> ExitCode:
     if not job.record.socket:
-        raise ControlLost(f"{job.job_id} could not create its control socket")
+        raise ControlLost(f"{job.title} could not create its control socket")
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
     client, _ = connect(Path(job.record.socket), events)
     try:
         client.send("attach", lines=0)
         client.send("stop", signal="SIGTERM", force=force, by=attached.me("stop"))
-        show(f"asked {job.job_id} to stop; waiting for its end (Ctrl+C stops waiting, not the job)")
+        show(f"asked {job.title} to stop; waiting for its end (Ctrl+C stops waiting, not the job)")
         return _wait(job, client, events)
     finally:
         client.close()
@@ -120,18 +120,18 @@ def _wait(job: KnownJob, client: ControlClient, events: queue.SimpleQueue[Any]) 
             again = store.read(job.directory)
             if again is not None and again.ended:
                 left = tuple(map(str, again.status.get("left") or ()))
-                return _tell_end(job.job_id, again.exit_code or 0, left)
+                return _tell_end(job.title, again.exit_code or 0, left)
             raise ControlLost(f"its launcher has exited: {event.reason}")
         if isinstance(event, Frame) and event.kind == "end":
-            return _tell_end(job.job_id, event.said.exit_code, event.said.left)
+            return _tell_end(job.title, event.said.exit_code, event.said.left)
         if isinstance(event, Frame) and event.kind == "shown" and event.fields.get("event") == "PhaseEntered":
             show(f"== {visible(str(event.fields.get('name')))}")
 
 
-def _tell_end(job_id: str, code: int, left: tuple[str, ...]) -> ExitCode:
-    for line in status_text.shortened(left, job_id):
+def _tell_end(job: str, code: int, left: tuple[str, ...]) -> ExitCode:
+    for line in status_text.shortened(left, job):
         show(line)
-    show(f"{job_id} ended (exit {code})" + ("" if left else "; nothing is left of it"))
+    show(f"{job} ended (exit {code})" + ("" if left else "; nothing is left of it"))
     return ExitCode.NOT_CLEAN if left or code == ExitCode.NOT_CLEAN else ExitCode.DONE
 
 

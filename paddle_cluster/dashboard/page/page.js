@@ -173,7 +173,7 @@ function drawJobs() {
     link.href = `?${new URLSearchParams({ job: job.id })}`;
     if (job.id === shown.id) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
-    put(id, job.id);
+    put(id, job.title);
     putTone(state, job.tone, job.state);
     put(about, ` ${place}, ${counted(job.nodes, "node")}, ${ago(job.submitted_at)}`);
   });
@@ -192,10 +192,10 @@ function drawJob() {
   byId("shown").hidden = !job;
   byId("nothing").hidden = Boolean(job);
   if (!job) return;
-  document.title = `${job.state}: ${job.id}`;
-  put(byId("title"), job.id);
+  document.title = `${job.title}: ${job.state}`;
+  put(byId("title"), job.title);
   putTone(byId("state"), job.tone, job.state);
-  put(byId("about"), [job.workspace, job.mode, `by ${job.user}`, job.launcher, job.detached ? "detached" : ""].filter(Boolean).join(" · "));
+  put(byId("about"), [job.title === job.id ? "" : job.id, job.workspace, job.mode, `by ${job.user}`, job.launcher, job.detached ? "detached" : ""].filter(Boolean).join(" · "));
   byId("actions").hidden = !job.can_be_asked;
   byId("health").hidden = !job.health.length;
   fill(byId("health"), job.health, () => element("li"), put);
@@ -281,7 +281,7 @@ async function post(path, body) {
 byId("stop").onclick = async () => {
   const id = shown.id;
   const text = "Its processes are asked to end, may save what they have, and are killed after the grace of conf.py.";
-  if (await sure(`Stop ${id}?`, text, "Stop the job", true)) {
+  if (await sure(`Stop ${shown.job.title}?`, text, "Stop the job", true)) {
     tell((await post("stop", { job: id, force: byId("force").checked })).told);
   }
 };

@@ -101,9 +101,9 @@ def a_program_and_a_module_run_as_they_are(cluster: Cluster, job: JobRunner, ora
         job, "pkg/work.py", "import os, sys\nprint('worked', os.environ['RANK'], sys.argv[1:], __package__)\n"
     )
     for entry in ("./run.sh", "-mpkg.work"):
-        oracle.check(job.start(f"--entry={entry}", "--mode=collective", "--name=a b", "--x=$(id)"), 0)
+        oracle.check(job.start(f"--entry={entry}", "--mode=collective", "--title=a b", "--x=$(id)"), 0)
         for node_id in range(3):
-            line = f"worked {node_id} ['--name=a b', '--x=$(id)'] pkg"
+            line = f"worked {node_id} ['--title=a b', '--x=$(id)'] pkg"
             assert line in job.log(node_id, "train.log"), entry
 
 

@@ -208,7 +208,7 @@ def test_help_wins_over_everything_but_the_lone_dashes() -> None:
 
 F3 = [
     "--lr=-0.1",
-    "--name=a b",
+    "--title=a b",
     "--flag",
     "--x=$(id)",
     "--quote='\"\\",

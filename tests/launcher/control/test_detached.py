@@ -33,7 +33,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 def test_a_detached_job_outlives_its_terminal_and_is_ended_from_another(bench: Bench) -> None:
     first = bench.terminal(*bench.job("--detach"))
-    job_id = first.wait_for(r"(JOB\S+) goes on without this terminal")[1]
+    job_id = first.wait_for(r"(JOB\S+) continues without this terminal")[1]
     assert f"paddle.py stop {job_id}" in first.said
     assert first.wait() == 0
     first.close()
@@ -172,7 +172,7 @@ def test_two_terminals_see_the_same_job_and_a_stopped_one_does_not_hold_it_up(be
     os.kill(one.pid, signal.SIGCONT)
     other.press(CTRL_BACKSLASH)
     assert other.wait() == 0
-    assert f"let go of {job.job_id}" in other.said
+    assert f"detached from {job.job_id}" in other.said
     assert bench.look(job).running
     one.press(CTRL_C)
     assert one.wait() == 130

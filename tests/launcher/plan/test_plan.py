@@ -105,7 +105,7 @@ def test_passed_through_flags_reach_the_pservers_that_know_them(planned: Planned
 
 
 def test_a_trainer_gets_the_script_and_the_tokens_as_they_were(planned: Planned) -> None:
-    tokens = ["--lr=-0.1", "--name=a b", "--flag", "--x=$(id)", "--seed", "3"]
+    tokens = ["--lr=-0.1", "--title=a b", "--flag", "--x=$(id)", "--seed", "3"]
     plan = planned(THREE, *tokens[:3], "--entry=go.py", *tokens[3:], "--", "--conf=x", "\udcff")
     trainers = trainer_processes(plan, ADDRESSES, planned_endpoints(plan, ADDRESSES))
     assert [trainer.argv for trainer in trainers] == [
@@ -230,7 +230,7 @@ def test_the_ports_of_a_job_lie_outside_its_pservers_range(planned: Planned) -> 
 
 
 def test_the_description_names_every_process_with_quoted_argv(planned: Planned) -> None:
-    text = describe(planned(LOCAL, "--name=a b", "--x=$(id)", "--shard_dirs=data"))
+    text = describe(planned(LOCAL, "--title=a b", "--x=$(id)", "--shard_dirs=data"))
     assert re.findall(r"^  (\S+) on node (\d)", text, re.M) == [
         ("pserver-0", "0"),
         ("pserver-1", "1"),
@@ -239,7 +239,7 @@ def test_the_description_names_every_process_with_quoted_argv(planned: Planned) 
         ("trainer-1", "1"),
         ("trainer-2", "2"),
     ]
-    assert "-u train.py '--name=a b' '--x=$(id)'" in text
+    assert "-u train.py '--title=a b' '--x=$(id)'" in text
     assert "env    PADDLE_PSERVERS_IP_PORT_LIST=127.0.0.2:7164,127.0.0.3:7164,127.0.0.4:7164" in text
     assert re.search(r"pserver .* --bind=<bind> .*\n", text)
     assert re.search(r"^  process +<bind> .*\n  pserver-0 on node 0 \(local-0\) +127\.0\.0\.2 ", text, re.M)
@@ -248,9 +248,9 @@ def test_the_description_names_every_process_with_quoted_argv(planned: Planned) 
 
 
 def test_a_job_begins_with_where_its_hosts_are_from_and_what_trainers_get(planned: Planned) -> None:
-    first, second = opening(planned(LOCAL, "--name=a b", "--x=\033[31m")).splitlines()
+    first, second = opening(planned(LOCAL, "--title=a b", "--x=\033[31m")).splitlines()
     assert re.fullmatch(r"3 nodes from .*conf\.py", first)
-    assert second == "train.py gets '--name=a b' '--x='"
+    assert second == "train.py gets '--title=a b' '--x='"
     first, second = opening(planned(LOCAL, "--hosts=local")).splitlines()
     assert re.fullmatch(r"1 node from --hosts; other settings from .*conf\.py", first)
     assert second == "train.py gets no arguments"
