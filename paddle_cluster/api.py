@@ -7,7 +7,8 @@
         for event in job:
             if isinstance(event, api.Progressed):
                 print(event.process, event.batch_id, event.cost)
-        print(job.wait().cause or "done")
+        print(job.status().phase, job.wait().cause or "done")
+    print(*job.logs("trainer-0"), sep="\\n")
 
 A job is a process of its own, `paddle.py --json`, so that nothing in the caller's process can disturb it. It is stopped
 by `stop` and at the end of `with`; a caller that is killed leaves it, and `paddle.py stop` ends it.
@@ -16,17 +17,24 @@ by `stop` and at the end of `with`; a caller that is killed leaves it, and `padd
 from __future__ import annotations
 
 import difflib
+import os
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypedDict, Unpack
 
 from paddle_cluster.config.options import LONG
+from paddle_cluster.control import log_lines, store
+from paddle_cluster.control.store import KnownJob
 from paddle_cluster.errors import ExitCode
+from paddle_cluster.record import dataclass
 from paddle_cluster.system import installation
+from paddle_cluster.system.state_dir import places
 from paddle_cluster.text.output_events import (
     Ended,
     Event,
@@ -52,6 +60,8 @@ __all__ = [
     "Event",
     "ExitCode",
     "Failed",
+    "Job",
+    "JobStatus",
     "NodeState",
     "NodesNamed",
     "Noted",
@@ -60,7 +70,6 @@ __all__ = [
     "Plotted",
     "Printed",
     "Progressed",
-    "Run",
     "Tabled",
     "Timed",
     "Transferred",
@@ -70,10 +79,37 @@ __all__ = [
 ]
 
 
-class Run:
-    """A job that was started; its events come as they happen to whoever goes through it, once.
+@dataclass(frozen=True, kw_only=True)
+class JobStatus:
+    """The state of a job as it last wrote it, about once a second.
 
-    Not for several threads at once, but for `stop`.
+    Attributes:
+        name: what --name calls the job, or empty.
+        phase: "starting", "run", "ended" and the like.
+        exit_code: None until the job has ended.
+        updated_at: when it was written, in seconds since 1970; 0: not yet.
+        nodes, processes: their facts by name, such as "state", "pid", "step", "cost" and "memory_bytes".
+        failures: "node", "process", "what" and "log" of each.
+        left: what could not be cleaned or collected.
+        why: what went wrong first.
+    """
+
+    job_id: str
+    name: str
+    phase: str
+    exit_code: ExitCode | None = None
+    updated_at: float = 0.0
+    nodes: tuple[Mapping[str, Any], ...] = ()
+    processes: tuple[Mapping[str, Any], ...] = ()
+    failures: tuple[Mapping[str, str], ...] = ()
+    left: tuple[str, ...] = ()
+    why: tuple[str, ...] = ()
+
+
+class Job:
+    """A job that was started; iterating over it yields its events as they happen, one time.
+
+    Only `stop`, `status` and `logs` may be called from other threads.
     """
 
     def __init__(self, argv: Sequence[str]) -> None:
@@ -86,6 +122,8 @@ class Run:
             encoding="utf-8",
         )
         self._ended: Ended | None = None
+        self._started_at = time.time()
+        self._directory: Path | None = None
 
     def __iter__(self) -> Iterator[Event]:
         """What happens, until the job is over. Blocks while nothing does."""
@@ -100,6 +138,44 @@ class Run:
         """Ask it to stop, as Ctrl+C does; a second time: at once. Its end is `wait`'s to tell."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
+
+    def status(self) -> JobStatus:
+        """Return the state of the job; before it wrote one, its phase is "starting", and its id may be empty."""
+        known = self._known()
+        if known is None:
+            return JobStatus(job_id="", name="", phase="starting")
+        found = {one.name: known.status[one.name] for one in fields(JobStatus) if one.name in known.status}
+        rows = {name: tuple(value) for name, value in found.items() if isinstance(value, list)}
+        code = None if known.exit_code is None else ExitCode(known.exit_code)
+        told = {"phase": "starting", **found, **rows, "exit_code": code}
+        return JobStatus(**{**told, "job_id": known.job_id, "name": known.record.name})
+
+    def logs(self, process: str = "") -> Iterator[str]:
+        """Return the lines that the job has logged so far, oldest first, as log/job.log has them.
+
+        Args:
+            process: a process or a role, such as "trainer-2", "pserver" or "launcher"; empty: all.
+        """
+        known = self._known()
+        return iter(()) if known is None else log_lines.lines_of(known, process)
+
+    def log_files(self) -> dict[str, Path]:
+        """Return the log of each process, by its name; a file appears when its first lines have arrived."""
+        known = self._known()
+        if known is None:
+            return {}
+        rows = known.status.get("processes", ())
+        return {one["name"]: Path(known.record.collected, one["log"]) for one in rows}
+
+    def _known(self) -> KnownJob | None:
+        """What the state directory knows of the job, which it finds by its launcher."""
+        if self._directory is not None:
+            return store.read(self._directory)
+        for job in store.all_jobs(places(os.environ)):
+            if job.record.launcher.pid == self._process.pid and job.record.submitted_at >= self._started_at:
+                self._directory = job.directory
+                return job
+        return None
 
     def wait(self) -> Ended:
         """How it ended; events that nobody took are left out.
@@ -119,7 +195,7 @@ class Run:
             self._ended = Ended("", ExitCode(code) if is_ours else ExitCode.LOST, cause, "", "", lines)
         return self._ended
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> Job:
         return self
 
     def __exit__(
@@ -138,6 +214,8 @@ class Options(TypedDict, total=False):
     package: str | Path
     job_workspace: str
     name: str
+    queue: bool
+    queue_priority: int
     conf: str | Path
     hosts: str | Sequence[str]
     hostfile: str | Path
@@ -162,7 +240,7 @@ class Options(TypedDict, total=False):
     allow_mismatch: bool
 
 
-def run(*options: str, script: Sequence[str] = (), **named: Unpack[Options]) -> Run:
+def run(*options: str, script: Sequence[str] = (), **named: Unpack[Options]) -> Job:
     """Start a job: `run(package="ws", hosts=["a", "b"], mode="collective", script=["--lr=0.1"])`.
 
     Args:
@@ -173,7 +251,7 @@ def run(*options: str, script: Sequence[str] = (), **named: Unpack[Options]) -> 
     Raises:
         TypeError: an option is unknown.
     """
-    return Run(
+    return Job(
         [*installation.argv(), "--json", *tokens(named), *options, *(["--", *script] if script else [])]
     )
 

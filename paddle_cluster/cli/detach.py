@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from paddle_cluster.control import attached
+from paddle_cluster.control import attached, node_queue
 from paddle_cluster.control.attached import Parting
 from paddle_cluster.control.control_client import ControlClient
 from paddle_cluster.control.control_protocol import encode
@@ -131,7 +131,7 @@ def _look_on(connection: socket.socket) -> ExitCode:
 
 
 def _runs(event: Event) -> bool:
-    return isinstance(event, PhaseEntered) and event.name == RUNNING
+    return isinstance(event, PhaseEntered) and event.name in (RUNNING, node_queue.PHASE)
 
 
 def _exit_code(code: int) -> ExitCode:

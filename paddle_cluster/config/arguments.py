@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from paddle_cluster.config import entry
 from paddle_cluster.config.flags import INIT_FLAGS, LAUNCHER_FLAGS, PSERVER_FLAGS
 from paddle_cluster.config.options import CONF_NAMES, LONG, OPTIONS, Mode, Option
-from paddle_cluster.config.spelling import near_miss
+from paddle_cluster.config.spelling import near_miss, nearest
 from paddle_cluster.config.values import utf8
 from paddle_cluster.errors import UsageError
 from paddle_cluster.record import dataclass
@@ -46,6 +46,14 @@ _TOLD = {
     "ssh_port ssh_user": "write [user@]host[:port] in HOSTS or --hosts",
     "ssh_key identity_file": "give SSH_IDENTITY_FILES in conf.py",
 }
+
+_MEANT = {
+    "k8s kube kubectl kueue": "kubernetes",
+    "mpi mpirun mpiexec ompi": "openmpi",
+    "srun sbatch salloc": "slurm",
+    "ddp torch pytorch any": "collective",
+}
+"""Words that are given as values of options -> the value that they mean."""
 
 # names that other launchers have for what is called otherwise here, and what to give instead
 _EXPECTED = {name: advice for names, advice in _TOLD.items() for name in names.split()}
@@ -175,7 +183,12 @@ def _check_value(option: Option, value: str | None) -> str:
     if not value or value.startswith("--"):
         raise UsageError(f"--{option.name} needs a value: --{option.name}={option.metavar}")
     if option.choices and value not in option.choices:
-        raise UsageError(f"--{option.name}: expected one of {', '.join(option.choices)}, got {value!r}")
+        meant = next((choice for names, choice in _MEANT.items() if value.lower() in names.split()), "")
+        meant = meant if meant in option.choices else nearest(value, option.choices) or ""
+        raise UsageError(
+            f"--{option.name}: expected one of {', '.join(option.choices)}, got {value!r}"
+            + (f"; did you mean --{option.name}={meant}?" if meant else "")
+        )
     return value
 
 

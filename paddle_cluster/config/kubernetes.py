@@ -40,6 +40,16 @@ def amounts(example: str) -> Callable[[object], dict[str, Any]]:
     return dictionary(quantity, f"amounts, such as {example}")
 
 
+def mount_path(value: object) -> str:
+    """Where a pod mounts a volume."""
+    if not isinstance(value, str) or not value.startswith("/") or ":" in value or not value.isprintable():
+        raise values.mismatch("an absolute path in the pod, such as '/data'", value)
+    return value
+
+
+claims = dictionary(mount_path, "volume claims and their mount paths, such as {'datasets': '/data'}")
+
+
 def template(value: object, depth: int = 0) -> Any:
     """What JSON can hold: a part of an object of Kubernetes."""
     if value is None or isinstance(value, str | bool | int):

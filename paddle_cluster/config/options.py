@@ -105,6 +105,11 @@ _PODS = {
 }
 _SILENT = "exclude each other: no event of a job is shown then; leave one of them out"
 _ALLOCATION = {f"--engine={row.name}": _ONE_SOURCE for row in ENGINES.values() if row.hosts}
+_OWN_QUEUE = {
+    f"--engine={row.name}": "exclude each other: the engine has a queue of its own; leave out --queue"
+    for row in ENGINES.values()
+    if row.hosts
+}
 
 COMMON = (
     Option(
@@ -187,6 +192,13 @@ OTHERS = (
         "nnodes", "cluster.hosts", "N", whole(1), None, "the first N of the hosts that are left, or N pods"
     ),
     Option("env_file", "job.env_files", "FILE", Path, (), "the variables in a file", repeats=True),
+    Option(
+        "queue",
+        "job.queue",
+        help="wait until no job of yours holds the hosts or the package",
+        against=_OWN_QUEUE,
+    ),
+    Option("queue_priority", "job.priority", "N", whole(0), 0, "of waiting jobs the highest N is next"),
     Option("name", "job.name", "NAME", values.job_name, "", "what status, logs and stop call the job"),
     Option("min_trainers", "job.min_trainers", "N", whole(1), None, "go on while N trainers remain"),
     Option(
@@ -289,6 +301,7 @@ NAMES = (
     _name("HEARTBEAT_TIMEOUT_S", "limits.heartbeat_timeout_s", 10, seconds(1, _DAY_S)),
     _name("STEP_TIMEOUT_S", "limits.step_timeout_s", 600, seconds(0, _DAY_S)),
     _name("RESTART_BACKOFF_S", "limits.restart_backoff_s", 1, seconds(0, _DAY_S)),
+    _name("QUEUE_TIMEOUT_S", "limits.queue_timeout_s", 7 * _DAY_S, seconds(1, 365 * _DAY_S)),
     _name("KEEP_JOBS", "limits.keep_jobs", 3, integer(1, 1_000_000)),
     _name("LOG_LIMIT_MB", "limits.log_limit_mb", 256, integer(1, 1 << 20)),
     _name("WARN_SIZE_MB", "limits.warn_size_mb", 100, integer(1, 1 << 20)),
@@ -314,7 +327,14 @@ NAMES = (
     _name("K8S_TOLERATIONS", "kubernetes.tolerations", [], list_of(kubernetes.toleration, "tolerations")),
     _name("K8S_QUEUE", "kubernetes.queue", "", kubernetes.word),
     _name("K8S_SERVICE_ACCOUNT", "kubernetes.service_account", "", kubernetes.word),
-    _name("K8S_USER", "kubernetes.user", 0, integer(0, 2**31 - 1)),
+    _name("K8S_USER", "kubernetes.user", 1000, integer(0, 2**31 - 1)),
+    _name("K8S_PVC", "kubernetes.claims", {}, kubernetes.claims),
+    _name("K8S_SHM_SIZE", "kubernetes.shm_size", "8Gi", kubernetes.quantity),
+    _name(
+        "K8S_IMAGE_PULL_SECRETS", "kubernetes.pull_secrets", [], list_of(kubernetes.word, "names of Secrets")
+    ),
+    _name("K8S_PRIORITY_CLASS", "kubernetes.priority_class", "", kubernetes.word),
+    _name("K8S_DEADLINE_S", "kubernetes.deadline_s", 30 * 86400, integer(0, 2**31 - 1)),
     _name("K8S_POD", "kubernetes.pod", {}, kubernetes.pod),
     _name("K8S_ADDRESS", "kubernetes.address", "", own_address),
     _name("K8S_START_TIMEOUT_S", "kubernetes.start_timeout_s", 600, seconds(1, 7 * _DAY_S)),

@@ -108,6 +108,7 @@ class Limits:
         heartbeat_timeout_s: a process of ours that is silent for so long is taken for frozen.
         step_timeout_s: a trainer that told of steps and then of none for so long hangs; 0: never.
         restart_backoff_s: the wait before the first restart; each one after it doubles it.
+        queue_timeout_s: the longest wait of --queue.
         keep_jobs: number of job directories of a workspace that stay on a node.
         log_limit_mb: a log that grows beyond it is rotated.
         warn_size_mb: what of a workspace is sent is told first where it is more.
@@ -122,6 +123,7 @@ class Limits:
     heartbeat_timeout_s: float
     step_timeout_s: float
     restart_backoff_s: float
+    queue_timeout_s: float
     keep_jobs: int
     log_limit_mb: int
     warn_size_mb: int
@@ -135,6 +137,8 @@ class JobSettings:
 
     Attributes:
         name: what commands and screens call the job, or empty: its id.
+        queue: the job waits until none of the user's jobs holds its hosts or its package; of waiting jobs the one with
+            the highest priority is next.
         mode_is_explicit: --mode was given.
         package: directory to dispatch, or None; then `workspace` is a directory that nodes already have:
             absolute, beginning with ~, or relative to each node's root directory.
@@ -154,6 +158,8 @@ class JobSettings:
     """
 
     name: str
+    queue: bool
+    priority: int
     mode: Mode
     mode_is_explicit: bool
     package: Path | None
@@ -185,7 +191,12 @@ class KubernetesSettings:
         context: of the kubeconfig; empty: its current one.
         requests, limits: of each pod.
         queue: of Kueue, or empty.
-        user: who a pod's processes run as; 0: whom the image says.
+        user: the id of a pod's processes, which then write to volumes alone; 0: the image's user, who may write
+            wherever the image lets it.
+        claims: PersistentVolumeClaim -> where every pod mounts it.
+        shm_size: the most that /dev/shm may hold.
+        pull_secrets: names of Secrets with logins of image registries.
+        deadline_s: activeDeadlineSeconds of the Job; 0: none.
         pod: merged last into the pods' template.
         address: of this machine as pods see it; empty: by the route to the API server.
         start_timeout_s: from the Job's making until all pods have called.
@@ -202,6 +213,11 @@ class KubernetesSettings:
     queue: str
     service_account: str
     user: int
+    claims: Mapping[str, str]
+    shm_size: str
+    pull_secrets: tuple[str, ...]
+    priority_class: str
+    deadline_s: int
     pod: Mapping[str, Any]
     address: str
     start_timeout_s: float

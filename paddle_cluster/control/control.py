@@ -32,7 +32,7 @@ from paddle_cluster.screen.console import Console
 from paddle_cluster.screen.scrollback import Scrollback
 from paddle_cluster.screen.writer import ScreenFile
 from paddle_cluster.system.queue_thread import QueueThread
-from paddle_cluster.system.signals import SignalEvent
+from paddle_cluster.system.signals import SignalEvent, StopRequest
 from paddle_cluster.system.state_dir import (
     FAILURE_FILE,
     JOB_FILE,
@@ -63,6 +63,9 @@ class Control:
         collected: where log/ and output/ come.
         events: the queue of the job's loop.
         first: a connection of somebody who looks on from the start, or None.
+
+    Attributes:
+        directory: where the job's state is kept; None: it cannot be.
     """
 
     def __init__(
@@ -77,7 +80,7 @@ class Control:
         self._console = console
         self._scrollback = Scrollback()
         self._history = JobCurves()
-        self._roster: Roster | None = None
+        self._roster = Roster({}, collected)
         self._stacks: StackRequests | None = None
         self._asked = False
         self._requests = 0
@@ -90,8 +93,9 @@ class Control:
         console.watch(self._history.take, Progressed, Plotted)
         where = plan.settings.state
         paths = [where.short / f"{plan.job_id}.sock"]
+        self.directory: Path | None = None
         try:
-            directory = make_job_dir(where, plan.job_id)
+            directory = self.directory = make_job_dir(where, plan.job_id)
         except OSError as error:
             console.note(
                 f"the job's state cannot be kept in {where.jobs} ({error.strerror}): other terminals see less "
@@ -201,13 +205,14 @@ class Control:
 
     def _picture(self) -> None:
         self._asked = False
-        if self._roster is not None:
-            self._status = state.take(self._record.job_id, self._scrollback, self._roster, self._history)
+        self._status = state.take(self._record.job_id, self._scrollback, self._roster, self._history)
 
 
 def _failed(error: BaseException) -> Outcome:
     if isinstance(error, LauncherError):
         return Outcome(int(error.exit_code), (), tuple(str(error).splitlines()))
+    if isinstance(error, StopRequest):
+        return Outcome(int(error.event.exit_code), (), (f"ended by {error}",))
     return Outcome(int(ExitCode.PROCESS_FAILED), (), (f"the launcher failed: {error!r}",))
 
 

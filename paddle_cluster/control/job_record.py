@@ -10,21 +10,28 @@ from __future__ import annotations
 import getpass
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from paddle_cluster.config.hosts import parse_host
-from paddle_cluster.config.options import SshClient
+from paddle_cluster.config.hosts import Host, parse_host
+from paddle_cluster.config.layers import DEFAULT
+from paddle_cluster.config.options import BY_KEY, SshClient
 from paddle_cluster.config.settings import Settings, SshSettings
 from paddle_cluster.plan import checkpoints
 from paddle_cluster.plan.plan import Plan
 from paddle_cluster.record import dataclass
 from paddle_cluster.system import process_id
 from paddle_cluster.system.process_id import ProcessId
+from paddle_cluster.text.wrapping import crop, visible
 from paddle_node.contract.records import Fields, LocalPath, Moment, Seconds, Whole, read
 
 VERSION = 1
+WIDEST = 300  # characters of a value
+NOT_STORED = "(not stored)"
+_SECRET = frozenset(("env", "HOST_SETTINGS", "K8S_POD", "SLURM_OPTIONS"))
 _DAY_S = 86400.0
 
 
@@ -59,6 +66,9 @@ class JobRecord:
         rebuilt: put together from what the nodes told.
         checkpoint_dir: where pservers write checkpoints, absolute or relative to ROOT_DIR; or empty.
         name: what the user calls the job, or empty.
+        priority: in the queue of jobs that wait for nodes.
+        options: (name, value, where it was given) of each option and name of conf.py that is not its default; values
+            that may hold secrets are left out.
     """
 
     job_id: str
@@ -78,6 +88,8 @@ class JobRecord:
     rebuilt: bool = False
     checkpoint_dir: str = ""
     name: str = ""
+    priority: int = 0
+    options: tuple[tuple[str, str, str], ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """For job.json."""
@@ -114,7 +126,24 @@ def of_plan(plan: Plan, collected: Path) -> JobRecord:
         login=login_of(settings),
         checkpoint_dir=checkpoints.checkpoints_below_root(settings, plan.job_id),
         name=settings.job.name,
+        priority=settings.job.priority,
+        options=tuple(_given(settings)),
     )
+
+
+def _given(settings: Settings) -> Iterator[tuple[str, str, str]]:
+    for key, where in settings.sources.names.items():
+        if where != DEFAULT and BY_KEY[key].target:
+            value = attrgetter(BY_KEY[key].target)(settings)
+            yield key, NOT_STORED if key in _SECRET else crop(_written(value), WIDEST), where
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, Host):
+        return value.describe()
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return ", ".join(map(_written, value))
+    return visible(str(value))
 
 
 def entries(plan: Plan) -> tuple[NodeEntry, ...]:
@@ -192,6 +221,8 @@ class _Stored(NamedTuple):
     rebuilt: bool = False
     checkpoint_dir: LocalPath = ""
     name: str = ""
+    priority: Whole = 0
+    options: tuple[tuple[str, str, str], ...] = ()
 
 
 def from_json(fields: Fields) -> JobRecord:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from paddle_cluster.control.store import KnownJob
-from paddle_cluster.control.tail import Followed
+from paddle_cluster.control.tail import Followed, whole_lines
 from paddle_cluster.record import dataclass
 
 DISORDER = timedelta(minutes=1)  # what came late is where it came
@@ -72,6 +72,11 @@ class Wanted:
 def path_of(job: KnownJob) -> Path:
     """The merged log of a job, which may not be there yet."""
     return Path(job.record.collected, "log", "job.log")
+
+
+def lines_of(job: KnownJob, process: str = "") -> Iterator[str]:
+    """The lines of a job, or of one of its processes or roles, the first one first."""
+    return filter(Wanted(*span(job), process).has, whole_lines(path_of(job)))
 
 
 def span(job: KnownJob) -> tuple[datetime, datetime]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paddle_cluster.control import views
+from paddle_cluster.control import node_queue, views
 from paddle_cluster.control.node_jobs import Known
 from paddle_cluster.control.store import KnownJob
 from paddle_cluster.control.views import ago, state_text
@@ -25,10 +25,11 @@ _SHOWN_LINE = 100
 def job_table(jobs: Sequence[KnownJob], now: float) -> list[str]:
     """All jobs, one line each: by name, of several with one name the newest."""
     newest = {job.title: job for job in reversed(jobs)}
+    places = {job.job_id: place for place, job in enumerate(node_queue.waiting(jobs), 1)}
     rows = [
         (
             job.title if newest[job.title] is job else job.job_id,
-            job.describe(),
+            f"queued, place {places[job.job_id]}" if job.job_id in places else job.describe(),
             ago(now - job.record.submitted_at),
             str(len(job.record.nodes)),
             progress_of(job.status),

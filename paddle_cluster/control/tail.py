@@ -67,6 +67,23 @@ class Followed:
         return [_shown(rest)] if rest else []
 
 
+def whole_lines(path: Path) -> Iterator[str]:
+    """The whole lines of a file as it is now, of rotated parts too, the first one first."""
+    parts: dict[tuple[int, int], tuple[int, int]] = {}
+    with contextlib.ExitStack() as opened:
+        for part in (path, *(Path(f"{path}.{number}") for number in range(1, KEPT + 1))):
+            with contextlib.suppress(OSError):
+                descriptor = opened.enter_context(_opened(part))
+                status = os.fstat(descriptor)
+                key = status.st_dev, status.st_ino
+                parts.setdefault(key, (descriptor, _whole_end(descriptor, status.st_size)))
+        for descriptor, end in reversed(parts.values()):
+            rest = b""
+            for at in range(0, end, CHUNK):
+                *lines, rest = (rest + os.pread(descriptor, min(CHUNK, end - at), at)).split(b"\n")
+                yield from map(_shown, lines)
+
+
 def _shown(line: bytes) -> str:
     return line.decode("utf-8", "backslashreplace").rstrip("\r")
 

@@ -147,6 +147,7 @@ def head(job: KnownJob, now: float) -> dict[str, Any]:
         "detached": record.detached,
         "conf": record.conf,
         "mode": record.mode,
+        "options": [[visible(text) for text in row] for row in record.options[:LISTED]],
         "logs": record.collected and f"{record.collected}/log",
         "state_dir": str(job.directory),
         "phase": str(status.get("phase") or ""),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import re
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from paddle_cluster.control import log_lines
@@ -21,6 +22,7 @@ READS = 16  # of a mebibyte each, in one turn
 LINE_LIMIT = 2000  # characters
 FOUND = 500  # lines of a search
 SEARCH_S = 5.0
+PART = 4000  # lines of a download that are written together
 
 
 class LogTail:
@@ -74,6 +76,13 @@ def search(job: KnownJob, text: str, process: str) -> dict[str, Any]:
             f"looked for {SEARCH_S:.0f} s and not at what is older; {PROGRAM} logs --grep looks at everything"
         )
     return {"lines": found[::-1], "told": told}
+
+
+def whole(job: KnownJob, process: str) -> Iterator[bytes]:
+    """The lines of a job, or of one of its processes or roles, a few thousand at a time."""
+    lines = log_lines.lines_of(job, process)
+    while part := list(itertools.islice(lines, PART)):
+        yield "".join(f"{line}\n" for line in part).encode("utf-8", "backslashreplace")
 
 
 def _wanted(job: KnownJob) -> Wanted:

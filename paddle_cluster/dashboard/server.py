@@ -5,6 +5,7 @@
     GET  /TOKEN/page.js     and the other files of the page
     GET  /TOKEN/events      server-sent events: ?job=ID
     GET  /TOKEN/log         a search in the merged log: ?job=ID&text=...&process=trainer-2
+    GET  /TOKEN/download    the merged log as a file: ?job=ID&process=trainer-2
     POST /TOKEN/stop        {"job": ID, "force": false}
     POST /TOKEN/stacks      {"job": ID, "processes": ["trainer-2"]}
 
@@ -24,7 +25,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
-from paddle_cluster.control import attached
+from paddle_cluster.control import attached, log_lines
 from paddle_cluster.control.control_client import ControlClient, ControlLost, connect
 from paddle_cluster.control.control_protocol import Frame
 from paddle_cluster.control.store import KnownJob
@@ -177,6 +178,17 @@ class _Handler(BaseHTTPRequestHandler):
         job = self._job(query.get("job", ""))
         self._send_json(log_view.search(job, query.get("text", ""), query.get("process", "")))
 
+    def _download(self, request: Request) -> None:
+        job, process = self._job(request.query.get("job", "")), request.query.get("process", "")
+        if process and not log_lines.PROCESS.fullmatch(process):
+            raise Refused(
+                HTTPStatus.BAD_REQUEST,
+                f"process: expected trainer-2, a role or launcher, got {process!r:.80}",
+            )
+        name = "-".join(filter(None, (job.title, process)))
+        headers = {"Content-Disposition": f'attachment; filename="{name}.log"'}
+        self._send_parts("text/plain; charset=utf-8", log_view.whole(job, process), headers)
+
     def _stop(self, request: Request) -> None:
         asked = self._body()
         job = self._job(str(asked.get("job")))
@@ -209,8 +221,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._begin(status, kind, {"Content-Length": str(len(body))})
         self.wfile.write(body)
 
-    def _send_parts(self, kind: str, parts: Iterable[bytes]) -> None:
-        self._begin(HTTPStatus.OK, kind, {})
+    def _send_parts(self, kind: str, parts: Iterable[bytes], more: Mapping[str, str] | None = None) -> None:
+        self._begin(HTTPStatus.OK, kind, more or {})
         for part in parts:
             self.wfile.write(part)
 
@@ -225,6 +237,7 @@ _ROUTES: Mapping[str, tuple[str, Callable[[_Handler, Request], None]]] = {
     "": ("GET", _Handler._page),
     "events": ("GET", _Handler._events),
     "log": ("GET", _Handler._log),
+    "download": ("GET", _Handler._download),
     "stop": ("POST", _Handler._stop),
     "stacks": ("POST", _Handler._stacks),
 }

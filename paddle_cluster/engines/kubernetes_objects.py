@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from paddle_cluster.config.settings import KubernetesSettings
@@ -23,6 +24,13 @@ KEPT_S = 300  # of a Job whose launcher was killed, after its end
 GRACE_S = 5
 HIDDEN = "***"
 _JOB_LABEL = "paddle-cluster/job"
+_NAME = "paddle-cluster/name"
+_STANDARD_LABELS = {
+    "app.kubernetes.io/name": "paddle-cluster",
+    "app.kubernetes.io/component": "node",
+    "app.kubernetes.io/managed-by": "paddle-cluster",
+}
+_LEAST = {"cpu": "1", "memory": "1Gi"}  # requested where conf.py says nothing of a resource
 _QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
 _NO_TEXT = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
@@ -56,8 +64,9 @@ def selector(job_id: str) -> str:
 def render(plan: Plan, porter: Porter) -> Objects:
     """The objects of a plan; the Secret and the Service still lack their owner."""
     name, settings = job_name(plan.job_id), plan.settings.kubernetes
-    labels = {"app.kubernetes.io/name": "paddle-cluster", _JOB_LABEL: name}
-    meta = {"name": name, "labels": labels}
+    labels = {**_STANDARD_LABELS, "app.kubernetes.io/instance": name, _JOB_LABEL: name}
+    title = plan.settings.job.name
+    meta = {"name": name, "labels": labels, **({"annotations": {_NAME: title}} if title else {})}
     count = len(plan.settings.cluster.hosts)
     queue = {_QUEUE_LABEL: settings.queue} if settings.queue else {}
     return Objects(
@@ -72,8 +81,9 @@ def render(plan: Plan, porter: Porter) -> Objects:
                 **_failures(count, plan.settings.job.min_trainers is not None),
                 "podReplacementPolicy": "Failed",
                 "ttlSecondsAfterFinished": KEPT_S,
+                **({"activeDeadlineSeconds": settings.deadline_s} if settings.deadline_s else {}),
                 "suspend": True,  # until the others are there; with a queue, until that admits it
-                "template": merged(_template(settings, name, labels, porter), settings.pod),
+                "template": merged(_template(plan, name, labels, porter), settings.pod),
             },
         },
         secret={
@@ -113,8 +123,9 @@ def owned(made: Object, job: Mapping[str, Any]) -> Object:
     return {**made, "metadata": {**made["metadata"], "ownerReferences": [owner]}}
 
 
-def _template(settings: KubernetesSettings, name: str, labels: Mapping[str, str], porter: Porter) -> Object:
-    volumes = {"shm": "/dev/shm", **({"home": HOME} if settings.user else {})}  # noqa: S108 - of a pod
+def _template(plan: Plan, name: str, labels: Mapping[str, str], porter: Porter) -> Object:
+    settings = plan.settings.kubernetes
+    volumes = _volumes(settings, plan.settings.cluster.root_dir)
     spec: Object = {
         "restartPolicy": "Never",
         "subdomain": name,
@@ -124,11 +135,20 @@ def _template(settings: KubernetesSettings, name: str, labels: Mapping[str, str]
         "terminationGracePeriodSeconds": GRACE_S,
         "securityContext": _identity(settings.user),
         "containers": [_container(settings, name, porter, volumes)],
-        "volumes": [
-            {"name": volume, "emptyDir": {"medium": "Memory"} if volume == "shm" else {}}
-            for volume in volumes
+        "volumes": [{"name": each.name, **each.source} for each in volumes],
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": {_JOB_LABEL: name}},
+            }
         ],
     }
+    if settings.pull_secrets:
+        spec["imagePullSecrets"] = [{"name": secret} for secret in settings.pull_secrets]
+    if settings.priority_class:
+        spec["priorityClassName"] = settings.priority_class
     if settings.service_account:
         spec["serviceAccountName"] = settings.service_account
     if settings.node_selector:
@@ -138,6 +158,30 @@ def _template(settings: KubernetesSettings, name: str, labels: Mapping[str, str]
     return {"metadata": {"labels": dict(labels)}, "spec": spec}
 
 
+class _Volume(NamedTuple):
+    name: str
+    path: str
+    source: Object
+
+
+def _volumes(settings: KubernetesSettings, root_dir: str) -> list[_Volume]:
+    """Shared memory, the claims, and with a user of conf.py's what that user must be able to write."""
+    found = [
+        _Volume("shm", "/dev/shm", {"emptyDir": {"medium": "Memory", "sizeLimit": settings.shm_size}}),  # noqa: S108
+        *(
+            _Volume(f"claim-{number}", path, {"persistentVolumeClaim": {"claimName": claim}})
+            for number, (claim, path) in enumerate(settings.claims.items())
+        ),
+    ]
+    writable = {"home": HOME, "tmp": "/tmp"} if settings.user else {}  # noqa: S108 - of a pod
+    if writable and root_dir.startswith("/"):
+        inside = (*writable.values(), *settings.claims.values())
+        if not any(PurePosixPath(root_dir).is_relative_to(path) for path in inside):
+            writable["root"] = root_dir
+    taken = {volume.path for volume in found}
+    return found + [_Volume(*each, {"emptyDir": {}}) for each in writable.items() if each[1] not in taken]
+
+
 def _identity(user: int) -> Object:
     found: Object = {"seccompProfile": {"type": "RuntimeDefault"}}
     if user:
@@ -145,7 +189,7 @@ def _identity(user: int) -> Object:
     return found
 
 
-def _container(settings: KubernetesSettings, name: str, porter: Porter, volumes: Mapping[str, str]) -> Object:
+def _container(settings: KubernetesSettings, name: str, porter: Porter, volumes: Sequence[_Volume]) -> Object:
     env: list[Object] = [
         {"name": variable, "valueFrom": {"secretKeyRef": {"name": name, "key": variable}}}
         for variable in porter.env
@@ -153,20 +197,22 @@ def _container(settings: KubernetesSettings, name: str, porter: Porter, volumes:
     if settings.user:
         known = {"HOME": HOME, "USER": "paddle", "LOGNAME": "paddle"}  # which the image's passwd may not say
         env += [{"name": variable, "value": value} for variable, value in known.items()]
-    resources = {
-        kind: dict(amounts)
-        for kind, amounts in (("requests", settings.requests), ("limits", settings.limits))
-        if amounts
-    }
+    least = {resource: amount for resource, amount in _LEAST.items() if resource not in settings.limits}
+    resources = {"requests": {**least, **settings.requests}, "limits": dict(settings.limits)}
+    may_write = {"readOnlyRootFilesystem": True} if settings.user else {}
     return {
         "name": CONTAINER,
         "image": settings.image,
         "command": [word.replace("$(", "$$(") for word in porter.argv],
         "env": env,
-        "resources": resources,
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "resources": {kind: amounts for kind, amounts in resources.items() if amounts},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            **may_write,
+        },
         "terminationMessagePolicy": "FallbackToLogsOnError",  # the last words come with the pod's state
-        "volumeMounts": [{"name": volume, "mountPath": path} for volume, path in volumes.items()],
+        "volumeMounts": [{"name": each.name, "mountPath": each.path} for each in volumes],
     }
 
 

@@ -13,7 +13,7 @@ import queue
 import socket
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paddle_cluster.config.settings import Settings
 from paddle_cluster.connection.event_queue import EventQueue
@@ -28,6 +28,9 @@ from paddle_cluster.screen.console import Console
 from paddle_cluster.system import signals
 from paddle_cluster.system.workspace_lock import locked, named
 
+if TYPE_CHECKING:
+    from paddle_cluster.control.control import Control
+
 PREPARED_S = 10.0
 
 
@@ -41,6 +44,7 @@ def run(settings: Settings, console: Console, first: socket.socket | None = None
         WorkspaceError: the workspace cannot be dispatched; no connection was made.
         UsageError: another job has the name or collects into the same workspace, or an engine cannot be used; none was
             made either.
+        PreflightError: the nodes were not free in time (--queue); none was made either.
     """
     clock = PhaseClock()
     clock.enter("config")
@@ -51,27 +55,47 @@ def run(settings: Settings, console: Console, first: socket.socket | None = None
     payload = Payload(plan)
     events = EventQueue()
     collected = _collected_in(plan)
-    name = settings.job.name
+    name, waits = settings.job.name, settings.job.queue
     with (
         named(settings.state, name, plan.job_id) if name else contextlib.nullcontext(),
-        locked(collected, plan.job_id),
+        contextlib.ExitStack() as held,
         signals.posted_to(events),
         signals.failures_posted_to(events),
         engine.time_limit(settings, events),
     ):
+        if not waits:
+            held.enter_context(locked(collected, plan.job_id))
         engine.check()
         connector = Connector(events, engine)
-        connector.begin(plan.nodes)
+        connector.begin(() if waits else plan.nodes)
         prepared.join(PREPARED_S)  # whatever else is imported beside it would make the first login later
         try:
             from paddle_cluster.control.control import Control
             from paddle_cluster.job.job import Job
 
             with Control(plan, collected, events, console, first) as control:
+                if waits:
+                    _wait_for_nodes(settings, control, events, console, clock)
+                    held.enter_context(locked(collected, plan.job_id))
+                    payload = Payload(plan)  # of what the workspace holds now
+                    connector.begin(plan.nodes)
                 return Job(plan, collected, payload, connector, events, console, clock, control).run()
         except BaseException:
             _hang_up(connector, events)
             raise
+
+
+def _wait_for_nodes(
+    settings: Settings, control: Control, events: EventQueue, console: Console, clock: PhaseClock
+) -> None:
+    from paddle_cluster.control import node_queue
+
+    def enter() -> None:
+        clock.enter(node_queue.PHASE)
+        console.phase(node_queue.PHASE)
+
+    timeout_s = settings.limits.queue_timeout_s
+    node_queue.wait(settings.state, control.directory, events, enter, console.note, timeout_s)
 
 
 def _collected_in(plan: Plan) -> Path:

@@ -37,7 +37,7 @@ def locked(directory: Path, job_id: str) -> Iterator[None]:
     made = [path for path in (log, directory) if not path.exists()]
     try:
         log.mkdir(parents=True, exist_ok=True)
-        fd = _lock(log / LOCK_FILE)
+        fd = try_lock(log / LOCK_FILE)
     except OSError as error:
         raise UsageError(f"{log} must be writable, logs are collected there: {error.strerror}") from error
     try:
@@ -69,7 +69,7 @@ def named(where: StatePlaces, name: str, job_id: str) -> Iterator[None]:
     with contextlib.suppress(OSError):
         own_directory(where.jobs)
         own_directory(path.parent)
-        fd = _lock(path)
+        fd = try_lock(path)
     if fd is None:
         holder = path.read_text(encoding="utf-8", errors="replace").strip() or "a job that is starting"
         raise UsageError(
@@ -93,7 +93,7 @@ def _sign(fd: int, job_id: str) -> None:
         os.write(fd, f"{job_id} (pid {os.getpid()})\n".encode())
 
 
-def _lock(path: Path) -> int | None:
+def try_lock(path: Path) -> int | None:
     """A descriptor that holds the lock, or None when another process does."""
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from paddle_cluster import api
 from paddle_cluster.config.options import LONG
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.system.installation import argv
+from tests.cluster.deadline import wait_for
 
 LIMIT_S = 60
 
@@ -44,6 +46,36 @@ def test_a_program_sees_what_happens_and_how_it_ended(job: list[str], tmp_path: 
     assert end.code is ExitCode.DONE
     assert end.logs == str(tmp_path / "ws" / "log")
     assert events[-1] == end
+
+
+def running(run: api.Job) -> int:
+    """How many processes of a job run, as it says itself."""
+    return sum(process["state"] == "running" for process in run.status().processes)
+
+
+def test_a_job_is_asked_for_its_state_and_its_lines(
+    job: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PADDLE_STATE_DIR", str(tmp_path / "state"))
+    with api.run(*job, name="resnet", script=["--hold"]) as run:
+        assert any(isinstance(event, api.Printed) for event in run)
+        wait_for("processes that run", lambda: running(run) == 2, LIMIT_S)
+        status = run.status()
+        assert (status.name, status.phase, status.exit_code) == ("resnet", "run", None)
+        assert [node["node_id"] for node in status.nodes] == [0, 1]
+        with pytest.raises(FrozenInstanceError):
+            status.phase = "ended"  # type: ignore[misc]
+        wait_for("a line in the log", lambda: list(run.logs("trainer-1")), LIMIT_S)
+        (line,) = run.logs("trainer-1")
+        assert line.endswith("begun \\xff")
+        assert any("[launcher]" in line for line in run.logs())
+    status = run.status()
+    assert (status.job_id, status.phase) == (run.wait().job_id, "ended")
+    assert status.exit_code is ExitCode.INTERRUPTED
+    assert {name: path.read_bytes() for name, path in run.log_files().items()} == {
+        "trainer-0": b"begun \xff\n",
+        "trainer-1": b"begun \xff\n",
+    }
 
 
 def test_a_failure_is_told_with_its_cause(job: list[str]) -> None:

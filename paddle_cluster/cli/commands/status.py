@@ -13,7 +13,7 @@ from typing import Any
 
 from paddle_cluster.cli import cluster_of, command_arguments
 from paddle_cluster.cli.command_arguments import Given
-from paddle_cluster.control import node_jobs, status_text, store
+from paddle_cluster.control import node_jobs, node_queue, status_text, store
 from paddle_cluster.control.store import KnownJob
 from paddle_cluster.errors import ExitCode, UsageError
 from paddle_cluster.screen.console import answer, show
@@ -51,7 +51,14 @@ def run(argv: Sequence[str]) -> ExitCode:
         if "--json" in given.switches:
             answer(json.dumps(status_text.as_json(job), indent=1))
         else:
-            answer("\n".join(status_text.detail(job, time.time(), everything="--all" in given.switches)))
+            lines = status_text.detail(job, time.time(), everything="--all" in given.switches)
+            if node_queue.is_waiting(job):
+                ahead = node_queue.told(node_queue.before(store.all_jobs(where), job))
+                lines.insert(
+                    1,
+                    f"  waits for: {ahead or 'no job, it is about to start'}; priority {job.record.priority}",
+                )
+            answer("\n".join(lines))
         return ExitCode.DONE
     jobs = store.all_jobs(where)
     if "--json" in given.switches:

@@ -12,6 +12,8 @@ const log = new Log(() => shown.id);
 const curves = new Curves();
 const ROLES = ["pserver", "trainer"];
 const KNOWN = new Set();
+const NARROW = matchMedia("(max-width: 760px)"); // as in page.css: columns without their totals
+NARROW.onchange = () => nodes.draw();
 
 // Of a job that has ended those are not well that failed; the launcher ended the others.
 const isBad = (row) =>
@@ -52,7 +54,7 @@ const FORMS = {
   percent: { text: percent },
   bytes: { text: bytes },
   rate: { text: perSecond },
-  of_total: { text: (value, row) => ofAll(value, row.memory_total_bytes) },
+  of_total: { text: (value, row) => (NARROW.matches ? bytes(value) : ofAll(value, row.memory_total_bytes)) },
   ago: { text: (value) => (shown.job?.ended_at ? "" : ago(value)) },
   state: { text: (_, row) => stateOf(row), value: stateOf },
   waiting: { text: waiting, value: (row) => row.waited_s },
@@ -73,6 +75,9 @@ const LOOKS = {
   },
   nodes: {
     name: { always: true },
+    heard_at: { wide: true },
+    received_bytes_per_s: { wide: true },
+    sent_bytes_per_s: { wide: true },
     state: { tone: (row) => (row.error ? "bad" : "") },
     hostname: { wide: true },
     job_dir: { kind: "said", wide: true },
@@ -89,7 +94,7 @@ function columnsOf(facts, looks) {
 
 function gpus(count, row) {
   if (!count) return "";
-  const told = [percent(row.gpu_percent), ofAll(row.gpu_memory_bytes, row.gpu_memory_total_bytes)];
+  const told = [percent(row.gpu_percent), NARROW.matches ? "" : ofAll(row.gpu_memory_bytes, row.gpu_memory_total_bytes)];
   return `${count}: ${told.filter(Boolean).join(", ")}`;
 }
 
@@ -199,8 +204,17 @@ function drawJob() {
   byId("actions").hidden = !job.can_be_asked;
   byId("health").hidden = !job.health.length;
   fill(byId("health"), job.health, () => element("li"), put);
+  byId("options").hidden = !job.options.length;
+  fill(byId("given"), job.options, optionRow, ({ children }, texts) => texts.forEach((text, at) => put(children[at], text)));
+  nameDownload();
   drawFacts(job);
   drawReport(job, shown.failure);
+}
+
+function optionRow() {
+  const made = element("tr");
+  made.append(element("td"), element("td"), element("td", "", "quiet"));
+  return made;
 }
 
 function drawFacts(job) {
@@ -243,6 +257,13 @@ function states(rows) {
   for (const row of rows) many.set(stateOf(row), (many.get(stateOf(row)) ?? 0) + 1);
   return [...many].map(([state, count]) => `${count} ${state}`).join("; ");
 }
+
+function nameDownload() {
+  const process = byId("process").value.trim();
+  byId("download").href = `download?${new URLSearchParams(process ? { job: shown.id, process } : { job: shown.id })}`;
+}
+
+byId("download").onclick = nameDownload;
 
 // Stop and stacks
 

@@ -349,7 +349,10 @@ def test_no_argument_and_no_variable_of_the_user_gets_into_job_json(tmp_path: Pa
     ]
     resolved = resolve(parse(argv), {"HOME": "/h"})
     built = plan.build(resolved, "JOB1")
-    assert "sesame" not in json.dumps(job_record.of_plan(built, tmp_path).as_json())
+    made = job_record.of_plan(built, tmp_path)
+    assert "sesame" not in json.dumps(made.as_json())
+    assert ("env", "(not stored)", "--env") in made.options
+    assert ("job_workspace", "ws", "--job_workspace") in made.options
 
 
 @pytest.mark.parametrize(

@@ -250,6 +250,15 @@ def test_a_job_is_seen_stopped_and_searched(
     by_launcher = json.loads(page.ask(f"log?job={job.job_id}&process=launcher&text=paddle.py+dashboard").text)
     assert any("asked by paddle.py dashboard" in line for line in by_launcher["lines"])
     assert json.loads(page.ask(f"log?job={job.job_id}&text=(a%2B)%2B").text)["lines"] == []
+    options = {name: (value, where) for name, value, where in page.first(job.job_id)["job"]["options"]}
+    assert options["mode"] == ("collective", "--mode")
+    assert options["STOP_GRACE_S"] == ("1.0", "conf.py:3")
+    saved = page.ask(f"download?job={job.job_id}&process=trainer-0")
+    assert saved.headers["content-disposition"] == f'attachment; filename="{job.job_id}-trainer-0.log"'
+    lines = saved.text.splitlines()
+    assert [line.partition("] ")[2] for line in lines[:3]] == ["step 0", "step 1", "step 2"]
+    assert len(page.ask(f"download?job={job.job_id}").text.splitlines()) > len(lines)
+    assert page.ask(f"download?job={job.job_id}&process=rm").status == 400
     wrong = json.loads(page.ask(f"log?job={job.job_id}&process=rm").text)
     assert "expected trainer-2" in wrong["told"]
 

@@ -62,6 +62,7 @@ class Bench:
         """An engine for so many pods."""
         names = {
             "K8S_IMAGE": "image:1",
+            "K8S_USER": 0,  # a local process has no home of its own
             "K8S_KUBECONFIG": str(self.server.kubeconfig(self.folder / "kubeconfig", namespace)),
             "LEASE_S": 2,
             "CONNECT_TIMEOUT_S": 2,

@@ -83,7 +83,13 @@ def generated(number: int) -> dict[str, Any]:
         ),
         "K8S_QUEUE": some("queue-a"),
         "K8S_SERVICE_ACCOUNT": some("trainer"),
-        "K8S_USER": some(1000),
+        "K8S_USER": some(draw.choice([0, 1234])),
+        "K8S_PVC": some({"datasets": "/data", "results": "/results"}),
+        "K8S_SHM_SIZE": some("64Gi"),
+        "K8S_IMAGE_PULL_SECRETS": some(["registry", "other"]),
+        "K8S_PRIORITY_CLASS": some("high"),
+        "K8S_DEADLINE_S": some(draw.choice([0, 3600])),
+        "ROOT_DIR": some("/scratch/jobs"),
         "K8S_POD": some(pod),
     }
     return {name: value for name, value in drawn.items() if value is not None}
@@ -156,16 +162,60 @@ def test_a_job_is_indexed_ends_with_its_first_failure_and_goes_by_itself(tmp_pat
     assert pod["automountServiceAccountToken"] is False
 
 
-def test_a_user_of_ones_own_is_what_restricted_namespaces_ask_for(tmp_path: Path) -> None:
-    pod = objects(tmp_path, "--nnodes=1", K8S_USER=1000).job["spec"]["template"]["spec"]
+def test_pods_run_as_restricted_namespaces_ask_for(tmp_path: Path) -> None:
+    pod = objects(tmp_path, "--nnodes=1").job["spec"]["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     (container,) = pod["containers"]
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
     }
     assert {"name": "HOME", "value": kubernetes_objects.HOME} in container["env"]
+
+
+def mounted(pod: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Mount path -> its volume, without the name."""
+    (container,) = pod["containers"]
+    volumes = {each["name"]: {k: v for k, v in each.items() if k != "name"} for each in pod["volumes"]}
+    return {each["mountPath"]: volumes[each["name"]] for each in container["volumeMounts"]}
+
+
+def test_what_a_job_writes_is_a_volume_and_the_image_is_not_written_to(tmp_path: Path) -> None:
+    shm = {"emptyDir": {"medium": "Memory", "sizeLimit": "8Gi"}}
+    made = objects(tmp_path, "--nnodes=1").job["spec"]["template"]["spec"]
+    assert mounted(made) == {
+        "/dev/shm": shm,
+        kubernetes_objects.HOME: {"emptyDir": {}},
+        "/tmp": {"emptyDir": {}},
+    }
+    claims = {"K8S_PVC": {"datasets": "/data"}, "ROOT_DIR": "/scratch/jobs"}
+    made = objects(tmp_path, "--nnodes=1", **claims).job["spec"]["template"]["spec"]
+    assert mounted(made)["/data"] == {"persistentVolumeClaim": {"claimName": "datasets"}}
+    assert mounted(made)["/scratch/jobs"] == {"emptyDir": {}}
+    made = objects(tmp_path, "--nnodes=1", **(claims | {"ROOT_DIR": "/data/jobs"})).job["spec"]["template"][
+        "spec"
+    ]
+    assert "/data/jobs" not in mounted(made)
+    image = objects(tmp_path, "--nnodes=1", K8S_USER=0).job["spec"]["template"]["spec"]
+    assert mounted(image) == {"/dev/shm": shm}
+    assert "readOnlyRootFilesystem" not in image["containers"][0]["securityContext"]
+
+
+def test_a_job_has_requests_a_deadline_standard_labels_and_spreads(tmp_path: Path) -> None:
+    made = objects(tmp_path, "--nnodes=2", "--name=resnet", K8S_LIMITS={"memory": "500Mi"})
+    spec, name = made.job["spec"], made.job["metadata"]["name"]
+    pod = spec["template"]["spec"]
+    assert pod["containers"][0]["resources"] == {"requests": {"cpu": "1"}, "limits": {"memory": "500Mi"}}
+    assert spec["activeDeadlineSeconds"] == 30 * 86400
+    assert "activeDeadlineSeconds" not in objects(tmp_path, "--nnodes=2", K8S_DEADLINE_S=0).job["spec"]
+    assert made.job["metadata"]["annotations"] == {"paddle-cluster/name": "resnet"}
+    labels = spec["template"]["metadata"]["labels"]
+    assert labels["app.kubernetes.io/instance"] == name
+    assert labels["app.kubernetes.io/managed-by"] == "paddle-cluster"
+    (spread,) = pod["topologySpreadConstraints"]
+    assert spread["labelSelector"]["matchLabels"].items() <= labels.items()
 
 
 def test_what_conf_says_of_the_pod_is_merged_last_and_by_names(tmp_path: Path) -> None:

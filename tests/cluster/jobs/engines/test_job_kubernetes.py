@@ -49,6 +49,7 @@ class Pods:
     def start(self, *args: str) -> Launch:
         """Start a job of three pods."""
         self._job.conf |= self.conf
+        self._job.conf.setdefault("K8S_USER", 0)  # whose rights and home the hosts of these pods have
         return self._job.start("--engine=kubernetes", "--nnodes=3", *args)
 
     def check_gone(self) -> None:
