@@ -9,7 +9,7 @@ from paddle.signatures import renamed, takes
 from paddle.v2 import activation, layer, model, pooling
 from paddle.v2.attr import ExtraLayerAttribute
 from paddle.v2.errors import MissingNameError, UsageError
-from paddle.v2.layer.output import Act, LayerOutput, WeightAttr
+from paddle.v2.layer.output import LayerOutput, WeightAttr
 from paddle.v2.recurrent_networks import (
     bidirectional_gru,
     bidirectional_lstm,
@@ -159,15 +159,11 @@ def sequence_conv_pool(given: dict[str, Any]) -> LayerOutput:
 text_conv_pool = sequence_conv_pool
 
 
-def simple_attention(
-    encoded_sequence: LayerOutput,
-    encoded_proj: LayerOutput,
-    decoder_state: LayerOutput,
-    transform_param_attr: WeightAttr = None,
-    softmax_param_attr: WeightAttr = None,
-    weight_act: Act = None,
-    name: str | None = None,
-) -> LayerOutput:
+@takes(
+    "encoded_sequence, encoded_proj, decoder_state, transform_param_attr=None, softmax_param_attr=None, "
+    "weight_act=None, name=None"
+)
+def simple_attention(given: dict[str, Any]) -> LayerOutput:
     """Declare the mean of a sequence, weighed by how well its rows fit a state.
 
     Args:
@@ -179,21 +175,17 @@ def simple_attention(
         weight_act: of the comparison, Tanh by default.
         name: prefix of all layers.
     """
-    name = model.current().auto_name("attention", name)
-    size = encoded_proj.size
-    state = layer.mixed(
-        size,
-        layer.full_matrix_projection(decoder_state, size, transform_param_attr),
-        name=f"{name}_transform",
-    )
-    spread = layer.expand(state, encoded_sequence, name=f"{name}_expand")
+    name, compared_with = model.current().auto_name("attention", given["name"]), given["encoded_proj"]
+    size, sequence = compared_with.size, given["encoded_sequence"]
+    state = layer.full_matrix_projection(given["decoder_state"], size, given["transform_param_attr"])
+    spread = layer.expand(layer.mixed(size, state, name=f"{name}_transform"), sequence, name=f"{name}_expand")
     compared = layer.mixed(
         size,
-        [layer.identity_projection(spread), layer.identity_projection(encoded_proj)],
+        [layer.identity_projection(spread), layer.identity_projection(compared_with)],
         name=f"{name}_combine",
-        act=weight_act or activation.Tanh(),
+        act=given["weight_act"] or activation.Tanh(),
     )
-    return _weighed(compared, encoded_sequence, softmax_param_attr, name)
+    return _weighed(compared, sequence, given["softmax_param_attr"], name)
 
 
 def dot_product_attention(

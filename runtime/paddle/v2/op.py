@@ -3,26 +3,24 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any
 
+from paddle.signatures import function
 from paddle.v2 import activation, model
 from paddle.v2.layer.mixed import mixed
 from paddle.v2.layer.output import LayerOutput
 from paddle.v2.layer.projection import identity_projection
 
 
-class _Unary(Protocol):
-    def __call__(self, input: LayerOutput, name: str | None = None) -> LayerOutput: ...
+def _unary(prefix: str, act: type[activation.Base]) -> Callable[..., LayerOutput]:
+    def declare(given: dict[str, Any]) -> LayerOutput:
+        name = model.current().auto_name(prefix, given["name"])
+        return mixed(input=[identity_projection(given["input"])], name=name, act=act())
 
-
-def _unary(prefix: str, act: type[activation.Base]) -> _Unary:
-    def declare(input: LayerOutput, name: str | None = None) -> LayerOutput:
-        name = model.current().auto_name(prefix, name)
-        return mixed(input=[identity_projection(input)], name=name, act=act())
-
-    declare.__name__ = declare.__qualname__ = prefix
-    declare.__doc__ = f"Declare an activation of a layer: {act.__doc__}"
-    return declare
+    return function(
+        f"{prefix}(input, name=None)", f"Declare an activation of a layer: {act.__doc__}", declare
+    )
 
 
 exp = _unary("exp", activation.Exp)

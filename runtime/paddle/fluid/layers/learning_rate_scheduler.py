@@ -6,7 +6,8 @@ The operators have the role LRSched, by which a transpiler moves them to the ser
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from paddle.fluid.errors import FluidError, answering
 from paddle.fluid.layers.blocks import Switch
@@ -15,6 +16,7 @@ from paddle.fluid.layers.ops import ceil, cos, exp, floor
 from paddle.fluid.layers.tensor import assign, cast, create_global_var, fill_constant
 from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.variable import Variable
+from paddle.signatures import function
 
 __all__ = [
     "cosine_decay", "exponential_decay", "inverse_time_decay", "linear_lr_warmup", "natural_exp_decay",
@@ -32,32 +34,28 @@ def noam_decay(d_model: float, warmup_steps: float) -> Variable:
         return rate
 
 
-def exponential_decay(
-    learning_rate: float, decay_steps: int, decay_rate: float, staircase: bool = False
-) -> Variable:
-    """Return η rate^(t/steps); with staircase t/steps is rounded down."""
-    with default_main_program()._lr_schedule_guard():
-        rate: Variable = learning_rate * (decay_rate ** _progress(decay_steps, staircase))
-        return rate
+def _decay(name: str, says: str, rate: Callable[[Any, Any, Variable], Any]) -> Callable[..., Variable]:
+    """Return the decay of a row; `rate` makes it of the learning rate, the decay rate and t/steps."""
+
+    def build(given: dict[str, Any]) -> Variable:
+        with default_main_program()._lr_schedule_guard():
+            passed = _progress(given["decay_steps"], given["staircase"])
+            found: Variable = rate(given["learning_rate"], given["decay_rate"], passed)
+            return found
+
+    signature = f"{name}(learning_rate, decay_steps, decay_rate, staircase=False)"
+    return function(signature, f"Return {says}; with staircase t/steps is rounded down.", build)
 
 
-def natural_exp_decay(
-    learning_rate: float, decay_steps: int, decay_rate: float, staircase: bool = False
-) -> Variable:
-    """Return η e^(−rate t/steps); with staircase t/steps is rounded down."""
-    with default_main_program()._lr_schedule_guard():
-        exponent = -1 * decay_rate * _progress(decay_steps, staircase)
-        rate: Variable = learning_rate * exp(exponent)
-        return rate
-
-
-def inverse_time_decay(
-    learning_rate: float, decay_steps: int, decay_rate: float, staircase: bool = False
-) -> Variable:
-    """Return η/(1 + rate t/steps); with staircase t/steps is rounded down."""
-    with default_main_program()._lr_schedule_guard():
-        rate: Variable = learning_rate / (1 + decay_rate * _progress(decay_steps, staircase))
-        return rate
+exponential_decay = _decay(
+    "exponential_decay", "η rate^(t/steps)", lambda first, rate, passed: first * rate**passed
+)
+natural_exp_decay = _decay(
+    "natural_exp_decay", "η e^(−rate t/steps)", lambda first, rate, passed: first * exp(-1 * rate * passed)
+)
+inverse_time_decay = _decay(
+    "inverse_time_decay", "η/(1 + rate t/steps)", lambda first, rate, passed: first / (1 + rate * passed)
+)
 
 
 def polynomial_decay(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
@@ -11,6 +12,7 @@ from paddle.fluid.layers.plain import layer
 from paddle.fluid.layers.tensor import sums
 from paddle.fluid.param_attr import ParamAttrLike
 from paddle.fluid.program.variable import Variable
+from paddle.signatures import function
 
 __all__ = [
     "autoincreased_step_counter", "brelu", "clip", "clip_by_norm", "cos_sim", "elementwise_add", "elementwise_div",
@@ -100,19 +102,14 @@ def sum(x: Variable | Sequence[Variable]) -> Variable:
 
 
 def _reduction(op_type: str, what: str) -> Callable[..., Variable]:
-    def reduce(
-        input: Variable,
-        dim: int | Sequence[int] | None = None,
-        keep_dim: bool = False,
-        name: str | None = None,
-    ) -> Variable:
+    def reduce(given: dict[str, Any]) -> Variable:
+        dim = given["dim"]
         dims = [0] if dim is None else list(dim) if isinstance(dim, (list, tuple)) else [dim]
-        attrs = {"dim": dims, "keep_dim": keep_dim, "reduce_all": dim is None}
-        return LayerHelper(op_type, name).apply(op_type, {"X": input}, attrs)
+        attrs = {"dim": dims, "keep_dim": given["keep_dim"], "reduce_all": dim is None}
+        return LayerHelper(op_type, given["name"]).apply(op_type, {"X": given["input"]}, attrs)
 
-    reduce.__name__ = reduce.__qualname__ = op_type
-    reduce.__doc__ = f"Return {what} along one dimension or several; None: of all, (1,)."
-    return reduce
+    says = f"Return {what} along one dimension or several; None: of all, (1,)."
+    return function(f"{op_type}(input, dim=None, keep_dim=False, name=None)", says, reduce)
 
 
 reduce_sum = _reduction("reduce_sum", "the sum")

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from paddle.fluid.errors import FluidError
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.nn.convolutions import Size, sizes
 from paddle.fluid.layers.plain import layer
 from paddle.fluid.program.variable import Variable
-from paddle.signatures import function
+from paddle.signatures import function, renamed, takes
 
 __all__ = [
     "adaptive_pool2d", "affine_channel", "im2sequence", "image_resize", "image_resize_short", "pad2d",
@@ -164,21 +165,15 @@ shuffle_channel = layer(
 pixel_shuffle = layer("pixel_shuffle(x, upscale_factor)", "larger images whose pixels were channels")
 
 
-def affine_channel(
-    x: Variable,
-    scale: Variable | None = None,
-    bias: Variable | None = None,
-    data_layout: str = "NCHW",
-    name: str | None = None,
-    act: str | None = None,
-) -> Variable:
+@takes("x, scale=None, bias=None, data_layout='NCHW', name=None, act=None")
+def affine_channel(given: dict[str, Any]) -> Variable:
     """Return act(scale x + bias), one number of each a channel: the second dimension (NCHW) or the last one (NHWC).
 
     Raises:
         FluidError: scale or bias is missing.
     """
-    if scale is None or bias is None:
+    if given["scale"] is None or given["bias"] is None:
         raise FluidError("affine_channel: give scale and bias, a variable (channels,) each")
-    helper = LayerHelper("affine_channel", name, act=act)
-    inputs, attrs = {"X": x, "Scale": scale, "Bias": bias}, {"data_layout": data_layout}
-    return helper.append_activation(helper.apply("affine_channel", inputs, attrs))
+    helper = LayerHelper("affine_channel", **renamed(given, "name act"))
+    inputs = renamed(given, "X=x Scale=scale Bias=bias")
+    return helper.append_activation(helper.apply("affine_channel", inputs, renamed(given, "data_layout")))

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.plain import layer, several
-from paddle.fluid.param_attr import ParamAttrLike
 from paddle.fluid.program.variable import Variable
+from paddle.signatures import renamed, takes
 
 __all__ = [
     "beam_search", "beam_search_decode", "chunk_eval", "edit_distance", "lod_reset", "row_conv", "sequence_concat",
@@ -82,40 +83,30 @@ lod_reset = layer(
 )
 
 
-def sequence_conv(
-    input: Variable,
-    num_filters: int,
-    filter_size: int = 3,
-    filter_stride: int = 1,
-    padding: bool | None = None,
-    bias_attr: ParamAttrLike = None,
-    param_attr: ParamAttrLike = None,
-    act: str | None = None,
-    name: str | None = None,
-) -> Variable:
+@takes(
+    "input, num_filters, filter_size=3, filter_stride=1, padding=None, bias_attr=None, param_attr=None, act=None, "
+    "name=None"
+)
+def sequence_conv(given: dict[str, Any]) -> Variable:
     """Return act(rows beside their neighbours x W + b); the context begins filter_size // 2 rows before a row.
 
     What lies outside of a sequence is zero; `padding` has no meaning.
     """
-    helper = LayerHelper("sequence_conv", name, bias_attr=bias_attr, act=act)
-    weight = helper.create_parameter(param_attr, (filter_size * input.shape[1], num_filters), input.dtype)
-    attrs = {
-        "contextStride": filter_stride,
-        "contextStart": -(filter_size // 2),
-        "contextLength": filter_size,
-    }
+    helper = LayerHelper("sequence_conv", **renamed(given, "name bias_attr act"))
+    input, size = given["input"], given["filter_size"]
+    shape = (size * input.shape[1], given["num_filters"])
+    weight = helper.create_parameter(given["param_attr"], shape, input.dtype)
+    attrs = {"contextStride": given["filter_stride"], "contextStart": -(size // 2), "contextLength": size}
     out = helper.apply("sequence_conv", {"X": input, "Filter": weight}, attrs)
     return helper.append_activation(helper.append_bias_op(out))
 
 
-def sequence_pad(
-    x: Variable, pad_value: Variable, maxlen: int | None = None, name: str | None = None
-) -> tuple[Variable, Variable]:
-    """Return (sequences, length, ...) with pad_value behind each sequence, and the lengths (sequences, 1)."""
-    inputs, attrs = {"X": x, "PadValue": pad_value}, {"padded_length": maxlen}
-    helper = LayerHelper("sequence_pad", name)
-    out, length = helper.apply_all("sequence_pad", inputs, attrs, fixed=["Length"])
-    return out, length
+sequence_pad = several(
+    "sequence_pad(x, pad_value, maxlen=None, name=None)",
+    "(sequences, length, ...) with pad_value behind each sequence, and the lengths (sequences, 1)",
+    to="maxlen=padded_length",
+    fixed="Length",
+)
 
 
 row_conv = layer(
@@ -126,18 +117,11 @@ row_conv = layer(
 )
 
 
-def beam_search(
-    pre_ids: Variable,
-    pre_scores: Variable,
-    ids: Variable | None,
-    scores: Variable,
-    beam_size: int,
-    end_id: int,
-    level: int = 0,
-    is_accumulated: bool = True,
-    name: str | None = None,
-    return_parent_idx: bool = False,
-) -> tuple[Variable, ...]:
+@takes(
+    "pre_ids, pre_scores, ids, scores, beam_size, end_id, level=0, is_accumulated=True, name=None, "
+    "return_parent_idx=False"
+)
+def beam_search(given: dict[str, Any]) -> tuple[Variable, ...]:
     """Return the ids and scores of the best continuations of each sentence, and on request the prefixes they continue.
 
     Args:
@@ -151,16 +135,16 @@ def beam_search(
         is_accumulated: scores are of the whole prefix, and not chances.
         return_parent_idx: whether to return the prefixes.
     """
-    helper = LayerHelper("beam_search", name)
+    helper = LayerHelper("beam_search", given["name"])
     parents = helper.create_variable_for_type_inference("int64", stop_gradient=True)
     chosen, values = helper.apply_all(
         "beam_search",
-        {"pre_ids": pre_ids, "pre_scores": pre_scores, "ids": ids, "scores": scores},
-        {"level": level, "beam_size": beam_size, "end_id": end_id, "is_accumulated": is_accumulated},
+        renamed(given, "pre_ids pre_scores ids scores"),
+        renamed(given, "level beam_size end_id is_accumulated"),
         {"parent_idx": parents},
         ["selected_ids", "selected_scores"],
     )
-    return (chosen, values, parents) if return_parent_idx else (chosen, values)
+    return (chosen, values, parents) if given["return_parent_idx"] else (chosen, values)
 
 
 beam_search_decode = several(
