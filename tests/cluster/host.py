@@ -24,7 +24,7 @@ from tests.cluster.processes import HostProcess, listening_ports, processes_of
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = "/root"
-SSHD_S = 20.0
+SSHD_S = 60.0
 PRIVATE_DIRS = ("/root", "/tmp")  # what a host does not share with this machine
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 KINDS = ("--net", "--mount", "--pid", "--uts", "--ipc")

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-START_S = 20.0
+START_S = 60.0
 END_S = 10.0
 
 

@@ -130,7 +130,7 @@ class Bench:
         self._started: list[subprocess.Popen[bytes]] = []
         (place / "run").mkdir()
         (place / "conf.py").write_text(
-            f"HOSTS = ['local']\nROOT_DIR = {str(place / 'nodes')!r}\nSTOP_GRACE_S = 1\nLEASE_S = 5\n"
+            f"HOSTS = ['local']\nROOT_DIR = {str(place / 'nodes')!r}\nSTOP_GRACE_S = 1\nLEASE_S = 15\n"
         )
         self.workspace("ws")
 

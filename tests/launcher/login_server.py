@@ -13,7 +13,7 @@ from pathlib import Path
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 PRIVILEGE_DIR = Path("/run/sshd")
-START_S = 10.0
+START_S = 60.0
 
 CONFIG = """\
 ListenAddress {address}:{port}

@@ -21,7 +21,7 @@ from paddle_cluster.ssh.logins import Logins
 from paddle_node.contract.records import fields_of
 from tests.launcher.login_server import LoginServer
 
-TIMEOUT_S = 6.0
+TIMEOUT_S = 15.0
 
 
 BOTH = pytest.mark.parametrize("client", list(SshClient), indirect=True)

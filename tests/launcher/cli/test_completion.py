@@ -25,7 +25,7 @@ from paddle_cluster.errors import UsageError
 ROOT = Path(__file__).resolve().parents[3]
 PADDLE = shlex.join([sys.executable, str(ROOT / "paddle.py")])
 ZSH = shutil.which("zsh")
-LIMIT_S = 30
+LIMIT_S = 60
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from paddle_cluster.screen.scrollback import KEPT, Scrollback
 from paddle_cluster.text.output_events import NodeState, Noted, PhaseEntered, Printed
 from tests.cluster.deadline import wait_for
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 Asked = list[tuple[int, bool, str]]
 
 

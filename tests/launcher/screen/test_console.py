@@ -44,7 +44,7 @@ from paddle_cluster.text.output_events import (
 from paddle_cluster.text.sizes import counted, size_text
 from paddle_node.contract.facts import NodeUsage, Progress
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 def plain(act: object) -> list[str]:

@@ -22,7 +22,7 @@ from paddle_cluster.text.output_events import Progressed, Transferred
 from paddle_cluster.text.wrapping import cells, progress
 from paddle_node.contract.facts import Progress
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 class Terminal:

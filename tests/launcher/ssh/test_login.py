@@ -19,7 +19,7 @@ from paddle_cluster.connection.link import Link, LinkLost
 from paddle_cluster.ssh.login import connection_to
 from paddle_cluster.ssh.route import HostConfig
 from tests.launcher.login_server import LoginServer, free_port
-from tests.launcher.logins import BOTH, TIMEOUT_S, Client, hello, url
+from tests.launcher.logins import BOTH, Client, hello, url
 
 
 @pytest.fixture
@@ -60,7 +60,6 @@ def test_a_port_of_something_else_is_told(client: Client) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
 
         def serve() -> None:
-            listener.settimeout(TIMEOUT_S + 2)
             try:
                 while True:
                     peer, _ = listener.accept()

@@ -10,7 +10,7 @@ from paddle_cluster.system import signals
 from paddle_cluster.system.queue_thread import QueueThread
 from paddle_cluster.system.signals import ThreadFailed
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 def test_all_items_are_drained_in_order_before_the_end() -> None:

@@ -15,7 +15,7 @@ import pytest
 from tests.cluster.deadline import wait_for
 
 ROOT = Path(__file__).resolve().parents[3]
-LIMIT_S = 30
+LIMIT_S = 60
 TRAIN = """
 import time
 print("holding", flush=True)

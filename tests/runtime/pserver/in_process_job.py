@@ -16,7 +16,7 @@ from paddle.pserver.server.service import EngineOptions
 from paddle.pserver.wire.message import CHUNK
 from tests.runtime.pserver.inproc import InprocServers
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 class Clock:

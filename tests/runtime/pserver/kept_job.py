@@ -18,7 +18,7 @@ from paddle.pserver.server.service import EngineOptions
 from tests.runtime.pserver.in_process_job import Model
 from tests.runtime.pserver.inproc import InprocServers
 
-BACKGROUND_S = 10.0
+BACKGROUND_S = 60.0
 SPARSE_ROWS = 300
 MODEL = Model({"w": (90, 50), "b": (64,), "table": (SPARSE_ROWS, 8)}, sparse=["table"])
 DECAYED = Model({"w": (90, 50), "b": (64,), "table": (SPARSE_ROWS, 8)}, sparse=["table"], l2=1e-3)

@@ -23,7 +23,7 @@ from paddle.pserver.wire.keys import WireKeys
 ROOT = Path(__file__).resolve().parents[3]
 KEY = "5a" * 32
 START_S = 60.0
-STOP_S = 10.0
+STOP_S = 60.0
 # Dies with the test runner (PR_SET_PDEATHSIG), however that ends; the runner may have died before the call.
 # The kernel means the thread that started it, so only a start from the main thread can be tied to the process.
 _MORTAL = """

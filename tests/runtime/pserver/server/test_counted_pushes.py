@@ -94,4 +94,4 @@ def test_a_server_in_synchronous_training_reports_no_counts(
             list(pool.map(lambda trainer: push(clients, trainer), range(TRAINERS)))
         server.end()
         kinds = {event["event"] for event in server.reports()}
-    assert kinds <= {"alive"}
+    assert kinds <= {"alive", "queue"}  # the second of a server that waits for a trainer, on a busy machine

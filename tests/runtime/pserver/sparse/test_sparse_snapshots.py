@@ -21,7 +21,7 @@ from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.sparse.ticks import MAX_AGE
 
 WIDTH = 3
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 OPTIMIZER = OptimizerSpec("adagrad")
 
 

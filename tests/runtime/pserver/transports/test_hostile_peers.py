@@ -29,7 +29,7 @@ from tests.runtime.pserver.pserver_process import PserverProcess
 MODEL = Model({"w": (40, 50)})
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(16 + 1 + 31)
 READY = b"\x04\x1c\x05READY\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
-ANSWER_S = 20.0
+ANSWER_S = 60.0
 MORE_MB = 100.0  # of memory that all strangers together may cost
 MANY = 100
 

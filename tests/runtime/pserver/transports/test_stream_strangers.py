@@ -24,7 +24,7 @@ from tests.runtime.pserver.stream_port import Beside
 
 KEYS, OTHER_KEYS = WireKeys.of("5a" * 32), WireKeys.of("6b" * 32)
 ENDPOINT = "127.0.0.1:7164"
-ANSWER_S = 20.0
+ANSWER_S = 60.0
 
 
 @pytest.fixture
