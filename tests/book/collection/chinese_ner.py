@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names in sentences: words and marks, GRUs both ways several layers deep, a CRF, run by one executor per device."""
 
+import random
 import tempfile
 
 import numpy as np
@@ -66,6 +67,7 @@ def net_conf(word, mark, target):
 
 def main():
     fluid.default_startup_program().random_seed = fluid.default_main_program().random_seed = 1
+    random.seed(1)  # the order of shuffle
     word, mark, target = (
         fluid.layers.data(name=name, shape=[1], dtype="int64", lod_level=1)
         for name in ("word", "mark", "target")

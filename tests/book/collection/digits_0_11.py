@@ -2,6 +2,7 @@
 """A chapter as 0.11 wrote it: `paddle.v2.fluid`, an evaluator in the program, an end as soon as it is good enough."""
 
 import os
+import random
 import tempfile
 
 import numpy as np
@@ -26,6 +27,7 @@ def train():
 
 def main():
     fluid.default_main_program().random_seed = fluid.default_startup_program().random_seed = 1
+    random.seed(1)  # the order of shuffle
     images = layers.data(name="pixel", shape=[1, 12, 12], dtype="float32")
     label = layers.data(name="label", shape=[1], dtype="int64")
     conv_pool = nets.simple_img_conv_pool(

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queries and titles of several views, each through an encoder that a factory makes; a pairwise margin."""
 
+import random
+
 import numpy as np
 
 import paddle.fluid as fluid
@@ -82,6 +84,7 @@ def network():
 
 def main():
     fluid.default_startup_program().random_seed = 1
+    random.seed(1)  # the order of shuffle
     fluid.default_main_program().random_seed = 1
     slot_list, loss, correct = network()
     infer_program = fluid.default_main_program().clone()

@@ -2,6 +2,7 @@
 """Sentiments by convolutions of several widths; one reader for training and evaluation, decorated again for each."""
 
 import os
+import random
 import tempfile
 
 import numpy as np
@@ -102,6 +103,7 @@ def infer(exe, folder):
 def main():
     startup, train_program, test_program = fluid.Program(), fluid.Program(), fluid.Program()
     startup.random_seed = train_program.random_seed = 1
+    random.seed(1)  # the order of shuffle
     with fluid.program_guard(train_program, startup), fluid.unique_name.guard():
         train_reader, loss, _, acc, total = create_model("train_reader")
         fluid.optimizer.Adagrad(learning_rate=0.05).minimize(loss)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bag, convolution, LSTM and GRU over words, each with Adagrad, and saved for inference."""
 
+import random
 import sys
 import tempfile
 
@@ -59,6 +60,7 @@ def gru(emb, label):
 def train(net):
     main, startup = fluid.Program(), fluid.Program()
     main.random_seed = startup.random_seed = 1
+    random.seed(1)  # the order of shuffle
     with fluid.program_guard(main, startup), fluid.unique_name.guard(), fluid.scope_guard(fluid.Scope()):
         data = fluid.layers.data(name="words", shape=[1], dtype="int64", lod_level=1)
         label = fluid.layers.data(name="label", shape=[1], dtype="int64")
