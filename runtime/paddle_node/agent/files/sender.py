@@ -173,10 +173,12 @@ class Sender:
 
     def _prove(self) -> Iterator[None]:
         """Read again what changed while it was sent; then list what was sent, or send what differs."""
+        has_changed = False
         for path, tailed in self.files.items():
             if not (tailed.is_old or tailed.is_proven or tailed.problem):
                 yield from self._read_again(path, tailed)
-        if self._queued:
+                has_changed = has_changed or not (tailed.is_proven or tailed.problem)
+        if has_changed:  # it may have been sent again by now, and is not proven
             self._stage = _Stage.SENDING
         else:
             self._stage = _Stage.LISTING

@@ -31,12 +31,20 @@ class StillLoop(Loop):
     def on_writable(self, fd: int, callback: Callback | None) -> None:
         pass
 
+    def work(self, steps: Iterator[None]) -> None:
+        self.steps = steps
+
 
 @pytest.fixture
-def tailer(tmp_path: Path) -> Iterator[Tailer]:
+def loop() -> StillLoop:
+    return StillLoop()
+
+
+@pytest.fixture
+def tailer(loop: StillLoop, tmp_path: Path) -> Iterator[Tailer]:
     """Of a job directory without files, whose outbox leads to nothing: chunks are asked for by the test."""
     (tmp_path / "log").mkdir()
-    loop, sink = StillLoop(), os.open(os.devnull, os.O_WRONLY)
+    sink = os.open(os.devnull, os.O_WRONLY)
     tailer = Tailer(loop, str(tmp_path), Outbox(loop, sink, lambda: None))
     tailer.watch(["log"])
     yield tailer
@@ -81,11 +89,13 @@ class GrowingLog(SavedFiles):
         return None
 
 
-def test_a_log_that_grows_and_is_sent_amid_a_scan_is_not_taken_for_truncated(tmp_path: Path) -> None:
+def test_a_log_that_grows_and_is_sent_amid_a_scan_is_not_taken_for_truncated(
+    loop: StillLoop, tmp_path: Path
+) -> None:
     (tmp_path / "log").mkdir()
     log, other = tmp_path / "log/train.log", tmp_path / "log/other.log"
     said = tmp_path / "said"
-    loop, sink = StillLoop(), os.open(said, os.O_WRONLY | os.O_CREAT)
+    sink = os.open(said, os.O_WRONLY | os.O_CREAT)
     outbox, growing = Outbox(loop, sink, lambda: None), GrowingLog(log)
     tailer = Tailer(loop, str(tmp_path), outbox, growing)
     outbox.next_chunk = tailer.sender.next_chunk
@@ -105,3 +115,33 @@ def test_a_log_that_grows_and_is_sent_amid_a_scan_is_not_taken_for_truncated(tmp
     parts = [frame for frame in frames if frame.fields["path"] == "log/train.log"]
     assert [frame.fields["reset"] for frame in parts] == [True, False]
     assert b"".join(frame.body for frame in parts) == log.read_bytes()
+
+
+def test_a_file_that_changes_again_while_the_others_are_read_again_is_read_once_more(
+    loop: StillLoop, tailer: Tailer, tmp_path: Path
+) -> None:
+    first, second = tmp_path / "log/first", tmp_path / "log/second"
+    for path in (first, second):
+        path.write_bytes(b"old")
+    tailer.finish()
+    sender = tailer.sender
+    frames: list[bytes] = []
+
+    def send() -> None:
+        while frame := sender.next_chunk():
+            frames.append(frame)
+
+    send()
+    changing = next(path for path in sender.files)  # the one that is read again first
+    (tmp_path / changing).write_bytes(b"new")
+    for number, _ in enumerate(loop.steps):
+        if number == 1:  # the other one is being read
+            send()
+            (tmp_path / changing).write_bytes(b"end")
+    send()
+    for _ in range(3):
+        for _ in loop.steps:
+            pass
+        send()
+    said = Decoder("agent", {"file", "listed"}).feed(b"".join(frames))
+    assert [one.body for one in said if one.fields.get("path") == changing] == [b"old", b"new", b"end"]
