@@ -18,7 +18,7 @@ from tests.runtime.fluid.remote.role_processes import ROOT, Processes
 
 HERE = Path(__file__).parent / "collection"
 SCRIPTS = sorted(each.stem for each in HERE.glob("*.py"))
-DEADLINE_S = 120
+DEADLINE_S = 250
 ALONE = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "runtime"), "OPENBLAS_NUM_THREADS": "1"}
 
 # Losses of two trainers are those of one process up to rounding, and this much where that is not so by definition: Adam
