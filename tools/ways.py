@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts the product's files and functions that five ways of data enter: python tools/ways.py [WAY ...] [--json FILE]
+"""Counts the product's files and functions that five ways of data enter: python tools/ways.py [WAY ...] [--files]
 
 Each way runs in a process of its own, in which a profile function notes every Python function that is called. What
-other threads do meanwhile counts too, so figures vary by a few.
+other threads do meanwhile counts too, so figures vary by a few. What a module does while it is imported does not.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Tracer:
         self.entered: set[tuple[str, str]] = set()
         self._begins, self._ends = begins, ends
         self._is_on = self._is_over = False
+        self._imports = threading.local()
 
     def start(self) -> None:
         """Trace this thread and those that start from now on."""
@@ -58,6 +59,10 @@ class Tracer:
 
     def _note(self, frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
+        if code.co_name == "<module>" and event in ("call", "return"):
+            self._imports.depth = getattr(self._imports, "depth", 0) + (1 if event == "call" else -1)
+        if getattr(self._imports, "depth", 0):
+            return
         is_function = code.co_flags & inspect.CO_OPTIMIZED  # the bodies of modules and classes are none
         if event != "call" or self._is_over or not is_function or not code.co_filename.startswith(PRODUCT):
             return
@@ -68,7 +73,7 @@ class Tracer:
 
 
 def never(_: FrameType) -> bool:
-    """Leaves the beginning to `Tracer.begin`."""
+    """Leave the beginning to `Tracer.begin`."""
     return False
 
 
@@ -210,6 +215,7 @@ def main() -> int:
     """Run the ways that are asked for and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("ways", nargs="*", choices=[*WAYS, []], help="default: all")
+    parser.add_argument("--files", action="store_true", help="list the files, each with its functions")
     parser.add_argument("--json", type=Path, help="write the figures, with the names, to this file")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -230,8 +236,12 @@ def main() -> int:
         if done.returncode:
             sys.exit(done.stdout + done.stderr)
         found[way] = json.loads(done.stdout.splitlines()[-1])
-        files = {file for file, _ in found[way]}
+        files: dict[str, list[str]] = {}
+        for file, name in found[way]:
+            files.setdefault(file, []).append(name)
         print(f"{way:10} {len(files):4} files {len(found[way]):5} functions   {WAYS[way].__doc__}")
+        for file, names in files.items() if given.files else ():
+            print(f"  {file}: {', '.join(names)}")
     if given.json:
         given.json.write_text(json.dumps(found, indent=1))
     return 0
