@@ -38,7 +38,7 @@ IMPORTED_AS = {"pyzmq": "zmq", "zlib-ng": "zlib_ng"}
 # module -> the records there that make up what a job knows of a node and of a process
 RECORDS = {
     "paddle_cluster/nodes/node_record.py": ("Contact", "Traces", "NodeRecord"),
-    "paddle_cluster/nodes/process_record.py": ("ProcessRecord",),
+    "paddle_cluster/nodes/roster.py": ("ProcessRecord",),
     "paddle_cluster/nodes/handshake.py": ("Introduction",),
     "paddle_cluster/files/payload.py": ("Delivery",),
 }

@@ -22,7 +22,7 @@ STARTERS = {
 }
 
 ALONE = {
-    "paddle_cluster/connection/reactor.py": "waits for descriptors of all nodes",
+    "paddle_cluster/connection/reactor.py": "waits for all nodes' descriptors; turns of tasks, on few threads",
     "paddle_cluster/control/control_client.py": "reads a socket, and posts what comes",
     "paddle_cluster/control/control_server.py": "waits for the descriptors of its clients",
     "paddle_cluster/dashboard/server.py": "one a connection, as socketserver has it",
@@ -33,7 +33,6 @@ ALONE = {
     "paddle_cluster/nodes/connector.py": "attempts that block, a bounded number at once; and one preparation",
     "paddle_cluster/ssh/resolver.py": "one call that cannot be interrupted",
     "paddle_cluster/system/queue_thread.py": "the class itself",
-    "paddle_cluster/system/worker_threads.py": "turns of tasks, on few threads for thousands",
 }
 """Module of the launcher that starts a thread itself -> what that does instead of draining a queue."""
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
-from paddle_cluster.config.spelling import nearest
+from paddle_cluster.config.values import nearest
 from paddle_cluster.errors import UsageError
 from paddle_cluster.record import dataclass
 from paddle_cluster.system.installation import PROGRAM

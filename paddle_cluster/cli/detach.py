@@ -21,7 +21,8 @@ from paddle_cluster.control.attached import Parting
 from paddle_cluster.control.control_client import ControlClient
 from paddle_cluster.control.control_protocol import encode
 from paddle_cluster.errors import ExitCode, LauncherError
-from paddle_cluster.screen.console import Console, show
+from paddle_cluster.screen.console import Console
+from paddle_cluster.screen.writer import show
 from paddle_cluster.system import signals
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.process_id import ProcessId

@@ -6,16 +6,21 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import shlex
 import sys
 from collections.abc import Sequence
 
-from paddle_cluster.cli import commands
-from paddle_cluster.cli.commands import run
+from paddle_cluster.cli.commands import COMMANDS, run, usage
+from paddle_cluster.config.values import near_miss, nearest
 from paddle_cluster.errors import ExitCode, LauncherError, UsageError
-from paddle_cluster.screen.console import show
+from paddle_cluster.screen.writer import answer, show
 from paddle_cluster.system import signals
 from paddle_cluster.system.installation import IS_CHECKOUT, PROGRAM
 from paddle_cluster.text.wrapping import visible
+
+_JOB_OPTIONS = ("-p", "-j", "--job_dispatch_package", "--job_workspace")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,5 +55,49 @@ def _with_packages(argv: Sequence[str]) -> ExitCode:
 
 
 def _run(argv: Sequence[str]) -> ExitCode:
-    command = commands.named(argv)
-    return run.run(argv) if command is None else commands.perform(command, argv[1:])
+    command = named(argv)
+    return run.run(argv) if command is None else perform(command, argv[1:])
+
+
+def named(argv: Sequence[str]) -> str | None:
+    """Return the command that a command line begins with, or None when it describes a job.
+
+    Raises:
+        UsageError: its first word is not a command, and either it names no job or the word is a misspelled command.
+    """
+    word = argv[0] if argv else "-"
+    if word in COMMANDS:
+        return word
+    if not word:
+        return None
+    ours = _before_dashes(argv)
+    if any(token.partition("=")[0] in _JOB_OPTIONS for token in ours):
+        meant = next((command for command in COMMANDS if near_miss(word, command, fuzzy_from=3)), None)
+        if meant is None:
+            return None
+        raise UsageError(
+            f"unknown command {word!r}: did you mean {meant}? (To pass it to your script, put it after --.)"
+        )
+    if word.startswith("-"):
+        late = next((one for one in ours if one in COMMANDS), None)
+        if late is not None and not {"-h", "--help"} & set(ours):
+            rest = shlex.join([one for one in argv if one != late])
+            raise UsageError(f"the command comes first: {PROGRAM} {late} {rest}")
+        return None
+    near = nearest(word, tuple(COMMANDS))
+    hint = f"did you mean {near}?" if near else f"the commands are {', '.join(COMMANDS)}"
+    example = shlex.quote(word) if os.path.isdir(word) else "DIR"
+    raise UsageError(f"unknown command {word!r}: {hint} (A job needs --job_dispatch_package={example}.)")
+
+
+def perform(name: str, argv: Sequence[str]) -> ExitCode:
+    """Run a command with the arguments that follow its name, or show how it is used."""
+    if {"-h", "--help"} & set(_before_dashes(argv)):
+        answer(usage(name))
+        return ExitCode.DONE
+    code: ExitCode = importlib.import_module(f"paddle_cluster.cli.commands.{name}").run(argv)
+    return code
+
+
+def _before_dashes(argv: Sequence[str]) -> Sequence[str]:
+    return argv[: argv.index("--")] if "--" in argv else argv

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from paddle_cluster.config import entry
 from paddle_cluster.config.flags import INIT_FLAGS, LAUNCHER_FLAGS, PSERVER_FLAGS
 from paddle_cluster.config.options import CONF_NAMES, LONG, OPTIONS, Mode, Option
-from paddle_cluster.config.spelling import near_miss, nearest
-from paddle_cluster.config.values import utf8
+from paddle_cluster.config.values import near_miss, nearest, utf8
 from paddle_cluster.errors import UsageError
 from paddle_cluster.record import dataclass
 

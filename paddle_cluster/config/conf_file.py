@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds conf.py, runs it in an empty namespace and remembers on which line each UPPERCASE name was assigned.
+"""Runs conf.py in an empty namespace, and puts the environment and the command line over what it assigns.
 
 conf.py is the user's own Python file: it may compute its values. Names in lower case, and those with a
-leading underscore, are its private business.
+leading underscore, are its private business. On which line each UPPERCASE name was assigned is kept for messages.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from pathlib import Path
+from typing import Any
 
+from paddle_cluster.config import values
 from paddle_cluster.config.arguments import Arguments
-from paddle_cluster.config.options import LONG
+from paddle_cluster.config.options import BY_KEY, CONF_NAMES, LONG, REQUIRED, Option
 from paddle_cluster.errors import ConfError
 from paddle_cluster.record import dataclass
 from paddle_cluster.system.installation import COMMAND, CONF_FILE, IS_CHECKOUT
@@ -25,6 +27,7 @@ from paddle_cluster.system.state_dir import read_bounded
 LIMIT = 4 << 20  # bytes
 CONF_NAME = "conf.py"
 CONF_VARIABLE = "PADDLE_CLUSTER_CONF"
+DEFAULT = "default"
 _CONF_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 
 
@@ -84,9 +87,9 @@ def read_conf(path: Path) -> ConfFile:
     tree = _parse(path, shown)
     lines, element_lines = _assigned_lines(tree)
     namespace = _run(tree, path, shown)
-    values = {name: value for name, value in namespace.items() if _CONF_NAME.fullmatch(name)}
-    others = tuple(name for name in namespace if name not in values and not name.startswith("_"))
-    return ConfFile(shown, values, others, lines, element_lines)
+    assigned = {name: value for name, value in namespace.items() if _CONF_NAME.fullmatch(name)}
+    others = tuple(name for name in namespace if name not in assigned and not name.startswith("_"))
+    return ConfFile(shown, assigned, others, lines, element_lines)
 
 
 def shown_path(path: Path) -> str:
@@ -172,3 +175,88 @@ def _described(error: BaseException) -> str:
     except Exception:  # noqa: BLE001 - the user's own class
         text = "(its text cannot be had)"
     return f"{type(error).__name__}: {text}"
+
+
+class Layers:
+    """The three layers of one job: conf.py, then the environment, then the command line; the last counts.
+
+    All that is wrong in them is gathered and reported together.
+
+    Attributes:
+        origins: key of a row -> where its value comes from, of those that were read.
+    """
+
+    def __init__(self, conf: ConfFile, arguments: Arguments, environ: Mapping[str, str]) -> None:
+        self.conf = conf
+        self.origins: dict[str, str] = {}
+        self._arguments = arguments
+        self._environ = environ
+        self._problems: list[tuple[str, str]] = []
+
+    def read(self, keys: Iterable[str]) -> dict[str, Any]:
+        """The values of rows by their keys; unknown names and wrong values in any layer are problems.
+
+        Raises:
+            ConfError: there are some.
+        """
+        for name in self.conf.values:
+            if name not in CONF_NAMES:
+                near = values.nearest(name, tuple(CONF_NAMES))
+                hint = f"did you mean {near}?" if near else "write names of your own in lower case"
+                self.add(self.conf.where(name), f"unknown name {name}; {hint}")
+        found = {key: self._read(key, BY_KEY[key]) for key in keys}
+        self.raise_any()
+        return found
+
+    def add(self, where: str, message: str) -> None:
+        """Something is wrong there."""
+        self._problems.append((where, message))
+
+    def report(self, name: str, error: values.ValueMismatchError) -> None:
+        """The value of a name in the files is wrong."""
+        element = "" if error.index is None else f"[{error.element or error.index}]"
+        self.add(self.conf.where(name, error.index), f"{name}{element}: {error}")
+
+    def raise_any(self) -> None:
+        """Raise ConfError with all problems, one line each, where there are some."""
+        if not self._problems:
+            return
+        (where, first), *more = self._problems
+        raise ConfError(where, "\n".join([first, *(f"{place}: {message}" for place, message in more)]))
+
+    def _read(self, key: str, row: Option) -> Any:
+        value: Any = None
+        self.origins[key] = DEFAULT
+        given = self._arguments.given.get(row.name)
+        try:
+            if row.conf in self.conf.values:
+                self.origins[key] = self.conf.where(key)
+                value = row.read(self.conf.values[key])
+            elif row.default is REQUIRED and given is None:
+                self.add(self.conf.shown, self._missing(key))
+            else:
+                value = row.unsaid
+        except values.ValueMismatchError as error:
+            self.report(key, error)
+        overrides = (
+            (f"environment variable {key}", self._environ.get(key) if row.from_environment else None),
+            (f"--{row.flag}", self._arguments.flag(row.flag) if row.flag else None),
+            (f"--{row.name}", given),
+        )
+        for where, told in overrides:
+            if told is None:
+                continue
+            self.origins[key] = where
+            try:
+                if told is not given:
+                    value = row.read(values.from_text(told, row.default))
+                else:
+                    value = row.read(told) if row.split else told
+            except values.ValueMismatchError as error:
+                self.add(where, str(error))
+        return value
+
+    def _missing(self, name: str) -> str:
+        near = next((other for other in self.conf.others if other.upper() == name), None)
+        hint = f" ({near} is assigned; names are in upper case)" if near else ""
+        return f"{name} is missing{hint}; expected for example {name} = ['root@10.1.9.7', 'root@10.1.18.7']"

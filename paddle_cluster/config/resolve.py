@@ -13,11 +13,10 @@ from typing import Any
 
 from paddle_cluster.config import host_settings, values
 from paddle_cluster.config.arguments import Arguments
-from paddle_cluster.config.conf_file import ConfFile, conf_path, read_conf
+from paddle_cluster.config.conf_file import ConfFile, Layers, conf_path, read_conf
 from paddle_cluster.config.engines import ENGINES, NodeRequest
 from paddle_cluster.config.host_settings import HostList
 from paddle_cluster.config.hosts import LOCAL, Host, count_question
-from paddle_cluster.config.layers import Layers
 from paddle_cluster.config.options import BY_KEY, Mode
 from paddle_cluster.config.settings import GROUPS, THREAD_VARIABLES, Settings, Sources
 from paddle_cluster.config.values import ValueMismatchError, mismatch

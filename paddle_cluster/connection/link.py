@@ -20,9 +20,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from paddle_cluster.connection.carrier import Carrier, Stream
-from paddle_cluster.connection.event_queue import is_full
-from paddle_cluster.connection.protocol import Decoder
+from paddle_cluster.connection.carrier import Carrier, Decoder, Stream
 from paddle_cluster.connection.reactor import Reactor
 from paddle_cluster.connection.reconnect import ReconnectKey
 from paddle_cluster.connection.send_queue import Frame, SendQueue
@@ -33,6 +31,8 @@ from paddle_node.contract.records import Fields, RecordError
 from paddle_node.contract.replay import ACK_EACH
 from paddle_node.contract.to_launcher import read_message
 
+MOST_EVENTS = 1024
+MOST_BYTES = 8 << 20
 _NO_SHELL = re.compile(r"account is (?:currently )?not available|\bnologin\b", re.IGNORECASE)
 
 
@@ -92,6 +92,48 @@ class LinkBroken:
     node_id: int
     reason: str
     link: Link
+
+
+class EventQueue(queue.SimpleQueue[Any]):
+    """Events in the order in which they came; one that came from a node says its `size` in bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        self._bytes = 0
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of all events that nobody has taken yet."""
+        return self._bytes
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        """Add an event; never blocks."""
+        self._count(item, 1)
+        super().put(item)
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        """Take the oldest event.
+
+        Raises:
+            queue.Empty: there is none within the time.
+        """
+        item = super().get(block, timeout)
+        self._count(item, -1)
+        return item
+
+    def _count(self, item: Any, sign: int) -> None:
+        size = getattr(item, "size", 0)
+        if size:  # a signal's event has none: its handler may have interrupted the owner of the lock
+            with self._lock:
+                self._bytes += sign * size
+
+
+def is_full(events: queue.SimpleQueue[Any]) -> bool:
+    """Whether those who could wait should."""
+    if events.qsize() > MOST_EVENTS:
+        return True
+    return isinstance(events, EventQueue) and events.waiting_bytes > MOST_BYTES
 
 
 class Link:

@@ -15,8 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from paddle_cluster.connection.carrier import Stream
-from paddle_cluster.connection.protocol import Decoder
+from paddle_cluster.connection.carrier import Decoder, Stream
 from paddle_cluster.record import dataclass
 from paddle_cluster.text.wrapping import visible
 from paddle_node.contract import checked_json

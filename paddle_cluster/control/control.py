@@ -25,8 +25,7 @@ from paddle_cluster.control.state import Ask, Outcome
 from paddle_cluster.errors import ExitCode, LauncherError
 from paddle_cluster.nodes.loop import Handlers
 from paddle_cluster.nodes.node_record import NodeRecord
-from paddle_cluster.nodes.process_record import ProcessState
-from paddle_cluster.nodes.roster import Roster
+from paddle_cluster.nodes.roster import ProcessState, Roster
 from paddle_cluster.plan.plan import Plan
 from paddle_cluster.screen.console import Console
 from paddle_cluster.screen.scrollback import Scrollback

@@ -16,7 +16,7 @@ from typing import Any
 from paddle_cluster.config.settings import MonitoringSettings
 from paddle_cluster.control.curves import BatchCount
 from paddle_cluster.control.views import NODES, PROCESSES, FactView
-from paddle_cluster.nodes.process_record import ProcessState
+from paddle_cluster.nodes.roster import ProcessState
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.queue_thread import QueueThread
 from paddle_cluster.text.output_events import Event, Plotted, Progressed

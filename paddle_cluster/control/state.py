@@ -12,8 +12,7 @@ from typing import Any
 
 from paddle_cluster.control.curves import JobCurves
 from paddle_cluster.nodes.node_record import NodeRecord
-from paddle_cluster.nodes.process_record import ProcessRecord, ProcessState
-from paddle_cluster.nodes.roster import Roster
+from paddle_cluster.nodes.roster import ProcessRecord, ProcessState, Roster
 from paddle_cluster.plan.plan import Role
 from paddle_cluster.record import dataclass
 from paddle_cluster.screen.scrollback import Scrollback

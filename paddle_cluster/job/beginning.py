@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddle_cluster.config.settings import Settings
-from paddle_cluster.connection.event_queue import EventQueue
+from paddle_cluster.connection.link import EventQueue
 from paddle_cluster.engines.engine import entry
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.files.payload import Payload

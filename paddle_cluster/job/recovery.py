@@ -20,8 +20,7 @@ from paddle_cluster.job.context import JobContext
 from paddle_cluster.job.starter import Starter
 from paddle_cluster.nodes.failure import LEFT_OUT, RESTART, Failure, FailureKind, Incident
 from paddle_cluster.nodes.loop import Loop
-from paddle_cluster.nodes.process_record import ProcessRecord, Stage
-from paddle_cluster.nodes.roster import Roster
+from paddle_cluster.nodes.roster import ProcessRecord, Roster, Stage
 from paddle_cluster.plan import checkpoints
 from paddle_cluster.plan.plan import Plan, Process
 from paddle_cluster.record import dataclass

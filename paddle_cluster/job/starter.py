@@ -8,7 +8,7 @@ from typing import Any
 
 from paddle_cluster.files.dispatch import ENVIRONMENT, RUNTIME, WORKSPACE
 from paddle_cluster.job.context import JobContext
-from paddle_cluster.nodes.process_record import ProcessRecord
+from paddle_cluster.nodes.roster import ProcessRecord
 from paddle_cluster.plan import machines
 from paddle_cluster.plan import plan as planning
 from paddle_cluster.plan.answers import Answer

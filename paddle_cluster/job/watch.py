@@ -21,7 +21,7 @@ from paddle_cluster.job.starter import Starter
 from paddle_cluster.nodes.failure import Failure, FailureKind
 from paddle_cluster.nodes.loop import ALARM_S, Loop
 from paddle_cluster.nodes.node_record import NodeRecord
-from paddle_cluster.nodes.process_record import ProcessRecord, ProcessState, Stage
+from paddle_cluster.nodes.roster import ProcessRecord, ProcessState, Stage
 from paddle_cluster.plan.environment import Endpoints
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.text.sizes import counted

@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any
 
-from paddle_cluster.connection.event_queue import is_full
-from paddle_cluster.connection.link import MessageEvent, Unreadable
+from paddle_cluster.connection.link import MessageEvent, Unreadable, is_full
 from paddle_cluster.connection.reconnect import ping_s
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.nodes.roster import Roster

@@ -10,8 +10,7 @@ import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
-from paddle_cluster.connection.event_queue import EventQueue
-from paddle_cluster.connection.link import Link, LinkLost
+from paddle_cluster.connection.link import EventQueue, Link, LinkLost
 from paddle_cluster.engines.engine import entry
 from paddle_cluster.errors import ConnectError, ProtocolError
 from paddle_cluster.nodes import handshake

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only place that prints: plain lines, or on a terminal log lines above and one line a node below.
+"""The screen of a job: plain lines, or on a terminal log lines above and one line a node below.
 
 What is told is apart from how it is drawn: every method makes an event of `output_events`, a frozen value, and
 `show` draws it. So others can watch: `watch` takes a tap that gets each event too, `mirror` a view that gets what
@@ -10,11 +10,9 @@ No method ever waits for the reader or fails because of it. `close` writes what 
 
 from __future__ import annotations
 
-import errno
 import functools
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,9 +20,9 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TextIO
 
-from paddle_cluster.errors import AnswerLost, ExitCode
+from paddle_cluster.errors import ExitCode
 from paddle_cluster.screen.drawing import Drawer, View
-from paddle_cluster.screen.writer import TICK_S, Sink, Writer
+from paddle_cluster.screen.writer import TICK_S, Sink, Writer, show
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.text.output_events import (
     Ended,
@@ -45,41 +43,11 @@ from paddle_cluster.text.output_events import (
     to_fields,
 )
 from paddle_cluster.text.sizes import counted
-from paddle_cluster.text.wrapping import FILE_WIDTH, harmless
+from paddle_cluster.text.wrapping import FILE_WIDTH
 
 CLOSE_S = 2.0
-WIDTH = 120
-_COLUMNS = re.compile(r"[1-9][0-9]{0,4}")
 
 Tap = Callable[[Event], None]
-
-
-def show(text: str, stream: TextIO | None = None) -> None:
-    """Write a text at once, for commands that end with it; a reader that has gone is no error."""
-    sink = Sink(sys.stdout if stream is None else stream)
-    sink.write(harmless(text if text.endswith("\n") else text + "\n"))
-
-
-def answer(text: str) -> None:
-    """Write what a command was asked for to standard output; a reader that has gone is no error.
-
-    Raises:
-        AnswerLost: the disk is full, or it could not be written for another reason.
-    """
-    sink = Sink(sys.stdout)
-    sink.write(harmless(text if text.endswith("\n") else text + "\n"))
-    if sink.error is not None and sink.error.errno != errno.EPIPE:
-        raise AnswerLost(f"the answer could not be written: {sink.error.strerror}")
-
-
-def columns() -> int:
-    """Columns of the screen; a file or pipe has as many as a wide one."""
-    if Sink(sys.stdout).isatty():
-        import shutil  # brings compression, which pipes need not
-
-        return shutil.get_terminal_size((WIDTH, 24)).columns
-    given = os.environ.get("COLUMNS", "")
-    return int(given) if _COLUMNS.fullmatch(given) else WIDTH
 
 
 class PlainView:

@@ -8,20 +8,27 @@ callers never wait. What may be dropped is dropped beyond a backlog, and counted
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
+import re
 import select
+import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from paddle_cluster.errors import AnswerLost
 from paddle_cluster.system.queue_thread import QueueThread
+from paddle_cluster.text.wrapping import harmless
 
 BACKLOG = 2000
 BACKLOG_SIZE = 4 << 20  # bytes
 TOGETHER = 64  # jobs whose text is written at once
 TICK_S = 0.2
+WIDTH = 120
+_COLUMNS = re.compile(r"[1-9][0-9]{0,4}")
 
 
 class Sink:
@@ -102,6 +109,34 @@ def _write_all(descriptor: int, data: bytes) -> None:
             rest = rest[os.write(descriptor, rest) :]
         except BlockingIOError:  # somebody made the terminal non-blocking
             select.select([], [descriptor], [], TICK_S)
+
+
+def show(text: str, stream: TextIO | None = None) -> None:
+    """Write a text at once, for commands that end with it; a reader that has gone is no error."""
+    sink = Sink(sys.stdout if stream is None else stream)
+    sink.write(harmless(text if text.endswith("\n") else text + "\n"))
+
+
+def answer(text: str) -> None:
+    """Write what a command was asked for to standard output; a reader that has gone is no error.
+
+    Raises:
+        AnswerLost: the disk is full, or it could not be written for another reason.
+    """
+    sink = Sink(sys.stdout)
+    sink.write(harmless(text if text.endswith("\n") else text + "\n"))
+    if sink.error is not None and sink.error.errno != errno.EPIPE:
+        raise AnswerLost(f"the answer could not be written: {sink.error.strerror}")
+
+
+def columns() -> int:
+    """Columns of the screen; a file or pipe has as many as a wide one."""
+    if Sink(sys.stdout).isatty():
+        import shutil  # brings compression, which pipes need not
+
+        return shutil.get_terminal_size((WIDTH, 24)).columns
+    given = os.environ.get("COLUMNS", "")
+    return int(given) if _COLUMNS.fullmatch(given) else WIDTH
 
 
 class Writer:

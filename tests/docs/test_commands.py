@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 
 from paddle_cluster.cli import commands
-from paddle_cluster.cli.main import main
+from paddle_cluster.cli.main import main, named
 from paddle_cluster.config import arguments
 from tests.docs.option_tables import FOR_INSTANCE, OF_JOBS, OF_OTHERS, ROOT, all_options, of_commands
 
@@ -99,7 +99,7 @@ ALL = sorted(set(launches()), key=str)
 @pytest.mark.parametrize("command", ALL, ids=str)
 def test_it_can_be_given(command: Command, monkeypatch: pytest.MonkeyPatch, capsys: object) -> None:
     words = [word for word in command.words if word != "&"]
-    name = commands.named(words)
+    name = named(words)
     if name is not None and name != commands.JOB:
         known = of_commands()[name] | (OF_JOBS if name == "doctor" else set())
         given = {word[2:].partition("=")[0] for word in words if word.startswith("--")}

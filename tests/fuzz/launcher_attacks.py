@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from paddle_cluster.config.arguments import parse
 from paddle_cluster.config.options import CONF_NAMES
 from paddle_cluster.config.resolve import resolve
-from paddle_cluster.connection.protocol import Decoder
+from paddle_cluster.connection.carrier import Decoder
 from paddle_cluster.control import attached
 from paddle_cluster.control.control_client import ControlClient
 from paddle_cluster.control.control_server import ControlServer

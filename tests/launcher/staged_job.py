@@ -11,8 +11,7 @@ from typing import Any, cast
 
 from paddle_cluster.config.arguments import parse
 from paddle_cluster.config.resolve import resolve
-from paddle_cluster.connection.event_queue import EventQueue
-from paddle_cluster.connection.link import Link, LinkLost, heard
+from paddle_cluster.connection.link import EventQueue, Link, LinkLost, heard
 from paddle_cluster.connection.reactor import Reactor
 from paddle_cluster.engines.local import LocalEngine
 from paddle_cluster.files.collector_thread import CollectorThread

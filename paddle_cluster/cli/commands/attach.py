@@ -18,7 +18,8 @@ from paddle_cluster.control.control_client import ControlLost, connect
 from paddle_cluster.control.store import KnownJob
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.screen import writer
-from paddle_cluster.screen.console import Console, show
+from paddle_cluster.screen.console import Console
+from paddle_cluster.screen.writer import show
 from paddle_cluster.system import signals
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.state_dir import SCREEN_FILE, places

@@ -10,7 +10,7 @@ from paddle_cluster.cli import cluster_of, command_arguments
 from paddle_cluster.control import node_jobs
 from paddle_cluster.control.node_jobs import Cleaning
 from paddle_cluster.errors import ExitCode, UsageError
-from paddle_cluster.screen.console import show
+from paddle_cluster.screen.writer import show
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.state_dir import places
 from paddle_cluster.text.sizes import counted, size_text

@@ -20,7 +20,7 @@ from paddle_cluster.config.flags import INIT_FLAGS, LAUNCHER_FLAGS
 from paddle_cluster.config.options import OPTIONS, Option
 from paddle_cluster.control import store
 from paddle_cluster.errors import ExitCode, LauncherError, UsageError
-from paddle_cluster.screen.console import answer
+from paddle_cluster.screen.writer import answer
 from paddle_cluster.system import installation, state_dir
 from paddle_cluster.system.installation import COMMAND, PROGRAM
 

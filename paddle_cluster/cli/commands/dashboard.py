@@ -12,7 +12,7 @@ from paddle_cluster.control import store
 from paddle_cluster.dashboard.job_board import JobBoard
 from paddle_cluster.dashboard.server import DashboardServer
 from paddle_cluster.errors import ExitCode, UsageError
-from paddle_cluster.screen.console import show
+from paddle_cluster.screen.writer import show
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.state_dir import places
 

@@ -13,8 +13,7 @@ from paddle_cluster.config.resolve import resolve
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.nodes import doctor_data, doctor_text, visit
 from paddle_cluster.plan import plan
-from paddle_cluster.screen import console
-from paddle_cluster.screen.console import answer
+from paddle_cluster.screen.writer import answer, columns
 from paddle_cluster.system.installation import PROGRAM
 
 USAGE = f"""\
@@ -51,5 +50,5 @@ def run(argv: Sequence[str]) -> ExitCode:
     if as_data:
         answer(doctor_data.document(examined, took_s))
     else:
-        answer("\n".join(doctor_text.lines(examined, took_s, console.columns())))
+        answer("\n".join(doctor_text.lines(examined, took_s, columns())))
     return ExitCode.PREFLIGHT if examined.verdict.problems else ExitCode.DONE

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from paddle_cluster.cli.commands import COMMANDS, usage
 from paddle_cluster.cli.manual import Page, Row, pages, row_names, rows
-from paddle_cluster.config.spelling import nearest
+from paddle_cluster.config.values import nearest
 from paddle_cluster.errors import ExitCode, UsageError
-from paddle_cluster.screen.console import answer
+from paddle_cluster.screen.writer import answer
 from paddle_cluster.system.installation import PROGRAM
 
 USAGE = f"""\

@@ -15,8 +15,7 @@ from paddle_cluster.errors import ConnectError, ExitCode
 from paddle_cluster.plan import plan, plan_text
 from paddle_cluster.plan.plan import Plan
 from paddle_cluster.record import dataclass
-from paddle_cluster.screen import console
-from paddle_cluster.screen.console import answer
+from paddle_cluster.screen.writer import answer, columns
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.text.sizes import counted, spans
 from paddle_cluster.text.wrapping import fitted_table, wrapped
@@ -98,7 +97,7 @@ def run(argv: Sequence[str]) -> ExitCode:
         }
         answer(json.dumps(found, indent=2))
     else:
-        answer("\n".join(_lines(planned, facts, console.columns())))
+        answer("\n".join(_lines(planned, facts, columns())))
     return ExitCode.PREFLIGHT if any(one.error for one in facts) else ExitCode.DONE
 
 

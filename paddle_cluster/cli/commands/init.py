@@ -17,7 +17,7 @@ from paddle_cluster.config import conf_file
 from paddle_cluster.config.arguments import Arguments
 from paddle_cluster.config.resolve import resolve
 from paddle_cluster.errors import ExitCode, UsageError, WorkspaceError
-from paddle_cluster.screen.console import answer
+from paddle_cluster.screen.writer import answer
 from paddle_cluster.system.installation import COMMAND, CONF_FILE, EXAMPLES_DIR, PROGRAM, TEMPLATE_DIR
 
 USAGE = f"""\

@@ -19,7 +19,7 @@ from paddle_cluster.control.store import KnownJob
 from paddle_cluster.control.tail import Followed
 from paddle_cluster.errors import ExitCode, UsageError
 from paddle_cluster.nodes.findings import names
-from paddle_cluster.screen.console import answer, show
+from paddle_cluster.screen.writer import answer, show
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.state_dir import places
 from paddle_cluster.text.wrapping import visible

@@ -16,7 +16,8 @@ from paddle_cluster.config.resolve import resolve
 from paddle_cluster.config.settings import Settings
 from paddle_cluster.engines import engine
 from paddle_cluster.errors import ExitCode
-from paddle_cluster.screen.console import Console, answer
+from paddle_cluster.screen.console import Console
+from paddle_cluster.screen.writer import answer
 from paddle_cluster.system import signals
 from paddle_cluster.system.installation import COMMAND, PROGRAM
 from paddle_cluster.system.installation import argv as own_argv

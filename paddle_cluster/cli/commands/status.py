@@ -16,7 +16,7 @@ from paddle_cluster.cli.command_arguments import Given
 from paddle_cluster.control import node_jobs, node_queue, status_text, store
 from paddle_cluster.control.store import KnownJob
 from paddle_cluster.errors import ExitCode, UsageError
-from paddle_cluster.screen.console import answer, show
+from paddle_cluster.screen.writer import answer, show
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.state_dir import StatePlaces, places
 

@@ -20,7 +20,7 @@ from paddle_cluster.control.control_protocol import Frame
 from paddle_cluster.control.job_record import NodeEntry
 from paddle_cluster.control.store import KnownJob
 from paddle_cluster.errors import ExitCode, UsageError
-from paddle_cluster.screen.console import show
+from paddle_cluster.screen.writer import show
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.state_dir import StatePlaces, is_job_id, places
 from paddle_cluster.text.wrapping import visible

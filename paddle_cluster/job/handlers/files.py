@@ -34,18 +34,17 @@ class FileHandlers:
 
     def line(self, record: NodeRecord, line: Line, body: bytes) -> None:
         """Show lines of a process, or how many bytes of them were not sent."""
-        name = self._roster.known(record, line.proc)
+        process = self._roster.process(record, line.proc)
         if line.unsent:
-            self._console.unsent(name, record.name, line.unsent, line.log)
+            self._console.unsent(line.proc, record.name, line.unsent, line.log)
             return
         if len(body) > MOST_LINES:
             raise RecordError(f"lines of {len(body)} bytes at once")
-        process = self._roster.process(record, line.proc)
         if process is not None:
             process.live(last_line=_last_line(body))
         now = clock.now()
         written = now if line.t is None else max(0.0, min(now, line.t - record.said.clock.offset_s))
-        self._console.process_line(name, record.name, body, partial=line.partial, at=written)
+        self._console.process_line(line.proc, record.name, body, partial=line.partial, at=written)
 
     def collected(self, record: NodeRecord, what: Collected, body: bytes) -> None:
         """Have what a node collected stored, or a part of its list compared."""

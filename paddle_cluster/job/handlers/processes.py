@@ -14,7 +14,7 @@ from paddle_cluster.job.handlers.dispatch import DispatchHandlers
 from paddle_cluster.job.remarks import Remarks
 from paddle_cluster.nodes.failure import FailureKind, describe_exit
 from paddle_cluster.nodes.node_record import NodeRecord
-from paddle_cluster.nodes.process_record import ProcessRecord, ProcessState, Stage
+from paddle_cluster.nodes.roster import ProcessRecord, ProcessState, Stage
 from paddle_cluster.plan.environment import Endpoints
 from paddle_cluster.plan.plan import Role
 from paddle_cluster.text.output_events import NO_PERCENT, Plotted, Progressed, Used

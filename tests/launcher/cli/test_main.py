@@ -312,20 +312,20 @@ def test_every_exit_code_is_documented() -> None:
 
 @pytest.mark.parametrize("name", commands.COMMANDS)
 def test_a_known_first_word_is_a_command(name: str) -> None:
-    assert commands.named([name, "--json"]) == name
+    assert main.named([name, "--json"]) == name
 
 
 @pytest.mark.parametrize(
     "argv", [[], ["-p", "ws", "status"], ["--help"], ["--", "status"], ["train", "-p", "ws"], ["x", "-j=a"]]
 )
 def test_options_and_words_beside_a_job_are_the_jobs(argv: list[str]) -> None:
-    assert commands.named(argv) is None
+    assert main.named(argv) is None
 
 
 @pytest.mark.parametrize(("word", "near"), [("stauts", "status"), ("atach", "attach"), ("log", "logs")])
 def test_a_misspelt_command_is_told_the_right_one(word: str, near: str) -> None:
     with pytest.raises(UsageError, match=f"did you mean {near}"):
-        commands.named([word])
+        main.named([word])
 
 
 @pytest.mark.parametrize(
@@ -334,8 +334,8 @@ def test_a_misspelt_command_is_told_the_right_one(word: str, near: str) -> None:
 )
 def test_a_misspelt_command_before_a_job_is_not_passed_to_the_script(word: str, near: str) -> None:
     with pytest.raises(UsageError, match=f"did you mean {near}.*after --"):
-        commands.named([word, "-p", "ws"])
-    assert commands.named(["-p", "ws", "--", word]) is None
+        main.named([word, "-p", "ws"])
+    assert main.named(["-p", "ws", "--", word]) is None
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddle_cluster.connection.protocol import MAX_NOISE, Decoder
+from paddle_cluster.connection.carrier import MAX_NOISE, Decoder
 from paddle_node.contract.frames import MAX_BODY, MAX_HEADER, FrameError, Message, encode
 from paddle_node.contract.opening import marker
 from paddle_node.contract.to_launcher import TO_LAUNCHER

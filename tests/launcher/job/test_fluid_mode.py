@@ -10,7 +10,7 @@ import pytest
 
 from paddle_cluster.errors import PreflightError
 from paddle_cluster.job.starter import Starter
-from paddle_cluster.nodes.process_record import ProcessState
+from paddle_cluster.nodes.roster import ProcessState
 from paddle_cluster.plan.answers import Answer
 from paddle_cluster.plan.machines import Machines, read, set_ports_apart
 from paddle_cluster.plan.plan import (

@@ -11,7 +11,7 @@ import pytest
 
 from paddle_cluster.job.recovery import KILL_S, Recovery
 from paddle_cluster.job.starter import Starter
-from paddle_cluster.nodes.process_record import ProcessState
+from paddle_cluster.nodes.roster import ProcessState
 from tests.launcher.staged_job import StagedJob
 
 CONF = "HOSTS = ['a', 'b', 'c', 'd']\nRESTART_BACKOFF_S = 0\n"

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddle_cluster.errors import ExitCode
-from paddle_cluster.screen.console import Console, show
-from paddle_cluster.screen.writer import BACKLOG
+from paddle_cluster.screen.console import Console
+from paddle_cluster.screen.writer import BACKLOG, show
 from paddle_cluster.text import wrapping
 from paddle_cluster.text.output_events import (
     KINDS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from paddle_cluster.system.worker_threads import IDLE_S, WorkerThreads
+from paddle_cluster.connection.reactor import IDLE_S, WorkerThreads
 
 
 def noted_by(event: threading.Event) -> Callable[[], bool]:
