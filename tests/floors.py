@@ -148,7 +148,6 @@ SIZES: Mapping[str, str] = {
 
 
 FRAGMENTS: Mapping[str, str] = {
-    "paddle_cluster.cli.main": "the command proper, imported late: Ctrl+C during the imports ends quietly",
     "paddle_node.agent.reconnect": "a program of its own: what another login runs on the node",
     "paddle_node.agent.node.gpus": "what a driver says, and a program that may hang: one thing that is looked for",
     "paddle_cluster.config.progress": "the table of ready patterns for log lines, which users name",

@@ -202,3 +202,16 @@ def test_at_least_half_of_the_lines_are_statements(package: str) -> None:
     lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in sources(package))
     statements = sum(isinstance(node, ast.stmt) for path in sources(package) for node in ast.walk(tree(path)))
     assert statements > lines / 2
+
+
+@pytest.mark.parametrize("package", ["paddle_cluster", "runtime/paddle_node", "runtime/paddle"])
+def test_no_module_gives_a_name_to_two_constants(package: str) -> None:
+    for path in sources(package):
+        names = [
+            target.id
+            for node in tree(path).body
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        ]
+        assert len(names) == len(set(names)), path

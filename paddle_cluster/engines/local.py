@@ -1,13 +1,130 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine of embedded nodes: agents as children of this process. A table entry."""
+"""The engine of embedded nodes: agents as children of this process, over a pair of pipes. A table entry.
+
+The child leads a session of its own, so that Ctrl+C at the terminal reaches the launcher alone.
+"""
 
 from __future__ import annotations
 
-from paddle_cluster.connection import local
+import os
+import selectors
+import subprocess
+import sys
+import threading
+
+from paddle_cluster.connection.bootstrap import Bootstrap, agent_bootstrap
 from paddle_cluster.connection.carrier import Stream
+from paddle_cluster.connection.shell import agent_argv
 from paddle_cluster.engines.engine import Engine, Target
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.plan.plan import Plan
+
+REAP_S = 2.0
+TURN_S = 0.05  # what a write waits for a child that takes nothing
+STDERR_KEPT = 1000
+
+
+class LocalStream:
+    """Bytes to and from a child; one thread at a time reads, one writes, any closes.
+
+    Attributes:
+        bootstrap: what the child waits for on its standard input.
+    """
+
+    def __init__(self, argv: list[str], bootstrap: Bootstrap) -> None:
+        self.bootstrap = bootstrap
+        self._child = subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
+            close_fds=True,
+            cwd="/",
+        )
+        assert self._child.stdin
+        assert self._child.stdout
+        assert self._child.stderr
+        self._in, self._out, self._err = self._child.stdin, self._child.stdout, self._child.stderr
+        for pipe in (self._in, self._out, self._err):
+            os.set_blocking(pipe.fileno(), False)
+        self._fd = self._out.fileno()
+        self._closing = threading.Event()
+        self._stderr = b""
+
+    def fileno(self) -> int:
+        """Readable while `read` has something to tell."""
+        return self._fd
+
+    @property
+    def may_live_on(self) -> bool:
+        """Never: an agent whose pipes ended has, or will."""
+        return False
+
+    def may_block(self) -> bool:
+        """Never: a pipe is read without a word to its other end."""
+        return False
+
+    def read(self, limit: int) -> bytes | None:
+        """Up to `limit` bytes of what is there, b"" at the end of the stream, None when there is nothing now."""
+        return self._out.read(limit)
+
+    def write(self, data: bytes) -> int:
+        """How much of `data` the child took within about TURN_S.
+
+        Raises:
+            OSError: the child is gone, or `close` was called.
+        """
+        if self._closing.is_set():
+            raise ConnectionError("the stream was closed")
+        try:
+            with selectors.PollSelector() as selector:
+                selector.register(self._in, selectors.EVENT_WRITE)
+                return (self._in.write(data) or 0) if selector.select(TURN_S) else 0
+        except ValueError:  # closed by another thread just now
+            raise ConnectionError("the stream was closed") from None
+
+    def close(self) -> None:
+        """End both directions; the agent then stops everything and goes."""
+        self._closing.set()
+        self._in.close()
+
+    def end(self) -> str:
+        """Why the stream ended; closes it."""
+        self.close()
+        code = self._wait()
+        if code is None:
+            self._child.terminate()  # an agent passes it on: it stops its job and goes
+            code = self._wait()
+        said = (self._err.read() or b"")[-STDERR_KEPT:].decode("utf-8", "replace").strip()
+        for pipe in (self._out, self._err):
+            pipe.close()
+        ended = "does not end" if code is None else f"ended with status {code}"
+        return f"the node agent {ended}" + (f": {said}" if said else "")
+
+    def _wait(self) -> int | None:
+        try:
+            return self._child.wait(REAP_S)
+        except subprocess.TimeoutExpired:
+            return None
+
+
+def connect(name: str, python: str = sys.executable) -> LocalStream:
+    """Start an agent on this machine.
+
+    Args:
+        name: what the node is called in messages.
+        python: runs the agent.
+
+    Raises:
+        ConnectError: it cannot be started.
+    """
+    bootstrap = agent_bootstrap()
+    try:
+        return LocalStream(agent_argv(bootstrap, python), bootstrap)
+    except OSError as error:
+        raise ConnectError(name, f"{python} cannot be started: {error.strerror}.") from error
 
 
 class LocalEngine(Engine):
@@ -22,7 +139,7 @@ class LocalEngine(Engine):
 
     def connect(self, node: Target) -> Stream:
         """Start an agent."""
-        return local.connect(node.label)
+        return connect(node.label)
 
     def reconnect(self, node: Target) -> Stream:
         """Never: an agent ends with its pipes."""

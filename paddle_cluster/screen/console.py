@@ -50,8 +50,8 @@ CLOSE_S = 2.0
 Tap = Callable[[Event], None]
 
 
-class PlainView:
-    """Lines alone, for pipes, files and dumb terminals."""
+class PlainView(View):
+    """Lines alone, for pipes, files and dumb terminals: a line for each state of a node would bury the others."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -64,22 +64,12 @@ class PlainView:
         """A line of its own."""
         self.lines([f"== {name}"])
 
-    def node(self, node_id: int, **facts: str) -> None:
-        """Nothing: the processes' own lines tell enough, and a line a node and state would bury them."""
-
     def width(self) -> int:
         """Columns of a dumb terminal; a file has as many as it takes."""
         return self._sink.size()[0] if self._sink.isatty() else FILE_WIDTH
 
-    def tick(self) -> float:
-        """Nothing is redrawn."""
-        return TICK_S
 
-    def finish(self) -> None:
-        """Nothing is left to do."""
-
-
-class JsonLines:
+class JsonLines(View):
     """The screen for programs: every event as a line of JSON. It is its own view, for what a console itself says."""
 
     def __init__(self, sink: Sink) -> None:
@@ -93,12 +83,6 @@ class JsonLines:
         """What the console says, as an event of its own."""
         self.take(Noted("\n".join(lines)))
 
-    def phase(self, name: str, age_s: float = 0.0) -> None:
-        """Nothing: it came as an event."""
-
-    def node(self, node_id: int, **facts: str) -> None:
-        """Nothing: it came as an event."""
-
     def width(self) -> int:
         """Columns of what nobody wraps."""
         return 80
@@ -106,9 +90,6 @@ class JsonLines:
     def tick(self, everything: bool = False) -> float:
         """Nothing is redrawn."""
         return TICK_S
-
-    def finish(self) -> None:
-        """Nothing is left to do."""
 
 
 def _choose_view(sink: Sink) -> tuple[View, bool]:

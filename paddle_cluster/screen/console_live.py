@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from paddle_cluster.screen.drawing import PROCESS_STYLE
+from paddle_cluster.screen.drawing import PROCESS_STYLE, View
 from paddle_cluster.screen.writer import Sink
 from paddle_cluster.text.sizes import counted
 from paddle_cluster.text.wrapping import cells, crop, duration_clock, row, speed_text, transfer
@@ -199,7 +199,7 @@ _STYLES = {"bold": "\x1b[1m", "red": "\x1b[31m", "bold red": "\x1b[1;31m"}
 _PLAIN = "\x1b[0m"
 
 
-class LiveView:
+class LiveView(View):
     """Draws on a terminal.
 
     Args:

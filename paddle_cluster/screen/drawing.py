@@ -7,9 +7,9 @@ import re
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import field
-from typing import Protocol
 
 from paddle_cluster.record import dataclass
+from paddle_cluster.screen.writer import TICK_S
 from paddle_cluster.text import wrapping
 from paddle_cluster.text.output_events import (
     Ended,
@@ -26,15 +26,15 @@ from paddle_cluster.text.output_events import (
 )
 from paddle_cluster.text.sizes import counted, spans
 
-HELD_S = 2.0
+OPEN_S = 2.0  # how long an open line is held
 HELD_SIZE = 1 << 16
 
 
 class OpenLines:
     """Puts together lines that come in parts: prompts, progress bars, lines longer than a frame. Not thread-safe.
 
-    An open line is held until it ends, for at most HELD_S, and never more than HELD_SIZE bytes of it: a bar that draws
-    over itself becomes a line every HELD_S.
+    An open line is held until it ends, for at most OPEN_S, and never more than HELD_SIZE bytes of it: a bar that draws
+    over itself becomes a line every OPEN_S.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class OpenLines:
         """Lines that stayed open for too long, by process; each is given out once."""
         if not self._open:
             return []
-        until = time.monotonic() - (0.0 if everything else HELD_S)
+        until = time.monotonic() - (0.0 if everything else OPEN_S)
         due = [(key, data) for key, (data, since) in self._open.items() if since <= until]
         for key, _ in due:
             del self._open[key]
@@ -77,11 +77,16 @@ BURST_LINES = 200  # of one event on a terminal: nobody reads more at once
 _ROUTINE = re.compile(rb"I\d{4,8} \d\d:\d\d:\d\d\.\d+ ")  # glog's INFO
 
 
-class View(Protocol):
-    """How lines and the state of nodes appear."""
+class View:
+    """How lines and the state of nodes appear; what a view does not say of itself does nothing."""
 
     def lines(self, lines: Sequence[str], style: str = "") -> None:
         """Lines that stay."""
+        raise NotImplementedError
+
+    def width(self) -> int:
+        """Number of columns."""
+        raise NotImplementedError
 
     def phase(self, name: str, age_s: float = 0.0) -> None:
         """What the job does from now on, and how old it is."""
@@ -89,11 +94,9 @@ class View(Protocol):
     def node(self, node_id: int, **facts: str) -> None:
         """New facts on a node: label, the job's name, state, and what `wrapping.progress` gives."""
 
-    def width(self) -> int:
-        """How many columns there are."""
-
     def tick(self) -> float:
         """A moment to redraw; returns in how many seconds the next one is due."""
+        return TICK_S
 
     def finish(self) -> None:
         """Leave the screen as it should stay."""
@@ -174,9 +177,8 @@ class Drawer:
 
 
 QUIET_S = 0.3
-HELD_S = 1.0  # a process that goes on writing is shown after so long
+HELD_S = 1.0  # a process that continues to write is shown after this time
 GATHERED_S = 0.5  # who follows within this time is told in the same line
-HELD_SIZE = 1 << 16
 MOST_TOLD = 100
 
 _RANK = rb"(?:\[rank\d+\]: ?)?"  # PyTorch puts it before each line

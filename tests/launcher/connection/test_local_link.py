@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from paddle_cluster.connection import local
 from paddle_cluster.connection.bootstrap import Bootstrap
 from paddle_cluster.connection.link import Link, LinkLost
-from paddle_cluster.connection.local import LocalStream
 from paddle_cluster.connection.reactor import Reactor
 from paddle_cluster.connection.reconnect import new_key
 from paddle_cluster.connection.send_queue import Frame
+from paddle_cluster.engines import local
+from paddle_cluster.engines.local import LocalStream
 from paddle_cluster.errors import ConnectError
 from tests.runtime.paddle_node.agent.driven_node import Node, eventually
 

@@ -11,7 +11,7 @@ import pytest
 
 from paddle_cluster.connection.bootstrap import Bootstrap
 from paddle_cluster.connection.link import Link, LinkLost
-from paddle_cluster.connection.local import LocalStream
+from paddle_cluster.engines.local import LocalStream
 from paddle_cluster.errors import ProtocolError
 from paddle_cluster.job.starter import Starter
 from paddle_cluster.job.watch import silence

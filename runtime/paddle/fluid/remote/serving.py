@@ -84,8 +84,6 @@ class Promises:
 PROMISES = Promises()
 
 
-_log = logging.getLogger(__name__)
-
 # A server gives up an absent trainer after this many of its periods; see `pserver.server.engine`.
 _PERIODS = 5
 

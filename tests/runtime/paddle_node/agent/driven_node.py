@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from paddle_cluster.connection import local
 from paddle_cluster.connection.carrier import Stream
 from paddle_cluster.connection.link import Link, LinkLost, MessageEvent
 from paddle_cluster.connection.reactor import Reactor
 from paddle_cluster.connection.reconnect import ReconnectKey
+from paddle_cluster.engines import local
 from paddle_node.contract.frames import cost
 from paddle_node.contract.probed import Busy, NodeAddress, Part, Saves, Way
 from paddle_node.contract.records import fields_of
