@@ -13,7 +13,7 @@ from paddle_cluster.record import dataclass
 from paddle_cluster.system.installation import PROGRAM
 
 _OPTION = re.compile(r"(?<![\w-])(--[a-z]\w*=?|-[a-z]\b(?: (?=[A-Z]))?)")
-_OF_JOBS = ("-p", "-j", "--job_dispatch_package", "--job_workspace")
+OF_JOBS = ("-p", "-j", "--job_dispatch_package", "--job_workspace")
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def read(command: str, argv: Sequence[str], usage: str) -> Given:
             given[name] = value
         elif token in known and not known[token]:
             on.add(token)
-        elif name in _OF_JOBS:
+        elif name in OF_JOBS:
             raise UsageError(
                 f"{command}: no option {name}: name the job, as `{PROGRAM} status` shows it, or leave it out"
             )

@@ -12,6 +12,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 
+from paddle_cluster.cli.command_arguments import OF_JOBS
 from paddle_cluster.cli.commands import COMMANDS, run, usage
 from paddle_cluster.config.values import near_miss, nearest
 from paddle_cluster.errors import ExitCode, LauncherError, UsageError
@@ -19,8 +20,6 @@ from paddle_cluster.screen.writer import answer, show
 from paddle_cluster.system import signals
 from paddle_cluster.system.installation import IS_CHECKOUT, PROGRAM
 from paddle_cluster.text.wrapping import visible
-
-_JOB_OPTIONS = ("-p", "-j", "--job_dispatch_package", "--job_workspace")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,7 +70,7 @@ def named(argv: Sequence[str]) -> str | None:
     if not word:
         return None
     ours = _before_dashes(argv)
-    if any(token.partition("=")[0] in _JOB_OPTIONS for token in ours):
+    if any(token.partition("=")[0] in OF_JOBS for token in ours):
         meant = next((command for command in COMMANDS if near_miss(word, command, fuzzy_from=3)), None)
         if meant is None:
             return None

@@ -189,8 +189,8 @@ class Layers:
     def __init__(self, conf: ConfFile, arguments: Arguments, environ: Mapping[str, str]) -> None:
         self.conf = conf
         self.origins: dict[str, str] = {}
-        self._arguments = arguments
-        self._environ = environ
+        self.arguments = arguments
+        self.environ = environ
         self._problems: list[tuple[str, str]] = []
 
     def read(self, keys: Iterable[str]) -> dict[str, Any]:
@@ -227,7 +227,7 @@ class Layers:
     def _read(self, key: str, row: Option) -> Any:
         value: Any = None
         self.origins[key] = DEFAULT
-        given = self._arguments.given.get(row.name)
+        given = self.arguments.given.get(row.name)
         try:
             if row.conf in self.conf.values:
                 self.origins[key] = self.conf.where(key)
@@ -239,8 +239,8 @@ class Layers:
         except values.ValueMismatchError as error:
             self.report(key, error)
         overrides = (
-            (f"environment variable {key}", self._environ.get(key) if row.from_environment else None),
-            (f"--{row.flag}", self._arguments.flag(row.flag) if row.flag else None),
+            (f"environment variable {key}", self.environ.get(key) if row.from_environment else None),
+            (f"--{row.flag}", self.arguments.flag(row.flag) if row.flag else None),
             (f"--{row.name}", given),
         )
         for where, told in overrides:

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from paddle_cluster.config import host_settings, values
+from paddle_cluster.config import host_settings
 from paddle_cluster.config.arguments import Arguments
 from paddle_cluster.config.conf_file import ConfFile, Layers, conf_path, read_conf
 from paddle_cluster.config.engines import ENGINES, NodeRequest
-from paddle_cluster.config.host_settings import HostList
+from paddle_cluster.config.host_settings import HostList, HostSettings
 from paddle_cluster.config.hosts import LOCAL, Host, count_question
 from paddle_cluster.config.options import BY_KEY, Mode
 from paddle_cluster.config.settings import GROUPS, THREAD_VARIABLES, Settings, Sources
@@ -37,51 +37,44 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
         ConfError: everything that is wrong in the three, one line each, with file:line, variable or option.
     """
     path = conf_path(arguments, environ)
-    conf = read_conf(path) if path else ConfFile()
-    layers = Layers(conf, arguments, environ)
-    engine, hostfile = ENGINES[arguments["engine"]], arguments["hostfile"]
-    is_named_here = hostfile is None and engine.hosts is None
+    layers = Layers(read_conf(path) if path else ConfFile(), arguments, environ)
+    engine = ENGINES[arguments["engine"]]
+    is_named_here = arguments["hostfile"] is None and engine.hosts is None
     read = layers.read(key for key in BY_KEY if key != "HOSTS" or is_named_here)
-    if hostfile is not None:
-        from paddle_cluster.config.hostfile import read_hostfile
-
-        elsewhere = read_hostfile(hostfile)
-    elif engine.hosts is not None:
-        given = conf.where("HOSTS") if "HOSTS" in conf.values else ""
-        elsewhere = engine.hosts(NodeRequest(arguments["nnodes"], environ, read, conf.where, given))
-    else:
-        elsewhere = named(layers, read["HOSTS"])
+    found = _hosts(layers, read)
+    roles = _roles(layers, found, read)
     others_are_known = not is_named_here or arguments["hosts"] is not None
-    roles = roles_of(layers, arguments, elsewhere, read)
+    where = partial(layers.conf.where, "HOST_SETTINGS")
+    own: dict[int, HostSettings] = {}
     try:
-        read["own"] = host_settings.of_nodes(
-            read["HOST_SETTINGS"], elsewhere, partial(conf.where, "HOST_SETTINGS"), others_are_known
-        )
-    except values.ValueMismatchError as error:
+        own = host_settings.of_nodes(read["HOST_SETTINGS"], found, where, others_are_known)
+    except ValueMismatchError as error:
         layers.report("HOST_SETTINGS", error)
-    for name, message in check_cluster(elsewhere, read, arguments):
-        is_elsewhere = name == "HOSTS" and not elsewhere.is_conf
+    for name, message in _problems(found, read, arguments):
+        is_elsewhere = name == "HOSTS" and not found.is_conf
         layers.add(
-            *((elsewhere.source, message) if is_elsewhere else (conf.where(name), f"{name}: {message}"))
+            *((found.source, message) if is_elsewhere else (layers.conf.where(name), f"{name}: {message}"))
         )
     layers.raise_any()
-    listed = choose(layers, arguments, elsewhere, read, roles)
-    one, least = read["nproc_per_node"], read["min_trainers"]
-    slots = listed.slots if read["mode"] is Mode.COLLECTIVE and one is None else {}
-    trainers = sum(slots.get(node_id, one or 1) for node_id in roles["TRAINERS"])
+    ids = _chosen(arguments, found)
+    listed, numbers = found.of(ids), {node_id: number for number, node_id in enumerate(ids)}
+    own = {numbers[node_id]: one for node_id, one in own.items() if node_id in numbers}
+    roles = _renumbered(layers, roles, numbers)
+    each, least = arguments["nproc_per_node"], arguments["min_trainers"]
+    slots = listed.slots if arguments["mode"] is Mode.COLLECTIVE and each is None else {}
+    trainers = sum(slots.get(node_id, each or 1) for node_id in roles["TRAINERS"])
     if least is not None and least > trainers:
         layers.add(
             "--min_trainers", f"expected at most {trainers}, as many trainers as the job has, got {least}"
         )
-    if problem := wrong_resume(arguments):
+    if problem := _wrong_resume(arguments):
         layers.add("--resume", problem)
     layers.raise_any()
-    own = read["own"]
     variables = {node_id: [(*one, said.where) for one in said.env] for node_id, said in own.items()}
     for_all, for_hosts = read_variables(arguments, environ, listed.hosts[0].is_local, variables)
     derived = {
         "cluster.hosts": listed.hosts,
-        "cluster.pservers": () if read["mode"] is Mode.COLLECTIVE else roles["PSERVERS"],
+        "cluster.pservers": () if arguments["mode"] is Mode.COLLECTIVE else roles["PSERVERS"],
         "cluster.trainers": roles["TRAINERS"],
         "cluster.port_is_explicit": arguments.flag("port") is not None,
         "cluster.own": own,
@@ -94,7 +87,7 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
         "job.variables": for_all,
         "job.host_variables": for_hosts,
         "job.env_files": variable_files(arguments),
-        "job.nproc_per_node": one or 1,
+        "job.nproc_per_node": each or 1,
         "engines.slurm_job": environ.get("SLURM_JOB_ID", ""),
         "engines.waits_for_nodes": listed.is_requested,
         "engines.start_timeout_s": read[engine.start_timeout],
@@ -110,6 +103,26 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
     }
     rows = {row.target: read[key] for key, row in BY_KEY.items() if row.target and key in read}
     return _settings({**rows, **derived})
+
+
+def _hosts(layers: Layers, read: Mapping[str, Any]) -> HostList:
+    """All hosts: of --hostfile, the engine's own, or those of HOSTS or --hosts."""
+    arguments, conf = layers.arguments, layers.conf
+    if arguments["hostfile"] is not None:
+        from paddle_cluster.config.hostfile import read_hostfile
+
+        return read_hostfile(arguments["hostfile"])
+    engine_hosts = ENGINES[arguments["engine"]].hosts
+    if engine_hosts is not None:
+        given = conf.where("HOSTS") if "HOSTS" in conf.values else ""
+        return engine_hosts(NodeRequest(arguments["nnodes"], layers.environ, read, conf.where, given))
+    hosts, origin = read["HOSTS"], layers.origins["HOSTS"]
+    if origin == "--hosts":
+        if question := next(filter(None, map(count_question, hosts)), ""):
+            raise ConfError(origin, question)
+        return HostList(hosts, (origin,) * len(hosts), origin)
+    lines = tuple(conf.where("HOSTS", index) for index in range(len(hosts)))
+    return HostList(hosts, lines, conf.shown, is_conf=True)
 
 
 def _settings(found: Mapping[str, Any]) -> Settings:
@@ -136,25 +149,11 @@ def _remarks(arguments: Arguments, listed: HostList) -> Iterator[str]:
         yield "--checkpoint_dir without --checkpoint_period=BATCHES: no checkpoint is written"
 
 
-def named(layers: Layers, hosts: tuple[Host, ...]) -> HostList:
-    """Those of HOSTS, or of --hosts."""
-    origin = layers.origins["HOSTS"]
-    if origin == "--hosts":
-        if question := next(filter(None, map(count_question, hosts)), ""):
-            layers.add(origin, question)
-            layers.raise_any()
-        return HostList(hosts, (origin,) * len(hosts), origin)
-    lines = tuple(layers.conf.where("HOSTS", index) for index in range(len(hosts)))
-    return HostList(hosts, lines, layers.conf.shown, is_conf=True)
-
-
-def roles_of(
-    layers: Layers, arguments: Arguments, listed: HostList, read: Mapping[str, Any]
-) -> dict[str, tuple[int, ...]]:
+def _roles(layers: Layers, listed: HostList, read: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Node ids of PSERVERS and of TRAINERS; what is wrong is a problem."""
     roles = {}
     for name in ("PSERVERS", "TRAINERS"):
-        if arguments["hosts"] and read[name] is not None:
+        if layers.arguments["hosts"] and read[name] is not None:
             layers.add(
                 layers.conf.where(name),
                 f"{name} names entries of this file's HOSTS, and --hosts gives others; take it out, "
@@ -162,33 +161,28 @@ def roles_of(
             )
             continue
         try:
-            roles[name] = select_nodes(read[name], listed)
+            roles[name] = _selected(read[name], listed)
         except ValueMismatchError as error:
             layers.report(name, error)
     return roles
 
 
-def choose(
-    layers: Layers,
-    arguments: Arguments,
-    listed: HostList,
-    read: dict[str, Any],
-    roles: dict[str, tuple[int, ...]],
-) -> HostList:
-    """The hosts that take part, numbered anew; `read` and `roles` speak of these from now on."""
-    ids = chosen(arguments, listed)
-    numbers = {node_id: number for number, node_id in enumerate(ids)}
+def _renumbered(
+    layers: Layers, roles: Mapping[str, Sequence[int]], numbers: Mapping[int, int]
+) -> dict[str, tuple[int, ...]]:
+    """The roles of the hosts that take part, by their new ids; a role without hosts is a problem."""
+    found = {}
     for name, nodes in roles.items():
-        roles[name] = tuple(numbers[node_id] for node_id in nodes if node_id in numbers)
-        if not roles[name] and (name == "TRAINERS" or arguments["mode"] is not Mode.COLLECTIVE):
+        found[name] = tuple(numbers[node_id] for node_id in nodes if node_id in numbers)
+        if not found[name] and (name == "TRAINERS" or layers.arguments["mode"] is not Mode.COLLECTIVE):
             layers.add(
-                layers.conf.where(name), f"{name}: none of its hosts is among the {len(ids)} that take part"
+                layers.conf.where(name),
+                f"{name}: none of its hosts is among the {len(numbers)} that take part",
             )
-    read["own"] = {numbers[node_id]: own for node_id, own in read["own"].items() if node_id in numbers}
-    return listed.of(ids)
+    return found
 
 
-def chosen(arguments: Arguments, listed: HostList) -> tuple[int, ...]:
+def _chosen(arguments: Arguments, listed: HostList) -> tuple[int, ...]:
     """Return the ids of the hosts to use: --include without --exclude, and of these the first --nnodes.
 
     Raises:
@@ -222,7 +216,7 @@ def _named(option: str, words: Sequence[str], listed: HostList) -> set[int]:
     return found
 
 
-def select_nodes(references: Sequence[str | int] | None, listed: HostList) -> tuple[int, ...]:
+def _selected(references: Sequence[str | int] | None, listed: HostList) -> tuple[int, ...]:
     """Node ids of PSERVERS or TRAINERS, ascending; all nodes where the name was not assigned.
 
     Raises:
@@ -245,9 +239,7 @@ def select_nodes(references: Sequence[str | int] | None, listed: HostList) -> tu
     return tuple(sorted(selected))
 
 
-def check_cluster(
-    listed: HostList, read: Mapping[str, Any], arguments: Arguments
-) -> Iterator[tuple[str, str]]:
+def _problems(listed: HostList, read: Mapping[str, Any], arguments: Arguments) -> Iterator[tuple[str, str]]:
     """What is wrong between values that are each right by themselves: (conf name, message)."""
     hosts = listed.hosts
     if not hosts:
@@ -278,7 +270,7 @@ def check_cluster(
         )
 
 
-def wrong_resume(arguments: Arguments) -> str:
+def _wrong_resume(arguments: Arguments) -> str:
     """Return an error in --resume, which each pserver would report otherwise, or ""."""
     resume = arguments.flag("resume")
     if arguments["mode"] is not Mode.V2 or not resume:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job's start is lean: what is imported before its first connection is counted, and the counts may only shrink."""
+"""A job's start is lean: what is imported before its first connection, and the modules that a command line enters
+until the plan is printed, are counted, and the counts may only shrink."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -32,8 +34,8 @@ paddle_cluster.main()
 @pytest.mark.parametrize(
     ("hosts", "most_ours", "most"),
     [
-        pytest.param(["local"] * 3, 93, 223, id="local"),
-        pytest.param(["root@127.0.0.1:1"], 108, 413, id="ssh"),
+        pytest.param(["local"] * 3, 83, 215, id="local"),
+        pytest.param(["root@127.0.0.1:1"], 98, 404, id="ssh"),
     ],
 )
 def test_a_plain_job_imports_few_modules_before_its_first_connection(
@@ -54,3 +56,12 @@ def test_a_plain_job_imports_few_modules_before_its_first_connection(
     ours, modules = map(int, done.stdout.split())
     assert ours <= most_ours
     assert modules <= most
+
+
+def test_a_command_line_enters_few_modules_on_its_way_to_the_plan(tmp_path: Path) -> None:
+    found = tmp_path / "found.json"
+    tool = ROOT / "tools" / "ways.py"
+    subprocess.run(
+        [sys.executable, tool, "argv", f"--json={found}"], capture_output=True, check=True, timeout=120
+    )
+    assert len({file for file, _ in json.loads(found.read_text())["argv"]}) <= 31
