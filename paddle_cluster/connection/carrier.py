@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from paddle_cluster.connection.bootstrap import Bootstrap
-from paddle_cluster.connection.reactor import Next, Reactor
+from paddle_cluster.connection.reactor import Next, Reactor, Task
 from paddle_node.contract import frames
 from paddle_node.contract.frames import FrameError, Message
 from paddle_node.contract.opening import marker
@@ -154,8 +154,8 @@ class Carrier:
         self._closed = False
         self._is_over = False  # there is nothing more to read
         self._ended = threading.Event()
-        self._writing = reactor.workers.task(self._write_turn)
-        self._shutting = reactor.workers.task(self._shut)
+        self._writing = Task(self._write_turn)
+        self._shutting = Task(self._shut)
         self._read_once_more: Callable[[], None] = lambda: None
 
     def start(self) -> None:

@@ -26,7 +26,11 @@ _WATCHED = select.EPOLLIN | select.EPOLLONESHOT
 
 
 class Task:
-    """One piece of work; its state belongs to `WorkerThreads`."""
+    """One piece of work that never runs twice at a time; its state belongs to `WorkerThreads`.
+
+    Args:
+        turn: does a bounded part of the work; True when there is more to do. Must not raise.
+    """
 
     def __init__(self, turn: Callable[[], bool]) -> None:
         self.turn = turn
@@ -35,10 +39,9 @@ class Task:
 
 
 class WorkerThreads:
-    """Threads that take turns at tasks; daemons, gone when idle for IDLE_S, or at once after `dismiss`."""
+    """Threads that take turns at tasks; daemons, gone when idle for IDLE_S, or immediately after `expect(False)`."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._none_left = threading.Condition(self._lock)
@@ -47,19 +50,6 @@ class WorkerThreads:
         self._idle = 0
         self._taken_at = time.monotonic()
         self._may_idle = True
-
-    @property
-    def threads(self) -> int:
-        """How many there are now."""
-        return self._threads
-
-    def task(self, turn: Callable[[], bool]) -> Task:
-        """A new task.
-
-        Args:
-            turn: does a bounded part of the work; True when there is more to do. Must not raise.
-        """
-        return Task(turn)
 
     def ask(self, task: Task) -> None:
         """Have a turn of a task run soon; never blocks."""
@@ -88,23 +78,16 @@ class WorkerThreads:
                 self._start()
             return STUCK_S
 
-    def dismiss(self) -> None:
-        """No more work is expected: let idle threads go, and others when they would be idle."""
-        self._expect(False)
-
-    def recall(self) -> None:
-        """Work is expected again."""
-        self._expect(True)
-
-    def join(self, timeout_s: float) -> None:
-        """After `dismiss`: wait until all threads are gone, or until the time is over."""
-        with self._none_left:
-            self._none_left.wait_for(lambda: self._threads == 0, timeout_s)
-
-    def _expect(self, work: bool) -> None:
+    def expect(self, work: bool) -> None:
+        """Whether work is expected: if not, idle threads end now, and others when they would be idle."""
         with self._wake:
             self._may_idle = work
             self._wake.notify_all()
+
+    def join(self, timeout_s: float) -> None:
+        """After `expect(False)`: wait until all threads are gone, or until the time is over."""
+        with self._none_left:
+            self._none_left.wait_for(lambda: self._threads == 0, timeout_s)
 
     def _queue(self, task: Task) -> None:
         self._waiting.append(task)
@@ -117,7 +100,7 @@ class WorkerThreads:
     def _start(self) -> None:
         self._taken_at = time.monotonic()
         self._threads += 1
-        threading.Thread(target=self._work, name=f"worker of {self._name}", daemon=True).start()
+        threading.Thread(target=self._work, name="worker of reactor", daemon=True).start()
 
     def _work(self) -> None:
         while (task := self._next()) is not None:
@@ -190,7 +173,7 @@ class Reactor:
     """The threads of any number of streams."""
 
     def __init__(self) -> None:
-        self.workers = WorkerThreads("reactor")
+        self._workers = WorkerThreads()
         self._lock = threading.Lock()
         self._watched: dict[int, _Watched] = {}
         self._paused: list[_Watched] = []
@@ -218,14 +201,14 @@ class Reactor:
             A function that has the reader's turn run once more, on a thread where it may block: to end.
         """
         watched: _Watched
-        watched = _Watched(reader, self.workers.task(lambda: self._turn(watched)))
+        watched = _Watched(reader, Task(lambda: self._turn(watched)))
         with self._lock:
             self._watched[watched.fd] = watched
             if reader.waits_until() is not None:
                 self._due.append(watched)
             self._poll.register(watched.fd, _WATCHED)
             if self._thread is None:
-                self.workers.recall()
+                self._workers.expect(True)
                 self._thread = threading.Thread(target=self._run, name="read nodes", daemon=True)
                 self._thread.start()
         self._nudge()
@@ -233,9 +216,9 @@ class Reactor:
 
     def ask(self, task: Task) -> None:
         """Have a turn of a task run soon."""
-        self.workers.ask(task)
-        if self.workers.threads:
-            self._help_soon()
+        self._workers.ask(task)
+        if self._workers.help() is not None:
+            self._nudge()
 
     def forget(self, fd: int) -> None:
         """Watch a descriptor no longer; before it is closed."""
@@ -253,7 +236,7 @@ class Reactor:
         thread = self._thread
         if thread is not None:
             thread.join(timeout_s)
-        self.workers.join(max(0.0, deadline - time.monotonic()))
+        self._workers.join(max(0.0, deadline - time.monotonic()))
 
     def _run(self) -> None:
         while True:
@@ -269,7 +252,7 @@ class Reactor:
             with self._lock:
                 if not self._watched:
                     self._thread = None
-                    self.workers.dismiss()
+                    self._workers.expect(False)
                     return
 
     def _woken(self) -> None:
@@ -278,8 +261,8 @@ class Reactor:
                 pass
 
     def _read(self, watched: _Watched) -> None:
-        if watched.reader.may_block() or not self.workers.run_here(watched.task):
-            self.workers.ask(watched.task)
+        if watched.reader.may_block() or not self._workers.run_here(watched.task):
+            self._workers.ask(watched.task)
 
     def _turn(self, watched: _Watched) -> bool:
         wanted = watched.reader.read_turn()
@@ -315,23 +298,19 @@ class Reactor:
             if until is None or self._watched.get(watched.fd) is not watched:
                 continue
             if now >= until:
-                self.workers.ask(watched.task)
+                self._workers.ask(watched.task)
             else:
                 with self._lock:
                     self._due.append(watched)
 
     def _patience_s(self) -> float | None:
-        waits = [self.workers.help()]
+        waits = [self._workers.help()]
         with self._lock:
             if self._paused:
                 waits.append(PAUSE_S)
             if self._due:
                 waits.append(START_LOOK_S)
         return min((wait for wait in waits if wait is not None), default=None)
-
-    def _help_soon(self) -> None:
-        if self.workers.help() is not None:
-            self._nudge()
 
     def _nudge(self) -> None:
         with contextlib.suppress(BlockingIOError):
