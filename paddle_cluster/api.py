@@ -23,16 +23,14 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypedDict, Unpack
 
 from paddle_cluster.config.options import LONG
 from paddle_cluster.control import log_lines, store
-from paddle_cluster.control.store import KnownJob
+from paddle_cluster.control.store import JobStatus, KnownJob
 from paddle_cluster.errors import ExitCode
-from paddle_cluster.record import dataclass
 from paddle_cluster.system import installation
 from paddle_cluster.system.state_dir import places
 from paddle_cluster.text.output_events import (
@@ -79,33 +77,6 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobStatus:
-    """The state of a job as it last wrote it, about once a second.
-
-    Attributes:
-        name: what --name calls the job, or empty.
-        phase: "starting", "run", "ended" and the like.
-        exit_code: None until the job has ended.
-        updated_at: when it was written, in seconds since 1970; 0: not yet.
-        nodes, processes: their facts by name, such as "state", "pid", "step", "cost" and "memory_bytes".
-        failures: "node", "process", "what" and "log" of each.
-        left: what could not be cleaned or collected.
-        why: what went wrong first.
-    """
-
-    job_id: str
-    name: str
-    phase: str
-    exit_code: ExitCode | None = None
-    updated_at: float = 0.0
-    nodes: tuple[Mapping[str, Any], ...] = ()
-    processes: tuple[Mapping[str, Any], ...] = ()
-    failures: tuple[Mapping[str, str], ...] = ()
-    left: tuple[str, ...] = ()
-    why: tuple[str, ...] = ()
-
-
 class Job:
     """A job that was started; iterating over it yields its events as they happen, one time.
 
@@ -142,13 +113,7 @@ class Job:
     def status(self) -> JobStatus:
         """Return the state of the job; before it wrote one, its phase is "starting", and its id may be empty."""
         known = self._known()
-        if known is None:
-            return JobStatus(job_id="", name="", phase="starting")
-        found = {one.name: known.status[one.name] for one in fields(JobStatus) if one.name in known.status}
-        rows = {name: tuple(value) for name, value in found.items() if isinstance(value, list)}
-        code = None if known.exit_code is None else ExitCode(known.exit_code)
-        told = {"phase": "starting", **found, **rows, "exit_code": code}
-        return JobStatus(**{**told, "job_id": known.job_id, "name": known.record.name})
+        return JobStatus(job_id="", name="", phase="starting") if known is None else known.snapshot()
 
     def logs(self, process: str = "") -> Iterator[str]:
         """Return the lines that the job has logged so far, oldest first, as log/job.log has them.

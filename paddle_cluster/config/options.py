@@ -191,7 +191,6 @@ OTHERS = (
     Option(
         "nnodes", "cluster.hosts", "N", whole(1), None, "the first N of the hosts that are left, or N pods"
     ),
-    Option("env_file", "job.env_files", "FILE", Path, (), "the variables in a file", repeats=True),
     Option(
         "queue",
         "job.queue",
@@ -200,6 +199,7 @@ OTHERS = (
     ),
     Option("queue_priority", "job.priority", "N", whole(0), 0, "of waiting jobs the highest N is next"),
     Option("name", "job.name", "NAME", values.job_name, "", "what status, logs and stop call the job"),
+    Option("env_file", "job.env_files", "FILE", Path, (), "the variables in a file", repeats=True),
     Option("min_trainers", "job.min_trainers", "N", whole(1), None, "go on while N trainers remain"),
     Option(
         "json",

@@ -12,6 +12,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from paddle_node.contract.records import Number, Whole, fitting
 
 KEPT_JOBS = 50
 KEPT_S = 30 * 86400.0
+STOPPED = (ExitCode.INTERRUPTED, ExitCode.TERMINATED, ExitCode.HANGUP, ExitCode.QUIT)
 
 
 class _Status(NamedTuple):
@@ -45,6 +47,33 @@ class _FailureRow(NamedTuple):
     process: str
     what: str
     log: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobStatus:
+    """The state of a job as it last wrote it, about once a second.
+
+    Attributes:
+        name: what --name calls the job, or empty.
+        phase: "starting", "run", "ended" and the like.
+        exit_code: None until the job has ended.
+        updated_at: when it was written, in seconds since 1970; 0: not yet.
+        nodes, processes: their facts by name, such as "state", "pid", "step", "cost" and "memory_bytes".
+        failures: "node", "process", "what" and "log" of each.
+        left: what could not be cleaned or collected.
+        why: what went wrong first.
+    """
+
+    job_id: str
+    name: str
+    phase: str
+    exit_code: int | None = None
+    updated_at: float = 0.0
+    nodes: tuple[Mapping[str, Any], ...] = ()
+    processes: tuple[Mapping[str, Any], ...] = ()
+    failures: tuple[Mapping[str, str], ...] = ()
+    left: tuple[str, ...] = ()
+    why: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,6 +116,23 @@ class KnownJob:
         """Whether a launcher of this machine runs it."""
         return bool(self.running) and not self.ended
 
+    @property
+    def is_done(self) -> bool:
+        """Whether it ended well."""
+        return self.exit_code == ExitCode.DONE
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a person ended it."""
+        return self.exit_code in STOPPED
+
+    def snapshot(self) -> JobStatus:
+        """Its state, for programs."""
+        found = {one.name: self.status[one.name] for one in fields(JobStatus) if one.name in self.status}
+        rows = {name: tuple(value) for name, value in found.items() if isinstance(value, list)}
+        known = {"job_id": self.job_id, "name": self.record.name}
+        return JobStatus(**{"phase": "starting", **found, **rows, **known})
+
     def describe(self) -> str:
         """One or two words: what it is doing, or how it ended."""
         if self.ended:
@@ -101,8 +147,7 @@ class KnownJob:
 
 def _outcome(code: int | None) -> str:
     words = {ExitCode.DONE: "done", ExitCode.NOT_CLEAN: "not clean"}
-    stopped = (ExitCode.INTERRUPTED, ExitCode.TERMINATED, ExitCode.HANGUP, ExitCode.QUIT)
-    known = {int(one): word for one, word in words.items()} | {int(one): "stopped" for one in stopped}
+    known = {int(one): word for one, word in words.items()} | {int(one): "stopped" for one in STOPPED}
     return f"{known.get(code or 0, 'failed')} ({code})"
 
 

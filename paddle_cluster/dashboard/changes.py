@@ -19,7 +19,6 @@ from paddle_cluster.control import status_text, views
 from paddle_cluster.control.store import KnownJob
 from paddle_cluster.dashboard.job_board import JobBoard
 from paddle_cluster.dashboard.log_view import LogTail
-from paddle_cluster.errors import ExitCode
 from paddle_cluster.system.state_dir import FAILURE_FILE, read_json
 from paddle_cluster.text.wrapping import visible, visible_lines
 
@@ -33,7 +32,6 @@ LISTED = 200  # failures, what is left, entries of a list of failure.json
 TEXT_LIMIT = 64 << 10  # characters of one text of failure.json
 DEPTH = 6
 HEARD_S = 5.0
-STOPPED = (ExitCode.INTERRUPTED, ExitCode.TERMINATED, ExitCode.HANGUP, ExitCode.QUIT)
 COLUMNS = {"nodes": views.columns(views.NODES), "processes": views.columns(views.PROCESSES)}
 _ROWS = {"nodes": "node_id", "processes": "name"}
 
@@ -178,7 +176,7 @@ def preflight(job: KnownJob) -> dict[str, Any] | None:
 
 def failure(job: KnownJob) -> dict[str, Any] | None:
     """The report of a job that failed, where there is one."""
-    if not job.ended or job.exit_code == ExitCode.DONE:
+    if not job.ended or job.is_done:
         return None
     places = [job.directory / FAILURE_FILE]
     if job.record.collected:
@@ -210,7 +208,7 @@ def _summary(job: KnownJob) -> dict[str, Any]:
 def _tone(job: KnownJob) -> str:
     """Which of the page's colours and signs stands for a job."""
     if job.ended:
-        return "good" if job.exit_code == ExitCode.DONE else "stopped" if job.exit_code in STOPPED else "bad"
+        return "good" if job.is_done else "stopped" if job.is_stopped else "bad"
     if job.running is False:
         return "bad"
     return "busy" if job.running else "unknown"

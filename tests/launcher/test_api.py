@@ -71,7 +71,7 @@ def test_a_job_is_asked_for_its_state_and_its_lines(
         assert any("[launcher]" in line for line in run.logs())
     status = run.status()
     assert (status.job_id, status.phase) == (run.wait().job_id, "ended")
-    assert status.exit_code is ExitCode.INTERRUPTED
+    assert status.exit_code == ExitCode.INTERRUPTED
     assert {name: path.read_bytes() for name, path in run.log_files().items()} == {
         "trainer-0": b"begun \xff\n",
         "trainer-1": b"begun \xff\n",
