@@ -35,9 +35,16 @@ install_venv_module() {
     fi
 }
 
-# The runtime's loops in C, for this machine; without them the plain forms do the work. An option goes to the build.
+# The runtime's loops in C, for this machine; without them the plain forms do the work. If that fails, for want of a
+# compiler or of the network, the next setup after a day may fetch a compiler again; until then setups stay offline.
 make_kernels() {
-    PYTHONPATH="$root/runtime" "$venv/bin/python" -P -m paddle.kernels.build "$@" || true
+    tried="$venv/.kernels-not-built"
+    [ -n "$(find "$tried" -mmin -1440 2>/dev/null)" ] && set -- --offline
+    if PYTHONPATH="$root/runtime" "$venv/bin/python" -P -m paddle.kernels.build "$@"; then
+        rm -f "$tried"
+    elif [ $# = 0 ]; then
+        : >"$tried"
+    fi
 }
 
 [ $# -gt 0 ] || die "usage: sh tools/venv.sh LOCK [LOCK ...]"
@@ -52,7 +59,7 @@ for lock in "$@"; do
     grep -qxF "$line" "$stamp" 2>/dev/null || fresh=no
 done
 if [ "$fresh" = yes ] && "$venv/bin/python" -c '' 2>/dev/null; then
-    make_kernels --offline
+    make_kernels
     exit 0
 fi
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles the kernels for this machine: `python -m paddle.kernels.build`, which the setup scripts run.
 
-The system's C compiler does it; without one, `ziglang` does, a compiler as a wheel, in a temporary environment that is
+The system's C compiler does it; without one that works, `ziglang` does, a compiler as a wheel, in a temporary environment that is
 removed again. A library that is there, fits the sources and can be loaded is not made again. Standard library only.
 """
 
@@ -118,7 +118,7 @@ def build_here(may_download: bool, folder: Path = library.FOLDER / library.BUILT
     """Return the library of this machine, compiled unless one is there that it can load.
 
     Args:
-        may_download: if the machine has no compiler, install one for the time of the build.
+        may_download: if the machine has no compiler that works, install one for the time of the build.
 
     Raises:
         BuildError: it is not there and cannot be compiled, or cannot be loaded once it is.
@@ -135,8 +135,7 @@ def build_here(may_download: bool, folder: Path = library.FOLDER / library.BUILT
             fcntl.flock(lock, fcntl.LOCK_EX)
             if library.is_usable(path):  # made by the process that had the lock
                 return path
-            with _compiler(may_download) as compiler:
-                build(compiler, target, folder)
+            _build_by_any(may_download, target, folder)
     except OSError as error:
         raise BuildError(f"{folder}: {error.strerror}") from error
     if not library.is_usable(path):  # such as on a file system that is mounted noexec
@@ -144,19 +143,25 @@ def build_here(may_download: bool, folder: Path = library.FOLDER / library.BUILT
     return path
 
 
-@contextlib.contextmanager
-def _compiler(may_download: bool) -> Iterator[Compiler]:
-    found = next(filter(None, map(shutil.which, _COMPILERS)), None)
-    if found is not None:
-        yield Compiler((found,))
-    elif not may_download:
+def _build_by_any(may_download: bool, target: str, folder: Path) -> None:
+    """Compile by the first of the system's compilers that can, else by zig."""
+    failures = []
+    for command in filter(None, map(shutil.which, _COMPILERS)):
+        try:
+            build(Compiler((command,)), target, folder)
+            return
+        except BuildError as error:  # such as a cc without the C library's headers
+            failures.append(error)
+    if may_download:
+        with zig() as compiler:
+            build(compiler, target, folder)
+    elif failures:
+        raise failures[0]
+    else:
         raise NoCompiler(
             f"no C compiler found: looked for {', '.join(_COMPILERS)}; install one, or run "
             "`python -m paddle.kernels.build`, which fetches one for the time of the build"
         )
-    else:
-        with zig() as compiler:
-            yield compiler
 
 
 @contextlib.contextmanager

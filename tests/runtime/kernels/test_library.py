@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +122,43 @@ def test_what_was_built_and_cannot_be_loaded_is_no_success(
     monkeypatch.setattr(build, "build", useless)
     with pytest.raises(build.BuildError, match=r"was compiled, and cannot be loaded"):
         build.build_here(may_download=False, folder=tmp_path / "built")
+
+
+def test_a_compiler_that_does_not_work_is_passed_over(runtime: Path, tmp_path: Path) -> None:
+    if not any(map(shutil.which, ("gcc", "clang"))):
+        pytest.skip("no C compiler beside cc")
+    broken = tmp_path / "broken" / "cc"
+    broken.parent.mkdir()
+    broken.write_text("#!/bin/sh\necho stdint.h: no such file >&2\nexit 1\n")
+    broken.chmod(0o755)
+    assert make(runtime, path=f"{broken.parent}:{os.environ['PATH']}").returncode == 0
+    assert ask(runtime) == "True"
+
+
+def test_a_compiler_that_does_not_work_is_replaced_by_zig(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def only_zig(compiler: build.Compiler, target: str, folder: Path) -> Path:
+        asked.append(compiler.is_zig)
+        if not compiler.is_zig:
+            raise build.BuildError("cc exited with code 1: no headers")
+        return folder
+
+    @contextlib.contextmanager
+    def zig() -> Iterator[build.Compiler]:
+        yield build.Compiler(("zig",), is_zig=True)
+
+    monkeypatch.setattr(build, "build", only_zig)
+    monkeypatch.setattr(build, "zig", zig)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
+    with pytest.raises(build.BuildError, match="no headers"):
+        build.build_here(may_download=False, folder=tmp_path / "built")
+    assert asked == [False] * 3
+    with pytest.raises(build.BuildError, match="cannot be loaded"):  # this one made nothing
+        build.build_here(may_download=True, folder=tmp_path / "built")
+    assert asked[-1]
 
 
 def test_who_works_without_a_library_logs_it_once(runtime: Path) -> None:

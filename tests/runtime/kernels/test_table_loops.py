@@ -11,6 +11,7 @@ from paddle.pserver.sparse import index, rows
 from paddle.pserver.sparse.index import ABSENT, Index, PlainIndex, grouped, grouped_plainly
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.rows import CompiledRows, PlainRows
+from paddle.pserver.sparse.structures import Coming
 
 BITS, PARTS = 4, 2
 pytestmark = pytest.mark.skipif(not library.level(), reason=library.reason())
@@ -77,6 +78,48 @@ def test_rows_agree_with_nan_and_infinities_in_them(count: int, width: int, kind
         form.gather(numbers, parts, ticks)
         found.append([each.tobytes() for each in (*out, parts, ticks, form.ticks(numbers))])
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 3000])
+@pytest.mark.parametrize("most", [0, 5, 10**6])
+def test_a_batch_finds_and_makes_rows_as_the_plain_form_does(count: int, most: int) -> None:
+    rng = np.random.default_rng(count)
+    ids = rng.integers(-(2**63), 2**63 - 1, count)[rng.integers(0, max(count // 2, 1), count)]
+    known = np.unique(ids)[::2]
+    held, form = Index(), CompiledRows(10, 3, PARTS, Initial("uniform", 0.5, 2.0, 3))
+    for _ in range(8):
+        form.add(rng.standard_normal((3 * PARTS + 1) << 10).astype(np.float32).view(np.uint8))
+    held.insert(known, np.arange(len(known), dtype=np.uint32))
+    coming = Coming(np.array([6001, 6000], np.uint32), 4000, most, 10**6)
+    found = form.update(held, ids, np.zeros((count, 3), np.float32), coming, None)
+    _, distinct, order, starts = grouped_plainly(ids)
+    for one, other in zip(found[3:5], (order, starts), strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(found.ids, distinct)
+    here = np.isin(distinct, known)
+    np.testing.assert_array_equal(found.numbers[here], np.searchsorted(known, distinct[here]))
+    made = np.flatnonzero(found.fresh)
+    assert len(made) == found.made <= most
+    assert found.numbers[made].tolist() == [6000, 6001, *range(4000, 6000)][: found.made]
+    assert ((found.numbers == ABSENT) == ~(here | found.fresh)).all()
+    assert not found.is_changed
+    np.testing.assert_array_equal(held.find(distinct), found.numbers)
+    for as_zero in (False, True):
+        one, other = (np.empty((count, 3), np.float32) for _ in range(2))
+        form.lookup(held, ids, one, as_zero)
+        form.read(held.find(ids), ids, other, as_zero)
+        assert one.tobytes() == other.tobytes()
+
+
+def test_ids_that_are_not_there_are_reported() -> None:
+    for each in (Index(), PlainIndex()):
+        each.insert(np.array([5, 7]), np.array([1, 2], np.uint32))
+        with pytest.raises(KeyError, match="1 of 2 ids are not in the index"):
+            each.put(np.array([5, 6]), np.array([8, 9], np.uint32))
+        assert each.find(np.array([5, 6, 7])).tolist() == [8, ABSENT, 2]
+        with pytest.raises(KeyError, match="1 of 2 ids are not in the index"):
+            each.remove(np.array([6, 7]))
+        assert (each.find(np.array([5, 6, 7])).tolist(), len(each)) == ([8, ABSENT, ABSENT], 1)
 
 
 def test_sums_are_added_in_the_order_of_the_batch() -> None:

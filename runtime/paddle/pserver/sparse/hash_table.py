@@ -23,11 +23,12 @@ from paddle.optim.spec import OptimizerSpec, RowGradient
 from paddle.pserver.sparse.blocks import Block, Header, Sightings, joined, plain
 from paddle.pserver.sparse.index import ABSENT, Index, PlainIndex, grouped, new_index
 from paddle.pserver.sparse.mixing import SEGMENTS
-from paddle.pserver.sparse.rows import Memory, Numbers
+from paddle.pserver.sparse.rows import Memory
 from paddle.pserver.sparse.slabs import Slabs, map_memory
 from paddle.pserver.sparse.snapshot import TableSnapshot
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.sparse.steps import DistinctRows, Moment, Steps, Sums
+from paddle.pserver.sparse.structures import Numbers
 from paddle.pserver.sparse.ticks import MAX_AGE, ages, new_tick, rejuvenated
 
 Ids = npt.NDArray[np.int64]

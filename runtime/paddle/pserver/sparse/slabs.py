@@ -16,8 +16,8 @@ import numpy as np
 
 from paddle.errors import PserverError
 from paddle.pserver.sparse.initial import Initial
-from paddle.pserver.sparse.rows import Floats, Memory, Numbers, rows_of
-from paddle.pserver.sparse.structures import Coming
+from paddle.pserver.sparse.rows import Floats, Memory, rows_of
+from paddle.pserver.sparse.structures import Coming, Numbers
 from paddle.pserver.sparse.touching import Toucher
 
 _SLAB_BYTES = 32 << 20

@@ -20,8 +20,8 @@ import numpy.typing as npt
 from paddle.pserver.sparse.blocks import Block, Header
 from paddle.pserver.sparse.index import Index, PlainIndex
 from paddle.pserver.sparse.mixing import SEGMENTS
-from paddle.pserver.sparse.rows import Numbers
 from paddle.pserver.sparse.slabs import Slabs
+from paddle.pserver.sparse.structures import Numbers
 from paddle.pserver.sparse.ticks import changed
 
 Ids = npt.NDArray[np.int64]
