@@ -24,6 +24,7 @@ from typing import BinaryIO, NamedTuple
 from paddle_cluster.errors import WorkspaceError
 from paddle_cluster.record import dataclass
 from paddle_cluster.system.digests import DIGEST_SIZE, Digests
+from paddle_cluster.system.installation import RUNTIME_DIR
 from paddle_cluster.text.wrapping import visible
 
 IGNORE_FILE = ".paddleignore"
@@ -206,6 +207,11 @@ def runtime_package(root: Path, digests: Digests | None = None) -> Package:
     kept = wanted | folders
     # without times: the same code is the same tree, whenever it was checked out
     return Package(tuple(entry._replace(changed_ns=None) for entry in package.entries if entry.path in kept))
+
+
+def compiled_kernels(root: Path = RUNTIME_DIR) -> frozenset[str]:
+    """Return the platforms, such as linux-x86_64-gnu, whose compiled kernels lie below `root`."""
+    return frozenset(path.name.rpartition("-")[0] for path in (root / _BUILT).glob("linux-*.so"))
 
 
 def shard(package: Package, shard_dirs: Iterable[str], ranks: Collection[int], trainers: int) -> Package:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from paddle_cluster.config.options import Mode
+from paddle_cluster.files.package import compiled_kernels
 from paddle_cluster.nodes import preflight
 from paddle_cluster.nodes.checks.machines import shared_folders
 from paddle_cluster.nodes.checks.reply import Demands, Reply
@@ -147,6 +148,7 @@ class Examination:
             bootstrap=settings.job.bootstrap,
             use_gpu=settings.cluster.use_gpu,
             deployed=settings.job.workspace is not None,
+            kernels=None if settings.job.workspace is not None else compiled_kernels(),
             values_in_files=values_in_files(self._plan, choice.addresses),
         )
 

@@ -53,6 +53,7 @@ class Demands:
         bootstrap: the job brings its packages along: Python must be there, 3.11 or newer, and nothing else.
         use_gpu: the job computes on GPUs.
         deployed: the job runs in a directory that the nodes have (--job_workspace).
+        kernels: platforms that there are compiled loops for here; None: nothing is known of those of the nodes.
         values_in_files: names of variables whose values are longer than an environment can hold.
     """
 
@@ -62,4 +63,5 @@ class Demands:
     bootstrap: bool = False
     use_gpu: bool = False
     deployed: bool = False
+    kernels: frozenset[str] | None = None
     values_in_files: tuple[str, ...] = ()

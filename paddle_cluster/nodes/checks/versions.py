@@ -37,6 +37,7 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
         missing = list(_missing(reply, demands))
         yield from missing
         yield from _slower(reply)
+        yield from _without_kernels(reply, demands)
         if not missing and not demands.allow_mismatch:
             yield from _different(reply, usual)
     yield from _other_code(replies, demands)
@@ -103,6 +104,20 @@ def _slower(reply: Reply) -> Iterator[Finding]:
             f" {'.'.join(map(str, oldest))} or newer there the encrypted wire of pservers is 2 to 3 times as fast"
         )
         yield Finding(reply.name, "modules", text, serious=False)
+
+
+def _without_kernels(reply: Reply, demands: Demands) -> Iterator[Finding]:
+    platform = reply.answer.platform
+    if demands.kernels is None or platform is None or not platform.libc:
+        return
+    libc = "musl" if platform.libc == "musl" else "gnu"
+    target = f"linux-{platform.machine}-{libc}"
+    if target not in demands.kernels:
+        text = (
+            f"no compiled kernels for {target}, so slower plain forms are used; to send them, run "
+            "`python -m paddle.kernels.build --all` with runtime/ in PYTHONPATH on this machine"
+        )
+        yield Finding(reply.name, "kernels", text, serious=False)
 
 
 def _release(version: str) -> tuple[int, ...]:

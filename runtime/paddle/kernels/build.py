@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles the kernels for this machine: `python -m paddle.kernels.build`, which the setup scripts run.
 
-The system's C compiler does it; without one that works, `ziglang` does, a compiler as a wheel, in a temporary environment that is
-removed again. A library that is there, fits the sources and can be loaded is not made again. Standard library only.
+The system's C compiler does it; without one that works, `ziglang` does, a compiler as a wheel, in a temporary
+environment that is removed again. A library that is there, fits the sources and can be loaded is not made again.
+Standard library only.
 """
 
 from __future__ import annotations

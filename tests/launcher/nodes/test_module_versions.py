@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.checks.versions import OLDEST, check
 from paddle_cluster.nodes.findings import told
 from paddle_cluster.nodes.preflight import asked_modules
+from paddle_cluster.plan.wheel_platform import WheelPlatform
 from tests.launcher.planning import answer_to_probe
 
 DEMANDS = Demands(modules=("numpy", "zmq"), port_is_explicit=False, allow_mismatch=False)
@@ -41,6 +43,28 @@ def test_what_a_slower_wire_comes_of_is_remarked_once_for_all_nodes(
     assert not any(finding.serious for finding in found)
     assert len(told(found, 7)) == bool(said)
     assert all(line.startswith("all 7 nodes: modules: ") and said in line for line in told(found, 7))
+
+
+@pytest.mark.parametrize(
+    ("kernels", "libc", "missing"),
+    [
+        (None, "musl", ""),
+        (frozenset(["linux-x86_64-gnu"]), "glibc-2.36", ""),
+        (frozenset(["linux-x86_64-gnu"]), "musl", "linux-x86_64-musl"),
+        (frozenset(), "glibc-2.36", "linux-x86_64-gnu"),
+        (frozenset(), "", ""),
+    ],
+)
+def test_nodes_without_compiled_kernels_are_named(
+    kernels: frozenset[str] | None, libc: str, missing: str
+) -> None:
+    platform = WheelPlatform("cpython", "3.11.7", "", "x86_64", libc)
+    answer = replace(answer_to_probe(python_version="3.11.7", modules=SEALED), platform=platform)
+    found = list(check([Reply("node-a", answer=answer)], replace(DEMANDS, kernels=kernels)))
+    assert [(each.node, each.what, each.serious) for each in found] == [("node-a", "kernels", False)] * bool(
+        missing
+    )
+    assert all(f"no compiled kernels for {missing}, so slower" in each.text for each in found)
 
 
 @pytest.mark.parametrize(

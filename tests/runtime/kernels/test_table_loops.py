@@ -11,7 +11,7 @@ from paddle.pserver.sparse import index, rows
 from paddle.pserver.sparse.index import ABSENT, Index, PlainIndex, grouped, grouped_plainly
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.rows import CompiledRows, PlainRows
-from paddle.pserver.sparse.structures import Coming
+from paddle.pserver.sparse.structures import ComingRows
 
 BITS, PARTS = 4, 2
 pytestmark = pytest.mark.skipif(not library.level(), reason=library.reason())
@@ -90,7 +90,7 @@ def test_a_batch_finds_and_makes_rows_as_the_plain_form_does(count: int, most: i
     for _ in range(8):
         form.add(rng.standard_normal((3 * PARTS + 1) << 10).astype(np.float32).view(np.uint8))
     held.insert(known, np.arange(len(known), dtype=np.uint32))
-    coming = Coming(np.array([6001, 6000], np.uint32), 4000, most, 10**6)
+    coming = ComingRows(np.array([6001, 6000], np.uint32), 4000, most, 10**6)
     found = form.update(held, ids, np.zeros((count, 3), np.float32), coming, None)
     _, distinct, order, starts = grouped_plainly(ids)
     for one, other in zip(found[3:5], (order, starts), strict=True):

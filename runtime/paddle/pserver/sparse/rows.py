@@ -20,14 +20,14 @@ from paddle.pserver.sparse.index import ABSENT, MOST_AT_ONCE, Index, PlainIndex,
 from paddle.pserver.sparse.initial import KINDS, Initial
 from paddle.pserver.sparse.structures import (
     BatchStruct,
-    Coming,
+    ComingRows,
+    CompiledStep,
     Flags,
     FormulaStruct,
-    Found,
+    FoundRows,
     Ids,
     Numbers,
     RowsStruct,
-    Step,
     SumsStruct,
 )
 
@@ -88,8 +88,13 @@ class CompiledRows:
         self._loops.table_lookup(*index.where, self._at, where, n, as_zero, to)
 
     def update(
-        self, index: Index | PlainIndex, ids: Ids, values: Floats, coming: Coming, step: Step | None
-    ) -> Found:
+        self,
+        index: Index | PlainIndex,
+        ids: Ids,
+        values: Floats,
+        coming: ComingRows,
+        step: CompiledStep | None,
+    ) -> FoundRows:
         """Find the rows of a batch's ids (n,), and make rows as far as there is room in the index.
 
         If there is a step, no id is left without a row and rows to come were ready for all, the step with the sums of
@@ -112,7 +117,7 @@ class CompiledRows:
         self._loops.table_update(ctypes.byref(batch), self._at, floats, formula, *times, g.ctypes.data)
         found = slice(batch.found)
         where = order, starts[: batch.found + 1]
-        return Found(
+        return FoundRows(
             distinct[found],
             numbers[found],
             fresh[found].view(np.bool_),
@@ -241,8 +246,13 @@ class PlainRows:
         self.read(index.find(ids), ids, out, as_zero)
 
     def update(
-        self, index: Index | PlainIndex, ids: Ids, values: Floats, coming: Coming, step: Step | None
-    ) -> Found:
+        self,
+        index: Index | PlainIndex,
+        ids: Ids,
+        values: Floats,
+        coming: ComingRows,
+        step: CompiledStep | None,
+    ) -> FoundRows:
         """See `CompiledRows.update`: only finds."""
         return _found_plainly(index, ids)
 
@@ -314,9 +324,9 @@ def rows_of(bits: int, width: int, parts: int, initial: Initial) -> CompiledRows
     return (PlainRows if KERNELS.loaded is None else CompiledRows)(bits, width, parts, initial)
 
 
-def _found_plainly(index: Index | PlainIndex, ids: Ids) -> Found:
+def _found_plainly(index: Index | PlainIndex, ids: Ids) -> FoundRows:
     _, distinct, order, starts = grouped(ids)
-    return Found(distinct, index.find(distinct), np.zeros(len(distinct), np.bool_), order, starts)
+    return FoundRows(distinct, index.find(distinct), np.zeros(len(distinct), np.bool_), order, starts)
 
 
 def _formula(given: Formula) -> FormulaStruct:

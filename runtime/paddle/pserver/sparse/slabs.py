@@ -17,7 +17,7 @@ import numpy as np
 from paddle.errors import PserverError
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.rows import Floats, Memory, rows_of
-from paddle.pserver.sparse.structures import Coming, Numbers
+from paddle.pserver.sparse.structures import ComingRows, Numbers
 from paddle.pserver.sparse.touching import Toucher
 
 _SLAB_BYTES = 32 << 20
@@ -113,11 +113,11 @@ class Slabs:
         self.took(count)
         return numbers
 
-    def coming(self, most: int) -> Coming:
+    def coming(self, most: int) -> ComingRows:
         """Return which of the reserved rows a kernel takes, `most` of them."""
         is_large = self._used * self._row_bytes >= _LARGE_BYTES
         ready = max(self._touched - self._used, 0) + self._num_free if is_large else most
-        return Coming(self._free[: self._num_free], self._used, most, ready)
+        return ComingRows(self._free[: self._num_free], self._used, most, ready)
 
     def took(self, count: int) -> None:
         """Note that so many rows were taken, as `coming` says."""

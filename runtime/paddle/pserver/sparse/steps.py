@@ -14,7 +14,7 @@ from paddle.optim.spec import OptimizerSpec, ParameterSpec
 from paddle.pserver.sparse.formulas import Formulas
 from paddle.pserver.sparse.index import ABSENT
 from paddle.pserver.sparse.slabs import Slabs
-from paddle.pserver.sparse.structures import Numbers, Step
+from paddle.pserver.sparse.structures import CompiledStep, Numbers
 from paddle.pserver.sparse.ticks import new_tick, since_of, tick, undecayed
 
 Ids = npt.NDArray[np.int64]
@@ -72,10 +72,10 @@ class Steps:
         rows = _BLOCK_FLOATS // (parameter.shape[1] * (2 + len(self.states)))
         self.block = min(max(rows, 16), _BLOCK_ROWS)
 
-    def compiled(self, at: Moment) -> Step | None:
+    def compiled(self, at: Moment) -> CompiledStep | None:
         """Return the step that kernels take, None if the rule has no formula."""
         formula = self._formulas.at(at.clock, at.learning_rate)
-        return None if formula is None else Step(formula, tick(at.clock), at.clock - at.caught_up)
+        return None if formula is None else CompiledStep(formula, tick(at.clock), at.clock - at.caught_up)
 
     def apply(self, slabs: Slabs, rows: DistinctRows, sums: Sums, at: Moment, keep: Keep | None) -> None:
         """Change rows and their ticks; those that were there before are given to `keep` first."""

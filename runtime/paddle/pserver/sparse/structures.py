@@ -61,7 +61,7 @@ class BatchStruct(ctypes.Structure):
     )
 
 
-class Coming(NamedTuple):
+class ComingRows(NamedTuple):
     """New rows that a batch may have.
 
     Attributes:
@@ -76,7 +76,7 @@ class Coming(NamedTuple):
     ready: int
 
 
-class Step(NamedTuple):
+class CompiledStep(NamedTuple):
     """How rows change in a batch: by which formula; its tick; batches since all rows were decayed."""
 
     formula: Formula
@@ -84,7 +84,7 @@ class Step(NamedTuple):
     caught_up: int
 
 
-class Found(NamedTuple):
+class FoundRows(NamedTuple):
     """Distinct ids of a batch; arrays hold until the next batch.
 
     Attributes:
