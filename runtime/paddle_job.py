@@ -35,21 +35,23 @@ def report(**numbers):
 
 
 def _open():
-    """The pipe to the agent and its identity, or -1; a child may have inherited the variable without the pipe."""
+    """The pipe to the agent and its identity, or -1; a child may have the variables, and another file at the number."""
     try:
         descriptor = int(os.environ["PADDLE_REPORT_FD"])
-        if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+        pipe = _identity(descriptor)
+        is_pipe = stat.S_ISFIFO(os.fstat(descriptor).st_mode)
+        if not is_pipe or os.environ.get("PADDLE_REPORT_PIPE", pipe) != pipe:
             return -1, None
         os.set_blocking(descriptor, False)
         os.set_inheritable(descriptor, False)
-        return descriptor, _identity(descriptor)
+        return descriptor, pipe
     except (KeyError, ValueError, OSError):
         return -1, None
 
 
 def _identity(descriptor):
     status = os.fstat(descriptor)
-    return status.st_dev, status.st_ino
+    return f"{status.st_dev}:{status.st_ino}"
 
 
 def _add(name, value):

@@ -43,6 +43,7 @@ class MessageEvent:
     Attributes:
         message: its record, as `read_message` returns it.
         size: bytes that wait with this event, of frames that came with it too.
+        faults: what is left out of a listing, and why.
     """
 
     node_id: int
@@ -50,6 +51,7 @@ class MessageEvent:
     message: Any
     body: bytes
     size: int = 0
+    faults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,10 @@ def heard(
     node_id: int, name: str, kind: str, fields: Fields, body: bytes = b"", size: int = 0
 ) -> MessageEvent | Unreadable:
     """Return the event of a frame of the node with this name."""
+    faults: list[str] = []
     try:
-        return MessageEvent(node_id, kind, read_message(kind, fields, name), body, size)
+        message = read_message(kind, fields, name, faults)
+        return MessageEvent(node_id, kind, message, body, size, tuple(faults))
     except RecordError as error:
         return Unreadable(node_id, kind, error, size)
 

@@ -132,7 +132,7 @@ class Known(NamedTuple):
     """What nodes know of.
 
     Attributes:
-        failed: the answers of those that could not be asked.
+        failed: the answers of those that could not be asked, or whose answer is not complete.
     """
 
     jobs: list[NodeJob]
@@ -146,7 +146,7 @@ def ask(nodes: Sequence[NodeEntry], login: SshSettings) -> Known:
     return Known(
         [job for answer in answers for job in _jobs(answer)],
         [resident for answer in answers for resident in _residents(answer)],
-        [answer for answer in answers if answer.said is None],
+        [answer for answer in answers if answer.error],
     )
 
 

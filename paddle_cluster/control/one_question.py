@@ -27,6 +27,7 @@ MARGIN_S = 35.0  # for the start of an agent (30 s at most) and its answer, afte
 LEASE_S = 30.0
 PING_S = 5.0
 HOSTNAME_KEPT = 255  # characters
+SHOWN = 3  # rows of an answer that are left out
 ENDS_S = 3.0  # for all connections together
 
 
@@ -36,7 +37,7 @@ class NodeAnswer:
 
     Attributes:
         said: the record of its answer, or None.
-        error: why there is none, or empty.
+        error: why there is none, or what is left out of it; or empty.
     """
 
     node: NodeEntry
@@ -149,7 +150,10 @@ class _Round:
         elif event.kind == "failed":
             self._note(event.node_id, None, f"it refused: {event.message.detail}")
         elif event.kind == self._answer:
-            self._note(event.node_id, event.message, "")
+            parts = [f"left out of its answer: {fault}" for fault in event.faults[:SHOWN]]
+            if len(event.faults) > SHOWN:
+                parts.append(f"{len(event.faults) - SHOWN} more rows are left out")
+            self._note(event.node_id, event.message, "; ".join(parts))
         else:
             return
         if event.node_id in self._answers:

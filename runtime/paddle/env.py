@@ -107,6 +107,7 @@ class JobEnvironment:
         init_flags: PADDLE_INIT_* without the prefix, lower-cased, as text.
         pserver_metrics_port: where Prometheus finds a pserver on its own machine, or None.
         report_fd: descriptor of the pipe to the agent, or None.
+        report_pipe: "device:inode" of that pipe; empty: any file at this descriptor is it.
         glog_to_stderr: None when GLOG_logtostderr is not set.
         glog_log_dir: folder for log files, or None.
         glog_max_log_size: megabytes of a log file before the next is begun.
@@ -132,6 +133,7 @@ class JobEnvironment:
     init_flags: Mapping[str, str] = _variable(_INIT_PREFIX, _beginning_with, MappingProxyType({}))
     pserver_metrics_port: int | None = _variable("PADDLE_PSERVER_METRICS_PORT", _number)
     report_fd: int | None = _variable("PADDLE_REPORT_FD", _number)
+    report_pipe: str = _variable("PADDLE_REPORT_PIPE", _text, "")
     glog_to_stderr: bool | None = _variable("GLOG_logtostderr", _truth)
     glog_log_dir: Path | None = _variable("GLOG_log_dir", _path)  # noqa: RUF009 - it makes a field
     glog_max_log_size: int = _variable("GLOG_max_log_size", _megabytes, GLOG_MAX_LOG_SIZE)

@@ -29,6 +29,7 @@ from paddle_node.contract.facts import (
     Unsaved,
 )
 from paddle_node.contract.records import fields_of
+from paddle_node.linux.descriptors import identity
 
 _MIN_INTERVAL_S = 0.25
 _READY_TIMEOUT_S = 5.0
@@ -62,8 +63,13 @@ class Reporter:
 
     @classmethod
     def from_environment(cls, environment: JobEnvironment | None = None) -> Reporter:
-        """Return a reporter on the descriptor in PADDLE_REPORT_FD, which tells from now on that the process lives."""
-        reporter = cls((environment or JobEnvironment.read()).report_fd)
+        """Return a reporter on the pipe of PADDLE_REPORT_FD, which tells from now on that the process lives.
+
+        Without that pipe it reports nothing: a child process may inherit the variables and not the pipe.
+        """
+        given = environment or JobEnvironment.read()
+        is_other = given.report_pipe and given.report_pipe != identity(given.report_fd)
+        reporter = cls(None if is_other else given.report_fd)
         reporter._begin_to_live()
         return reporter
 

@@ -125,6 +125,21 @@ def test_nothing_is_written_into_a_file_that_got_the_number_of_the_closed_pipe(
     assert script.values() == [{"step": 1.0}]
 
 
+def test_another_pipe_at_the_number_in_a_program_that_the_script_starts_gets_no_report(
+    script: Script,
+) -> None:
+    script.run(
+        "import os, subprocess\n"
+        "ours, theirs = os.pipe(); fd = int(os.environ['PADDLE_REPORT_FD'])\n"
+        "os.environ['PADDLE_REPORT_PIPE'] = f'{os.fstat(fd).st_dev}:{os.fstat(fd).st_ino}'\n"
+        f"code = {IMPORT.format(path=str(RUNTIME))!r} + 'report(step=1)'\n"
+        "def started(): subprocess.run([sys.executable, '-I', '-S', '-c', code], pass_fds=[fd], check=True)\n"
+        "os.set_inheritable(fd, True); started(); os.dup2(theirs, fd); os.close(theirs); started(); os.close(fd)\n"
+        "assert os.read(ours, 1000) == b''"
+    )
+    assert script.values() == [{"step": 1.0}]
+
+
 def test_a_handler_of_a_signal_may_report_too(script: Script) -> None:
     script.run(
         "import os, signal\n"

@@ -167,6 +167,16 @@ def test_a_descriptor_that_does_not_exist_does_not_disturb() -> None:
     reporter.ready([], [])
 
 
+def test_another_pipe_at_the_number_of_the_agents_is_not_taken(pipe: Pipe) -> None:
+    status = os.fstat(pipe.ours)
+    given = {
+        "PADDLE_REPORT_FD": str(pipe.theirs),
+        "PADDLE_REPORT_PIPE": f"{status.st_dev}:{status.st_ino + 1}",
+    }
+    Reporter.from_environment(JobEnvironment.read(given)).ready(["a:1"], [])
+    assert pipe.events() == []
+
+
 def test_a_full_pipe_does_not_stop_training_and_lines_stay_whole(pipe: Pipe) -> None:
     filler = b"x" * 4095 + b"\n"
     reporter = Reporter(pipe.theirs)

@@ -58,7 +58,7 @@ class Found:
     Attributes:
         pservers: the newest first.
         scripts: name -> node id -> what is in the directory there; what changed last comes first.
-        errors: node name -> why it could not be asked.
+        errors: node name -> why it could not be asked, or what is left out of its answer.
     """
 
     pservers: tuple[Checkpoint, ...]
@@ -92,7 +92,7 @@ def run(argv: Sequence[str]) -> ExitCode:
         answer("\n".join([*_of_pservers(found, folder, job_id, labels), *_of_scripts(found, labels)]))
     for error in dict.fromkeys(found.errors.values()):
         same = [name for name, one in found.errors.items() if one == error]
-        show(f"! {names(same, len(nodes))}: could not be asked: {error}")
+        show(f"! {names(same, len(nodes))}: {error}")
     return ExitCode.LOST if found.errors else ExitCode.DONE
 
 
@@ -188,7 +188,11 @@ def _ask(nodes: Sequence[NodeEntry], login: SshSettings, folder: str) -> Found:
         folder: of pservers' checkpoints, relative to ROOT_DIR or absolute; empty: none.
     """
     answers = visit(nodes, login, "checkpoints", "checkpoints_found", LISTING_S, folder=folder)
-    errors = {one.node.name: visible(one.error) for one in answers if one.said is None}
+    errors = {
+        one.node.name: visible(one.error if one.said else f"could not be asked: {one.error}")
+        for one in answers
+        if one.error
+    }
     parts = {one.node.node_id: one.said.parts for one in answers if one.said is not None}
     scripts: dict[str, dict[int, Saves]] = {}
     for one in answers:

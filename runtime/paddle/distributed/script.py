@@ -20,7 +20,11 @@ from paddle.flags import parse_bool
 Plan = Callable[[argparse.Namespace, Mapping[str, str]], list[Worker]]
 _USAGE = 2
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-_NOT_HANDED_ON = ("PADDLE_REPORT_FD", "PADDLE_STACKS_SIGNAL")  # between an agent and this process alone
+_NOT_HANDED_ON = (
+    "PADDLE_REPORT_FD",
+    "PADDLE_REPORT_PIPE",
+    "PADDLE_STACKS_SIGNAL",
+)  # an agent gives them to one process
 _KEY_BYTES = 32
 _NO_FLAGS = ("training_script", "training_script_args")
 

@@ -7,7 +7,7 @@ NodeFacts, and `flat` makes the row of status.json. The unit of a fact is the na
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple, Type
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Type
 
 from paddle_node.contract.records import (
     Bytes,
@@ -24,6 +24,7 @@ from paddle_node.contract.records import (
     fields_of,
     fitting,
     read,
+    read_fitting,
 )
 
 MAX_ENDPOINTS = 4096
@@ -238,8 +239,11 @@ class NodeFacts(NamedTuple):
     gpus: Optional[GpuTotals] = None
 
 
-def read_report(kind: object, fields: Fields, sender: str) -> Any:
+def read_report(kind: object, fields: Fields, sender: str, faults: Optional[List[str]] = None) -> Any:
     """Return the record of a report line, or of the message that passes it on.
+
+    Args:
+        faults: gets a message for each number of a `progress` that is left out; None: such a number raises.
 
     Raises:
         RecordError: it is not a report, or a field is not within its limit.
@@ -247,6 +251,8 @@ def read_report(kind: object, fields: Fields, sender: str) -> Any:
     record = REPORTS.get(kind) if isinstance(kind, str) else None
     if record is None:
         raise RecordError("%s: expected a report, got %.80r" % (sender, kind))
+    if record is Progress and faults is not None:
+        return read_fitting(Progress, fields, "progress", sender, faults)
     found = read(record, fields, str(kind), sender)
     for name, limit in _MOST.get(str(kind), ()):
         if len(getattr(found, name)) > limit:

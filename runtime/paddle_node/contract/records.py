@@ -20,7 +20,6 @@ Tuple[X, ...], Tuple[X, Y], List[X], Dict[str, X] and Literal["a", "b"]. To a ty
 
 from __future__ import annotations
 
-import contextlib
 import re
 import sys
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Type, TypeVar
@@ -199,13 +198,39 @@ def read(record: Type[R], value: Any, name: str, sender: str) -> R:
     return result
 
 
-def fitting(record: Type[Any], value: Fields) -> Fields:
-    """The members of a JSON object that fit the record; the others are left out."""
+def read_fitting(record: Type[R], value: Fields, name: str, sender: str, faults: List[str]) -> R:
+    """Return the record of what fits in a JSON object; like `read`, it raises where a field without a default does not.
+
+    Args:
+        faults: one message is added for each row of a list, and each other field, that is left out.
+    """
+    misfits: List[_Misfit] = []
+    found = fitting(record, value, misfits)
+    if any(column.default is ... and column.name not in found for column in plan(record).columns):
+        return read(record, value, name, sender)
+    faults += ["%s: %s" % (sender, misfit.within(name)) for misfit in misfits]
+    return record(**found)
+
+
+def fitting(record: Type[Any], value: Fields, misfits: Optional[List[_Misfit]] = None) -> Fields:
+    """The members of a JSON object that fit the record, and the rows of lists that do; `misfits` gets the others."""
     found = {}
     for name, _, check, _ in plan(record).columns:
-        if value.get(name) is not None:
-            with contextlib.suppress(_Misfit):
-                found[name] = check(value[name])
+        given = value.get(name)
+        if given is None:
+            continue
+        has_rows = isinstance(check, _Rows) and type(given) is list
+        kept: List[Any] = []
+        for part in [[row] for row in given] if has_rows else [given]:
+            try:
+                kept += check(part) if has_rows else (check(part),)
+            except _Misfit as misfit:
+                if misfits is not None:
+                    misfits.append(misfit.within("." + name))
+        if has_rows:
+            found[name] = check.make(kept)
+        elif kept:
+            found[name] = kept[0]
     return found
 
 
@@ -232,7 +257,7 @@ class Column(NamedTuple):
 
     name: str
     text: str
-    check: Check
+    check: Any
     default: Any
 
 
@@ -334,22 +359,25 @@ def _optional(check: Check) -> Check:
     return lambda value: None if value is None else check(value)
 
 
-def _list(check: Check) -> Check:
-    def checked(value: Any) -> Any:
+class _Rows:
+    """The check of a list of any length; `make` makes it of the checked rows."""
+
+    def __init__(self, check: Check, make: Any = list) -> None:
+        self._check = check
+        self.make = make
+
+    def __call__(self, value: Any) -> Any:
         if type(value) is not list:
             raise _Misfit("a list", value)
         try:
-            return [check(each) for each in value]
+            return self.make([self._check(each) for each in value])
         except _Misfit as misfit:
             raise misfit.within("[]") from None
-
-    return checked
 
 
 def _tuple(*checks: Any) -> Check:
     if checks[1:] == (...,):
-        as_list = _list(checks[0])
-        return lambda value: tuple(as_list(value))
+        return _Rows(checks[0], tuple)
 
     def checked(value: Any) -> Any:
         if type(value) is not list or len(value) != len(checks):
@@ -381,7 +409,7 @@ def _literal(*allowed: Any) -> Check:
 _FORMS: Dict[str, Callable[..., Check]] = {
     "Optional": _optional,
     "Literal": _literal,
-    **dict.fromkeys(("List", "list", "Sequence"), _list),
+    **dict.fromkeys(("List", "list", "Sequence"), _Rows),
     **dict.fromkeys(("Tuple", "tuple"), _tuple),
     **dict.fromkeys(("Dict", "dict", "Mapping"), _dict),
 }

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple, Type
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Type
 
 from paddle_node.contract.facts import REPORTS, NodeUsage, read_report
 from paddle_node.contract.job_file import JobFound
@@ -25,6 +25,7 @@ from paddle_node.contract.records import (
     Seconds,
     Whole,
     read,
+    read_fitting,
 )
 
 
@@ -370,12 +371,21 @@ class _Reporter(NamedTuple):
     proc: str
 
 
-def read_message(kind: str, fields: Fields, sender: str) -> Any:
+LISTINGS = ("jobs_found", "checkpoints_found")
+"""The kinds of messages whose rows come from files of several jobs: one that does not fit voids none of the others."""
+
+
+def read_message(kind: str, fields: Fields, sender: str, faults: Optional[List[str]] = None) -> Any:
     """Return the record of a message; of a report, Reported.
+
+    Args:
+        faults: gets a message for each row of one of LISTINGS that is left out; None: such a row raises.
 
     Raises:
         RecordError: a field is missing, or not within its limit.
     """
+    if faults is not None and kind in LISTINGS:
+        return read_fitting(TO_LAUNCHER[kind], fields, kind, sender, faults)
     if kind in REPORTS:
         return Reported(read(_Reporter, fields, kind, sender).proc, kind, read_report(kind, fields, sender))
     return read(TO_LAUNCHER[kind], fields, kind, sender)

@@ -9,7 +9,7 @@ import os
 import socket
 import struct
 from contextlib import contextmanager
-from typing import Iterator, List, Sequence, Tuple
+from typing import Iterator, List, Optional, Sequence, Tuple
 
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 _INT = array.array("i").itemsize
@@ -17,6 +17,15 @@ HAS_MEMORY = hasattr(os, "memfd_create")
 _FIXED = (
     getattr(fcntl, "F_SEAL_SHRINK", 0) | getattr(fcntl, "F_SEAL_GROW", 0) | getattr(fcntl, "F_SEAL_SEAL", 0)
 )
+
+
+def identity(fd: Optional[int]) -> str:
+    """The "device:inode" of an open file, or nothing where no file is open at this number."""
+    try:
+        status = os.fstat(-1 if fd is None else fd)
+    except OSError:
+        return ""
+    return "%d:%d" % (status.st_dev, status.st_ino)
 
 
 def memory(name: str, nbytes: int = 0, is_fixed: bool = False) -> int:

@@ -22,6 +22,7 @@ from paddle_node.agent.processes.stall_detector import Limits, StallDetector
 from paddle_node.agent.processes.stopper import PROC_MARK
 from paddle_node.agent.processes.tapped_log import TappedLog
 from paddle_node.contract.to_agent import Start
+from paddle_node.linux.descriptors import identity
 
 HUNG_START_LIMIT_S = 1.0  # after a start that hung: many of them together must not outlast the lease
 
@@ -95,7 +96,9 @@ class Processes:
         limits = Limits(asked.heartbeat_timeout_s, asked.step_timeout_s)
         output_read, output_write = os.pipe()
         report_read, report_write = os.pipe()
-        given.update(self._marks, PADDLE_REPORT_FD=str(report_write))
+        given.update(
+            self._marks, PADDLE_REPORT_FD=str(report_write), PADDLE_REPORT_PIPE=identity(report_write)
+        )
         given[PROC_MARK] = name
         given[SIGNAL_VARIABLE] = str(SIGNAL)
         try:

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the JSON lines that a process reports, the records of `contract.facts`, and passes them on.
 
-A line counts if it is a record; the first one that is not is told, and all such are ignored.
+A line counts if it is a record, a number of a trainer's progress if it is within its limit. The others are ignored, and
+the first of them is reported.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from paddle_node.agent.link.loop import Loop, Timer
 from paddle_node.agent.processes.script_progress import ScriptProgress
@@ -41,7 +42,7 @@ class Report:
         newest: called with a kind, such as `progress` or `pushes`, and its newest fields, at most 4 times a
             second each.
         detector: learns of signs of life and steps.
-        tell: called once, with a sentence, when the process writes something else.
+        tell: called one time, with a sentence, when the process writes something else.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Report:
         self._buffer = b""
         self._newest: Dict[str, Any] = {}
         self._points: Dict[str, Tuple[str, float, float]] = {}
-        self._script = ScriptProgress()
+        self._script = ScriptProgress(self._junk)
         self._counts: Dict[int, Tuple[int, int, int]] = {}
         self._timer: Optional[Timer] = None
         self._open = True
@@ -71,11 +72,7 @@ class Report:
 
     def numbers(self, values: Mapping[str, float]) -> None:
         """Take numbers that the script names, in a line here or in its log."""
-        try:
-            progress, points = self._script.take(values, time.monotonic())
-        except ValueError as error:
-            self._junk(str(error))
-            return
+        progress, points = self._script.take(values, time.monotonic())
         self._detector.step(time.monotonic())
         if progress is not None:
             self._wait_turn("progress", progress)
@@ -115,11 +112,14 @@ class Report:
         return len(data)
 
     def _take(self, line: bytes) -> None:
+        faults: List[str] = []
         try:
-            kind, report = _read(line)
+            kind, report = _read(line, faults)
         except ValueError as error:
             self._junk("%r: %s" % (line[:80], error))
             return
+        for fault in faults:
+            self._junk(fault)
         if isinstance(report, Ready):
             self._ready(fields_of(report))
             return
@@ -168,7 +168,7 @@ class Report:
             self._tell = None
 
 
-def _read(line: bytes) -> Tuple[str, Any]:
+def _read(line: bytes, faults: List[str]) -> Tuple[str, Any]:
     """Return the kind and the record of a line; texts have bounded lengths.
 
     Raises:
@@ -181,7 +181,7 @@ def _read(line: bytes) -> Tuple[str, Any]:
     if kind == "progress":
         event["batch_id"] = event.get("step") or 0 if event.get("batch_id") is None else event["batch_id"]
         event["pass_id"] = 0 if event.get("pass_id") is None else event["pass_id"]
-    report = read_report(kind, event, "the process")
+    report = read_report(kind, event, "the process", faults)
     if isinstance(report, Points):
         report = Points(tuple((point[0][:MAX_TITLE], *point[1:]) for point in report.points))
     elif isinstance(report, Unsaved):

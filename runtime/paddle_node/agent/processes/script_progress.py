@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from paddle_node.contract.facts import MAX_CURVES, MAX_TITLE, Points, Progress
 
@@ -20,10 +20,14 @@ class ScriptProgress:
     """The progress of one process.
 
     A script that names no step is at the number of its reports. A step that falls goes on counting from where it fell:
-    it began a new epoch.
+    it began a new epoch. A step or samples that are negative or beyond 2**53 are left out of their report.
+
+    Args:
+        tell: called with a sentence about each number that is left out.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
         self._step = -1
         self._names_steps = False
         self._before = 0  # steps of the epochs before this one
@@ -39,15 +43,9 @@ class ScriptProgress:
         Args:
             numbers: name -> a finite number; `samples` are those of all steps so far.
             now: monotonic seconds.
-
-        Raises:
-            ValueError: a step or the samples are negative or beyond 2**53.
         """
         rest = dict(numbers)
-        step, samples = rest.pop("step", None), rest.pop("samples", None)
-        for name, value in (("step", step), ("samples", samples)):
-            if value is not None and not 0 <= value <= _MOST:
-                raise ValueError("%s must be a number from 0 to 2**53, got %r" % (name, value))
+        step, samples = self._taken_count(rest, "step"), self._taken_count(rest, "samples")
         cost, speed = _taken(rest, LOSSES), _taken(rest, SPEEDS)
         is_step = (step, samples, cost, speed) != (None, None, None, None)
         if is_step:
@@ -57,11 +55,18 @@ class ScriptProgress:
             self._speed = speed
         elif samples is not None:
             self._measure(samples, now)
-        at = self._before + max(0, self._step)
+        at = min(self._before + max(0, self._step), _MOST)
         titles = sorted(rest)[:MAX_CURVES]
         points = Points(tuple((title[:MAX_TITLE], at, rest[title]) for title in titles))
         progress = Progress(at, None, self._cost, self._speed, at, int(samples or 0))
         return progress if is_step else None, points if titles else None
+
+    def _taken_count(self, numbers: Dict[str, float], name: str) -> Optional[float]:
+        value = numbers.pop(name, None)
+        if value is None or 0 <= value <= _MOST:
+            return value
+        self._tell("%s must be a number from 0 to 2**53, got %r" % (name, value))
+        return None
 
     def _count(self, step: Optional[float]) -> None:
         if step is None:

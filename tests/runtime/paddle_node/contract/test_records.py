@@ -23,6 +23,7 @@ from paddle_node.contract.records import (
     Whole,
     fields_of,
     read,
+    read_fitting,
 )
 
 
@@ -140,3 +141,19 @@ def test_records_without_annotations_as_text_are_refused() -> None:
     plain: Any = NamedTuple("plain", [("name", str)])
     with pytest.raises(TypeError, match="from __future__ import annotations"):
         read(plain, {"name": "x"}, "plain", "x")
+
+
+def test_of_a_listing_each_row_and_each_field_that_does_not_fit_is_left_out_and_named() -> None:
+    faults: list[str] = []
+    value = {"job_id": "a", "batches": True, "ports": [1, 0, 65536, 7], "seen": [["x", 1], ["y"]], "env": []}
+    found = read_fitting(Job, value, "job", "node-a", faults)
+    assert found == Job("a", ports=(1, 7), seen=(("x", 1),))
+    assert faults == [
+        "node-a: job.batches must be a whole number from 0 to 2**62, got true",
+        "node-a: job.ports[] must be a port from 1 to 65535, got 0",
+        "node-a: job.ports[] must be a port from 1 to 65535, got 65536",
+        "node-a: job.seen[] must be a list of 2, got ['y']",
+        "node-a: job.env must be an object",
+    ]
+    with pytest.raises(RecordError, match=re.escape("node-a: job.job_id must be 1 to 128 letters")):
+        read_fitting(Job, {"job_id": "a b"}, "job", "node-a", faults)

@@ -111,16 +111,8 @@ def test_counts_of_as_many_trainers_as_a_server_takes_are_passed_on(node: Node) 
         {"event": "end"},
         {**READY, "endpoints": "x"},
         {**READY, "sparse_endpoints": [1]},
-        progress(pass_id="0"),
         progress(batch_id=-1),
         progress(batch_id=1.5),
-        progress(step=True),
-        progress(samples=1 << 70),
-        progress(cost="5.1"),
-        json.dumps(progress(cost=float("nan"))),
-        json.dumps(progress(samples_per_s=float("inf"))),
-        json.dumps(progress()).replace("5.1", "1" + "0" * 400),
-        progress(step=(1 << 53) + 1),
         {"event": "pushes"},
         {"event": "pushes", "trainers": {"0": [1, 0]}},
         {"event": "queue", "missing": [65535]},
@@ -146,3 +138,27 @@ def test_junk_on_the_report_pipe_is_told_once_and_ignored(node: Node, junk: obje
     assert len(remarks(node)) == 1
     assert [event.kind for event in node.seen if getattr(event, "kind", "") in ("ready", "pushes")] == []
     assert len(node.messages("progress")) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "left_out"),
+    [
+        (progress(pass_id="0"), {"pass_id": None}),
+        (progress(step=True), {"step": 0}),
+        (progress(step=(1 << 53) + 1), {"step": 0}),
+        (progress(samples=1 << 70), {"samples": 0}),
+        (progress(cost="5.1"), {"cost": None}),
+        (json.dumps(progress(cost=float("nan"))), {"cost": None}),
+        (json.dumps(progress(samples_per_s=float("inf"))), {"samples_per_s": None}),
+        (json.dumps(progress()).replace("5.1", "1" + "0" * 400), {"cost": None}),
+    ],
+    ids=str,
+)
+def test_a_number_that_is_not_within_its_limit_is_named_and_the_others_count(
+    node: Node, line: object, left_out: dict[str, Any]
+) -> None:
+    report(node, line, line)
+    assert node.expect("progress").fields == {"proc": "trainer-0", **STEP, **left_out}
+    node.expect("exited", code=0)
+    (remark,) = remarks(node)
+    assert f"the process: progress.{next(iter(left_out))} must be" in remark

@@ -24,7 +24,7 @@ def step(at: int, cost: float | None = None, speed: float | None = None, samples
 
 
 def test_known_names_become_progress_and_all_others_curves() -> None:
-    progress, points = ScriptProgress().take(
+    progress, points = ScriptProgress(print).take(
         {"step": 5.0, "loss": 0.5, "samples": 64.0, "lr": 0.1, "f1": 0.25}, 0.0
     )
     assert progress == step(5, 0.5, None, 64)
@@ -33,7 +33,7 @@ def test_known_names_become_progress_and_all_others_curves() -> None:
 
 
 def test_reports_without_a_step_are_counted() -> None:
-    script = ScriptProgress()
+    script = ScriptProgress(print)
     assert [script.take({"loss": 1.0}, 0.0)[0] for _ in range(3)] == [
         step(0, 1.0),
         step(1, 1.0),
@@ -45,13 +45,13 @@ def test_reports_without_a_step_are_counted() -> None:
 
 
 def test_a_step_that_falls_is_one_of_the_next_epoch() -> None:
-    script = ScriptProgress()
+    script = ScriptProgress(print)
     taken = [script.take({"step": at}, 0.0)[0] for at in (1.0, 90.0, 100.0, 1.0, 100.0, 2.0)]
     assert [one.step for one in taken if one] == [1, 90, 100, 101, 200, 202]
 
 
 def test_a_speed_is_that_of_the_last_seconds() -> None:
-    script, at, samples = ScriptProgress(), 0.0, 0.0
+    script, at, samples = ScriptProgress(print), 0.0, 0.0
     for speed in (100.0, 10.0):
         for _ in range(100):
             at, samples = at + 0.1, samples + 0.1 * speed
@@ -64,9 +64,18 @@ def test_a_speed_is_that_of_the_last_seconds() -> None:
 
 
 @pytest.mark.parametrize("numbers", [{"step": -1.0}, {"samples": 2.0**60}])
-def test_a_step_out_of_range_is_refused(numbers: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="from 0 to"):
-        ScriptProgress().take(numbers, 0.0)
+def test_a_count_out_of_range_is_named_and_the_other_numbers_count(numbers: dict[str, float]) -> None:
+    told: list[str] = []
+    taken = ScriptProgress(told.append).take({**numbers, "loss": 0.5, "f1": 1.0}, 0.0)
+    assert taken == (step(0, 0.5), ((("f1", 0, 1.0),),))
+    (name,) = numbers
+    assert told == [f"{name} must be a number from 0 to 2**53, got {numbers[name]!r}"]
+
+
+def test_a_step_beyond_the_limit_after_many_epochs_stays_at_the_limit() -> None:
+    script = ScriptProgress(print)
+    taken = [script.take({"step": at}, 0.0)[0] for at in (2.0**53, 1.0)]
+    assert [one.step for one in taken if one] == [1 << 53, 1 << 53]
 
 
 def test_numbers_on_the_report_pipe_are_passed_on(node: Node) -> None:
