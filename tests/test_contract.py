@@ -86,7 +86,7 @@ def test_every_variable_the_runtime_reads_is_one_the_launcher_or_agent_sets() ->
         "PADDLE_NO_STAT",
         "PADDLE_PSERVER_METRICS_PORT",
     }
-    written = strings("paddle_cluster") | strings("runtime/paddle_node/agent")
+    written = strings("paddle_cluster") | strings("runtime/paddle_node")
     prefixes = tuple(text for text in read if text.endswith("_"))
     assert {text for text in read - by_hand if text not in prefixes} <= written
 
@@ -99,4 +99,4 @@ def test_every_variable_of_the_design_page_is_set_by_the_launcher_or_agent() -> 
         names -= set(endings.split(", "))
         names |= {prefix + ending for ending in endings.split(", ")}
     assert len(names) > 30
-    assert names - (strings("paddle_cluster") | strings("runtime/paddle_node/agent")) == set()
+    assert names - (strings("paddle_cluster") | strings("runtime/paddle_node")) == set()

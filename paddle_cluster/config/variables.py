@@ -21,6 +21,7 @@ from paddle_cluster.config.arguments import Arguments
 from paddle_cluster.config.values import VARIABLE
 from paddle_cluster.errors import ConfError
 from paddle_cluster.system.state_dir import read_bounded
+from paddle_node.contract import names
 
 WORKSPACE_FILE = ".env"
 LONGEST = 131_071  # bytes of NAME=VALUE: Linux takes no longer string in an environment
@@ -31,10 +32,6 @@ _DATA = "PADDLE_DATA_HOME"
 _GPUS = "CUDA_VISIBLE_DEVICES"
 _PATH = "PYTHONPATH"
 
-_MARKS = """
-    PADDLE_JOB_ID PADDLE_JOB_DIR PADDLE_JOB_KEY PADDLE_NODE_ID PADDLE_PROC PADDLE_REPORT_FD PADDLE_RESTART_COUNT
-    PADDLE_REPORT_PIPE PADDLE_STACKS_SIGNAL
-"""
 _RANKS = """
     RANK LOCAL_RANK NODE_RANK WORLD_SIZE LOCAL_WORLD_SIZE OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE
     OMPI_COMM_WORLD_LOCAL_RANK OMPI_COMM_WORLD_LOCAL_SIZE OMPI_COMM_WORLD_NODE_RANK PADDLE_TRAINER_ID
@@ -48,12 +45,12 @@ _PLACES = """
 _LOGS = "GLOG_logtostderr GLOG_log_dir"
 
 _REASONS = {
-    _MARKS: "the launcher finds and authenticates the job's processes by it",
+    " ".join(names.MARKS): "the launcher finds and authenticates the job's processes by it",
     _RANKS: "it follows from PSERVERS, TRAINERS and --nproc_per_node, and a second value would part the trainers",
     _PLACES: "the launcher sets it from the nodes' addresses, PADDLE_NIC and the free ports",
     _LOGS: "the logs are collected from where it points",
-    "PADDLE_CHECKPOINT_DIR": "give --keep_as=NAME, or another variable, for a directory of your own",
-    "PADDLE_WIRE": "give --wire instead",
+    names.CHECKPOINT_DIR: "give --keep_as=NAME, or another variable, for a directory of your own",
+    names.WIRE: "give --wire instead",
     "PADDLE_PYTHON": "set PYTHON or HOST_SETTINGS in conf.py instead",
 }
 

@@ -12,14 +12,13 @@ import select
 import struct
 import time
 from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any
+from typing import Literal, NamedTuple
 
 from paddle_cluster.connection.carrier import Decoder, Stream
-from paddle_cluster.record import dataclass
 from paddle_cluster.text.wrapping import visible
-from paddle_node.contract import checked_json
 from paddle_node.contract.frames import MAX_HEADER, FrameError, encode
+from paddle_node.contract.records import Bytes, read_text
+from paddle_node.contract.to_agent import ReconnectKey
 
 WORD_BYTES = 32
 PINGS_A_LEASE = 6
@@ -35,30 +34,19 @@ def ping_s(lease_s: float) -> float:
     return min(lease_s / PINGS_A_LEASE, LONGEST_PING_S)
 
 
-@dataclass(frozen=True)
-class ReconnectKey:
-    """What an agent knows its launcher by when it comes back.
-
-    Attributes:
-        at: the name of the agent's socket.
-        word: secret; travels over the encrypted connection alone.
-        spare_s: seconds beyond a lease for the last ping before a cut, and for a login after it.
-    """
-
-    at: str
-    word: str
-    spare_s: float
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        """For the frame `hello`."""
-        return asdict(self)
-
-
 def new_key(lease_s: float) -> ReconnectKey:
     """A key that nobody else has."""
     at = f"paddle-agent-{os.urandom(16).hex()}"
     return ReconnectKey(at, os.urandom(WORD_BYTES).hex(), ping_s(lease_s) + LOGIN_S)
+
+
+class _Answer(NamedTuple):
+    """`reconnected`, with the bytes that the agent has; or `failed`."""
+
+    kind: Literal["reconnected", "failed"]
+    position: Bytes = 0
+    reason: str = ""
+    detail: str = ""
 
 
 class ReconnectError(Exception):
@@ -95,11 +83,11 @@ def hand_over(stream: Stream, key: ReconnectKey, release: Callable[[], int]) -> 
         header_size, body_size = _PREFIX.unpack(_read_all(stream, _PREFIX.size, deadline))
         if header_size > MAX_HEADER or body_size:
             raise ReconnectError(f"a frame says {header_size} + {body_size} bytes", is_final=False)
-        fields = checked_json.as_object(_read_all(stream, header_size, deadline))
-        if fields["kind"] == "reconnected":
-            return int(fields["position"])
-        raise ReconnectError(str(fields["detail"])[:500], is_final=fields["reason"] == "gone")
-    except (OSError, LookupError, TypeError, ValueError, FrameError) as error:
+        answer = read_text(_Answer, _read_all(stream, header_size, deadline), "reconnect", "the node agent")
+        if answer.kind == "reconnected":
+            return answer.position
+        raise ReconnectError(answer.detail[:500], is_final=answer.reason == "gone")
+    except (OSError, ValueError, FrameError) as error:
         raise ReconnectError(f"{type(error).__name__}: {error}", is_final=False) from error
 
 

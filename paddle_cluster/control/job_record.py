@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from paddle_cluster.config.hosts import Host, parse_host
 from paddle_cluster.config.layers import DEFAULT
@@ -187,7 +187,7 @@ class _Login(NamedTuple):
     identity_files: tuple[LocalPath, ...]
     jump: LocalPath
     host_keys: tuple[tuple[str, LocalPath], ...] = ()
-    client: Literal["fabric", "openssh"] = "fabric"
+    client: SshClient = SshClient.FABRIC
 
     def settings(self) -> SshSettings:
         return SshSettings(
@@ -197,7 +197,7 @@ class _Login(NamedTuple):
             host_keys=tuple((host, Path(path)) for host, path in self.host_keys),
             jump=self.jump,
             connect_timeout_s=min(self.connect_timeout_s, _DAY_S),
-            client=SshClient(self.client),
+            client=self.client,
         )
 
 

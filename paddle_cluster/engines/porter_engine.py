@@ -29,13 +29,13 @@ from paddle_cluster.connection.bootstrap import FLAGS, Bootstrap, agent_bootstra
 from paddle_cluster.connection.shell import agent_command
 from paddle_cluster.connection.tls_stream import TlsStream
 from paddle_cluster.engines.engine import Engine, Target
-from paddle_cluster.engines.porters import CODE, GIVEN, Porter, Porters, own_addresses
+from paddle_cluster.engines.porters import CODE, GIVEN, Call, Porter, Porters, own_addresses
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.plan.plan import Plan
 from paddle_cluster.system import job_certificate
 from paddle_cluster.system.installation import NODE_DIR
 from paddle_cluster.text.wrapping import visible
-from paddle_node.contract import checked_json
+from paddle_node.contract.records import read_text
 
 PORTER = NODE_DIR / "agent" / "porter.py"
 
@@ -315,15 +315,13 @@ class Rendezvous:
         try:
             stream = TlsStream(connection, self._context)
             _keep_alive(connection)
-            said = checked_json.as_object(stream.greet(time.monotonic() + GREET_S))
-            rank, host = said["rank"], said["host"]
-            knows = hmac.compare_digest(str(said["word"]).encode(), self._word.encode())
-            if not knows or type(rank) is not int or not isinstance(host, str):
+            said = read_text(Call, stream.greet(time.monotonic() + GREET_S), "porter", "a peer")
+            if not hmac.compare_digest(said.word.encode(), self._word.encode()):
                 raise ConnectionError("an unauthenticated peer")
-        except (OSError, ValueError, LookupError):
+        except (OSError, ValueError):
             connection.close()
         else:
-            self._came(rank, host[:255], stream)
+            self._came(said.rank, said.host[:255], stream)
         finally:
             self._room.release()
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from paddle_node.contract.records import Secret
 from paddle_node.linux.interfaces import interfaces
 
 GIVEN, CODE = "_PADDLE_PORTER", "_PADDLE_PORTER_CODE"  # variables of what is started
@@ -29,6 +30,14 @@ class Porter(NamedTuple):
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
+
+
+class Call(NamedTuple):
+    """What a porter says when it calls, one line; rank -1: it has none."""
+
+    word: Secret
+    rank: int
+    host: str
 
 
 Invite = Callable[[Sequence[str], Sequence[str]], Porter]

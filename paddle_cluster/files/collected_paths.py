@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
+from paddle_node.contract.names import LOG, OUTPUT
 from paddle_node.contract.records import RecordError
 
-LOG = "log"
-OUTPUT = "output"
 SAVED = "checkpoints"  # what scripts saved on any node; comes below output/
 OUTPUT_NODE = 0
 LARGEST = (1 << 63) - 1  # bytes of a file

@@ -10,8 +10,7 @@ from typing import Literal, NamedTuple
 
 from paddle_cluster.record import dataclass
 from paddle_cluster.text.sizes import counted
-from paddle_node.contract import checked_json
-from paddle_node.contract.records import Bytes, RecordError, read
+from paddle_node.contract.records import Bytes, RecordError, read_text
 
 MOST_NAMED = 1000  # files of one node; of the others it is told how many
 MOST_ROWS = 1 << 24  # per node; a longer list is malformed
@@ -53,11 +52,7 @@ def rows_of(body: bytes) -> tuple[ListedRow, ...]:
     Raises:
         RecordError: the frame is malformed.
     """
-    try:
-        found = checked_json.loads(body)
-    except ValueError as error:
-        raise RecordError(f"the list of files is not JSON: {error}") from error
-    return read(_Rows, {"rows": found}, "listed", "the list of files").rows
+    return read_text(_Rows, body, "listed", "the list of files").rows
 
 
 def bodies_of(paths: Sequence[str]) -> Iterator[tuple[bytes, bool]]:

@@ -26,13 +26,14 @@ from paddle_cluster.record import dataclass
 from paddle_cluster.system.digests import DIGEST_SIZE, Digests
 from paddle_cluster.system.installation import RUNTIME_DIR
 from paddle_cluster.text.wrapping import visible
+from paddle_node.contract.names import LOG, OUTPUT
 
 IGNORE_FILE = ".paddleignore"
 MANIFEST_PART = 1 << 20  # bytes of JSON in one frame, about
 LISTED = 20  # problems that an error names
 
 _PERMISSIONS = 0o777
-_NEVER_AT_TOP = frozenset(("log", "output"))
+_NEVER_AT_TOP = frozenset((LOG, OUTPUT))
 _NEVER = frozenset((".git", "__pycache__"))
 _BY_NAME = "their names, as in every workspace"
 _BY_VARIABLES = "--env_file and .env, which may be secret"

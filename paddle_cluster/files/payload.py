@@ -37,6 +37,7 @@ from paddle_cluster.system.digests import DIGEST_SIZE, MEMORIES, Digests, cache_
 from paddle_cluster.system.installation import RUNTIME_DIR
 from paddle_cluster.text.sizes import counted, size_text
 from paddle_cluster.text.wrapping import visible
+from paddle_node.contract.names import LOG, OUTPUT
 from paddle_node.contract.records import RecordError
 from paddle_node.contract.to_launcher import Committed, Failed, Lacking
 
@@ -173,7 +174,7 @@ class Payload:
                 tree=WORKSPACE,
                 dest=node.job_dir if self._workspace is None else _below(node),
                 files={"nodefile": f"{node.node_id}\n"},
-                collect=["log", "output"] if node.node_id == OUTPUT_NODE else ["log"],
+                collect=[LOG, OUTPUT] if node.node_id == OUTPUT_NODE else [LOG],
                 hold=hold,
             ),
         ]

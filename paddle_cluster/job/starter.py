@@ -14,6 +14,7 @@ from paddle_cluster.plan import plan as planning
 from paddle_cluster.plan.answers import Answer
 from paddle_cluster.plan.environment import pack_pieces, split_long
 from paddle_cluster.plan.plan import Plan, Process, Role
+from paddle_node.contract.names import JOB_DIR, JOB_KEY, RESTART_COUNT
 
 HOOKS = "paddle/hooks"  # of the runtime; first on PYTHONPATH
 
@@ -61,7 +62,7 @@ class Starter:
             banner = f"---- {name} restarted (restart {restarts}) ----"
         self.send(
             process,
-            {"PADDLE_RESTART_COUNT": str(restarts)},
+            {RESTART_COUNT: str(restarts)},
             heartbeat_timeout_s=self._settings.limits.heartbeat_timeout_s,
             step_timeout_s=self._settings.limits.step_timeout_s,
             banner=banner,
@@ -90,10 +91,10 @@ class Starter:
             role=process.role.value,
             rank=process.rank,
             argv=list(process.argv),
-            env={**values.short, **env, "PADDLE_JOB_DIR": job_dir, "PYTHONPATH": python_path},
+            env={**values.short, **env, JOB_DIR: job_dir, "PYTHONPATH": python_path},
             env_pieces=values.pieces,
             env_files=values.in_files,
-            secret_env={**variables.revealed(python_path), "PADDLE_JOB_KEY": self._key},
+            secret_env={**variables.revealed(python_path), JOB_KEY: self._key},
             cwd=job_dir,
             log=process.log,
             log_limit=self._settings.limits.log_limit_mb << 20,

@@ -17,9 +17,9 @@ from paddle_cluster.config.settings import Settings
 from paddle_cluster.record import dataclass
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.text.sizes import some
+from paddle_node.contract.names import STATE_DIR
 from paddle_node.contract.probed import Part
 
-STATE_DIR = "/dev/shm"  # noqa: S108 - memory, and everything in it is the user's alone
 PATIENCE_S = 60  # how long trainers wait for a pserver that is started again
 RESTARTS = 3
 

@@ -26,16 +26,11 @@ from paddle_cluster.config.variables import LONGEST
 from paddle_cluster.plan import checkpoints
 from paddle_cluster.plan.ports import Seat, share, trainer_port
 from paddle_cluster.record import dataclass
+from paddle_node.contract import names
 
 ADDED_ON_NODE = (
-    "PADDLE_CHECKPOINT_DIR",
-    "PADDLE_JOB_DIR",
-    "PADDLE_JOB_KEY",
-    "PADDLE_PROC",
-    "PADDLE_REPORT_FD",
-    "PADDLE_REPORT_PIPE",
-    "PADDLE_RESTART_COUNT",
-    "PADDLE_STACKS_SIGNAL",
+    names.CHECKPOINT_DIR,
+    *(name for name in names.MARKS if name not in (names.JOB_ID, names.NODE_ID)),
     "PYTHONPATH",
 )
 
@@ -80,8 +75,8 @@ class SharedFacts:
     def for_all(self) -> Mapping[str, str]:
         """What is the same for every process."""
         env: dict[str, str] = {
-            "PADDLE_JOB_ID": self.job_id,
-            "PADDLE_WIRE": str(self.settings.cluster.wire),
+            names.JOB_ID: self.job_id,
+            names.WIRE: str(self.settings.cluster.wire),
             "PADDLE_CLUSTER_TRAIN": "True",
             "PADDLE_TRAINERS_NUM": str(len(self.seats)),
             "PADDLE_TRAINER_ENDPOINTS": ",".join(self.trainer_endpoints),
@@ -223,7 +218,7 @@ def _numbers(numbers: Iterable[int]) -> str:
 
 def _own(job: SharedFacts, node_id: int, role: str, rank: int, own_endpoint: str) -> dict[str, str]:
     return {
-        "PADDLE_NODE_ID": str(node_id),
+        names.NODE_ID: str(node_id),
         "TRAINING_ROLE": role,
         "PADDLE_TRAINING_ROLE": role,
         "POD_IP": job.addresses[node_id],

@@ -25,6 +25,7 @@ from paddle_cluster.plan.environment import Endpoints, endpoint
 from paddle_cluster.plan.machines import Machines
 from paddle_cluster.plan.ports import PserverPorts, Seat, ServicePorts, fluid_ports, seats
 from paddle_cluster.record import dataclass
+from paddle_node.contract.names import STATE_DIR
 
 SERVER_LOG = "log/server.log"
 ENTROPY_BYTES = 3
@@ -342,7 +343,7 @@ def pserver_argv(
         "nics": settings.cluster.nic,
         "comment": job_id,
         "bind": address,
-        "state_dir": checkpoints.STATE_DIR,
+        "state_dir": STATE_DIR,
     }
     if not settings.cluster.port_is_explicit:
         flags["port_tries"] = str(PORT_TRIES)

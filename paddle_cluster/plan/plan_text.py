@@ -23,8 +23,8 @@ from paddle_cluster.plan.plan import (
 )
 from paddle_cluster.text.sizes import counted
 from paddle_cluster.text.wrapping import table, visible
+from paddle_node.contract.names import JOB_KEY
 
-_KEY_NAME = "PADDLE_JOB_KEY"
 _HIDDEN = "***"
 _UNSET = "(unset)"
 _MADE_OF = {
@@ -157,7 +157,7 @@ def _environment(
     plan: Plan, processes: Sequence[Process], columns: dict[str, list[str]]
 ) -> tuple[dict[str, str], dict[str, list[str]]]:
     """What all have, and under which other names a column goes; the columns are added."""
-    added = {name: _HIDDEN if name == _KEY_NAME else "(on the node)" for name in ADDED_ON_NODE}
+    added = {name: _HIDDEN if name == JOB_KEY else "(on the node)" for name in ADDED_ON_NODE}
     made = {name: text for name, text in _MADE_OF.items() if name in processes[0].env}
     shown = [
         {**process.env, **made, **added}

@@ -34,7 +34,7 @@ from paddle_cluster.ssh import config_lines
 from paddle_cluster.system import job_certificate
 from paddle_cluster.system.digests import DIGEST_SIZE, MEMORIES, cache_file, load_cached
 from paddle_cluster.system.job_certificate import Certificate
-from paddle_node.contract import checked_json
+from paddle_node.contract.records import Port, Secret, read_text
 from paddle_node.linux.descriptors import memory_file
 
 FOLDER = ".residents"  # below the jobs' states
@@ -53,9 +53,9 @@ class _Record:
     """
 
     address: str
-    port: int
+    port: Port
     certificate: str
-    key: str = field(repr=False)
+    key: Secret = field(repr=False)
     login: str
 
 
@@ -176,8 +176,8 @@ class Residents:
             return None
         content = load_cached(path)
         try:
-            return None if content is None else _Record(**checked_json.as_object(content))
-        except (ValueError, TypeError):  # of another version
+            return None if content is None else read_text(_Record, content, "resident agent", str(path))
+        except ValueError:  # of another version
             return None
 
     def _path(self, node_id: int) -> Path:

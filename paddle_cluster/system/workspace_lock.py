@@ -16,9 +16,8 @@ from pathlib import Path
 from paddle_cluster.errors import UsageError
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.state_dir import StatePlaces, own_directory
+from paddle_node.contract.names import LOG, OUTPUT
 
-LOG = "log"
-OUTPUT = "output"
 LOCK_FILE = ".lock"
 NAMES = ".names"
 

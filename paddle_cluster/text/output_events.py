@@ -7,15 +7,14 @@ object and `from_fields` back.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, field, fields
+from collections.abc import Mapping
+from dataclasses import field
 from typing import Any, get_args
 
 from paddle_cluster.errors import ExitCode
 from paddle_cluster.record import dataclass
 from paddle_node.contract.facts import NodeUsage, Progress
-from paddle_node.contract.records import read
+from paddle_node.contract.records import Fields, Finite, fields_of, read
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class PhaseEntered:
     """
 
     name: str
-    began: float = field(default=0.0, compare=False)
+    began: Finite = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class Printed:
     node: str
     data: bytes
     partial: bool
-    at: float
+    at: Finite
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ class Transferred:
     node_id: int
     arrived: int
     total: int
-    bytes_per_s: float
+    bytes_per_s: Finite
 
 
 class _OfFacts:
@@ -130,8 +129,8 @@ class Plotted:
     node_id: int
     process: str
     curve: str
-    step: float
-    value: float
+    step: Finite
+    value: Finite
 
 
 @dataclass(frozen=True)
@@ -170,7 +169,7 @@ class Failed:
 class Timed:
     """How long each phase took: (name, seconds) each."""
 
-    phases: tuple[tuple[str, float], ...]
+    phases: tuple[tuple[str, Finite], ...]
 
 
 @dataclass(frozen=True)
@@ -206,26 +205,17 @@ Event = (
     | Ended
 )
 KINDS: Mapping[str, type[Event]] = {kind.__name__: kind for kind in get_args(Event)}
-
-
-FACTS: Mapping[type[Event], type[Any]] = {Progressed: Progress, Used: NodeUsage}
 NO_PERCENT = -1.0
 
 
-def to_fields(event: Event) -> dict[str, Any]:
+def to_fields(event: Event) -> Fields:
     """An event as a JSON object; bytes that are no UTF-8 become lone surrogates."""
-    found: dict[str, Any] = {"event": type(event).__name__}
-    for one in fields(event):
-        value = getattr(event, one.name)
-        if one.name == "facts":
-            found.update(value._asdict())
-        else:
-            found[one.name] = value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
-    return found
+    found = fields_of(event)
+    return {"event": type(event).__name__, **found, **found.pop("facts", {})}
 
 
-def from_fields(given: Mapping[str, Any]) -> Event:
-    """The event that `to_fields` made, also after a way through JSON.
+def from_fields(given: Fields) -> Event:
+    """The event that `to_fields` made.
 
     Raises:
         ValueError: it is none.
@@ -233,63 +223,4 @@ def from_fields(given: Mapping[str, Any]) -> Event:
     kind = KINDS.get(str(given.get("event")))
     if kind is None:
         raise ValueError(f"no event is called {given.get('event')!r}")
-    try:
-        values = {
-            field.name: read(FACTS[kind], dict(given), kind.__name__, "the event")
-            if field.name == "facts"
-            else _READERS[str(field.type)](given[field.name])
-            for field in fields(kind)
-            if field.name in given or field.default is MISSING
-        }
-        return kind(**values)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"a {kind.__name__} without its fields: {error!r}") from error
-
-
-def _bytes(value: Any) -> bytes:
-    return _text(value).encode("utf-8", "surrogateescape")
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"expected a text, got {value!r:.80}")
-    return value
-
-
-def _whole(value: Any) -> int:
-    if not isinstance(value, int):
-        raise TypeError(f"expected a whole number, got {value!r:.80}")
-    return value
-
-
-def _number(value: Any) -> float:
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        raise TypeError(f"expected a finite number, got {value!r:.80}")
-    return float(value)
-
-
-def _tuple_of(*readers: Callable[[Any], Any], repeated: bool = False) -> Callable[[Any], tuple[Any, ...]]:
-    def read(value: Any) -> tuple[Any, ...]:
-        if not isinstance(value, list | tuple) or (not repeated and len(value) != len(readers)):
-            raise TypeError(f"expected a list, got {value!r:.80}")
-        used = readers * len(value) if repeated else readers
-        return tuple(reader(one) for reader, one in zip(used, value, strict=True))
-
-    return read
-
-
-_texts = _tuple_of(_text, repeated=True)
-_READERS: Mapping[str, Callable[[Any], Any]] = {
-    "bool": lambda value: value is True,
-    "bytes": _bytes,
-    "str": _text,
-    "int": _whole,
-    "float": _number,
-    "ExitCode": lambda value: ExitCode(_whole(value)),
-    "tuple[str, ...]": _texts,
-    "tuple[int, ...]": _tuple_of(_whole, repeated=True),
-    "tuple[tuple[str, ...], ...]": _tuple_of(_texts, repeated=True),
-    "tuple[tuple[int, str], ...]": _tuple_of(_tuple_of(_whole, _text), repeated=True),
-    "tuple[tuple[str, float], ...]": _tuple_of(_tuple_of(_text, _number), repeated=True),
-}
-"""What a field is declared as -> what turns its JSON into it, or raises a TypeError or ValueError."""
+    return read(kind, {**given, "facts": given}, kind.__name__, "the event")

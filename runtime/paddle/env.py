@@ -18,6 +18,7 @@ from typing import Any
 from paddle.endpoints import check_endpoints
 from paddle.errors import ConfigError
 from paddle.flags import parse_bool
+from paddle_node.contract import names
 
 GLOG_MAX_LOG_SIZE = 1800  # glog's own default, megabytes
 _SERVERS, _SPARSE_SERVERS = "PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_PSERVERS_SPARSE_IP_PORT_LIST"
@@ -113,18 +114,18 @@ class JobEnvironment:
         glog_max_log_size: megabytes of a log file before the next is begun.
     """
 
-    job_id: str = _variable("PADDLE_JOB_ID", _text, "")
-    job_dir: Path | None = _variable("PADDLE_JOB_DIR", _path)  # noqa: RUF009 - it makes a field
-    node_id: int | None = _variable("PADDLE_NODE_ID", _number)
-    job_key: str | None = _variable("PADDLE_JOB_KEY", _text, repr=False)
-    wire: str = _variable("PADDLE_WIRE", _one_of("curve", "plain"), "")
+    job_id: str = _variable(names.JOB_ID, _text, "")
+    job_dir: Path | None = _variable(names.JOB_DIR, _path)  # noqa: RUF009 - it makes a field
+    node_id: int | None = _variable(names.NODE_ID, _number)
+    job_key: str | None = _variable(names.JOB_KEY, _text, repr=False)
+    wire: str = _variable(names.WIRE, _one_of("curve", "plain"), "")
     cluster_train: bool = _variable("PADDLE_CLUSTER_TRAIN", _truth, False)
     role: str = _variable("TRAINING_ROLE", _one_of("TRAINER", "PSERVER"), "")
     pod_ip: str = _variable("POD_IP", _text, "")
     current_endpoint: str = _variable("PADDLE_CURRENT_ENDPOINT", _text, "")
     trainer_id: int | None = _variable("PADDLE_TRAINER_ID", _number)
     num_trainers: int | None = _variable("PADDLE_TRAINERS_NUM", _number)
-    restart_count: int = _variable("PADDLE_RESTART_COUNT", _number, 0)
+    restart_count: int = _variable(names.RESTART_COUNT, _number, 0)
     pserver_patience_s: int = _variable("PADDLE_PSERVER_PATIENCE_S", _number, 0)
     pserver_state_dir: str = _variable("PADDLE_PSERVER_STATE_DIR", _text, "")
     trainer_endpoints: tuple[str, ...] = _variable("PADDLE_TRAINER_ENDPOINTS", _list, ())
@@ -132,8 +133,8 @@ class JobEnvironment:
     sparse_endpoints: tuple[str, ...] = _variable(_SPARSE_SERVERS, _list, ())
     init_flags: Mapping[str, str] = _variable(_INIT_PREFIX, _beginning_with, MappingProxyType({}))
     pserver_metrics_port: int | None = _variable("PADDLE_PSERVER_METRICS_PORT", _number)
-    report_fd: int | None = _variable("PADDLE_REPORT_FD", _number)
-    report_pipe: str = _variable("PADDLE_REPORT_PIPE", _text, "")
+    report_fd: int | None = _variable(names.REPORT_FD, _number)
+    report_pipe: str = _variable(names.REPORT_PIPE, _text, "")
     glog_to_stderr: bool | None = _variable("GLOG_logtostderr", _truth)
     glog_log_dir: Path | None = _variable("GLOG_log_dir", _path)  # noqa: RUF009 - it makes a field
     glog_max_log_size: int = _variable("GLOG_max_log_size", _megabytes, GLOG_MAX_LOG_SIZE)

@@ -80,7 +80,7 @@ class NodeHandlers:
             keep_jobs=self._settings.limits.keep_jobs,
             keeps_state=checkpoints.lies_in_job_dir(self._settings),
             saved=checkpoints.saved(self._settings, self._plan.job_id),
-            reconnect=None if key is None else key.fields,
+            reconnect=None if key is None else key._asdict(),
             **self._resident(record),
         )
         if event.remark:

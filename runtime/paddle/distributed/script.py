@@ -16,14 +16,15 @@ from paddle.distributed.keeper import Worker, dying_with
 from paddle.distributed.nodes import Nodes
 from paddle.errors import ConfigError
 from paddle.flags import parse_bool
+from paddle_node.contract import names
 
 Plan = Callable[[argparse.Namespace, Mapping[str, str]], list[Worker]]
 _USAGE = 2
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _NOT_HANDED_ON = (
-    "PADDLE_REPORT_FD",
-    "PADDLE_REPORT_PIPE",
-    "PADDLE_STACKS_SIGNAL",
+    names.REPORT_FD,
+    names.REPORT_PIPE,
+    names.STACKS_SIGNAL,
 )  # an agent gives them to one process
 _KEY_BYTES = 32
 _NO_FLAGS = ("training_script", "training_script_args")
@@ -125,7 +126,7 @@ def environment(environ: Mapping[str, str], nodes: Nodes, processes: int) -> dic
     for name in _THREADS:
         env.setdefault(name, str(max(1, cores // processes)))
     if len(nodes.addresses) == 1:  # several launches do not know each other's
-        env.setdefault("PADDLE_JOB_KEY", secrets.token_hex(_KEY_BYTES))
+        env.setdefault(names.JOB_KEY, secrets.token_hex(_KEY_BYTES))
     return env | {"POD_IP": nodes.own, "PADDLE_CURRENT_IP": nodes.own}
 
 

@@ -15,6 +15,7 @@ import sys
 import time
 
 from paddle_node.agent.link.sign_of_life import LOOK_S, Vigil
+from paddle_node.contract.names import JOB_ID, NODE_ID, STATE_DIR
 from paddle_node.linux import proc
 from paddle_node.linux.prctl import become_subreaper, end_with_parent
 
@@ -24,7 +25,6 @@ POLL_S = 0.05
 STOPPED_S = 5.0  # how long somebody may stop the supervisor
 FAILED = 70  # not 1, which is what a Python that cannot start ends with
 STAYS = 76  # the job ended in order, and its launcher wants a resident agent behind it
-STATE_DIR = "/dev/shm"  # noqa: S108 - memory, and what is taken from it is the user's own
 STATE_PREFIX = "paddle-"
 
 
@@ -236,7 +236,7 @@ def _clean(marks: "dict[str, str]") -> None:
 
 def _forget_state(marks: "dict[str, str]") -> None:
     """Remove what the job's parameter servers kept in this node's memory for a next process: the job is over here."""
-    job_id, node_id = marks.get("PADDLE_JOB_ID"), marks.get("PADDLE_NODE_ID")
+    job_id, node_id = marks.get(JOB_ID), marks.get(NODE_ID)
     if not job_id or not node_id or "/" in job_id + node_id:
         return
     path = os.path.join(STATE_DIR, "%s%s-%s" % (STATE_PREFIX, job_id, node_id))

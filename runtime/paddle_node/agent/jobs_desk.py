@@ -20,10 +20,10 @@ from paddle_node.agent.node import checkpoints
 from paddle_node.agent.node.probe_child import ProbeChild
 from paddle_node.agent.node.verification import Verification
 from paddle_node.agent.processes import leftovers, residents
-from paddle_node.agent.processes.leftovers import JOB_MARK
 from paddle_node.agent.processes.stopper import Scope, Stop
 from paddle_node.agent.registry import Cleanable, Known, Registry
 from paddle_node.contract import to_agent
+from paddle_node.contract.names import JOB_ID
 from paddle_node.linux import proc, process_tree
 from paddle_node.linux.process_tree import Found
 
@@ -60,7 +60,7 @@ class JobsDesk:
     def open(self, root_dir: str, marks: Dict[str, str], hello: to_agent.Hello) -> None:
         """`hello` came: whose agent this is."""
         self._root_dir = root_dir
-        self.saved = saved_files.of(root_dir, marks[JOB_MARK], hello.saved)
+        self.saved = saved_files.of(root_dir, marks[JOB_ID], hello.saved)
         saves_as = self.saved.name if self.saved is not None else ""
         self._registry = Registry(
             root_dir, marks, hello.submitter, hello.keeps_state, saves_as, self._outbox.notice
@@ -128,7 +128,7 @@ class JobsDesk:
             named = [[one.pid, proc.command(one.pid)] for one in left]
             self._outbox.send("job_ended", job_id=name, told=told, left=named, unsure=unsure)
 
-        End(self._loop, self._root(), {JOB_MARK: name}, asked.grace_s, done)
+        End(self._loop, self._root(), {JOB_ID: name}, asked.grace_s, done)
 
     def clean(self, asked: to_agent.Clean) -> None:
         """Carry out a `clean`."""

@@ -14,12 +14,13 @@ import os
 import signal
 import socket
 import sys
-from typing import Any, Dict, NoReturn, Tuple
+from typing import Dict, NoReturn, Tuple
 
 from paddle_node.agent.link.identity import login_address
 from paddle_node.agent.processes import residents
-from paddle_node.contract import checked_json
 from paddle_node.contract.opening import PREFIX_SIZE, body_start, frame
+from paddle_node.contract.records import fields_of, read_text
+from paddle_node.contract.to_agent import Hello, ResidentWish
 from paddle_node.linux import descriptors
 from paddle_node.linux.inet import family_of, is_link_local, usual
 
@@ -47,9 +48,9 @@ class Offer:
 
     def __init__(self, received: bytes) -> None:
         end = body_start(received)
-        fields: Dict[str, Any] = checked_json.as_object(received[PREFIX_SIZE:end])
-        self._asked: Dict[str, Any] = fields["resident"]
-        self._root_dir = os.path.expanduser(str(fields.get("root_dir"))).rstrip("/")
+        hello = read_text(Hello, received[PREFIX_SIZE:end], "hello", "the launcher")
+        self._asked = hello.resident or ResidentWish()
+        self._root_dir = os.path.expanduser(hello.root_dir).rstrip("/")
         self._port = 0
         self.listener = NONE
         try:
@@ -57,10 +58,10 @@ class Offer:
             if is_link_local(address) or not descriptors.HAS_MEMORY:
                 raise ValueError("nobody could come to it, or nothing could be handed to it")
             self.listener, self._port = _listen(address)
-            fields["resident"] = {"address": address, "port": self._port}
+            hello = hello._replace(resident=ResidentWish(address=address, port=self._port))
         except (OSError, ValueError):  # the next job logs in, as without one
-            fields["resident"] = None
-        self.received = frame(json.dumps(fields).encode()) + received[end:]
+            hello = hello._replace(resident=None)
+        self.received = frame(json.dumps(dict(fields_of(hello), kind="hello")).encode()) + received[end:]
 
     def begin(self, magic: bytes, modules: "Dict[str, Tuple[bytes, bytes]]") -> None:
         """Start the resident agent, which lives on when this process ends."""
@@ -74,13 +75,7 @@ class Offer:
         os.setsid()
         os.chdir("/")
         asked = self._asked
-        settings: Dict[str, Any] = {
-            "listener": self.listener,
-            "name": str(asked["name"]),
-            "wait_s": float(asked["wait_s"]),
-            "certificate": str(asked["certificate"]),
-            "key": str(asked["key"]),
-        }
+        settings = dict(fields_of(asked), listener=self.listener)
         given = descriptors.memory("agent")
         with open(given, "wb", closefd=False) as file:
             marshal.dump((magic, modules, settings), file)
@@ -93,9 +88,7 @@ class Offer:
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         environ = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
-        environ[residents.MARK] = residents.mark(
-            settings["name"], self._port, settings["wait_s"], self._root_dir
-        )
+        environ[residents.MARK] = residents.mark(asked.name, self._port, asked.wait_s, self._root_dir)
         os.execve(sys.executable, [sys.executable, *FLAGS, "-c", CODE], environ)  # noqa: S606
 
 

@@ -16,9 +16,9 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from paddle_node.agent.files import disk, saved_files
 from paddle_node.agent.processes import leftovers
-from paddle_node.agent.processes.leftovers import JOB_MARK
 from paddle_node.contract import checked_json
 from paddle_node.contract.job_file import Agent, Ended, Entry, JobFile, Submitter
+from paddle_node.contract.names import JOB_ID, NODE_ID
 from paddle_node.contract.records import Fields, fields_of, fitting
 from paddle_node.linux import proc, process_tree
 
@@ -50,14 +50,14 @@ class Registry:
         notice: Callable[[str], None],
     ) -> None:
         self._folder = root_dir + FOLDER
-        name = "%s.%s.json" % (marks[JOB_MARK], marks.get("PADDLE_NODE_ID", "x"))
+        name = "%s.%s.json" % (marks[JOB_ID], marks.get(NODE_ID, "x"))
         self._path = self._folder + "/" + name
         self._notice = notice
         self._told = False
         self._record = JobFile(
-            job_id=marks[JOB_MARK],
+            job_id=marks[JOB_ID],
             agent=leftovers.own_agent(),
-            node_id=int(marks.get("PADDLE_NODE_ID", 0)),
+            node_id=int(marks.get(NODE_ID, 0)),
             submitter=submitter or Submitter(),
             keeps_state=keeps_state,
             saves_as=saves_as,
@@ -144,15 +144,15 @@ def known(root_dir: str, job_id: Optional[str] = None) -> List[Known]:
 
 def before_us(root_dir: str, marks: Dict[str, str]) -> List[Known]:
     """The records that agents before this one wrote of a job, or of that node of it: where to search."""
-    node_id, found = marks.get("PADDLE_NODE_ID"), known(root_dir)
-    own = "%s/%s" % (root_dir, os.path.basename(marks[JOB_MARK]))
+    node_id, found = marks.get(NODE_ID), known(root_dir)
+    own = "%s/%s" % (root_dir, os.path.basename(marks[JOB_ID]))
     users = [one for one in found if one.record.job_dir == own]
     return [
         one._replace(traces=leftovers.traces(one.record, users == [one]))
         if one.record.agent.boot_id == proc.boot_id()
         else one
         for one in found
-        if one.record.job_id == marks[JOB_MARK]
+        if one.record.job_id == marks[JOB_ID]
         and node_id in (None, str(one.record.node_id))
         and (one.agent is None or one.agent.pid != os.getpid())
     ]
@@ -177,7 +177,7 @@ def describe(root_dir: str) -> List[Fields]:
 
 def job_of(pid: int) -> str:
     """The job id in a process's environment, or nothing; only this user's processes can be read."""
-    prefix = (JOB_MARK + "=").encode()
+    prefix = (JOB_ID + "=").encode()
     values = [entry[len(prefix) :] for entry in proc.environ(pid) if entry.startswith(prefix)]
     return values[0].decode("utf-8", "replace")[:200] if values else ""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-import re
 import select
 import signal
 import socket
@@ -19,6 +18,7 @@ import ssl
 import time
 from typing import Any, Dict, List, NoReturn, Tuple
 
+# supervisor and disk: what an agent imports only when it is asked for it costs no job anything here
 from paddle_node.agent import supervisor  # noqa: F401
 from paddle_node.agent.files import disk  # noqa: F401
 from paddle_node.agent.greeting import EVERYTHING, greet
@@ -26,9 +26,8 @@ from paddle_node.agent.guard import STAYS, guard
 from paddle_node.agent.porter import carry, keep_alive
 from paddle_node.agent.processes import residents
 from paddle_node.agent.relay.tls import Identity, identity
-
-# what an agent would import only when it is asked for it: here it costs no job anything
-from paddle_node.contract import checked_json
+from paddle_node.contract.records import read_text
+from paddle_node.contract.to_agent import Job
 
 MOST_VISITORS = 8  # at once; one more, and the first one goes
 VISIT_S = 5.0  # in which a visitor must have said what he wants
@@ -37,7 +36,6 @@ REQUEST_LIMIT = 512
 MOST_WAIT_S = 86400.0
 FAREWELL_S = 5.0
 FAILED = 70
-_NONCE = re.compile(r"[0-9a-f]{32}")
 
 
 def wait(settings: Dict[str, Any]) -> None:
@@ -87,7 +85,7 @@ class Visitor:
         self._has_shown = False
         self._said = b""
 
-    def hear(self, certificate: bytes) -> "Dict[str, Any] | None":
+    def hear(self, certificate: bytes) -> "Job | None":
         """What he asks for, or None: not all of it is here.
 
         Raises:
@@ -105,12 +103,7 @@ class Visitor:
         self._said += data
         if not data or len(self._said) > REQUEST_LIMIT:
             raise ValueError("no request")
-        if not self._said.endswith(b"\n"):
-            return None
-        asked = checked_json.as_object(self._said)
-        if not _NONCE.fullmatch(str(asked.get("nonce"))):
-            raise ValueError("no request")
-        return asked
+        return read_text(Job, self._said, "job", "a visitor") if self._said.endswith(b"\n") else None
 
 
 class ResidentAgent:
@@ -200,15 +193,14 @@ class ResidentAgent:
         visitor = self._visitors[fd]
         try:
             asked = visitor.hear(self._who.certificate)
-            wait_s = 0.0 if asked is None else float(asked["wait_s"])
-        except (OSError, ValueError, LookupError, TypeError):
+        except (OSError, ValueError):
             self._send_away(fd)
             self._pause_until = time.monotonic() + PAUSE_S
             return
         if asked is not None:
             del self._visitors[fd]
-            self._wait_s = min(max(0.0, wait_s), MOST_WAIT_S)
-            self._begin(visitor.connection, asked["nonce"])
+            self._wait_s = min(asked.wait_s, MOST_WAIT_S)
+            self._begin(visitor.connection, asked.nonce)
 
     def _begin(self, connection: ssl.SSLSocket, nonce: str) -> None:
         """Fork an agent, and who carries bytes between the connection and it."""

@@ -29,6 +29,7 @@ from paddle_node.agent.processes.processes import Processes
 from paddle_node.agent.processes.stopper import Scope, Stop
 from paddle_node.contract import to_agent
 from paddle_node.contract.frames import Decoder, FrameError, Message, encode
+from paddle_node.contract.names import JOB_ID, NODE_ID
 from paddle_node.contract.records import read
 from paddle_node.contract.replay import ACK_EACH
 from paddle_node.contract.to_agent import TO_AGENT
@@ -221,9 +222,9 @@ class Supervisor:
         root_dir = os.path.expanduser(hello.root_dir)
         if not os.path.isabs(root_dir):
             raise ValueError("root_dir must be absolute or begin with ~, got %r" % root_dir)
-        marks = {"PADDLE_JOB_ID": hello.job_id}
+        marks = {JOB_ID: hello.job_id}
         if hello.node_id is not None:
-            marks["PADDLE_NODE_ID"] = str(hello.node_id)
+            marks[NODE_ID] = str(hello.node_id)
         os.umask(PRIVATE if hello.umask is None else hello.umask & 0o777)
         self._python = os.path.expanduser(hello.python)
         self._lease_s = hello.lease_s

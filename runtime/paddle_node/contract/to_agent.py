@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple, Type
+from typing import Any, Dict, Literal, Mapping, NamedTuple, Optional, Tuple, Type, Union
 
 from paddle_node.contract.job_file import Submitter
 from paddle_node.contract.records import (
     Bytes,
     Digest,
     JobId,
+    LinkTarget,
+    Mode,
+    Nonce,
     Number,
     Port,
     Rank,
@@ -79,6 +82,13 @@ class Hello(NamedTuple):
     resident: Optional[ResidentWish] = None
 
 
+class Job(NamedTuple):
+    """The request for a job, one line, from a launcher to a resident agent; `wait_s` for the job after it."""
+
+    nonce: Nonce
+    wait_s: Seconds
+
+
 class Probe(NamedTuple):
     """What a node is asked before a job changes anything there."""
 
@@ -125,6 +135,40 @@ class Manifest(NamedTuple):
     commit: Optional[Extras] = None
 
 
+class Folder(NamedTuple):
+    """A directory of a tree."""
+
+    path: RelativePath
+    kind: Literal["d"]
+    mode: Mode
+
+
+class File(NamedTuple):
+    """A regular file of a tree; its time of modification in ns, 0: any."""
+
+    path: RelativePath
+    kind: Literal["f"]
+    mode: Mode
+    size: Bytes
+    digest: Digest
+    changed_ns: Whole = 0
+
+
+class Symlink(NamedTuple):
+    """A symbolic link of a tree; `leaves`: its absolute target is meant, and nothing lies below it."""
+
+    path: RelativePath
+    kind: Literal["l"]
+    target: LinkTarget
+    leaves: bool = False
+
+
+class Entries(NamedTuple):
+    """The body of `manifest`, a list of lists."""
+
+    entries: Tuple[Union[File, Folder, Symlink], ...]
+
+
 class Blob(NamedTuple):
     """A piece of one file, or several whole small ones: (digest, size) each."""
 
@@ -158,6 +202,12 @@ class Fetch(NamedTuple):
 
     trees: Tuple[str, ...]
     sources: Tuple[Tuple[str, Port], ...]
+
+
+class Wants(NamedTuple):
+    """The files that a node wants of another node's relay, a list: (digest, first byte) each."""
+
+    wants: Tuple[Tuple[Digest, Bytes], ...]
 
 
 class Start(NamedTuple):

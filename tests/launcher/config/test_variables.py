@@ -26,6 +26,7 @@ from paddle_cluster.plan.environment import ADDED_ON_NODE
 from paddle_cluster.plan.frameworks import INTERFACE_VARIABLES
 from paddle_cluster.plan.machines import Machines
 from paddle_cluster.plan.plan_text import describe
+from paddle_node.contract import names
 
 # What a plan sets and the user may set instead.
 REPLACEABLE = frozenset(
@@ -151,9 +152,10 @@ def test_whatever_is_added_to_a_process_later_is_refused_and_in_the_dry_run() ->
     sources = [ROOT / "paddle_cluster/job/starter.py", *(ROOT / "runtime/paddle_node/agent").rglob("*.py")]
     named = {name for path in sources for name in re.findall(r'"(PADDLE_[A-Z_]+)"', path.read_text())}
     named |= {name for path in sources for name in re.findall(r"\b(PADDLE_[A-Z_]+)=", path.read_text())}
+    named |= {text for text in vars(names).values() if str(text).startswith("PADDLE_")}
     assert len(named) > 4
     assert {name for name in named if not refusal(name)} == set()
-    assert named - {"PADDLE_JOB_ID", "PADDLE_NODE_ID"} <= set(ADDED_ON_NODE)
+    assert named - {names.JOB_ID, names.NODE_ID, names.WIRE} <= set(ADDED_ON_NODE)
 
 
 def test_a_python_path_of_the_user_comes_after_the_runtime(configured: Resolve) -> None:

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,10 @@ import pytest
 
 from paddle_cluster.config.hosts import parse_host
 from paddle_cluster.connection.link import LinkBroken
-from paddle_cluster.connection.reconnect import ReconnectError, ReconnectKey, hand_over, new_key
+from paddle_cluster.connection.reconnect import ReconnectError, hand_over, new_key
 from paddle_cluster.connection.send_queue import Frame
 from paddle_cluster.ssh.logins import Logins
+from paddle_node.contract.to_agent import ReconnectKey
 from tests.launcher.login_server import LoginServer
 from tests.launcher.logins import BOTH, Client, url
 from tests.runtime.paddle_node.agent.driven_node import Node, eventually, lives
@@ -152,7 +152,7 @@ def test_who_does_not_know_the_word_gets_nothing_and_the_job_goes_on(returning: 
     assert node.link.key is not None
     key = node.link.key
     with pytest.raises(ReconnectError, match="does not know this launcher") as caught:
-        returning.ask_as(replace(key, word="0" * 64))
+        returning.ask_as(key._replace(word="0" * 64))
     assert caught.value.is_final
     node.link.send("ping", seq=1)
     node.expect("pong", seq=1)
@@ -161,7 +161,7 @@ def test_who_does_not_know_the_word_gets_nothing_and_the_job_goes_on(returning: 
 def test_where_no_agent_listens_it_is_told_to_be_gone(returning: Returning) -> None:
     assert returning.node.link.key is not None
     with pytest.raises(ReconnectError, match="its node agent is gone") as caught:
-        returning.ask_as(replace(returning.node.link.key, at="paddle-agent-nobody"))
+        returning.ask_as(returning.node.link.key._replace(at="paddle-agent-nobody"))
     assert caught.value.is_final
 
 

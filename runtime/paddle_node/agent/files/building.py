@@ -18,7 +18,8 @@ from typing import Callable, Dict, Iterator, List, Sequence, Set, Tuple
 from paddle_node.agent.files import disk
 from paddle_node.agent.files.cache import Cache
 from paddle_node.agent.files.digests import digest_of
-from paddle_node.agent.files.manifest import Entry, File, Folder, Symlink, check_tree, parse
+from paddle_node.agent.files.manifest import Entry, check_tree, parse
+from paddle_node.contract.to_agent import File, Folder, Symlink
 
 COPY_SIZE = 8 << 20
 SMALL = 1 << 20  # bytes that are copied in one step

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import signal
 import time
 from typing import Iterator, Set, Union
@@ -28,7 +27,6 @@ HASH_SIZE = 1 << 20
 LENT_NS = 10**9
 SETTLED_SIZE = 1 << 20  # a smaller file is read again in no time
 _SILENT = ("tmpfs", "ramfs")  # a write through mapped memory does not show in a file's times there
-_DIGEST = re.compile("[0-9a-f]{%d}" % (2 * SIZE))
 
 
 class Cache:
@@ -233,8 +231,3 @@ def _unwritten(path: str) -> os.stat_result:
         return os.fstat(fd)
     finally:
         os.close(fd)  # the lease ends with it
-
-
-def is_digest(text: str) -> bool:
-    """Whether a text has the form of a digest, so that it can be part of a path."""
-    return _DIGEST.fullmatch(text) is not None

@@ -14,10 +14,10 @@ from typing import Optional, Sequence
 
 from paddle_node.agent.files import disk
 from paddle_node.agent.files.sent_files import Listing
+from paddle_node.contract.names import CHECKPOINT_DIR
 from paddle_node.contract.to_agent import Saved, Start
 
 FOLDER = "checkpoints"  # below the root directory; and the first part of a collected file's path
-VARIABLE = "PADDLE_CHECKPOINT_DIR"
 MOST_FILES = 100_000
 
 
@@ -42,7 +42,7 @@ class SavedFiles:
 
     def added_to(self, asked: Start) -> Start:
         """A `start`, with the directory in the environment."""
-        return asked._replace(env=dict(asked.env, **{VARIABLE: self.path}))
+        return asked._replace(env=dict(asked.env, **{CHECKPOINT_DIR: self.path}))
 
     def absolute(self, path: str) -> Optional[str]:
         """Where a file that is collected lies, or None for one that is none of these."""

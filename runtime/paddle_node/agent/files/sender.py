@@ -21,10 +21,9 @@ from typing import Any, Callable, Deque, Dict, FrozenSet, Iterator, List, Option
 from paddle_node.agent.files.sent_files import Tailed, inode, new_fingerprint
 from paddle_node.agent.link.loop import Loop
 from paddle_node.agent.link.outbox import Outbox
-from paddle_node.contract import checked_json
 from paddle_node.contract.fingerprint import data_from
 from paddle_node.contract.frames import WINDOW, cost, encode
-from paddle_node.contract.records import read
+from paddle_node.contract.records import read_text
 from paddle_node.contract.to_agent import Paths
 
 CHUNK = 1 << 16
@@ -126,7 +125,7 @@ class Sender:
         Raises:
             ValueError: it cannot be read.
         """
-        paths = read(Paths, {"paths": checked_json.loads(body)}, "verified", "the launcher").paths
+        paths = read_text(Paths, body, "verified", "the launcher").paths
         self._again += [path for path in paths if path in self.files or path in self.links]
         if not last or self._stage is not _Stage.LISTING:
             return

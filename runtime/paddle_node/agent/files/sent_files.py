@@ -10,9 +10,9 @@ from typing import Dict, NamedTuple, Optional, Sequence, Tuple
 
 from paddle_node.agent.files.digests import blake2b
 from paddle_node.contract.fingerprint import DIGEST_SIZE, Fingerprint
+from paddle_node.contract.names import LOG
 
 SAMPLE = 4 << 10
-LOG_DIR = "log"
 YOUNG_NS = (
     50_000_000  # a file that changed so short a time ago may change again without another time: clocks tick
 )
@@ -181,7 +181,7 @@ def listing(job_dir: str, dirs: Sequence[str]) -> Listing:
                 elif entry.is_symlink():
                     target = os.path.realpath(entry.path)
                     is_there = os.path.exists(target)
-                    if top != LOG_DIR and target.startswith(job_dir + "/" + top + "/") and is_there:
+                    if top != LOG and target.startswith(job_dir + "/" + top + "/") and is_there:
                         found.links[path] = os.path.relpath(target, job_dir + "/" + relative)
                     elif target.startswith(job_dir + "/") and os.path.isfile(target):
                         linked.add(target)

@@ -17,9 +17,10 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 from paddle_node.agent.files.saved_files import SavedFiles
 from paddle_node.agent.files.sender import Sender
-from paddle_node.agent.files.sent_files import LOG_DIR, Listing, Tailed, inode, listing
+from paddle_node.agent.files.sent_files import Listing, Tailed, inode, listing
 from paddle_node.agent.link.loop import Loop, Timer
 from paddle_node.agent.link.outbox import Outbox
+from paddle_node.contract.names import LOG
 
 SCAN_S = 0.25
 IDLE_SCAN_S = 1.0
@@ -267,7 +268,7 @@ class Tailer:
 
 
 def _is_log(path: str) -> bool:
-    return path.startswith(LOG_DIR + "/")
+    return path.startswith(LOG + "/")
 
 
 def _unsent(size: int) -> str:

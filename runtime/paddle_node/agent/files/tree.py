@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Dict, List, Optional, Set, Tuple
 
-from paddle_node.agent.files.manifest import Entry, File, ManifestError
-from paddle_node.contract.to_agent import Blob, Extras
+from paddle_node.agent.files.manifest import Entry, ManifestError
+from paddle_node.contract.to_agent import Blob, Extras, File
 
 Piece = Tuple[str, int, memoryview, bool]
 

@@ -15,14 +15,14 @@ from paddle_node.agent.files import disk
 from paddle_node.agent.files.arrivals import Arrivals, DigestError
 from paddle_node.agent.files.building import Builder
 from paddle_node.agent.files.cache import STALE_S, Cache
-from paddle_node.agent.files.manifest import File, ManifestError, add, check_tree, parse
+from paddle_node.agent.files.manifest import ManifestError, add, check_tree, parse
 from paddle_node.agent.files.shared_folders import SharedFolders
 from paddle_node.agent.files.shared_trees import SharedTrees
 from paddle_node.agent.files.tree import Tree, pieces
 from paddle_node.agent.link.loop import Loop
-from paddle_node.contract.to_agent import Blob, Commit, Extras, Manifest
+from paddle_node.contract.names import LOG
+from paddle_node.contract.to_agent import Blob, Commit, Extras, File, Manifest
 
-LOG_DIR = "log"
 DIGESTS_A_FRAME = 50_000
 TELL_S = 1.0  # how much has come is told so often
 STEP = 64  # files that are looked at without a look around
@@ -76,8 +76,8 @@ class Trees:
         if asked.commit is not None:
             tree.extras = asked.commit
         try:
-            for path, entry in parse(body).items():
-                add(tree.entries, path, entry)
+            for entry in parse(body).values():
+                add(tree.entries, entry)
             if asked.final:
                 check_tree(tree.entries)
                 tree.check()
@@ -238,7 +238,7 @@ class Trees:
         if not tree.dest or not os.path.isdir(job_dir):
             raise ManifestError("%s is no directory on this node" % job_dir)
         for folder in extras.collect:
-            disk.ready_folder(job_dir + "/" + folder, empty=folder == LOG_DIR)
+            disk.ready_folder(job_dir + "/" + folder, empty=folder == LOG)
             yield
         for path, content in extras.files.items():
             disk.write_text(job_dir + "/" + path, content)

@@ -14,9 +14,8 @@ import socket
 from typing import Callable, Dict, List, Optional, Tuple
 
 from paddle_node.agent.link.loop import Loop, Timer
-from paddle_node.contract import checked_json
 from paddle_node.contract.opening import WELCOME
-from paddle_node.contract.records import read
+from paddle_node.contract.records import read_text
 from paddle_node.contract.to_agent import Reconnect, ReconnectKey
 from paddle_node.linux import descriptors
 
@@ -91,7 +90,7 @@ class Door:
                 os.close(fd)
 
     def _admit(self, visitor: socket.socket, request: bytes, given: List[int]) -> None:
-        asked = read(Reconnect, checked_json.as_object(request), "reconnect", "a login")
+        asked = read_text(Reconnect, request, "reconnect", "a login")
         if len(given) != 2:
             raise ValueError("this is no request")
         from hmac import compare_digest  # with OpenSSL, which few agents need

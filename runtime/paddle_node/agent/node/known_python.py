@@ -9,13 +9,21 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Dict, List, Optional
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from paddle_node.agent.files import disk
-from paddle_node.contract import checked_json
+from paddle_node.contract.records import LocalPath, read_text
 
 FILE = "/.paddle/python.json"
 LIMIT = 1 << 14
+
+
+class Answer(NamedTuple):
+    """What a Python told of itself; the traces of its program, which is the first file, and of its libraries."""
+
+    version: str
+    files: Tuple[Tuple[LocalPath, int, int, int, int], ...]
+    libraries: str
 
 
 def recall(root_dir: str, python: str, env: Dict[str, str]) -> Optional[str]:
@@ -23,12 +31,15 @@ def recall(root_dir: str, python: str, env: Dict[str, str]) -> Optional[str]:
     try:
         fd = os.open(root_dir + FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(fd, "rb") as file:
-            known = checked_json.as_object(file.read(LIMIT))
-        program = _program(python, env)
-        same = [_traces(str(each[0])) for each in known["files"]] == known["files"]
-        if same and [program, _libraries(env)] == [known["files"][0][0], known["libraries"]]:
-            return str(known["version"])
-    except (OSError, ValueError, LookupError, TypeError):  # never asked, or half of the file was written
+            known = read_text(Answer, file.read(LIMIT), "python", FILE)
+        files = tuple(_traces(path) for path, *_ in known.files)
+        if (
+            files
+            and files[0][0] == _program(python, env)
+            and known == (known.version, files, _libraries(env))
+        ):
+            return known.version
+    except (OSError, ValueError):  # never asked, or half of the file was written
         pass
     return None
 
@@ -43,14 +54,10 @@ def remember(root_dir: str, python: str, env: Dict[str, str], told: str, files: 
         OSError: it cannot be written.
     """
     if files and files[0] == _program(python, env):
-        known = {
-            "version": told,
-            "files": [_traces(path) for path in files],
-            "libraries": _libraries(env),
-        }
+        known = Answer(told, tuple(map(_traces, files)), _libraries(env))
         path = root_dir + FILE
         disk.own_folder(os.path.dirname(path))
-        disk.write_text(path + ".new", json.dumps(known))
+        disk.write_text(path + ".new", json.dumps(known._asdict()))
         os.replace(path + ".new", path)
 
 
@@ -68,6 +75,6 @@ def _libraries(env: Dict[str, str]) -> str:
     return env.get("LD_LIBRARY_PATH", "")
 
 
-def _traces(path: str) -> List[Any]:
+def _traces(path: str) -> Tuple[str, int, int, int, int]:
     status = os.stat(path)
-    return [path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+    return path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

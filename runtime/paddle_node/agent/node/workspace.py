@@ -12,6 +12,7 @@ from typing import Any, Dict, Iterator, List, Optional
 
 from paddle_node.agent.files import disk, storage
 from paddle_node.agent.files.digests import blake2b
+from paddle_node.contract.names import LOG, OUTPUT
 from paddle_node.linux import ownership
 
 LITTLE_BYTES = 1 << 20  # no checkpoint fits there
@@ -19,7 +20,6 @@ MOST_FILES = 2000
 MOST_BYTES = 4 << 20  # of one file
 _SUFFIXES = (".py", ".sh")
 _NEVER = ("__pycache__",)  # and hidden ones
-_NEVER_AT_TOP = ("log", "output")
 
 
 def folder_problem(path: str) -> str:
@@ -71,7 +71,7 @@ def _paths(folder: str, entry: Optional[str]) -> Iterator[str]:
     if entry is not None:
         yield entry
     for at, folders, files in os.walk(folder):
-        hidden = _NEVER + (_NEVER_AT_TOP if at == folder else ())
+        hidden = _NEVER + ((LOG, OUTPUT) if at == folder else ())
         folders[:] = sorted(name for name in folders if name not in hidden and not name.startswith("."))
         for name in sorted(files):
             path = os.path.relpath(at + "/" + name, folder)

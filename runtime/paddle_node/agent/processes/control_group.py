@@ -11,6 +11,7 @@ import contextlib
 import os
 from typing import Dict, Iterator, List, Set, Tuple
 
+from paddle_node.contract.names import JOB_ID, NODE_ID
 from paddle_node.linux import proc, process_tree
 from paddle_node.linux.process_tree import Found
 
@@ -62,10 +63,10 @@ def remove(marks: Dict[str, str]) -> None:
 
 
 def _places(marks: Dict[str, str]) -> Iterator[str]:
-    job_id = marks.get("PADDLE_JOB_ID", "")
+    job_id = marks.get(JOB_ID, "")
     if not job_id or "/" in job_id:
         return
-    name = "%s%s.%s" % (PREFIX, job_id, marks.get("PADDLE_NODE_ID", "x"))
+    name = "%s%s.%s" % (PREFIX, job_id, marks.get(NODE_ID, "x"))
     own, mounts = proc.control_groups(), _mounts()
     for hierarchy in _HIERARCHIES:
         if hierarchy in own and hierarchy in mounts:

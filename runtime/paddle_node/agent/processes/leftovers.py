@@ -13,10 +13,10 @@ from typing import Dict, Iterator, List, NamedTuple, Set, Tuple
 
 from paddle_node.agent.processes import control_group
 from paddle_node.contract.job_file import Agent, JobFile
+from paddle_node.contract.names import JOB_ID
 from paddle_node.linux import proc, process_tree
 from paddle_node.linux.process_tree import Found
 
-JOB_MARK = "PADDLE_JOB_ID"
 _LOGIN = (b"HOME", b"LOGNAME", b"SHELL", b"USER")  # what each environment of a login has one of
 _REAPER = 1
 
@@ -116,8 +116,8 @@ def _is_of_session(one: Found, of: Traces, seen: Dict[int, Found]) -> bool:
 
 
 def _is_anothers(pid: int, job_id: str) -> bool:
-    marks = [entry for entry in proc.environ(pid) if entry.startswith(JOB_MARK.encode() + b"=")]
-    return bool(marks) and os.fsencode("%s=%s" % (JOB_MARK, job_id)) not in marks
+    marks = [entry for entry in proc.environ(pid) if entry.startswith(JOB_ID.encode() + b"=")]
+    return bool(marks) and os.fsencode("%s=%s" % (JOB_ID, job_id)) not in marks
 
 
 def _works_in(pid: int, folder: str) -> bool:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 from typing import Dict, Mapping, Sequence
 
-from paddle_node.contract import checked_json
-from paddle_node.contract.records import read
+from paddle_node.contract.records import read_text
 from paddle_node.contract.to_agent import Pieces
 
 MOST_BYTES = 64 << 20  # of all pieces of a job: endpoints of a million processes have 20 MB
@@ -43,7 +42,7 @@ class LongValues:
             raise ValueError("pieces of long values: %s" % error) from None
         if len(text) > left or not stream.eof:
             raise ValueError("pieces of long values: cut off, or more than %d bytes in all" % MOST_BYTES)
-        for piece in read(Pieces, {"pieces": checked_json.loads(text)}, "long values", "the launcher").pieces:
+        for piece in read_text(Pieces, text, "long values", "the launcher").pieces:
             self._pieces[_digest(piece)] = piece
         self._size += len(text)
 

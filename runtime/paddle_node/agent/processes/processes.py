@@ -17,10 +17,10 @@ from paddle_node.agent.processes.long_values import LongValues
 from paddle_node.agent.processes.output import Output
 from paddle_node.agent.processes.report import Report
 from paddle_node.agent.processes.spawn import START_LIMIT_S, spawn
-from paddle_node.agent.processes.stacks import SIGNAL, SIGNAL_VARIABLE
+from paddle_node.agent.processes.stacks import SIGNAL
 from paddle_node.agent.processes.stall_detector import Limits, StallDetector
-from paddle_node.agent.processes.stopper import PROC_MARK
 from paddle_node.agent.processes.tapped_log import TappedLog
+from paddle_node.contract.names import PROC, REPORT_FD, REPORT_PIPE, STACKS_SIGNAL
 from paddle_node.contract.to_agent import Start
 from paddle_node.linux.descriptors import identity
 
@@ -96,11 +96,9 @@ class Processes:
         limits = Limits(asked.heartbeat_timeout_s, asked.step_timeout_s)
         output_read, output_write = os.pipe()
         report_read, report_write = os.pipe()
-        given.update(
-            self._marks, PADDLE_REPORT_FD=str(report_write), PADDLE_REPORT_PIPE=identity(report_write)
-        )
-        given[PROC_MARK] = name
-        given[SIGNAL_VARIABLE] = str(SIGNAL)
+        given.update(self._marks, **{REPORT_FD: str(report_write), REPORT_PIPE: identity(report_write)})
+        given[PROC] = name
+        given[STACKS_SIGNAL] = str(SIGNAL)
         try:
             env = environment.complete(os.environ, given)
             pid = spawn(

@@ -16,7 +16,6 @@ from paddle_node.agent.processes.tapped_log import TappedLog
 from paddle_node.linux import proc, process_tree
 from paddle_node.linux.process_tree import Found
 
-SIGNAL_VARIABLE = "PADDLE_STACKS_SIGNAL"
 SIGNAL = signal.SIGRTMIN + 7  # far from those that C libraries, profilers and run times take
 LONGEST_WAIT_S = 2.0  # for all processes together; the launcher waits somewhat longer
 QUIET_S = 0.1

@@ -13,14 +13,13 @@ import time
 from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 from paddle_node.agent.link.loop import Loop
+from paddle_node.contract.names import PROC
 from paddle_node.linux import process_tree
 from paddle_node.linux.process_tree import Found
 
 KILL_S = 5.0  # a killed process can hang in the kernel, on a dead file system for one
 FIRST_LOOK_S = 0.01
 LONGEST_LOOK_S = 0.2
-
-PROC_MARK = "PADDLE_PROC"
 
 
 class Scope:
@@ -66,9 +65,7 @@ class Scope:
         return leaders if self._sessions is None else leaders & self._sessions
 
     def _named(self, pid: int) -> bool:
-        return any(
-            process_tree.has_marks(pid, dict(self._marks, **{PROC_MARK: name})) for name in self._names
-        )
+        return any(process_tree.has_marks(pid, dict(self._marks, **{PROC: name})) for name in self._names)
 
 
 class Stop:

@@ -10,11 +10,11 @@ WAIT (nothing yet, but alive).
 from __future__ import annotations
 
 import json
-import re
 import struct
 from typing import List, Tuple
 
-from paddle_node.contract import checked_json
+from paddle_node.contract.records import RecordError, read_text
+from paddle_node.contract.to_agent import Wants
 
 DATA, MISSING, AGAIN, WAIT = 1, 2, 3, 4
 CHUNK = 1 << 18  # bytes in one DATA, at most
@@ -22,7 +22,6 @@ WANT_LIMIT = 1 << 20
 
 WORD = struct.Struct("!BI")
 _LENGTH = struct.Struct("!I")
-_DIGEST = re.compile("[0-9a-f]{64}")
 
 Want = Tuple[str, int]
 
@@ -63,7 +62,12 @@ class WantReader:
             end = _LENGTH.size + size
             if len(self._buffer) < end:
                 break
-            found += _wants(bytes(self._buffer[_LENGTH.size : end]))
+            try:
+                found += read_text(
+                    Wants, bytes(self._buffer[_LENGTH.size : end]), "wants", "another node"
+                ).wants
+            except RecordError as error:
+                raise WireError(str(error)) from None
             del self._buffer[:end]
         return found
 
@@ -102,19 +106,3 @@ class WordReader:
             else:
                 found.append((kind, memoryview(b"")))
         return found
-
-
-def _wants(body: bytes) -> List[Want]:
-    try:
-        items = checked_json.loads(body)
-    except ValueError as error:
-        raise WireError("a list that is no JSON") from error
-    found: List[Want] = []
-    for item in items if isinstance(items, list) else [None]:
-        if not isinstance(item, list) or len(item) != 2 or not isinstance(item[0], str):
-            raise WireError("%.80r is no [digest, offset]" % (item,))
-        digest, offset = item
-        if _DIGEST.fullmatch(digest) is None or type(offset) is not int or not 0 <= offset < 1 << 62:
-            raise WireError("%.80r is no [digest, offset]" % (item,))
-        found.append((digest, offset))
-    return found

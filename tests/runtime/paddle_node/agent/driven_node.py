@@ -17,11 +17,11 @@ from typing import Any
 from paddle_cluster.connection.carrier import Stream
 from paddle_cluster.connection.link import Link, LinkLost, MessageEvent
 from paddle_cluster.connection.reactor import Reactor
-from paddle_cluster.connection.reconnect import ReconnectKey
 from paddle_cluster.engines import local
 from paddle_node.contract.frames import cost
 from paddle_node.contract.probed import Busy, NodeAddress, Part, Saves, Way
 from paddle_node.contract.records import fields_of
+from paddle_node.contract.to_agent import ReconnectKey
 from paddle_node.contract.to_launcher import Reported, ResidentFound
 
 ROWS = (Busy, Part, NodeAddress, ResidentFound, Saves, Way)
@@ -88,7 +88,7 @@ class Node:
             lease_s=lease_s,
             root_dir=str(self.root),
             python=sys.executable,
-            reconnect=None if self.link.key is None else self.link.key.fields,
+            reconnect=None if self.link.key is None else self.link.key._asdict(),
         )
         said = self.expect("hello").fields
         self.link.send("ping", seq=0)  # a second frame: now it starts its guard

@@ -6,7 +6,8 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Literal, NamedTuple, Optional, Tuple  # noqa: UP035 - as on nodes
+from enum import Enum
+from typing import Any, Dict, List, Literal, NamedTuple, Optional, Tuple, Union  # noqa: UP035 - as on nodes
 
 import pytest
 
@@ -24,6 +25,7 @@ from paddle_node.contract.records import (
     fields_of,
     read,
     read_fitting,
+    read_text,
 )
 
 
@@ -157,3 +159,53 @@ def test_of_a_listing_each_row_and_each_field_that_does_not_fit_is_left_out_and_
     ]
     with pytest.raises(RecordError, match=re.escape("node-a: job.job_id must be 1 to 128 letters")):
         read_fitting(Job, {"job_id": "a b"}, "job", "node-a", faults)
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Line(NamedTuple):
+    name: str
+    kind: Literal["line"]
+    colour: Colour = Colour.RED
+
+
+class Dot(NamedTuple):
+    name: str
+    kind: Literal["dot"]
+    at: Whole
+
+
+class Drawing(NamedTuple):
+    parts: Tuple[Union[Line, Dot], ...]  # noqa: UP006, UP007
+
+
+def test_the_kind_of_a_value_says_which_record_it_is_and_defaults_may_be_missing_at_a_lists_end() -> None:
+    text = '[["a", "line"], ["b", "dot", 3], {"name": "c", "kind": "line", "colour": "blue"}]'
+    found = read_text(Drawing, text, "drawing", "node-a")
+    assert found.parts == (Line("a", "line"), Dot("b", "dot", 3), Line("c", "line", Colour.BLUE))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[", "node-a: drawing is not JSON: "),
+        ("3", "node-a: drawing must be an object, got 3"),
+        (
+            '[["a", "blot"]]',
+            "node-a: drawing.parts[] must be of a kind among 'line', 'dot', got ['a', 'blot']",
+        ),
+        ("[[]]", "node-a: drawing.parts[] must be of a kind among 'line', 'dot', got []"),
+        ('[["a", "dot"]]', "node-a: drawing.parts[] must be a list of 3, got ['a', 'dot']"),
+        ('[["a", "dot", true]]', "node-a: drawing.parts[].at must be a whole number"),
+        (
+            '[["a", "line", "green"]]',
+            "node-a: drawing.parts[].colour must be one of 'red', 'blue', got 'green'",
+        ),
+    ],
+)
+def test_a_text_that_is_not_its_record_is_refused_by_name(text: str, message: str) -> None:
+    with pytest.raises(RecordError, match=re.escape(message)):
+        read_text(Drawing, text, "drawing", "node-a")

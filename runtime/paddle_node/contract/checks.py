@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checks that annotations of records are made of. Pure.
+
+Each returns a value that is within its limit, perhaps converted, or raises Misfit.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Callable, List, Optional
+
+Check = Callable[[Any], Any]
+WORD = re.compile(r"""\w+|"[^"]*"|'[^']*'|\.\.\.|[][,|]""")
+
+
+class Misfit(Exception):
+    """A value is not what its limit says; `path` grows from the innermost name outwards."""
+
+    def __init__(self, what: str, value: Any, secret: bool = False) -> None:
+        super().__init__()
+        self.path: List[str] = []
+        self._what = what
+        self._value = value
+        self._secret = secret
+
+    def within(self, part: str) -> Misfit:
+        """The same one, seen from the value that holds this part."""
+        self.path.append(part)
+        return self
+
+    def __str__(self) -> str:
+        where = "".join(reversed(self.path))
+        if self._value is None:
+            return "%s is missing: it must be %s" % (where, self._what)
+        if self._secret:
+            return "%s must be %s" % (where, self._what)
+        shown = str(self._value).lower() if type(self._value) is bool else repr(self._value)
+        return "%s must be %s, got %.80s" % (where, self._what, shown)
+
+
+class Limit:
+    """One row of LIMITS: what a value must be, for messages, and whether it is."""
+
+    def __init__(
+        self,
+        what: str,
+        accepts: Callable[[Any], Any],
+        secret: bool = False,
+        convert: Optional[Callable[[Any], Any]] = None,
+    ) -> None:
+        self.what = what
+        self._accepts = accepts
+        self._secret = secret
+        self._convert = convert
+
+    def __call__(self, value: Any) -> Any:
+        """Check a value."""
+        if not self._accepts(value):
+            raise Misfit(self.what, value, self._secret)
+        return value if self._convert is None else self._convert(value)
+
+
+def optional(check: Check) -> Check:
+    """A value or None."""
+    return lambda value: None if value is None else check(value)
+
+
+class Rows:
+    """The check of a list of any length; `make` makes it of the checked rows."""
+
+    def __init__(self, check: Check, make: Any = list) -> None:
+        self._check = check
+        self.make = make
+
+    def __call__(self, value: Any) -> Any:
+        """Check a list."""
+        if type(value) is not list:
+            raise Misfit("a list", value)
+        try:
+            return self.make([self._check(each) for each in value])
+        except Misfit as misfit:
+            raise misfit.within("[]") from None
+
+
+def tuple_of(*checks: Any) -> Check:
+    """A list of one value for each check; of any length where `...` is the second check."""
+    if checks[1:] == (...,):
+        return Rows(checks[0], tuple)
+
+    def checked(value: Any) -> Any:
+        if type(value) is not list or len(value) != len(checks):
+            raise Misfit("a list of %d" % len(checks), value)
+        try:
+            return tuple(check(each) for check, each in zip(checks, value))  # noqa: B905 - Python 3.8
+        except Misfit as misfit:
+            raise misfit.within("[]") from None
+
+    return checked
+
+
+def dict_of(key_check: Check, check: Check) -> Check:
+    """An object of such keys and values."""
+
+    def checked(value: Any) -> Any:
+        if type(value) is not dict:
+            raise Misfit("an object", value, secret=True)
+        try:
+            return {key_check(key): check(each) for key, each in value.items()}
+        except Misfit as misfit:
+            raise misfit.within("{}") from None
+
+    return checked
+
+
+def literal(*allowed: Any, convert: Optional[Callable[[Any], Any]] = None) -> Check:
+    """One of some values."""
+    what = "one of %s" % ", ".join(map(repr, allowed))
+    return Limit(what, lambda value: type(value) is not bool and value in allowed, convert=convert)
