@@ -68,10 +68,10 @@ def test_a_count_out_of_range_is_named_and_the_other_numbers_count(numbers: dict
     told: list[str] = []
     progress, points = ScriptProgress(told.append).take({**numbers, "loss": 0.5, "f1": 1.0}, 0.0)
     assert progress == step(0, 0.5)
-    assert points is not None
-    assert points.points == (("f1", 0, 1.0),)
     (name,) = numbers
     assert told == [f"{name} must be a number from 0 to 2**53, got {numbers[name]!r}"]
+    assert points is not None
+    assert points.points == (("f1", 0, 1.0),)
 
 
 def test_a_step_beyond_the_limit_after_many_epochs_stays_at_the_limit() -> None:
