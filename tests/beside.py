@@ -19,6 +19,7 @@ alone, and raises what that raised.
 
 from __future__ import annotations
 
+import functools
 import gc
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -183,11 +185,14 @@ def scenarios_of(item: pytest.Item) -> Scenarios | None:
     """The scenarios that a test belongs to, if it belongs to any."""
     if not isinstance(item, pytest.Function):
         return None
-    found = [
-        each for each in vars(item.module).values() if isinstance(each, Scenarios) and _name(item) in each
-    ]
+    found = [each for each in _all_of(item.module) if _name(item) in each]
     assert not found or item.originalname in TESTS, f"{item.nodeid}: call it one of {TESTS}"
     return found[0] if found else None
+
+
+@functools.cache  # asked for each test, several times
+def _all_of(module: ModuleType) -> list[Scenarios]:
+    return [each for each in vars(module).values() if isinstance(each, Scenarios)]
 
 
 def in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import sys
 from collections.abc import Iterator
@@ -100,6 +101,12 @@ def imported(path: Path) -> Iterator[str]:
         yield f"{module}.{member}"
 
 
+@functools.cache
+def attributes(path: Path) -> frozenset[str]:
+    """Names that a module takes from objects or other modules, such as F_ADD_SEALS of fcntl.F_ADD_SEALS."""
+    return frozenset(node.attr for node in ast.walk(tree(path)) if isinstance(node, ast.Attribute))
+
+
 def within(name: str, prefix: str) -> bool:
     return name == prefix or name.startswith(prefix + ".")
 
@@ -119,7 +126,7 @@ def test_a_call_of_the_system_has_one_user(name: str) -> None:
     users = {
         path.relative_to(ROOT).as_posix()
         for path in sources("paddle_cluster") + sources("runtime")
-        if any(isinstance(node, ast.Attribute) and node.attr == name for node in ast.walk(tree(path)))
+        if name in attributes(path)
     }
     assert users == SOLE_USERS[name]
 

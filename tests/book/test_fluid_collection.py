@@ -6,6 +6,7 @@ They share nothing with each other, as scripts of users do not, and print a line
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -40,6 +41,7 @@ def losses_of(text: str) -> list[float]:
     return [float(line.split()[1]) for line in text.splitlines() if line.startswith("loss: ")]
 
 
+@functools.cache  # a script that begins from its own seeds gives the same losses each time
 def alone(script: str) -> list[float]:
     done = subprocess.run(
         [sys.executable, "-P", str(HERE / f"{script}.py")],

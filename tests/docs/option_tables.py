@@ -99,11 +99,16 @@ def all_options() -> frozenset[str]:
     return OF_JOBS | of_programs() | frozenset().union(*of_commands().values())
 
 
-def messages(top: str) -> Iterator[tuple[Path, int, str]]:
+@cache
+def messages(top: str) -> tuple[tuple[Path, int, str], ...]:
     """(module, line, text) of each sentence in the code below a folder, docstrings left out.
 
     {PROGRAM} is put in, other values are `{}`.
     """
+    return tuple(_messages(top))
+
+
+def _messages(top: str) -> Iterator[tuple[Path, int, str]]:
     for path, tree in modules():
         if path.relative_to(ROOT).parts[0] != top:
             continue

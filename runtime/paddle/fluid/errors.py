@@ -103,6 +103,7 @@ def _message(module: str, name: str) -> str:
     if name in ABSENT:
         return f"not available: {module}.{name} of Fluid 1.5; {ABSENT[name]}"
     known = [each for each in vars(sys.modules[module]) if not each.startswith("_")]
-    close = difflib.get_close_matches(name, [*known, *ABSENT], n=1)
+    # Python itself asks each module for names such as __path__ at every import.
+    close = [] if name.startswith("__") else difflib.get_close_matches(name, [*known, *ABSENT], n=1)
     hint = f": did you mean {close[0]!r}?" if close else ""
     return f"{module} has no name {name!r}{hint}"

@@ -8,19 +8,22 @@ import os
 import re
 import shutil
 import signal
+import threading
 from pathlib import Path
 from typing import Any
 
 from tests.cluster.deadline import wait_for
 from tests.cluster.host import Host
 from tests.cluster.hosts import Cluster
-from tests.cluster.jobs.oracle import CANARY_ID
+from tests.cluster.jobs.oracle import CANARY_ID, Oracle
 from tests.cluster.launch import Launch
 from tests.cluster.processes import HostProcess
 
 STARTED_S = 30.0
 ACTS = Path(__file__).with_name("workspaces") / "acts"
 LEARN = ACTS.with_name("learn")
+_over_ssh: list[tuple[list[str], list[str]]] = []
+_one_over_ssh = threading.Lock()
 
 
 class JobRunner:
@@ -112,6 +115,20 @@ def learnt(output: str) -> list[str]:
 def files(folder: Path) -> list[str]:
     """What lies in a folder."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def learnt_over_ssh(job: JobRunner, oracle: Oracle) -> tuple[list[str], list[str]]:
+    """What the learning job ends with over SSH, and its logs; only the first scenario that asks runs it.
+
+    The workspace is then that of the learning job, without results.
+    """
+    with _one_over_ssh:
+        if not _over_ssh:
+            job.learn()
+            end = oracle.check(job.start(), 0)
+            _over_ssh.append((learnt(end.output), files(job.workspace / "log")))
+    job.learn()
+    return _over_ssh[0]
 
 
 def cut_off(host: Host) -> None:

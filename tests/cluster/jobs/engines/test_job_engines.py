@@ -18,7 +18,7 @@ from tests.beside import Outcomes, Scenarios
 from tests.cluster.deadline import wait_for
 from tests.cluster.host import PATH
 from tests.cluster.hosts import Cluster
-from tests.cluster.jobs.job import JobRunner, cut_off, files, learnt
+from tests.cluster.jobs.job import JobRunner, cut_off, files, learnt, learnt_over_ssh
 from tests.cluster.jobs.oracle import Oracle
 from tests.cluster.jobs.own_hosts import BESIDE_S, own_hosts
 from tests.cluster.launch import Launch
@@ -116,9 +116,7 @@ def engine(name: str, cluster: Cluster, oracle: Oracle) -> Iterator[Engine]:
 
 @scenarios.each(*TOOLS)
 def a_job_learns_what_it_learns_over_ssh(name: str, cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
-    job.learn()
-    over_ssh = learnt(oracle.check(job.start(), 0).output)
-    logs = files(job.workspace / "log")
+    over_ssh, logs = learnt_over_ssh(job, oracle)
     assert len(over_ssh) == 3
     with engine(name, cluster, oracle) as started:
         end = oracle.check(started.start(job), 0)
@@ -130,8 +128,7 @@ def a_job_learns_what_it_learns_over_ssh(name: str, cluster: Cluster, job: JobRu
 def a_job_runs_where_no_name_of_a_node_resolves(
     name: str, cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
-    job.learn()
-    over_ssh = learnt(oracle.check(job.start(), 0).output)
+    over_ssh, _ = learnt_over_ssh(job, oracle)
     with names_of_debian(cluster), engine(name, cluster, oracle) as started:
         end = oracle.check(started.start(job), 0)
         assert learnt(end.output) == over_ssh

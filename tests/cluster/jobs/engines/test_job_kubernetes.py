@@ -17,7 +17,7 @@ from tests.beside import Outcomes, Scenarios
 from tests.cluster.api_server import ApiServer
 from tests.cluster.deadline import wait_for
 from tests.cluster.hosts import Cluster
-from tests.cluster.jobs.job import JobRunner, cut_off, files, learnt
+from tests.cluster.jobs.job import JobRunner, cut_off, files, learnt, learnt_over_ssh
 from tests.cluster.jobs.oracle import Oracle
 from tests.cluster.jobs.own_hosts import BESIDE_S, own_hosts
 from tests.cluster.kubelets import HostKubelet
@@ -69,9 +69,7 @@ def kubernetes(cluster: Cluster, job: JobRunner) -> Iterator[Pods]:
 
 @scenarios.add
 def a_job_learns_in_pods_what_it_learns_over_ssh(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
-    job.learn()
-    over_ssh = learnt(oracle.check(job.start(), 0).output)
-    logs = files(job.workspace / "log")
+    over_ssh, logs = learnt_over_ssh(job, oracle)
     with kubernetes(cluster, job) as pods:
         end = oracle.check(pods.start(), 0)
         assert learnt(end.output) == over_ssh

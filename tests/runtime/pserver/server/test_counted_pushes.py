@@ -58,11 +58,11 @@ def wait_for_counts(server: PserverProcess, expected: dict[int, tuple[int, int]]
 
 @pytest.fixture
 def close_all() -> Iterator[list[TrainerSession]]:
-    """Clients to be closed at the end."""
+    """Clients to be closed at the end, beside each other: each waits for servers that no longer answer."""
     clients: list[TrainerSession] = []
     yield clients
-    for client in clients:
-        client.close()
+    with ThreadPoolExecutor(TRAINERS) as pool:
+        list(pool.map(TrainerSession.close, clients))
 
 
 def test_counts_are_summed_over_ports_and_go_on_after_a_kill(
