@@ -16,8 +16,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from paddle_cluster.config.conf_file import DEFAULT
 from paddle_cluster.config.hosts import Host, parse_host
-from paddle_cluster.config.layers import DEFAULT
 from paddle_cluster.config.options import BY_KEY, SshClient
 from paddle_cluster.config.settings import Settings, SshSettings
 from paddle_cluster.plan import checkpoints

@@ -149,7 +149,7 @@ def test_an_agent_that_is_silent_while_it_starts_is_not_called_over_another_conn
         lease_s=30.0,
         root_dir=str(node.root),
         python=sys.executable,
-        reconnect=key.fields,
+        reconnect=key._asdict(),
     )
     watcher = node.expect("hello").fields["pid"]
     os.kill(watcher, signal.SIGSTOP)

@@ -105,10 +105,10 @@ def test_a_batch_finds_and_makes_rows_as_the_plain_form_does(count: int, most: i
     assert not found.is_changed
     np.testing.assert_array_equal(held.find(distinct), found.numbers)
     for as_zero in (False, True):
-        one, other = (np.empty((count, 3), np.float32) for _ in range(2))
-        form.lookup(held, ids, one, as_zero)
-        form.read(held.find(ids), ids, other, as_zero)
-        assert one.tobytes() == other.tobytes()
+        looked_up, read = (np.empty((count, 3), np.float32) for _ in range(2))
+        form.lookup(held, ids, looked_up, as_zero)
+        form.read(held.find(ids), ids, read, as_zero)
+        assert looked_up.tobytes() == read.tobytes()
 
 
 def test_ids_that_are_not_there_are_reported() -> None:
