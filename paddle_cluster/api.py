@@ -58,7 +58,6 @@ __all__ = [
     "Event",
     "ExitCode",
     "Failed",
-    "Job",
     "JobStatus",
     "NodeState",
     "NodesNamed",
@@ -68,6 +67,7 @@ __all__ = [
     "Plotted",
     "Printed",
     "Progressed",
+    "Run",
     "Tabled",
     "Timed",
     "Transferred",
@@ -77,7 +77,7 @@ __all__ = [
 ]
 
 
-class Job:
+class Run:
     """A job that was started; iterating over it yields its events as they happen, one time.
 
     Only `stop`, `status` and `logs` may be called from other threads.
@@ -124,14 +124,6 @@ class Job:
         known = self._known()
         return iter(()) if known is None else log_lines.lines_of(known, process)
 
-    def log_files(self) -> dict[str, Path]:
-        """Return the log of each process, by its name; a file appears when its first lines have arrived."""
-        known = self._known()
-        if known is None:
-            return {}
-        rows = known.status.get("processes", ())
-        return {one["name"]: Path(known.record.collected, one["log"]) for one in rows}
-
     def _known(self) -> KnownJob | None:
         """What the state directory knows of the job, which it finds by its launcher."""
         if self._directory is not None:
@@ -160,7 +152,7 @@ class Job:
             self._ended = Ended("", ExitCode(code) if is_ours else ExitCode.LOST, cause, "", "", lines)
         return self._ended
 
-    def __enter__(self) -> Job:
+    def __enter__(self) -> Run:
         return self
 
     def __exit__(
@@ -205,7 +197,7 @@ class Options(TypedDict, total=False):
     allow_mismatch: bool
 
 
-def run(*options: str, script: Sequence[str] = (), **named: Unpack[Options]) -> Job:
+def run(*options: str, script: Sequence[str] = (), **named: Unpack[Options]) -> Run:
     """Start a job: `run(package="ws", hosts=["a", "b"], mode="collective", script=["--lr=0.1"])`.
 
     Args:
@@ -216,7 +208,7 @@ def run(*options: str, script: Sequence[str] = (), **named: Unpack[Options]) -> 
     Raises:
         TypeError: an option is unknown.
     """
-    return Job(
+    return Run(
         [*installation.argv(), "--json", *tokens(named), *options, *(["--", *script] if script else [])]
     )
 
