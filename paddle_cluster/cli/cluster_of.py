@@ -37,7 +37,7 @@ def job_arguments(command: str, argv: Sequence[str]) -> Arguments:
     unknown = [one for one in options if one[2:].partition("=")[0] not in _FLAGS]
     if unknown or (given.passthrough and not given.flags):
         raise UsageError(
-            f"{command} knows no {(unknown or given.passthrough)[0]!r}; see `{PROGRAM} {command} --help`"
+            f"{command} does not take {(unknown or given.passthrough)[0]!r}; see `{PROGRAM} {command} --help`"
         )
     kept = {name: value for name, value in given.given.items() if has_job or name != "job_workspace"}
     return dataclasses.replace(given, given=kept)

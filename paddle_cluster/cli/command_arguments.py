@@ -60,11 +60,11 @@ def read(command: str, argv: Sequence[str], usage: str) -> Given:
             on.add(token)
         elif name in OF_JOBS:
             raise UsageError(
-                f"{command}: no option {name}: name the job, as `{PROGRAM} status` shows it, or leave it out"
+                f"{command}: unknown option {name}: give the job's id, as `{PROGRAM} status` shows it, or leave it out"
             )
         elif token.startswith("-"):
             near = nearest(name, tuple(known))
-            hint = f"did you mean {near}?" if near else f"it has {', '.join(known)}"
+            hint = f"did you mean {near}?" if near else f"its options are {', '.join(known)}"
             raise UsageError(f"{command}: unknown option {token!r}; {hint}")
         else:
             jobs.append(token)

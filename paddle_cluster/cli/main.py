@@ -49,7 +49,7 @@ def _with_packages(argv: Sequence[str]) -> ExitCode:
             raise
         remedy = "`sh run.sh` sets up .venv, then run .venv/bin/python paddle.py"
         if not IS_CHECKOUT:
-            remedy = f"install paddle-cluster again, with what it needs ({sys.executable} -m pip check)"
+            remedy = f"reinstall paddle-cluster with its dependencies ({sys.executable} -m pip check)"
         raise UsageError(f"this Python has no {error.name}; {remedy}") from error
 
 

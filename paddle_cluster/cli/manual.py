@@ -66,7 +66,9 @@ def pages() -> tuple[Page, ...]:
     found = {path.stem: path for path in DOCS_DIR.glob("*.md") if path.stem != _LANDING}
     order = [topic for topic in _FIRST if topic in found] + sorted(set(found) - set(_FIRST))
     if not order:
-        raise UsageError(f"{DOCS_DIR} holds no pages; get the docs folder that belongs to this {PROGRAM}")
+        raise UsageError(
+            f"{DOCS_DIR} contains no pages; restore the docs folder of this version of {PROGRAM}"
+        )
     return tuple(_read(topic, found[topic]) for topic in order)
 
 

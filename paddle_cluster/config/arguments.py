@@ -26,10 +26,10 @@ _SCRIPTS = (".py", ".sh")
 
 _HOSTS = "give --hosts=HOST[,HOST:PORT] or --hostfile=FILE, or HOSTS in conf.py"
 _ROLES = (
-    "PSERVERS and TRAINERS in conf.py say which hosts run what, --nproc_per_node=N how many trainers each"
+    "PSERVERS and TRAINERS in conf.py choose the hosts of each role, --nproc_per_node=N the trainers per host"
 )
 _PER_NODE = "give --nproc_per_node=N"
-_SET = "every process finds RANK, MASTER_ADDR, MASTER_PORT and the like in its environment"
+_SET = "the launcher sets RANK, MASTER_ADDR, MASTER_PORT and similar variables for every process"
 _TOLD = {
     "config_file conf_file cluster cluster_conf cluster_config": "give --conf=FILE",
     "host host_file hostlist machinefile machine_file nodelist nodes ips cluster_node_ips H": _HOSTS,
@@ -116,7 +116,7 @@ def read_options(texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """The typed values of options from the texts of each.
 
     Raises:
-        UsageError: a text is wrong, or two options exclude each other.
+        UsageError: a value is wrong, or two options cannot be combined.
     """
     words = {f"--{name}" for name in texts} | {
         f"--{name}={one}" for name, many in texts.items() for one in many
@@ -228,7 +228,7 @@ def _read_flags(run: Sequence[str]) -> Iterator[Flag]:
                 position += 1
         if name in LAUNCHER_FLAGS:
             raise UsageError(
-                f"--{name} follows from the nodes, PSERVERS and TRAINERS and cannot be given; "
+                f"--{name} is derived from the nodes, PSERVERS and TRAINERS and cannot be set; "
                 "to pass it to your script, put it after --"
             )
         yield Flag(name, value)
@@ -261,4 +261,4 @@ def _refuse_misspelt_flags(flags: Sequence[Flag]) -> None:
     for name in (flag.name for flag in flags if flag.name not in _KNOWN_FLAGS):
         near = next((known for known in sorted(_KNOWN_FLAGS) if near_miss(name, known)), None)
         if near:
-            raise UsageError(f"--{name} is no flag of paddle: did you mean --{near}?" + _ESCAPE)
+            raise UsageError(f"unknown paddle flag --{name}: did you mean --{near}?" + _ESCAPE)

@@ -115,7 +115,7 @@ def _parse(path: Path, shown: str) -> ast.Module:
     source = _source(path, shown)
     if b"\0" in source:  # Windows editors say "Unicode" for it
         raise ConfError(
-            shown, "holds null bytes, as text in UTF-16 does; expected a Python file: save it as UTF-8"
+            shown, "contains null bytes, as UTF-16 text does; expected a Python file: save it as UTF-8"
         )
     try:
         return ast.parse(source, str(path))
@@ -123,7 +123,7 @@ def _parse(path: Path, shown: str) -> ast.Module:
         where = f"{shown}:{error.lineno}" if error.lineno else shown
         raise ConfError(where, f"{error.msg}{_quoted(error.text)}") from error
     except (ValueError, RecursionError, MemoryError) as error:
-        raise ConfError(shown, f"is no Python file: {error}") from error
+        raise ConfError(shown, f"is not valid Python: {error}") from error
 
 
 def _quoted(line: str | None) -> str:
@@ -163,9 +163,9 @@ def _run(tree: ast.Module, path: Path, shown: str) -> dict[str, object]:
 
 def _remedy(error: BaseException) -> str:
     if isinstance(error, NameError) and error.name:
-        return f'; a text is written in quotes: "{error.name}"'
+        return f'; put a string in quotes: "{error.name}"'
     if isinstance(error, ModuleNotFoundError):
-        return f"; {sys.executable}, which runs it, has no such module: install it there, or do without"
+        return f"; {sys.executable}, which runs it, does not have that module: install it there, or remove the import"
     return ""
 
 
@@ -173,7 +173,7 @@ def _described(error: BaseException) -> str:
     try:
         text = str(error)
     except Exception:  # noqa: BLE001 - the user's own class
-        text = "(its text cannot be had)"
+        text = "(its message is not available)"
     return f"{type(error).__name__}: {text}"
 
 

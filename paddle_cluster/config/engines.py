@@ -77,8 +77,8 @@ def allocated(environ: Mapping[str, str]) -> tuple[Host, ...]:
     nodes = environ.get(ALLOCATED)
     if not nodes:
         raise UsageError(
-            f"how many nodes? Here is no allocation of Slurm ({ALLOCATED} is not set); --nnodes=N asks for one, "
-            f"and so does `salloc --nodes=N {COMMAND} ...`"
+            f"number of nodes unknown: this is not a Slurm allocation ({ALLOCATED} is not set); request one with "
+            f"--nnodes=N or `salloc --nodes=N {COMMAND} ...`"
         )
     try:
         answer = subprocess.run(
@@ -89,7 +89,7 @@ def allocated(environ: Mapping[str, str]) -> tuple[Host, ...]:
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise UsageError(f"scontrol does not tell the hosts of {nodes!r:.200}: {error}") from error
+        raise UsageError(f"scontrol did not list the hosts of {nodes!r:.200}: {error}") from error
     try:
         return tuple(parse_host(name) for name in answer.stdout.split())
     except HostError as error:
@@ -106,8 +106,8 @@ def pods(asked: NodeRequest) -> HostList:
     if asked.given_hosts:
         raise ConfError(
             asked.given_hosts,
-            "HOSTS names machines, and --engine=kubernetes has pods, as many as --nnodes=N or K8S_NODES says; "
-            "take HOSTS out, or give another file with --conf=FILE",
+            "HOSTS names machines, but --engine=kubernetes starts pods, as many as --nnodes=N or K8S_NODES; "
+            "remove HOSTS, or give another file with --conf=FILE",
         )
     if not count:
         raise ConfError(asked.where(""), "number of pods unknown: give --nnodes=N, or K8S_NODES in conf.py")

@@ -115,7 +115,7 @@ def _check_program(file: Path) -> None:
         raise WorkspaceError(f"{file} cannot be read: {error.strerror}; make it readable for you") from error
     if not head.startswith(_PROGRAM_HEADS):
         raise WorkspaceError(
-            f"{file} cannot be run: it is no program of Linux and does not begin with #! and an interpreter ({hint})"
+            f"{file} cannot be run: it is not a Linux executable and does not begin with #! ({hint})"
         )
     if head.startswith(b"#!") and head.partition(b"\n")[0].endswith(b"\r"):
         raise WorkspaceError(

@@ -83,7 +83,7 @@ class HostList:
         ids = self.ids(reference)
         if len(ids) > 1:
             raise ValueMismatchError(
-                f"{reference!r} is several entries of {self.called}; give the index of the one you mean"
+                f"{reference!r} matches several entries of {self.called}; give the index of the one you mean"
             )
         if not ids:
             texts = [host.text for host in self.hosts]
@@ -131,7 +131,7 @@ def variables(value: object) -> tuple[tuple[str, str], ...]:
         if not isinstance(name, str) or values.VARIABLE.fullmatch(name) is None:
             raise mismatch("a name of letters, digits and _", name)
         if not isinstance(text, str) or "\0" in text:
-            raise ValueMismatchError(f"{name}: expected a text, got a value of type {type(text).__name__}")
+            raise ValueMismatchError(f"{name}: expected a string, got a value of type {type(text).__name__}")
     return tuple(value.items())
 
 
@@ -198,7 +198,7 @@ def of_nodes(
                 continue
             node_id = listed.node_of(reference)
             if node_id in found:
-                raise ValueMismatchError(f"it is node {node_id}, which is listed before")
+                raise ValueMismatchError(f"it is node {node_id}, which is already listed")
             if settings.key is not None and hosts[node_id].is_local:
                 raise ValueMismatchError("key: an embedded node needs no login; remove it")
         except ValueMismatchError as error:

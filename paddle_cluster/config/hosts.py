@@ -70,7 +70,8 @@ def parse_host(text: str) -> Host:
         return Host(text, None, LOCAL, None, is_local=True)
     if "/" in text and "[" not in text:
         raise HostError(
-            "a host is no URL and has no path: expected [user@]host[:port]; ROOT_DIR in conf.py is the directory there"
+            "a host is not a URL and has no path: expected [user@]host[:port]; "
+            "ROOT_DIR in conf.py is the directory there"
         )
     user, at, rest = text.rpartition("@")
     if at:
@@ -149,15 +150,17 @@ def _refuse_dangerous(text: str) -> None:
         raise HostError("a host cannot begin with '-': ssh would read it as an option")
     for character in text:
         if character.isspace() or not character.isprintable():
-            raise HostError(f"a host holds no blanks or control characters, this one has {character!r}")
+            raise HostError(
+                f"a host must not contain spaces or control characters, this one has {character!r}"
+            )
         if character in _SHELL_CHARACTERS:
-            raise HostError(f"a host holds no {character!r}; expected [user@]host[:port]")
+            raise HostError(f"a host must not contain {character!r}; expected [user@]host[:port]")
 
 
 def _check_user(user: str) -> None:
     if not _USER.fullmatch(user):
         raise HostError(
-            f"{user!r} is no login name: expected letters, digits and . _ + - (at most 64); "
+            f"{user!r} is not a valid login name: expected letters, digits and . _ + - (at most 64); "
             "for another one write a Host alias with a User line in your ssh_config"
         )
 
@@ -170,9 +173,11 @@ def _bracketed(rest: str) -> tuple[str, int | None]:
     try:
         name = str(ipaddress.IPv6Address(address))
     except ValueError:
-        raise HostError(f"{inside!r} is no IPv6 address; brackets are only for those") from None
+        raise HostError(
+            f"{inside!r} is not an IPv6 address; only IPv6 addresses are written in brackets"
+        ) from None
     if percent and not _ZONE.fullmatch(zone):
-        raise HostError(f"{zone!r} is no network interface")
+        raise HostError(f"{zone!r} is not a network interface")
     if not after:
         return name + percent + zone, None
     if not after.startswith(":"):
@@ -189,7 +194,7 @@ def _plain(rest: str) -> tuple[str, int | None]:
 
 def _port(text: str) -> int:
     if not _PORT.fullmatch(text) or int(text) > 65535:
-        raise HostError(f"{text!r} is no port: expected a number from 1 to 65535")
+        raise HostError(f"{text!r} is not a valid port: expected a number from 1 to 65535")
     return int(text)
 
 
@@ -203,7 +208,7 @@ def _name(text: str) -> str:
         try:
             ipaddress.IPv4Address(name)
         except ValueError:
-            raise HostError(f"{text!r} is no IPv4 address: expected four numbers from 0 to 255") from None
+            raise HostError(f"{text!r} is not an IPv4 address: expected four numbers from 0 to 255") from None
     return name
 
 
@@ -214,4 +219,4 @@ def _ascii_form(text: str) -> str:
     try:
         return text.encode("idna").decode("ascii")
     except UnicodeError as error:
-        raise HostError(f"{text!r} has no form that DNS knows ({error}); write its xn-- name") from None
+        raise HostError(f"{text!r} cannot be encoded for DNS ({error}); write its xn-- name") from None

@@ -63,7 +63,7 @@ def template(value: object, depth: int = 0) -> Any:
             name: template(each, depth + 1)
             for name, each in dictionary(lambda each: each, "parts of an object of Kubernetes")(value).items()
         }
-    raise values.mismatch("dictionaries, lists, texts and numbers, as in an object of Kubernetes", value)
+    raise values.mismatch("dictionaries, lists, strings and numbers, as in an object of Kubernetes", value)
 
 
 def pod(value: object) -> Any:
@@ -83,7 +83,7 @@ def toleration(value: object) -> Any:
 def word(value: object) -> str:
     """A text without blanks, possibly empty."""
     if not isinstance(value, str) or not value.isprintable() or " " in value or value.startswith("-"):
-        raise values.mismatch("a name without blanks", value)
+        raise values.mismatch("a name without spaces", value)
     return value
 
 

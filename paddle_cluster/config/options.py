@@ -97,13 +97,13 @@ class Option(NamedTuple):
 
 
 _CONF = "conf.py beside paddle.py" if IS_CHECKOUT else "DIR/../conf.py, else ./conf.py"
-_ONE_SOURCE = "each say which hosts there are; give one of them"
+_ONE_SOURCE = "both list the hosts; give one of them"
 _PODS = {
-    f"--engine={row.name}": "exclude each other: there are as many pods as --nnodes says; leave out the first"
+    f"--engine={row.name}": "cannot be combined: --nnodes sets the number of pods; leave out the first"
     for row in ENGINES.values()
     if not row.can_choose
 }
-_SILENT = "exclude each other: no event of a job is shown then; leave one of them out"
+_SILENT = "cannot be combined, because the second one shows no events; leave one of them out"
 _ALLOCATION = {f"--engine={row.name}": _ONE_SOURCE for row in ENGINES.values() if row.hosts}
 _OWN_QUEUE = {
     f"--engine={row.name}": "exclude each other: the engine has a queue of its own; leave out --queue"
@@ -121,7 +121,7 @@ COMMON = (
         "send DIR to every node and run it there",
         short="p",
         against={
-            "--job_workspace": "exclude each other: the first sends a directory to the nodes, the second starts one "
+            "--job_workspace": "cannot be combined: the first sends a directory to the nodes, the second starts one "
             "that is already there; give one of them"
         },
     ),
@@ -134,7 +134,7 @@ COMMON = (
         "run DIR, which is on the nodes already",
         "j",
     ),
-    Option("dry_run", "dry_run", help="show every process of the job; connect to nothing"),
+    Option("dry_run", "dry_run", help="show every process of the job; do not connect"),
     Option("conf", "conf", "FILE", Path, None, f"the cluster (default: {_CONF})"),
     Option(
         "hosts",
@@ -186,10 +186,9 @@ COMMON = (
 
 OTHERS = (
     Option("hostfile", "cluster.hosts", "FILE", Path, None, "the hosts of a hostfile", against=_ALLOCATION),
-    Option("include", "cluster.hosts", "HOST[,HOST]", listed, (), "of all hosts these alone", against=_PODS),
-    Option("exclude", "cluster.hosts", "HOST[,HOST]", listed, (), "all hosts but these", against=_PODS),
+    Option("include", "cluster.hosts", "HOST[,HOST]", listed, (), "use only these hosts", against=_PODS),
     Option(
-        "nnodes", "cluster.hosts", "N", whole(1), None, "the first N of the hosts that are left, or N pods"
+        "exclude", "cluster.hosts", "HOST[,HOST]", listed, (), "use all hosts except these", against=_PODS
     ),
     Option(
         "queue",
@@ -200,11 +199,11 @@ OTHERS = (
     Option("queue_priority", "job.priority", "N", whole(0), 0, "of waiting jobs the highest N is next"),
     Option("name", "job.name", "NAME", values.job_name, "", "what status, logs and stop call the job"),
     Option("env_file", "job.env_files", "FILE", Path, (), "the variables in a file", repeats=True),
-    Option("min_trainers", "job.min_trainers", "N", whole(1), None, "go on while N trainers remain"),
+    Option("min_trainers", "job.min_trainers", "N", whole(1), None, "continue while N trainers remain"),
     Option(
         "json",
         "json",
-        help="print what happens as lines of JSON",
+        help="print events as JSON, one per line",
         against={"--detach": _SILENT, "--dry_run": _SILENT},
     ),
     Option(
@@ -213,16 +212,21 @@ OTHERS = (
         "DIR[,DIR]",
         values.directories,
         (),
-        "each file of these goes to one node alone",
+        "send each file of these to one node only",
         against={
-            "--job_workspace": "exclude each other: the first says what to send where, and goes with "
-            "--job_dispatch_package only",
-            "--min_trainers --mode=collective": "exclude each other: who remains gets a new rank, and its shards are "
-            "those of the old one; leave out --shard_dirs, so that every node has all files",
+            "--job_workspace": "cannot be combined: the first selects files to send, and needs "
+            "--job_dispatch_package",
+            "--min_trainers --mode=collective": "cannot be combined: a remaining trainer gets a new rank but keeps "
+            "the shards of the old one; leave out --shard_dirs, so that every node has all files",
         },
     ),
     Option(
-        "keep_as", "job.saving.name", "NAME", values.kept_name, "", "a name for what nodes keep of scripts"
+        "keep_as",
+        "job.saving.name",
+        "NAME",
+        values.kept_name,
+        "",
+        "keep scripts' checkpoints on nodes under NAME",
     ),
     Option(
         "collect",
@@ -230,7 +234,7 @@ OTHERS = (
         "PATTERN[,PATTERN]",
         values.words,
         (),
-        "which files of that come back",
+        "which of those files to collect",
     ),
     Option("keep_links", "job.keep_links", help="send links to absolute paths unchanged"),
     Option(
@@ -244,9 +248,9 @@ OTHERS = (
         conf="WIRE",
     ),
     Option(
-        "bootstrap", "job.bootstrap", help="send the packages along that the job imports", conf="BOOTSTRAP"
+        "bootstrap", "job.bootstrap", help="also send the packages that the job imports", conf="BOOTSTRAP"
     ),
-    Option("accept_new_host_keys", "ssh.accept_new_host_keys", help="trust keys of hosts that are not known"),
+    Option("accept_new_host_keys", "ssh.accept_new_host_keys", help="trust the keys of unknown hosts"),
     Option("allow_mismatch", "job.allow_mismatch", help="nodes may differ in Python and its packages"),
     Option("version", "", help="the version"),
 )

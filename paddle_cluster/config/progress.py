@@ -42,7 +42,7 @@ def _patterns(value: object) -> tuple[str, ...]:
         raise ValueMismatchError(f"{value!r} is not a regular expression: {error}") from error
     if len(value) > MOST_CHARACTERS:
         raise ValueMismatchError(
-            f"a pattern has {len(value)} characters: at most {MOST_CHARACTERS} are taken"
+            f"a pattern has {len(value)} characters; at most {MOST_CHARACTERS} are allowed"
         )
     if not groups or ("name" in groups) != ("value" in groups):
         raise mismatch(f"{_EXPECTED}; `name` and `value` go together", value)
@@ -52,4 +52,4 @@ def _patterns(value: object) -> tuple[str, ...]:
 _EXPECTED = (
     f"a regular expression with named groups, such as r'loss=(?P<loss>[0-9.]+)', or one of {', '.join(READY)}"
 )
-_list = list_of(_patterns, "regular expressions with named groups, or of the names of ready ones")
+_list = list_of(_patterns, "regular expressions with named groups, or names of predefined ones")

@@ -107,7 +107,7 @@ def _read(path: Path, texts: dict[Path, str]) -> None:
     try:
         texts[path] = read_bounded(path, LIMIT).decode()
     except (OSError, UnicodeDecodeError) as error:
-        reason = (isinstance(error, OSError) and error.strerror) or "it is no UTF-8"
+        reason = (isinstance(error, OSError) and error.strerror) or "it is not UTF-8"
         raise WorkspaceError(
             f"{path} cannot be read: {reason}; --bootstrap takes packages from it"
         ) from error

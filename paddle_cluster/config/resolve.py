@@ -139,9 +139,9 @@ def _settings(found: Mapping[str, Any]) -> Settings:
 
 def _remarks(arguments: Arguments, listed: HostList) -> Iterator[str]:
     if listed.slots and arguments["nproc_per_node"] is not None:
-        yield f"slots of {listed.source} do not count, since --nproc_per_node is given"
+        yield f"slots of {listed.source} are ignored because --nproc_per_node is given"
     elif listed.slots and arguments["mode"] is not Mode.COLLECTIVE:
-        yield f"slots of {listed.source} count with --mode=collective alone: a host has one trainer"
+        yield f"slots of {listed.source} apply only with --mode=collective: each host has one trainer"
     if listed.ignored:
         yield f"{listed.source}: ignored: {', '.join(listed.ignored)}"
     folder, period = (arguments.flag(f"checkpoint_{name}") for name in ("dir", "period"))
@@ -156,7 +156,7 @@ def _roles(layers: Layers, listed: HostList, read: Mapping[str, Any]) -> dict[st
         if layers.arguments["hosts"] and read[name] is not None:
             layers.add(
                 layers.conf.where(name),
-                f"{name} names entries of this file's HOSTS, and --hosts gives others; take it out, "
+                f"{name} names entries of this file's HOSTS, but --hosts gives others; remove it, "
                 "or write a conf.py for these hosts",
             )
             continue
@@ -231,7 +231,7 @@ def _selected(references: Sequence[str | int] | None, listed: HostList) -> tuple
         try:
             node_id = listed.node_of(reference)
             if node_id in selected:
-                raise ValueMismatchError(f"{reference!r} is node {node_id}, which is listed before")
+                raise ValueMismatchError(f"{reference!r} is node {node_id}, which is already listed")
         except ValueMismatchError as error:
             error.index = index
             raise
@@ -259,7 +259,7 @@ def _problems(listed: HostList, read: Mapping[str, Any], arguments: Arguments) -
     if on_one > MOST_A_MACHINE:
         yield (
             "HOSTS",
-            f"expected at most {MOST_A_MACHINE} trainers on a machine, got {on_one} (--nproc_per_node)",
+            f"expected at most {MOST_A_MACHINE} trainers per machine, got {on_one} (--nproc_per_node)",
         )
     workspace = arguments["job_workspace"] or ""
     if len(hosts) > 1 and hosts[0].is_local and workspace.startswith(("/", "~")):

@@ -118,7 +118,7 @@ def boolean(value: object) -> bool:
 def umask(value: object) -> int:
     """A umask that takes nothing from the owner, and lets nobody else write."""
     if isinstance(value, bool) or not isinstance(value, int) or value & ~0o077 or value & 0o022 != 0o022:
-        raise mismatch("0o077 (yours alone), 0o027 (your group may read) or 0o022 (everybody may)", value)
+        raise mismatch("0o077 (only you), 0o027 (your group can read) or 0o022 (everyone can read)", value)
     return value
 
 
@@ -234,7 +234,7 @@ def local_path(value: object) -> Path:
     try:
         return Path(value).expanduser()
     except RuntimeError:
-        raise mismatch("the path of a file on this machine (its ~ names no user)", value) from None
+        raise mismatch("the path of a file on this machine (no such user after ~)", value) from None
 
 
 def local_file(value: object) -> Path:
@@ -270,7 +270,7 @@ def host(value: object) -> Host:
     try:
         return parse_host(value)
     except HostError as error:
-        raise ValueMismatchError(f"{show(value)} is no host: {error}") from error
+        raise ValueMismatchError(f"{show(value)} is not a host: {error}") from error
 
 
 def own_address(value: object) -> str:
@@ -315,7 +315,7 @@ def shown_ports(given: range) -> str:
 def slurm_option(value: object) -> str:
     """One option of salloc and sbatch with its value."""
     if not isinstance(value, str) or not value.isprintable() or not re.match(r"-[A-Za-z-]", value):
-        raise mismatch("an option with its value in one text, such as '--partition=gpu'", value)
+        raise mismatch("an option with its value in one string, such as '--partition=gpu'", value)
     return value
 
 
@@ -329,7 +329,7 @@ def node_reference(value: object) -> str | int:
 def jump(value: object) -> str:
     """ssh's ProxyJump: hosts with commas between, or empty."""
     if not isinstance(value, str):
-        raise mismatch("jump hosts as [user@]host[:port] with commas between, or ''", value)
+        raise mismatch("jump hosts as [user@]host[:port], separated by commas, or ''", value)
     for hop in value.split(",") if value else ():
         if host(hop).is_local:
             raise mismatch("a jump host that ssh can reach", hop)

@@ -160,7 +160,7 @@ def _checked(found: Sequence[tuple[str, str, str]]) -> Variables:
     for name, value, where in found:
         problem = refusal(name)
         if problem:
-            raise ConfError(where, f"{name} cannot be given: {problem}")
+            raise ConfError(where, f"{name} cannot be set: {problem}")
         size = len(os.fsencode(f"{name}={value}"))
         if size > LONGEST:
             raise ConfError(where, f"{name}: expected at most {LONGEST} bytes with its name, got {size}")
@@ -194,7 +194,7 @@ def _of_option(text: str, environ: Mapping[str, str]) -> tuple[str, str, str]:
     name, equals, value = text.partition("=")
     if VARIABLE.fullmatch(name) is None:
         hint = "" if equals else " (is it a value without its NAME=?)"
-        got = f"got {name[:80]!r}" if equals else f"got {len(text)} characters that are none"
+        got = f"got {name[:80]!r}" if equals else f"got {len(text)} characters that are not"
         raise ConfError(
             "--env", f"expected NAME or NAME=VALUE with a name of letters, digits and _, {got}{hint}"
         )
@@ -245,7 +245,7 @@ def read_file(path: Path, shown: str) -> list[tuple[str, str, str]]:
     except OSError as error:
         raise ConfError(shown, f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfError(shown, f"expected UTF-8, byte {error.start} is none") from None
+        raise ConfError(shown, f"expected UTF-8, but byte {error.start} is not") from None
     return parse_file(text.replace("\r\n", "\n"), shown)
 
 
@@ -273,7 +273,10 @@ def _variable(text: str, position: int, where: str) -> tuple[str, str, int]:
         raise ConfError(where, "expected NAME=VALUE, a comment or nothing")
     name = head[1]
     if VARIABLE.fullmatch(name) is None:
-        raise ConfError(where, f"{name[:80]!r} is no name: expected letters, digits and _, no digit first")
+        raise ConfError(
+            where,
+            f"{name[:80]!r} is not a valid name: expected letters, digits and _, no digit first",
+        )
     value, end = _value(text, head.end(), name, where)
     if "\0" in value:
         raise ConfError(where, f"{name}: expected text, got a NUL byte")
@@ -289,10 +292,10 @@ def _value(text: str, position: int, name: str, where: str) -> tuple[str, int]:
     quoted = (_SINGLE if quote == "'" else _DOUBLE).match(text, position)
     if quoted is None:
         hint = " on this line" if quote == "'" else " in the rest of the file"
-        raise ConfError(where, f"{name}: the {quote} that opens its value has no partner{hint}")
+        raise ConfError(where, f"{name}: the {quote} that opens its value is not closed{hint}")
     rest = _REST.match(text, quoted.end())
     if rest is None:
-        raise ConfError(where, f"{name}: expected nothing but a comment after the closing {quote}")
+        raise ConfError(where, f"{name}: expected only a comment after the closing {quote}")
     value = quoted[1] if quote == "'" else _ESCAPE.sub(_unescape, quoted[1])
     return value, rest.end()
 

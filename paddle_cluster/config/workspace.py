@@ -85,7 +85,7 @@ def _check_config(settings: Settings) -> None:
     if package is not None and not (is_inside and (package / path).is_file()):
         missing = f"the workspace {package} has no such file"
     elif package is None and Path(path).is_file():
-        missing = "it is a file of this machine, and the job's files are on the nodes already"
+        missing = "it is a file on this machine, but the job uses files that are already on the nodes"
     else:
         return
     raise UsageError(

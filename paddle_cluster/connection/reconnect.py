@@ -94,7 +94,7 @@ def hand_over(stream: Stream, key: ReconnectKey, release: Callable[[], int]) -> 
 def _write(stream: Stream, data: bytes, deadline: float) -> None:
     while data:
         if time.monotonic() >= deadline:
-            raise TimeoutError("the node takes nothing")
+            raise TimeoutError("the node accepts no data")
         data = data[stream.write(data) :]
 
 

@@ -59,7 +59,7 @@ class TlsStream:
             except ssl.SSLWantReadError:
                 self._exchange(deadline)
             if len(line) >= MOST_LINE:
-                raise ConnectionError("it says no line")
+                raise ConnectionError("it sent no greeting")
         self._exchange(deadline, reads=False)
         self._socket.setblocking(False)
         return line
@@ -73,7 +73,7 @@ class TlsStream:
         """
         self._shake_hands(deadline)
         if self._tls.getpeercert(binary_form=True) != certificate:
-            raise ValueError("its certificate is another one")
+            raise ValueError("its certificate is a different one")
         self._tls.write(request)
         while not self._left:  # until then it may still refuse our certificate
             self._exchange(deadline)

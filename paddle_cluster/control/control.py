@@ -97,7 +97,7 @@ class Control:
             directory = self.directory = make_job_dir(where, plan.job_id)
         except OSError as error:
             console.note(
-                f"the job's state cannot be kept in {where.jobs} ({error.strerror}): other terminals see less "
+                f"the job's state cannot be saved in {where.jobs} ({error.strerror}): other terminals see less "
                 "of it; the job continues"
             )
         else:
@@ -328,7 +328,7 @@ class StateWriter:
             if not self._told:
                 self._told = True
                 self._tell(
-                    f"the job's state cannot be kept in {self._directory} ({error.strerror}): other terminals "
+                    f"the job's state cannot be saved in {self._directory} ({error.strerror}): other terminals "
                     "may see less of it; the job continues"
                 )
 

@@ -80,7 +80,7 @@ class ControlClient:
 
     def _read(self) -> None:
         decoder = ControlDecoder(MAX_FRAME, ANSWERS)
-        reason = "it hung up"
+        reason = "it closed the connection"
         try:
             while data := self._connection.recv(READ_SIZE):
                 for frame in decoder.feed(data):

@@ -163,5 +163,5 @@ class ControlDecoder:
         except RecordError as error:
             raise ControlError(str(error)) from error
         except ValueError as error:
-            raise ControlError(f"a frame is no JSON: {error}") from error
+            raise ControlError(f"a frame is not JSON: {error}") from error
         return Frame(kind, fields, said)

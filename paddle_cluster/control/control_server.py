@@ -228,7 +228,7 @@ class ControlServer:
 
     def _answer(self, client: _Client, frame: Frame) -> None:
         if len(client.buffer) > MAX_FRAME:
-            raise ControlError("it asks again and again, and reads no answer")
+            raise ControlError("it keeps sending requests without reading the answers")
         match asked := frame.said:
             case Attach():
                 client.position = self._scrollback.tail(asked.lines)
@@ -240,7 +240,7 @@ class ControlServer:
             case AskStacks():
                 if len(asked.procs) > MAX_STACKS:
                     raise ControlError(
-                        f"at most {MAX_STACKS} processes are asked at once, not {len(asked.procs)}"
+                        f"at most {MAX_STACKS} processes can be asked at a time, not {len(asked.procs)}"
                     )
                 client.awaited |= set(asked.procs)
                 self._stacks(asked.procs)

@@ -65,13 +65,13 @@ class JobMetrics:
             )
         except ImportError:
             self._tell(
-                "METRICS_PORT: no metrics, the Python of the launcher has no prometheus_client: "
+                "METRICS_PORT: no metrics: the launcher's Python has no prometheus_client: "
                 "pip install prometheus_client; the job continues"
             )
         except OSError as error:
             self._tell(
-                f"METRICS_PORT: no metrics, {place} cannot be listened on ({error.strerror}): another job may have it, "
-                f"`{PROGRAM} status` shows them; the job continues"
+                f"METRICS_PORT: no metrics: cannot listen on {place} ({error.strerror}): another job may use it, "
+                f"`{PROGRAM} status` lists jobs; the job continues"
             )
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ def families(status: Mapping[str, Any]) -> Iterator[Any]:
         "The job.",
         {"job_id": str(status.get("job_id", "")), "phase": str(status.get("phase", ""))},
     )
-    failures = GaugeMetricFamily("paddle_job_failures", "Failures that the job has not got over.")
+    failures = GaugeMetricFamily("paddle_job_failures", "Failures from which the job has not recovered.")
     failures.add_metric([], len(status.get("failures", ())))
     yield failures
     processes, nodes = status.get("processes", ()), status.get("nodes", ())
@@ -168,7 +168,7 @@ class TensorBoardLog:
             import tensorboardX.event_file_writer  # noqa: F401 - who asked for it has it
         except ImportError:
             self._tell(
-                "TENSORBOARD: no event files, the Python of the launcher has no tensorboardX: "
+                "TENSORBOARD: no event files: the launcher's Python has no tensorboardX: "
                 "pip install tensorboardX; the job continues"
             )
             return
@@ -184,7 +184,7 @@ class TensorBoardLog:
         self._queue.close(WRITE_S)
         if self._left_out:
             self._tell(
-                f"{self._directory}: {counted(self._left_out, 'point')} came too fast and are left out"
+                f"{self._directory}: {counted(self._left_out, 'point')} came too fast and were skipped"
             )
 
     def _drain(self, waiting: Sequence[tuple[float, Progressed | Plotted]], is_last: bool) -> float:

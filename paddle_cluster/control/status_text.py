@@ -93,7 +93,7 @@ def _listed(
     if processes:
         lines += views.status_table(views.PROCESSES, processes, now)
         said = [(str(one.get("name")), str(one.get("last_line") or "")) for one in processes]
-        lines += [f"  {name} last said: {visible(line)[:_SHOWN_LINE]}" for name, line in said if line]
+        lines += [f"  last line of {name}: {visible(line)[:_SHOWN_LINE]}" for name, line in said if line]
     return lines
 
 
@@ -176,13 +176,13 @@ def health(job: KnownJob, now: float) -> list[str]:
         return []
     heard = job.status.get("updated_at")
     heard_s = now - heard if isinstance(heard, (int, float)) else None
-    last = "" if heard_s is None else f"; what follows is {ago(heard_s)} old"
+    last = "" if heard_s is None else f"; the status below is {ago(heard_s)} old"
     if job.running is None:
-        return [f"  its launcher runs on {job.record.launcher.host}, which cannot be seen from here{last}"]
+        return [f"  its launcher runs on {job.record.launcher.host}, which cannot be checked from here{last}"]
     if not job.running:
         return [
             f"  its launcher exited without a message; its nodes stop within {job.record.lease_s:g} s{last}",
-            f"  to see and to make sure: {PROGRAM} status --nodes {job.job_id}, {PROGRAM} stop {job.job_id}",
+            f"  check: {PROGRAM} status --nodes {job.job_id}; stop it: {PROGRAM} stop {job.job_id}",
         ]
     if heard_s is not None and heard_s > STALE_S:
         return [

@@ -139,10 +139,10 @@ class KnownJob:
             return _outcome(self.exit_code)
         phase = str(self.status.get("phase") or "starting")
         if self.running is None:
-            return f"{phase}, led from {self.record.launcher.host or 'an unknown machine'}"
+            return f"{phase}, run from {self.record.launcher.host or 'an unknown machine'}"
         if self.running:
             return phase
-        return "launcher gone"
+        return "launcher exited"
 
 
 def _outcome(code: int | None) -> str:
@@ -259,8 +259,8 @@ def _is_number(value: object) -> bool:
 def unreadable(where: StatePlaces) -> list[str]:
     """A sentence for each directory of a job whose job.json is there and cannot be read."""
     return [
-        f"{file.parent.name}: {file} cannot be read and is left aside; "
-        f"`{PROGRAM} status --nodes {file.parent.name}` writes it anew from what the nodes of conf.py know"
+        f"{file.parent.name}: {file} cannot be read and is ignored; "
+        f"`{PROGRAM} status --nodes {file.parent.name}` restores it from the nodes of conf.py"
         for file in _unreadable_files(where)
     ]
 
@@ -305,12 +305,12 @@ def find(where: StatePlaces, word: str) -> KnownJob:
             if word and word in problem.partition(":")[0]:
                 raise UsageError(problem)
         raise UsageError(
-            f"no job {word!r} is known here; `{PROGRAM} status` lists those that are, `{PROGRAM} status --nodes` "
+            f"unknown job {word!r}; `{PROGRAM} status` lists the known ones, `{PROGRAM} status --nodes` "
             "asks the nodes of conf.py"
         )
     if len(found) > 1:
         names = ", ".join(job.job_id for job in found[:5])
-        raise UsageError(f"{word!r} is several jobs: {names}; give more of the id")
+        raise UsageError(f"{word!r} matches several jobs: {names}; give more of the id")
     return found[0]
 
 

@@ -60,7 +60,7 @@ PROCESSES: Sequence[FactView] = (
     FactView("state", "state", "state", on=On.ALWAYS),
     FactView("pass_id", "pass", "count", "trainer_pass", "Pass of a trainer.", "pass"),
     FactView("batch_id", "batch", "batch", "trainer_batch", "Batch of a trainer in its pass."),
-    FactView("step", "step", "step", "trainer_step", "Step of a trainer since it began."),
+    FactView("step", "step", "step", "trainer_step", "Steps of a trainer since it started."),
     FactView("cost", "cost", "number", "trainer_cost", "Cost of a trainer's last batch.", "cost"),
     FactView(
         "samples_per_s",
@@ -71,21 +71,23 @@ PROCESSES: Sequence[FactView] = (
         "samples_per_s",
     ),
     FactView(METRICS, METRICS, "number"),
-    FactView("cpu_percent", "cpu", "percent", "process_cpu_cores", "Processors in use, with all children."),
     FactView(
-        "memory_bytes", "memory", "bytes", "process_resident_memory_bytes", "Memory, with all children."
+        "cpu_percent", "cpu", "percent", "process_cpu_cores", "Processors in use, with child processes."
+    ),
+    FactView(
+        "memory_bytes", "memory", "bytes", "process_resident_memory_bytes", "Memory, with child processes."
     ),
     FactView(
         "version", "updates", "count", "pserver_updates", "Batches or gradients applied.", is_counter=True
     ),
-    FactView("waiting", "waiting", "waiting", "pserver_waiting_trainers", "Trainers that wait for others."),
-    FactView("lag", "lag", "count", "trainer_lag_pushes", "Pushes of all since a trainer's own last one."),
+    FactView("waiting", "waiting", "waiting", "pserver_waiting_trainers", "Trainers waiting for others."),
+    FactView("lag", "lag", "count", "trainer_lag_pushes", "Pushes by all trainers since its last own push."),
     FactView(
         "discarded",
         "discarded",
         "discarded",
         "trainer_discarded_gradients",
-        "Gradients that came too late.",
+        "Gradients discarded as too old.",
         is_counter=True,
     ),
     FactView("last_line", "last line", on=On.PAGE),
@@ -95,7 +97,7 @@ PROCESSES: Sequence[FactView] = (
         "pushed", metric="trainer_gradients", help="Gradients in asynchronous training.", is_counter=True
     ),
     FactView("requests", metric="pserver_requests", help="Requests to a server.", is_counter=True),
-    FactView("waited_s", metric="pserver_wait_seconds", help="How long nothing has been applied."),
+    FactView("waited_s", metric="pserver_wait_seconds", help="Time without an update."),
 )
 NODES: Sequence[FactView] = (
     FactView("node_id", "node", "count", on=On.ALWAYS),
@@ -104,8 +106,8 @@ NODES: Sequence[FactView] = (
     FactView(
         "heard_at", "heard", "ago", "node_heard_time_seconds", "Last message, since 1970.", on=On.ALWAYS
     ),
-    FactView("cpu_percent", "cpu", "percent", "node_cpu_ratio", "Processors in use, of all."),
-    FactView("memory_bytes", "memory", "of_total", "node_memory_used_bytes", "Memory that is not available."),
+    FactView("cpu_percent", "cpu", "percent", "node_cpu_ratio", "Share of the processors in use."),
+    FactView("memory_bytes", "memory", "of_total", "node_memory_used_bytes", "Memory in use."),
     FactView(
         "received_bytes_per_s", "in", "rate", "node_receive_bytes_per_second", "Network bytes received."
     ),

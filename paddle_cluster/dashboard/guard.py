@@ -81,13 +81,13 @@ def admit(method: str, target: str, headers: Mapping[str, str], *, token: str, p
     hosts = {f"{name}:{port}" for name in _NAMES}
     if headers.get("host", "") not in hosts:
         raise Refused(
-            HTTPStatus.FORBIDDEN, f"this is http://127.0.0.1:{port}; a page of another name is not answered"
+            HTTPStatus.FORBIDDEN, f"this is http://127.0.0.1:{port}; requests under another name are refused"
         )
     origin = headers.get("origin")
     if origin is not None and origin not in {f"http://{host}" for host in hosts}:
-        raise Refused(HTTPStatus.FORBIDDEN, "a page of another origin is not answered")
+        raise Refused(HTTPStatus.FORBIDDEN, "requests from another origin are refused")
     if headers.get("sec-fetch-site", "") not in _OWN_FETCHES:
-        raise Refused(HTTPStatus.FORBIDDEN, "a request of another site is not answered")
+        raise Refused(HTTPStatus.FORBIDDEN, "requests from another site are refused")
     try:
         parts = urlsplit(target)
         query = dict(parse_qsl(parts.query, keep_blank_values=True, max_num_fields=16))
@@ -97,7 +97,7 @@ def admit(method: str, target: str, headers: Mapping[str, str], *, token: str, p
     if not hmac.compare_digest(given.encode("utf-8", "replace"), token.encode()) or not slash:
         raise Refused(
             HTTPStatus.FORBIDDEN,
-            "the address lacks its token: take all of it from the terminal of the dashboard",
+            "the address lacks its token: copy the whole address from the dashboard's terminal",
         )
     return Request(method, path, query)
 

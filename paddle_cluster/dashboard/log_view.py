@@ -72,9 +72,7 @@ def search(job: KnownJob, text: str, process: str) -> dict[str, Any]:
     if len(found) == FOUND:
         told = f"the last {FOUND}; there may be more"
     elif time.monotonic() >= deadline:
-        told = (
-            f"looked for {SEARCH_S:.0f} s and not at what is older; {PROGRAM} logs --grep looks at everything"
-        )
+        told = f"searched for {SEARCH_S:.0f} s, not through older lines; {PROGRAM} logs --grep searches everything"
     return {"lines": found[::-1], "told": told}
 
 

@@ -148,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._file(request)
         found = _ROUTES.get(request.path)
         if found is None:
-            raise Refused(HTTPStatus.NOT_FOUND, "there is nothing at this address")
+            raise Refused(HTTPStatus.NOT_FOUND, "no page at this address")
         method, answer = found
         if request.method != method:
             raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, f"expected {method}, got {request.method}")
@@ -287,7 +287,7 @@ def _asking(job: KnownJob) -> Iterator[tuple[ControlClient, queue.SimpleQueue[An
         raise ControlLost(f"{job.job_id} has already ended: {job.describe()}")
     if not job.running or not job.record.socket:
         raise ControlLost(
-            f"{job.job_id}: no launcher of this machine can be asked ({job.describe()}); `{PROGRAM} stop "
+            f"{job.job_id}: no launcher on this machine controls it ({job.describe()}); `{PROGRAM} stop "
             f"{job.job_id}` asks its nodes"
         )
     events: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -307,7 +307,7 @@ def _frames(job: KnownJob, events: queue.SimpleQueue[Any], timeout_s: float) -> 
         except queue.Empty:
             return
         if not isinstance(event, Frame):
-            raise ControlLost(f"{job.job_id}: its launcher is gone: {event.reason}")
+            raise ControlLost(f"{job.job_id}: its launcher has exited: {event.reason}")
         if event.kind == "refused":
             raise ControlLost(f"{job.job_id}: its launcher refused: {event.said.reason}")
         yield event

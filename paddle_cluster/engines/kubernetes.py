@@ -60,7 +60,7 @@ class KubernetesEngine(PorterEngine):
         """A Job."""
         if not is_installed():
             raise UsageError(
-                f"--engine=kubernetes needs Kubernetes' client for Python, which is not here: {INSTALL}"
+                f"--engine=kubernetes needs the Kubernetes client for Python, which is not installed: {INSTALL}"
             )
         return KubernetesJob(self._plan)
 

@@ -219,7 +219,7 @@ class Api:
         return f"{self._configuration.host}{path}{tail}" + (f"?{urlencode(query)}" if query else "")
 
     def _text(self, verb: str, resource: str, why: str) -> str:
-        return f"Kubernetes does not {verb} {resource} in namespace {self.namespace}: {visible(why)[:SHOWN]}"
+        return f"Kubernetes did not {verb} {resource} in namespace {self.namespace}: {visible(why)[:SHOWN]}"
 
     def _refusal(self, verb: str, resource: str, status: int, data: bytes) -> str:
         """What was refused, why, and what helps."""
@@ -249,7 +249,7 @@ def _configured(settings: KubernetesSettings) -> tuple[Any, str]:
             namespace = str(found["context"].get("namespace") or "")
     except Exception as error:  # the library's, yaml's, a plugin's: all mean that the configuration is no use
         raise ApiError(
-            f"there is no way to a Kubernetes cluster: {type(error).__name__}: {visible(str(error))[:SHOWN]}; "
+            f"cannot connect to a Kubernetes cluster: {type(error).__name__}: {visible(str(error))[:SHOWN]}; "
             "expected a kubeconfig (~/.kube/config, KUBECONFIG, K8S_KUBECONFIG), or a pod with a service account"
         ) from error
     return made, settings.namespace or namespace or "default"
@@ -267,7 +267,7 @@ def _events(answer: Any, stopping: threading.Event) -> Iterator[Object]:
     for piece in answer.stream(1 << 16, decode_content=True):
         *lines, rest = (rest + piece).split(b"\n")
         if len(rest) > LARGEST:
-            raise ValueError("an event has no end")
+            raise ValueError("an event is not terminated")
         for line in filter(None, lines):
             event = _object(line)
             made = event.get("object") or {}
@@ -288,7 +288,7 @@ def _said(status: int, data: bytes) -> str:
         text = str(_object(data).get("message") or "")
     except ValueError:
         text = data[:SHOWN].decode("utf-8", "replace")
-    return f"{status} {text or 'without a word'}"
+    return f"{status} {text or 'without a message'}"
 
 
 def _cut(made: Object) -> str:

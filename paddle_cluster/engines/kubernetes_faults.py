@@ -63,7 +63,7 @@ def gone(pod: Object) -> Trouble:
 
 def _disrupted(status: Object) -> Trouble | None:
     for condition in _true(status, "DisruptionTarget"):
-        return Trouble(f"was taken away: {_why(condition)}", is_final=True)
+        return Trouble(f"was removed: {_why(condition)}", is_final=True)
     return None
 
 
@@ -87,7 +87,7 @@ def _of_phase(status: Object) -> Trouble | None:
             return Trouble(how + _after(state.get("message") or reason), True)
     if phase == "Failed":
         return Trouble(f"failed: {_why(status)}", is_final=True)
-    return Trouble("ended before the job was over", is_final=True)
+    return Trouble("ended before the job", is_final=True)
 
 
 def _of_conditions(status: Object) -> Trouble | None:
@@ -123,7 +123,7 @@ def of_events(events: Sequence[Object]) -> Trouble | None:
         if event.get("type") != "Normal" and event.get("reason") == "FailedCreate":
             text = str(event.get("message") or "")
             refused = "forbidden" in text or "violates" in text
-            return Trouble(f"no pod can be made: {_cut(text)}", is_final=refused)
+            return Trouble(f"no pod can be created: {_cut(text)}", is_final=refused)
     return None
 
 

@@ -147,7 +147,7 @@ class PorterEngine(Engine):
         if self._fault or self._closed:
             return ConnectError(name, f"{self._fault or f'{self._porters.name} was stopped'}.")
         within = f" within {self._porters.start_s:.0f} s"
-        what = "has not called" + (" again" if node_id in self._seen else within)
+        what = "has not connected" + (" again" if node_id in self._seen else within)
         says = self._porters.words()
         return ConnectError(
             name,
@@ -172,7 +172,7 @@ class PorterEngine(Engine):
             self._porters.start(self._invite, self._ended)
         except OSError as error:
             among = f" among {shown_ports(self._ports)} (ENGINE_PORT)" if self._ports else ""
-            self._fault = f"there is no port for nodes to call{among}: {error.strerror}"
+            self._fault = f"no port is free for connections from nodes{among}: {error.strerror}"
 
     def _invite(self, names: Sequence[str], ranks: Sequence[str]) -> Porter:
         assert self._rendezvous is not None
@@ -234,7 +234,7 @@ class PorterEngine(Engine):
 
 def _say(stream: TlsStream, request: Mapping[str, Any]) -> None:
     if not stream.write(json.dumps(request).encode() + b"\n"):
-        raise ConnectionError("it takes nothing")
+        raise ConnectionError("it accepts no data")
 
 
 def _same(name: str, host: str) -> bool:

@@ -101,7 +101,7 @@ class SlurmEngine(PorterEngine):
         settings = self._plan.settings
         if settings.engines.waits_for_nodes:
             raise UsageError(
-                "this needs an allocation of Slurm, and here is none (SLURM_JOB_NODELIST is not set); begin with "
+                "this is not a Slurm allocation (SLURM_JOB_NODELIST is not set); start one with "
                 f"`salloc --nodes={len(self._names)}`"
             )
         check_hosts("slurm", settings.cluster.hosts)
@@ -206,12 +206,12 @@ def submit(made: Batch) -> str:
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise UsageError(
-            f"sbatch cannot be asked: {error}; --engine=slurm needs a machine that submits to Slurm"
+            f"sbatch cannot be run: {error}; run --engine=slurm on a machine that can submit to Slurm"
         ) from error
     job = done.stdout.strip().partition(";")[0]
     if done.returncode or not re.fullmatch("[0-9]+", job):
         words = visible(" | ".join((done.stderr or done.stdout).splitlines()))
-        raise PreflightError(f"Slurm does not take the job: {words}")
+        raise PreflightError(f"Slurm refused the job: {words}")
     never = why_never(job)
     if never:
         asked("scancel", job)
@@ -219,7 +219,7 @@ def submit(made: Batch) -> str:
     state = asked("squeue", "-h", "-j", job, "-o", "%T: %r")
     output = OUTPUT.replace("%j", job)
     return (
-        f"Slurm has it as job {job}" + (f" ({visible(state)})" if state else "") + "\n"
-        f"  look at it: squeue -j {job}, tail -F {output}\n"
+        f"submitted to Slurm as job {job}" + (f" ({visible(state)})" if state else "") + "\n"
+        f"  follow it:  squeue -j {job}, tail -F {output}\n"
         f"  stop it:    scancel {job}"
     )

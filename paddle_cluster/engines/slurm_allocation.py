@@ -32,7 +32,10 @@ SHOWN = 400
 READ_SIZE = 1 << 16
 
 _HOLD = "env -0; printf 'paddle\\0'; exec cat >/dev/null"
-_ASK = "; `sinfo` shows whether Slurm answers here and which partitions it has; SLURM_OPTIONS in conf.py go to salloc"
+_ASK = (
+    "; `sinfo` shows whether Slurm answers here and which partitions it has; "
+    "SLURM_OPTIONS in conf.py are passed to salloc"
+)
 _NO_CONF = re.compile("Could not establish a configuration source|fetch_config: DNS SRV")
 _CONF = "; this machine has no slurm.conf: run on a login node of the cluster, or name the file in SLURM_CONF"
 _HELD = b"\0paddle\0"
@@ -73,7 +76,7 @@ def allocated(argv: Sequence[str], timeout_s: float, tell: Callable[[str], None]
         )
     except OSError as error:
         raise UsageError(
-            f"salloc cannot be started: {error.strerror}; --engine=slurm needs a machine that submits to Slurm"
+            f"salloc cannot be started: {error.strerror}; run --engine=slurm on a machine that can submit to Slurm"
         ) from error
     waiting = _Waiting(process, tell)
     try:
@@ -151,7 +154,7 @@ class _Waiting:
     def _words(self) -> str:
         lines = self._said.decode("utf-8", "replace").splitlines()
         words = " | ".join(line.removeprefix("salloc: ").removeprefix("error: ") for line in lines)
-        return visible(words[-SHOWN:]) or "salloc ended without a word"
+        return visible(words[-SHOWN:]) or "salloc exited without a message"
 
     def _tell_why(self) -> None:
         why = self._look()
@@ -203,10 +206,10 @@ def why_never(job: str) -> str:
         least, _, most = sizes.partition("-")
         limits = [int(text) for text in (total, most or least) if text.isdecimal()]
         if limits and count.isdecimal() and int(count) > min(limits):  # squeue has 2K for 2048
-            return f"partition {partition} has {total} nodes, {sizes} per job, and --nnodes={count} asks for more"
+            return f"partition {partition} has {total} nodes, {sizes} per job, fewer than --nnodes={count}"
     if reason == "PartitionTimeLimit":
         most = asked("sinfo", "-h", "-p", partition, "-o", "%l")
-        return f"its time limit is {time_limit}, and partition {partition} allows {most} (--time in SLURM_OPTIONS)"
+        return f"its time limit is {time_limit}, but partition {partition} allows only {most} (--time in SLURM_OPTIONS)"
     return ""
 
 

@@ -54,8 +54,8 @@ def check_hosts(engine: str, hosts: Sequence[Host]) -> None:
     for host in hosts:
         if host.port not in (None, 22):
             raise UsageError(
-                f"{host.text!r} is a host with a port, which --engine={engine} cannot start anything on; "
-                "expected host names (a port belongs into ~/.ssh/config)"
+                f"{host.text!r} has a port, which --engine={engine} cannot use; "
+                "expected host names (set the port in ~/.ssh/config)"
             )
 
 

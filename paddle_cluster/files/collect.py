@@ -169,7 +169,7 @@ class Collector:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             if target.parent.resolve() != top.resolve() / target.parent.relative_to(top):
-                return f"{target}: not made: a link is on the way to it"
+                return f"{target}: not created: its path contains a link"
             hidden.unlink(missing_ok=True)
             hidden.symlink_to(link_target(to, target.parent))
             if mtime_ns is not None:
@@ -178,7 +178,7 @@ class Collector:
         except OSError as error:
             with contextlib.suppress(OSError):
                 hidden.unlink()
-            return f"{target}: this link to {to} cannot be made here: {error.strerror or error}"
+            return f"{target}: this link to {to} cannot be created here: {error.strerror or error}"
         self._links[target] = to
         self._folders.clear()
         node.files += 1
@@ -318,8 +318,8 @@ class Collector:
             return ""
         node.warned = True
         return (
-            f"node {node_id}: {node.size / (1 << 30):.3g} GB in {node.files} files were collected; it keeps what goes "
-            f"beyond COLLECT_LIMIT_GB ({limits.most_bytes / (1 << 30):.3g}) or "
+            f"node {node_id}: {node.size / (1 << 30):.3g} GB in {node.files} files were collected; the node keeps "
+            f"files beyond COLLECT_LIMIT_GB ({limits.most_bytes / (1 << 30):.3g}) or "
             f"COLLECT_LIMIT_FILES ({limits.most_files})"
         )
 
@@ -327,7 +327,7 @@ class Collector:
         if not reset or self._renamed >= TOLD or is_its_name(path, target):
             return ""
         self._renamed += 1
-        return f"{path[:80]}...: a name too long for this machine; the file is {target}"
+        return f"{path[:80]}...: the name is too long for this machine; saved as {target}"
 
     def _clear_way(self, node: _Node, target: Path) -> None:
         """Remove what is no folder on the way to a file, and what was a folder on the node in its place."""

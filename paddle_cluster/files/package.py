@@ -335,7 +335,7 @@ def _entry(
     except OSError as error:
         problems.append(f"{path} cannot be read: {error.strerror}")
         return None
-    problems.append(f"{path} is {_SPECIAL.get(stat.S_IFMT(status.st_mode), 'no regular file')}")
+    problems.append(f"{path} is {_SPECIAL.get(stat.S_IFMT(status.st_mode), 'not a regular file')}")
     return None
 
 
@@ -364,7 +364,7 @@ def link_problem(link: str, links: Mapping[str, str], tree: Container[str], keep
         at.append(part)
         path = "/".join(at)
         if path not in tree:
-            return f"to {target!r}, where nothing travels"
+            return f"to {target!r}, which is never sent"
         if path in links:
             followed += 1
             if links[path].startswith("/"):
@@ -372,7 +372,7 @@ def link_problem(link: str, links: Mapping[str, str], tree: Container[str], keep
                     "" if keep_links else f"to {target!r}, an absolute path (--keep_links sends it unchanged)"
                 )
             if followed > _MAX_LINKS:
-                return f"to {target!r}, which leads in a circle"
+                return f"to {target!r}, which forms a loop"
             at.pop()
             todo.extend(links[path].split("/")[::-1])
     return ""

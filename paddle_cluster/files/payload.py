@@ -98,7 +98,7 @@ def _pack(tree: Package) -> bytes:
         except OSError as error:
             raise WorkspaceError(f"{entry.source} cannot be read: {error.strerror}") from error
         if _digest(content) != entry.digest:
-            raise WorkspaceError(f"{entry.source} changes just now; start again")
+            raise WorkspaceError(f"{entry.source} is being modified; start again when it is complete")
         parts.append(content)
     return zlib.compress(b"".join(parts))
 
@@ -310,7 +310,7 @@ def _workspace(root: Path, plan: Plan) -> Package:
     if names and not {one.path for one in package.entries}.intersection(names):
         raise WorkspaceError(
             f"{names[0]} is not sent to the nodes: .paddleignore names it, "
-            f"or it lies in log/ or output/, which never travel"
+            f"or it lies in log/ or output/, which are never sent"
         )
     return package
 

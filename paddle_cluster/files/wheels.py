@@ -48,7 +48,7 @@ _NO_MATCH = f"{_ERROR}No matching distribution found for "
 _CONFLICT = f"{_ERROR}Cannot install "
 _USERS_WAY = f"name a version that has one in {FILE}, or put one where PIP_FIND_LINKS points"
 _OUR_WAY = (
-    "jobs import it in just this version: name a Python that has one in PYTHON in conf.py, "
+    "jobs need exactly this version: name a Python that has one in PYTHON in conf.py, "
     "or install it there and leave out --bootstrap"
 )
 _CAUSES = "The conflict is caused by:"
@@ -226,7 +226,7 @@ class Fetch:
             ours = {pin.name: pin.text for pin in self._wanted.pins}.get(re.split(r"[^\w.-]", name)[0])
             if ours not in (None, name):
                 return f"a conflict for {where}: {FILE} asks for {name}, jobs import {ours}; change {FILE}"
-            others = ", nor of any other version (or was the index not asked: PIP_INDEX_URL, pip.conf?)"
+            others = ", nor of any other version (is the index set: PIP_INDEX_URL, pip.conf?)"
             more = others if _NO_VERSION in text else ""
             return f"no wheel of {name} for {where}{more}; {_USERS_WAY if ours is None else _OUR_WAY}"
         if lines[first].startswith(_CONFLICT):
@@ -277,7 +277,7 @@ def _check(found: Sequence[Path], wanted: EnvironmentRequest) -> None:
             name, version, _, _ = parse_wheel_filename(path.name)
         except InvalidWheelFilename as error:
             raise NoWheelsError(
-                f"{path.name} is no wheel, which nodes need; remove it from requirements.txt"
+                f"{path.name} is not a wheel, and nodes need wheels; remove it from requirements.txt"
             ) from error
         have[name] = version
         if name in locked and _sha256(path) not in locked[name].hashes:
@@ -315,7 +315,7 @@ def _required(path: Path) -> list[str]:
             said = email.message_from_bytes(archive.read(name)).get_all("Requires-Dist") or []
         return [str(one) for one in said if Requirement(str(one))]
     except (zipfile.BadZipFile, ValueError, InvalidRequirement) as error:
-        raise NoWheelsError(f"{path.name} is no whole wheel: {error}; fetch it anew") from error
+        raise NoWheelsError(f"{path.name} is not a complete wheel: {error}; download it again") from error
 
 
 def _environment(wheels: Sequence[Path], states: Path) -> Environment:

@@ -29,10 +29,10 @@ from paddle_cluster.text.sizes import counted
 LONGEST_BACKOFF_S = 30.0
 JITTER = 0.25
 
-PSERVER = "a pserver's state is lost: started again, it would have lost its parameters"
-PSERVER_SPENT = "a pserver was started again as often as it may be"
-NOBODY_LEFT_OUT = "the job needs all its nodes, unless --min_trainers says otherwise"
-NOT_A_PROCESS = "this is nothing that a restart could mend"
+PSERVER = "a pserver's state is lost: after a restart it would have no parameters"
+PSERVER_SPENT = "a pserver has used up its restarts"
+NOBODY_LEFT_OUT = "the job needs all its nodes, unless --min_trainers allows fewer"
+NOT_A_PROCESS = "a restart would not fix this"
 
 
 @dataclass(frozen=True)

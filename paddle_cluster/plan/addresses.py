@@ -76,19 +76,19 @@ def choose(answers: Mapping[int, Answer], ways: Mapping[int, Sequence[Way]], nic
         return Choice(by_itself, f"PADDLE_NIC {nic}" if nic else "one node: its own")
     common = common_networks(answers)[:TRIED]
     if not common:
-        own = f"the first one of {nic}" if nic else "the one that its login came in on"
+        own = f"the first one of {nic}" if nic else "the one that its login arrived at"
         if not any(answer.placed for answer in answers.values()):
             own = "its own"  # embedded nodes
-        return Choice(by_itself, f"no network has an address of every node: each has {own}")
+        return Choice(by_itself, f"no network includes all nodes: each uses {own}")
     judged = sorted(common, key=lambda one: _rank(one, answers, ways))
     best = judged[0]
     tried, failed, latency_s = _tries(best, ways)
     reasons = [f"every node has an address in {best.network}"]
     if nic:
         reasons.insert(0, f"PADDLE_NIC {nic}")
-    reasons.append(f"{tried - failed} of {tried} tried ways work, typically in {latency_s * 1000:.1f} ms")
+    reasons.append(f"{tried - failed} of {tried} tried routes work, typically in {latency_s * 1000:.1f} ms")
     if _logins(best, answers) == len(answers):
-        reasons.append("the logins came in on it")
+        reasons.append("the logins arrived there")
     if len(judged) > 1:
         reasons.append("also possible: " + ", ".join(str(one.network) for one in judged[1:]))
     return Choice(best.addresses, "; ".join(reasons))

@@ -83,7 +83,7 @@ def resume_hint(settings: Settings) -> list[str]:
     if settings.job.mode is not Mode.V2 or not flags.get("checkpoint_dir"):
         return []
     return [
-        "to go on from the last whole checkpoint: give the same command again, with --resume=latest "
+        "to continue from the last complete checkpoint: give the same command again, with --resume=latest "
         f"(checkpoints are in {flags['checkpoint_dir']}; `{PROGRAM} checkpoints` shows them)"
     ]
 
@@ -216,10 +216,10 @@ def choose(
     if len(newer) > _NEWEST_TOLD:
         told += f"; and {len(newer) - _NEWEST_TOLD} more"
     if best is None:
-        return ResumeChoice(told=f"--resume={resume}: no checkpoint is whole on all nodes: {told}")
+        return ResumeChoice(told=f"--resume={resume}: no checkpoint is complete on all nodes: {told}")
     return ResumeChoice(
         best.first.name,
-        f"--resume={resume}: {told}: the job continues from batch {best.first.version}, the newest that is whole "
+        f"--resume={resume}: {told}: the job continues from batch {best.first.version}, the newest that is complete "
         "on all nodes",
     )
 

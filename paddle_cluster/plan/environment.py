@@ -277,8 +277,8 @@ def is_too_long(name: str, value: str) -> bool:
 def told_long(name: str) -> str:
     """What people are told of a value that no environment can hold."""
     return (
-        f"{name} is longer than Linux takes in a variable: it goes into a file, whose path is {name}{FILE_SUFFIX}; "
-        f"paddle reads that by itself, other scripts must"
+        f"{name} is too long for a variable of Linux: it is written to a file, and {name}{FILE_SUFFIX} has its path; "
+        f"paddle reads that file by itself, other scripts must read it"
     )
 
 

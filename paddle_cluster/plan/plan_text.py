@@ -64,8 +64,8 @@ def opening(plan: Plan) -> str:
     lines = [told_hosts(plan), f"{entry} gets {given[:_MOST_GIVEN]}{more}"]
     if plan.mode is Mode.COLLECTIVE and "resume" in dict(plan.settings.job.flags):
         lines.append(
-            f"--resume means only what {entry} makes of it: in collective mode a script loads what it saved in "
-            "PADDLE_CHECKPOINT_DIR, which --keep_as=NAME keeps"
+            f"--resume has only the effect that {entry} gives it: in collective mode a script loads what it saved "
+            "in PADDLE_CHECKPOINT_DIR; --keep_as=NAME keeps those files on the nodes"
         )
     return "\n".join(lines)
 
@@ -203,12 +203,12 @@ def _folded(value: str) -> str:
 def _footnotes(plan: Plan) -> Iterator[str]:
     yield (
         "Addresses, interfaces, thread counts and GPUs become known when the nodes have answered; "
-        "a port that is taken moves on."
+        "a port in use is replaced by the next free one."
     )
     if plan.pserver_ports.spare:
-        yield "If the pservers' port is taken on a node, all of them get the next one that is free on every node."
+        yield "If the pservers' port is in use on a node, all of them get the next one that is free on every node."
     elif plan.pserver_nodes and not plan.settings.cluster.port_is_explicit:
-        yield "A pserver whose ports are taken moves on to the next ones and tells the trainers."
+        yield "A pserver whose ports are in use takes the next free ones and informs the trainers."
     yield from map(told_long, values_in_files(plan, planned_addresses(plan)))
     if any(plan.settings.variables_of(node.node_id).names for node in plan.nodes):
         yield "Your own variables are shown as ***; they reach the processes and nothing else."

@@ -131,7 +131,7 @@ class ServicePorts:
         node_id, port = next(place for place in self._run(self.runs[0]) if place in taken)
         raise PreflightError(
             f"node {node_id}: port {port}, meant for the trainers, is in use by {taken[node_id, port]}, and "
-            f"{len(self.runs) - 1} other runs of ports have a taken one too; submit again to try others"
+            f"{len(self.runs) - 1} other port ranges have a port in use too; submit again to try others"
         )
 
     def _run(self, first: int) -> Iterator[tuple[int, int]]:

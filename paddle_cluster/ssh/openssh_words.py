@@ -194,7 +194,7 @@ def _late(words: Words, attempt: FailedLogin) -> Reason | None:
         )
     if words.is_let_in and not words.target:
         return Reason(
-            f"{where(words.server)} let us in, and ssh asked for no command within {attempt.limit_s:g} s.",
+            f"{where(words.server)} accepted the login, and ssh requested no command within {attempt.limit_s:g} s.",
             "See SessionType and ForkAfterAuthentication in your ssh config, which are for other logins.",
         )
     return reasons.no_answer(where(words.server), attempt.limit_s)
@@ -218,13 +218,13 @@ def _revoked_key(words: Words, attempt: FailedLogin, found: Found) -> Reason:
 
 def _refused(words: Words, attempt: FailedLogin, found: Found) -> Reason:
     if words.has_accepted_key:
-        why = "a private key is encrypted, or does not sign without being asked for something"
+        why = "a private key is encrypted, or needs interaction to sign"
         return reasons.refused(words.server, why, words.keys, reasons.ADD_TO_AGENT)
     methods = found[1] or "nothing"
     if "publickey" not in methods:
-        hint = "Nobody is ever asked for a password: let sshd there take public keys (PubkeyAuthentication)."
-        return reasons.refused(words.server, f"it takes {methods} alone", words.keys, hint)
-    return reasons.refused(words.server, f"it takes {methods}", words.keys)
+        hint = "Passwords are never asked for: let sshd there accept public keys (PubkeyAuthentication)."
+        return reasons.refused(words.server, f"it accepts only {methods}", words.keys, hint)
+    return reasons.refused(words.server, f"it accepts {methods}", words.keys)
 
 
 def _too_many(words: Words, attempt: FailedLogin, found: Found) -> Reason:
@@ -233,8 +233,10 @@ def _too_many(words: Words, attempt: FailedLogin, found: Found) -> Reason:
 
 
 def _open_key(words: Words, attempt: FailedLogin, found: Found) -> Reason:
-    why = f"ssh passes by the private key {found[2]}, whose mode is {found[1]}"
-    return reasons.refused(words.server, why, words.keys, f"Nobody else may read it: chmod 600 {found[2]}.")
+    why = f"ssh ignores the private key {found[2]}, whose mode is {found[1]}"
+    return reasons.refused(
+        words.server, why, words.keys, f"Make it readable by you alone: chmod 600 {found[2]}."
+    )
 
 
 def _config(words: Words, attempt: FailedLogin, found: Found) -> Reason:
@@ -250,7 +252,7 @@ def _unresolved(words: Words, attempt: FailedLogin, found: Found) -> Reason:
 def _out_of_reach(words: Words, attempt: FailedLogin, found: Found) -> Reason:
     if not words.target:
         return Reason(
-            f"{_place(words, attempt)} let us in and opens no session: {found[1]}.",
+            f"{_place(words, attempt)} accepted the login but opens no session: {found[1]}.",
             "See MaxSessions of sshd there.",
         )
     words.proxy_ended = False  # the jump host is not to blame, or is named
@@ -282,11 +284,11 @@ def _place(words: Words, attempt: FailedLogin) -> str:
 def _hung_up(words: Words, attempt: FailedLogin) -> tuple[Reason, bool]:
     """There was no word about what is wrong: a connection ended."""
     if words.greeting and _BUSY not in words.greeting:
-        why = f"it says {words.greeting!r}"
+        why = f"it sent {words.greeting!r}"
         return reasons.no_ssh(_place(words, attempt), attempt.timeout_s, why), False
     if not words.server.host:
         by = "its ProxyCommand" if words.is_proxied else "ssh"
-        return Reason(f"{by} ended before anybody was logged in.", "Try `ssh` by hand."), words.is_proxied
+        return Reason(f"{by} ended before the login was complete.", "Try `ssh` by hand."), words.is_proxied
     return reasons.hung_up(where(words.server)), not words.own or "Connection" in words.own[-1]
 
 

@@ -90,7 +90,7 @@ def own_directory(path: Path) -> Path:
         path.mkdir(0o700)
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
-        raise PermissionError(1, "is a link, or not this user's", str(path))
+        raise PermissionError(1, "is a link, or belongs to another user", str(path))
     if stat.S_IMODE(status.st_mode) != 0o700:
         path.chmod(0o700)
     return path
@@ -163,7 +163,7 @@ def read_own_file(path: Path) -> bytes:
         status = os.fstat(descriptor)
         is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
         if not is_own or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise PermissionError(errno.EPERM, "is no file of this user's alone", str(path))
+            raise PermissionError(errno.EPERM, "is not a file of this user alone", str(path))
         return file.read()
 
 

@@ -155,7 +155,7 @@ class Tabled:
 
     def __post_init__(self) -> None:
         if any(len(row) != len(self.headers) for row in self.rows):
-            raise ValueError(f"rows that have not {len(self.headers)} cells")
+            raise ValueError(f"rows without {len(self.headers)} cells")
 
 
 @dataclass(frozen=True)

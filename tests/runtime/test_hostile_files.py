@@ -165,7 +165,7 @@ def test_holes_of_a_tar_are_not_filled_with_memory() -> None:
     header[148:156] = b" " * 8
     header[148:156] = b"%06o\0 " % sum(header)
     whole = stream.getvalue()[: 2 * 512] + bytes(header) + bytes(1024)
-    with pytest.raises(ModelFileError, match="no regular file"):
+    with pytest.raises(ModelFileError, match="not a regular file"):
         list(read_tar(io.BytesIO(whole)))
 
 

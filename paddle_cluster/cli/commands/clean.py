@@ -40,7 +40,9 @@ def run(argv: Sequence[str]) -> ExitCode:
     """Clean nodes; 0 when all that may go is gone."""
     given = command_arguments.read("clean", argv, USAGE)
     if given.job is not None:
-        raise UsageError(f"clean takes no job, got {given.job!r}: it cleans all ended ones")
+        raise UsageError(
+            f"clean takes no job, got {given.job!r}: it removes the directories of all ended jobs"
+        )
     older_s = _seconds(given.values.get("--older_than", "0s"))
     dry_run = "--dry_run" in given.switches
     nodes, login, _, _ = cluster_of.nodes_to_ask(places(os.environ), given, os.environ)
@@ -55,13 +57,13 @@ def run(argv: Sequence[str]) -> ExitCode:
 def _seconds(text: str) -> float:
     number, unit = text[:-1], text[-1:]
     if not (number.isdecimal() and number.isascii() and unit in _UNITS and len(number) <= 6):
-        raise UsageError(f"--older_than={text}: a number and one of s, m, h, d is expected, such as 7d")
+        raise UsageError(f"--older_than={text}: expected a number followed by s, m, h or d, such as 7d")
     return float(int(number) * _UNITS[unit])
 
 
 def _tell(cleaning: Cleaning, dry_run: bool) -> None:
     if cleaning.error:
-        show(f"! {cleaning.node.name}: could not be asked: {cleaning.error}")
+        show(f"! {cleaning.node.name}: could not be queried: {cleaning.error}")
         return
     total = sum(size for size, _ in cleaning.jobs)
     went = "would go" if dry_run else "gone"
@@ -80,4 +82,4 @@ def _tell(cleaning: Cleaning, dry_run: bool) -> None:
     for name, why in cleaning.kept:
         show(f"  {name} stays: {why}")
     for name in cleaning.stayed:
-        show(f"! {name} could not be removed whole: see what is left in {cleaning.node.root_dir}/{name}")
+        show(f"! {name} could not be removed completely: see what remains in {cleaning.node.root_dir}/{name}")

@@ -44,7 +44,7 @@ def run(argv: Sequence[str]) -> ExitCode:
         server = DashboardServer(JobBoard(where), port)
     except OSError as error:
         raise UsageError(
-            f"dashboard: nothing can listen on 127.0.0.1:{port} ({error.strerror}); leave --port out to take a free one"
+            f"dashboard: cannot listen on 127.0.0.1:{port} ({error.strerror}); leave out --port to use a free one"
         ) from error
     try:
         show(f"{server.address}{'?' + urlencode({'job': job.job_id}) if job else ''}")

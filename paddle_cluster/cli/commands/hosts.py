@@ -165,9 +165,9 @@ def _lines(planned: Plan, facts: Sequence[NodeFacts], width: int) -> Iterator[st
     yield from below
     names = planned.settings.sources.names
     usual = [f"PYTHON: {names['PYTHON']}", f"ROOT_DIR: {names['ROOT_DIR']}"]
-    yield from wrapped(f"where HOST_SETTINGS says nothing: {', '.join(usual)}", width)
+    yield from wrapped(f"without HOST_SETTINGS: {', '.join(usual)}", width)
     for one in facts:
         if one.error:
             yield from wrapped(f"PROBLEM: {one.host}: {one.error}", width)
     roles = [counted(len(planned.pserver_nodes), "pserver")] * bool(planned.pserver_nodes)
-    yield f"{' and '.join([*roles, counted(len(planned.trainer_nodes), 'trainer')])}; nothing was connected to"
+    yield f"{' and '.join([*roles, counted(len(planned.trainer_nodes), 'trainer')])}; no connection was made"

@@ -116,7 +116,7 @@ def _wanted(job: KnownJob, given: Given) -> Wanted:
     try:
         compiled = re.compile(pattern) if pattern else None
     except re.error as error:
-        raise UsageError(f"logs: --grep: {pattern!r} is no regular expression: {error}") from error
+        raise UsageError(f"logs: --grep: {pattern!r} is not a regular expression: {error}") from error
     begun, ended = log_lines.span(job)
     return Wanted(
         max(begun, _since(given.values["--since"])) if "--since" in given.values else begun,

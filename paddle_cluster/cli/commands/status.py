@@ -93,7 +93,7 @@ def _ask_nodes(where: StatePlaces, given: Given) -> ExitCode:
     if job_id is not None:
         jobs = [job for job in jobs if job.job_id.startswith(job_id) or job.job_id.endswith(job_id)]
         if not jobs and not failed:
-            raise UsageError(f"no node knows a job {job_id!r}")
+            raise UsageError(f"no node has a record of job {job_id!r}")
     node_jobs.rebuild(where, jobs, login, conf)
     if "--json" in given.switches:
         told: dict[str, Any] = {

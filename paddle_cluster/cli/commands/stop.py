@@ -85,7 +85,7 @@ def _only_running(where: StatePlaces) -> KnownJob:
     running = [job for job in store.all_jobs(where) if job.is_live]
     if not running:
         raise UsageError(
-            f"no job of yours runs on this machine; `{PROGRAM} status` lists those that are known"
+            f"none of your jobs is running on this machine; `{PROGRAM} status` lists the known ones"
         )
     if len(running) > 1:
         raise UsageError(f"{len(running)} jobs run, name one: {', '.join(job.title for job in running)}")
@@ -113,7 +113,7 @@ def _wait(job: KnownJob, client: ControlClient, events: queue.SimpleQueue[Any]) 
             event = events.get(timeout=TURN_S)
         except queue.Empty:
             if time.monotonic() - heard_at >= SILENT_S:
-                raise ControlLost(f"its launcher has said nothing for {SILENT_S:.0f} s") from None
+                raise ControlLost(f"no message from its launcher for {SILENT_S:.0f} s") from None
             continue
         heard_at = time.monotonic()
         if isinstance(event, Gone):
@@ -143,12 +143,12 @@ def _stop_on_nodes(where: StatePlaces, given: Given) -> ExitCode:
     jobs, _, failed = node_jobs.ask(nodes, login)
     found = {job.job_id for job in jobs if job.job_id.startswith(word) or job.job_id.endswith(word)}
     if len(found) > 1:
-        raise UsageError(f"{word!r} is several jobs: {', '.join(sorted(found))}; give more of the id")
+        raise UsageError(f"{word!r} matches several jobs: {', '.join(sorted(found))}; give more of the id")
     if found:
         word = found.pop()
         node_jobs.rebuild(where, [job for job in jobs if job.job_id == word], login, conf)
     elif not failed or not is_job_id(word):
-        raise UsageError(f"no node knows a job {word!r}")
+        raise UsageError(f"no node has a record of job {word!r}")
     return _end_there(word, nodes, login)
 
 
@@ -156,7 +156,7 @@ def _end_there(job_id: str, nodes: Sequence[NodeEntry], login: SshSettings) -> E
     endings = node_jobs.end(job_id, nodes, login)
     for ending in endings:
         if ending.error:
-            show(f"! {ending.node.name}: could not be asked: {ending.error}")
+            show(f"! {ending.node.name}: could not be queried: {ending.error}")
             continue
         told = "; ".join(ending.told)
         show(f"  {ending.node.name}: {told or 'no process of the job was found'}")
@@ -166,5 +166,5 @@ def _end_there(job_id: str, nodes: Sequence[NodeEntry], login: SshSettings) -> E
             show(f"! {ending.node.name}: {ending.unsure}")
     clean = all(ending.clean for ending in endings)
     sure = clean and not any(ending.unsure for ending in endings)
-    show(f"{job_id}: " + ("nothing is left of it on its nodes" if sure else "see the lines with !"))
+    show(f"{job_id}: " + ("all its processes have exited" if sure else "see the lines with !"))
     return ExitCode.DONE if clean else ExitCode.NOT_CLEAN

@@ -155,7 +155,7 @@ class NodeHandlers:
         if kind not in NEWS:
             raise ProtocolError(record.name, text)
         if record.traces.miss(kind):
-            self._console.note(f"{record.name}: {text}; such messages are left out")
+            self._console.note(f"{record.name}: {text}; such messages are ignored")
 
     def silent(self, record: NodeRecord) -> None:
         """No word for ALARM_S: tell it."""
@@ -166,7 +166,7 @@ class NodeHandlers:
 
     def back(self, record: NodeRecord) -> None:
         """A silent node spoke again."""
-        self._console.note(f"{record.name}: is back")
+        self._console.note(f"{record.name}: connected again")
         self._context.node_state(record, "running")
 
     def lease_over(self, record: NodeRecord) -> None:
@@ -190,7 +190,7 @@ class NodeHandlers:
     def _lost(self, record: NodeRecord, what: str) -> None:
         self._roster.fail_node(record, what)
         if self._roster.is_done_with(record):
-            self._console.note(f"{record.name}: {what}; its trainers were done, the job continues")
+            self._console.note(f"{record.name}: {what}; its trainers had finished, the job continues")
 
 
 PAUSE_S = 0.5  # between two tries

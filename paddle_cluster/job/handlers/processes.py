@@ -208,7 +208,7 @@ class StallHandlers:
             return
         process.freeze(what)
         lease_s = self._context.settings.limits.lease_s
-        self._remarks.show(record, f"{name} is frozen: {what}; given up in {lease_s:g} s")
+        self._remarks.show(record, f"{name} is frozen: {what}; it counts as failed in {lease_s:g} s")
         self._context.node_state(record, "frozen")
 
     def recovered(self, record: NodeRecord, recovered: Recovered) -> None:
@@ -218,7 +218,7 @@ class StallHandlers:
             return
         process.move(Stage.RUNNING)
         name = self._roster.failure_of(process, "", FailureKind.STALLED).name()
-        self._remarks.show(record, f"{name} goes on")
+        self._remarks.show(record, f"{name} continues")
         self._context.node_state(record, "running")
 
     def stacks(self, record: NodeRecord, answer: Stacks) -> None:

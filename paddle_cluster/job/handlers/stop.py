@@ -59,7 +59,7 @@ class StopHandlers:
     def goodbye(self, record: NodeRecord) -> None:
         """Handle the agent's last frame; in the middle of a job it was not requested, and the node is lost."""
         if not self._context.stopping:
-            lost = LinkLost(record.node.node_id, "its agent said goodbye in mid-run", record.link)
+            lost = LinkLost(record.node.node_id, "its agent ended in the middle of the run", record.link)
             self._context.events.put(lost)
             return
         record.drop(None)

@@ -24,7 +24,7 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
             yield from _files_and_threads(reply)
             yield from _memory_and_cores(reply)
             if demands.use_gpu and reply.answer.gpus is not None and not reply.answer.gpus.count:
-                text = "PADDLE_USE_GPU is on, and no NVIDIA GPU is to be seen here"
+                text = "PADDLE_USE_GPU is on, but no NVIDIA GPU is visible"
                 yield Finding(reply.name, "gpu", text, serious=False)
 
 
@@ -35,7 +35,7 @@ def _files_and_threads(reply: Reply) -> Iterator[Finding]:
         yield Finding(
             reply.name,
             "limits",
-            f"{files} open files are allowed, a process of this job needs about {need.files}; "
+            f"{files} open files are allowed, but a process of this job needs about {need.files}; "
             f"raise nofile in /etc/security/limits.conf there",
         )
     threads = machine.limits.get("nproc")
@@ -45,15 +45,15 @@ def _files_and_threads(reply: Reply) -> Iterator[Finding]:
             yield Finding(
                 reply.name,
                 "limits",
-                f"this user may have {threads} threads and has {machine.threads_of_user}, the job needs about "
-                f"{need.threads}; raise nproc in /etc/security/limits.conf there, or end what runs",
+                f"this user is allowed {threads} threads and has {machine.threads_of_user}, but the job needs about "
+                f"{need.threads}; raise nproc in /etc/security/limits.conf there, or end other processes",
             )
     most, used = machine.cgroup.get("pids"), machine.cgroup.get("pids_used") or 0
     if most is not None and most - used < need.threads:
         yield Finding(
             reply.name,
             "limits",
-            f"the control group allows {most:.0f} threads and has {used:.0f}, the job needs about {need.threads}; "
+            f"the control group allows {most:.0f} threads and has {used:.0f}, but the job needs about {need.threads}; "
             f"raise pids.max there",
         )
 
@@ -67,8 +67,8 @@ def _memory_and_cores(reply: Reply) -> Iterator[Finding]:
         yield Finding(
             reply.name,
             "memory",
-            f"{size_text(free)} are free{limit}; {counted(need.processes, 'process')} may take "
-            f"{size_text(need.memory_bytes)} before they hold a model",
+            f"{size_text(free)} are free{limit}; {counted(need.processes, 'process')} can take "
+            f"{size_text(need.memory_bytes)} before they load a model",
             serious=False,
         )
     cores, allowed = machine.cores, machine.cgroup.get("cores")
@@ -86,7 +86,5 @@ def check_clocks(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding
     for reply in replies:
         offset_s, error_s = reply.clock_offset_s, reply.clock_error_s
         if not reply.error and abs(offset_s) - (error_s if error_s < float("inf") else 0.0) > CLOCK_REMARK_S:
-            text = (
-                f"it is {offset_s:+.0f} s off ours; log times differ by that (chrony or ntpd sets it right)"
-            )
+            text = f"its clock differs by {offset_s:+.0f} s from ours, and so do log times (chrony or ntpd corrects it)"
             yield Finding(reply.name, "clock", text, serious=False)

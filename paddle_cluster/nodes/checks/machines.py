@@ -26,8 +26,8 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
             yield Finding(
                 "",
                 "workspace",
-                f"{', '.join(members)} have the same directory on a shared file system: each would empty and fill its "
-                f"log/; give them one each below ROOT_DIR, or use --job_dispatch_package, which does",
+                f"{', '.join(members)} have the same directory on a shared file system: each would clear and write "
+                f"its log/; give each its own below ROOT_DIR, or use --job_dispatch_package, which does so",
             )
         else:
             root_dir = next(reply.answer.root_dir for reply in replies if reply.node_id == group[0])

@@ -9,7 +9,7 @@ from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.findings import NAMED, Finding
 from paddle_node.contract.probed import Way
 
-_NEXT = "see the firewalls and MTUs between them, or name another network in PADDLE_NIC"
+_NEXT = "check the firewalls and MTUs between them, or name another network in PADDLE_NIC"
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
@@ -41,7 +41,8 @@ def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
     }
     shared = ""
     if len(broken) > NAMED:
-        shared = f"cannot reach some other nodes, {len(broken)} ways in all: {_reasons(list(broken.values()))}; {_NEXT}"
+        reasons = _reasons(list(broken.values()))
+        shared = f"cannot reach some other nodes, {len(broken)} broken routes in all: {reasons}; {_NEXT}"
     for (source, peer), way in broken.items():
         place = f"{chosen[peer].name} at {way.address}"
         text = f"cannot reach {place}: {way.text} ({_other_way(ways, source, peer)}); {_NEXT}"

@@ -129,7 +129,7 @@ def _release(version: str) -> tuple[int, ...]:
 def _different(reply: Reply, usual: Mapping[str, str]) -> Iterator[Finding]:
     for what, have in versions(reply.answer).items():
         if have != usual[what]:
-            text = f"{what} is {have}, most nodes have {usual[what]} (--allow_mismatch goes on)"
+            text = f"{what} is {have}, most nodes have {usual[what]} (--allow_mismatch continues anyway)"
             yield Finding(reply.name, "versions", text)
 
 
@@ -142,11 +142,11 @@ def _other_code(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]
         if different:
             more = f" and {len(different) - NAMED} more" if len(different) > NAMED else ""
             text = ", ".join(_how_it_differs(path, usual[path], code.get(path)) for path in different[:NAMED])
-            way = "" if demands.allow_mismatch else " (--allow_mismatch goes on)"
+            way = "" if demands.allow_mismatch else " (--allow_mismatch continues anyway)"
             yield Finding(
                 name,
                 "workspace",
-                f"not the code that most nodes have: {text}{more}; copy one to all, or use --job_dispatch_package{way}",
+                f"different code from most nodes: {text}{more}; copy one to all, or use --job_dispatch_package{way}",
                 serious=not demands.allow_mismatch,
             )
 

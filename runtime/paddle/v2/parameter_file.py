@@ -159,7 +159,7 @@ def _read_parameter(
 def _member_bytes(tar: tarfile.TarFile, member: tarfile.TarInfo, where: str) -> bytes:
     stream = tar.extractfile(member) if member.isreg() and not member.issparse() else None
     if stream is None:
-        raise ModelFileError(f"{where}: {member.name} is no regular file")
+        raise ModelFileError(f"{where}: {member.name} is not a regular file")
     raw = stream.read()
     if len(raw) != member.size:
         raise ModelFileError(f"{where}: {member.name} ends after {len(raw)} of {member.size} bytes")

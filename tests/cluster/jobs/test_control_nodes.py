@@ -149,7 +149,7 @@ def stop_of_a_job_whose_launcher_was_killed_makes_sure_on_its_nodes(
 ) -> None:
     job = desk.detach()
     os.kill(job.record.launcher.pid, signal.SIGKILL)
-    assert "launcher gone" in desk.run("status").stdout
+    assert "launcher exited" in desk.run("status").stdout
     done = desk.run("stop", job.job_id[-6:])
     assert done.returncode == 0, done.stdout + done.stderr
     assert "its launcher has exited; asking its nodes" in done.stdout

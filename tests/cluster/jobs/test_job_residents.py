@@ -204,7 +204,7 @@ def strangers_and_wrong_keys_start_nothing_and_the_owner_is_still_served(
         file.write("# changed\n")
     run(job, *QUICK)
     assert logins(cluster.hosts) == count + 4
-    assert told(job).count("the known hosts are others now") == 3
+    assert told(job).count("the known hosts have changed") == 3
 
 
 def records(cluster: Cluster) -> list[Path]:

@@ -206,7 +206,7 @@ def a_busy_port_that_was_asked_for_is_an_error_with_its_owner(
     ("args", "says"),
     [
         (("--job_dispatch_package=/nowhere",), r"/nowhere"),
-        (("--job_dispatch_package=.", "--job_workspace=x"), r"exclude each other"),
+        (("--job_dispatch_package=.", "--job_workspace=x"), r"cannot be combined"),
         ((), r"--job_dispatch_package"),
     ],
 )

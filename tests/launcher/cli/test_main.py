@@ -149,7 +149,7 @@ def test_conf_py_beside_paddle_py_is_the_default(run: Run) -> None:
     [
         ([], "nothing to run"),
         (["doctor", "--config=x.py"], "doctor knows no '--config=x.py'"),
-        (["-p", "ws", "-j", "ws"], "exclude each other"),
+        (["-p", "ws", "-j", "ws"], "cannot be combined"),
         (["-p", "none"], "none does not exist"),
         (["-p", "conf.py"], "is not a directory"),
         (["-p", "ws", "--entry=go.py"], "no file go.py"),
@@ -157,7 +157,7 @@ def test_conf_py_beside_paddle_py_is_the_default(run: Run) -> None:
         (["-p", "ws", "--entry=-m"], "expected -m with a module, such as --entry=-mpackage.train"),
         (["-p", "ws", "--env=RANK=3"], "RANK cannot be given"),
         (["-p", "ws", "--nproc_per_node=0"], "--nproc_per_node: expected a whole number from 1"),
-        (["-p", "ws", "--nproc_per_node=5000"], "at most 4096 trainers on a machine, got 15000"),
+        (["-p", "ws", "--nproc_per_node=5000"], "at most 4096 trainers per machine, got 15000"),
         (["-p", "ws", "--conf=missing.py"], "missing.py: no such file"),
         (["-p", "ws", "--dryrun"], "did you mean --dry_run?"),
         (["-p", "ws", "--port=70000"], "--port: expected an integer from 1 to 65535, got 70000"),

@@ -57,14 +57,14 @@ def test_places_are_the_lines_on_which_variables_begin() -> None:
         ("A-B=s3cret", "f:1", "'A-B' is no name"),
         ("=s3cret", "f:1", "expected NAME=VALUE"),
         ("export s3cret", "f:1", "expected NAME=VALUE"),
-        ("A='s3cret", "f:1", "A: the ' that opens its value has no partner on this line"),
+        ("A='s3cret", "f:1", "A: the ' that opens its value is not closed on this line"),
         ("A='s3cret\n'", "f:1", "has no partner on this line"),
         (
             'A=1\nB="s3cret\nC=2',
             "f:2",
-            'B: the " that opens its value has no partner in the rest of the file',
+            'B: the " that opens its value is not closed in the rest of the file',
         ),
-        ("A='x' s3cret", "f:1", "expected nothing but a comment after the closing '"),
+        ("A='x' s3cret", "f:1", "expected only a comment after the closing '"),
         ("A=s3\0cret", "f:1", "A: expected text, got a NUL byte"),
         ("A\n=s3cret", "f:1", "expected NAME=VALUE"),
     ],
@@ -85,7 +85,7 @@ def test_a_file_of_another_system_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(None, "no such file"), (b"A=\xff\n", "expected UTF-8, byte 2"), (..., "cannot be read")],
+    [(None, "no such file"), (b"A=\xff\n", "expected UTF-8, but byte 2"), (..., "cannot be read")],
 )
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, content: object, words: str) -> None:
     path = tmp_path / ".env"

@@ -71,9 +71,9 @@ def test_slots_are_trainers_in_collective_mode_and_are_told_elsewhere(
     assert trainers("--mode=collective", "--exclude=a", "--nnodes=1") == ((0,), "")
     assert trainers("--mode=collective", "--nproc_per_node=1") == (
         (0, 1, 2),
-        "slots of machines do not count, since --nproc_per_node is given",
+        "slots of machines are ignored because --nproc_per_node is given",
     )
-    assert trainers()[1] == "slots of machines count with --mode=collective alone: a host has one trainer"
+    assert trainers()[1] == "slots of machines apply only with --mode=collective: each host has one trainer"
 
 
 def test_what_is_wrong_with_hosts_of_a_hostfile_is_told_there(configured: Resolve, tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_slurm_without_an_allocation_says_how_to_get_one() -> None:
     [["--hosts=a", "--hostfile=b"], ["--engine=slurm", "--hostfile=b"], ["--engine=slurm", "--hosts=a"]],
 )
 def test_hosts_are_said_once(given: list[str]) -> None:
-    with pytest.raises(UsageError, match="each say which hosts there are; give one of them"):
+    with pytest.raises(UsageError, match="both list the hosts; give one of them"):
         arguments.parse(["-p", "ws", *given])
 
 

@@ -199,5 +199,5 @@ def test_more_trainers_than_there_are_cannot_be_the_least(
     arguments = ("-p", "ws", "--nproc_per_node=2")
     assert configured(HOSTS, *arguments, "--min_trainers=6").job.min_trainers == 6
     assert problems(HOSTS, *arguments, "--min_trainers=7") == [
-        "--min_trainers: expected at most 6, as many trainers as the job has, got 7"
+        "--min_trainers: expected at most 6, the number of trainers, got 7"
     ]

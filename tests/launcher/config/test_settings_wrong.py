@@ -34,7 +34,7 @@ WRONG = [
         "conf.py:3: HOSTS[1]: the string 'b;touch x' is no host: a host holds no ';'",
     ),
     ("HOSTS = ['a', 'b', 'a']", "conf.py:1: HOSTS: 'a' is listed 2 times; list every host once"),
-    ("HOSTS = ['ssh://u@a']", "the string 'ssh://u@a' is no host: a host is no URL and has no path"),
+    ("HOSTS = ['ssh://u@a']", "the string 'ssh://u@a' is no host: a host is not a URL and has no path"),
     (
         "HOSTS = [local]",
         "conf.py:1: running it raised NameError: name 'local' is not defined; a text is written in quotes",
@@ -64,7 +64,7 @@ WRONG = [
     ),
     (
         HOSTS + "HOST_SETTINGS = {'a': {}, 0: {}}",
-        "conf.py:2: HOST_SETTINGS[0]: it is node 0, which is listed before",
+        "conf.py:2: HOST_SETTINGS[0]: it is node 0, which is already listed",
     ),
     (HOSTS + "PADDLE_PORT = 0", "conf.py:2: PADDLE_PORT: expected an integer from 1 to 65535, got 0"),
     (HOSTS + "PADDLE_PORT = 70000", "conf.py:2: PADDLE_PORT: expected an integer from 1 to 65535, got 70000"),
@@ -143,11 +143,11 @@ WRONG = [
     ),
     (
         HOSTS + "PSERVERS = [0, 'root@a']",
-        "conf.py:2: PSERVERS[1]: 'root@a' is node 0, which is listed before",
+        "conf.py:2: PSERVERS[1]: 'root@a' is node 0, which is already listed",
     ),
     (
         "HOSTS = ['local'] * 2\nPSERVERS = ['local']",
-        "conf.py:2: PSERVERS[0]: 'local' is several entries of HOSTS",
+        "conf.py:2: PSERVERS[0]: 'local' matches several entries of HOSTS",
     ),
     (
         "HOSTS = ['a']\n" + "x" * 9 + " = '" + "y" * 500 + "'\nPADDLE_PORT = xxxxxxxxx",
@@ -163,7 +163,7 @@ WRONG = [
     ),
     (
         "class _E(Exception):\n    def __str__(self):\n        return 1\nraise _E",
-        "conf.py:4: running it raised _E: (its text cannot be had)",
+        "conf.py:4: running it raised _E: (its message is not available)",
     ),
 ]
 

@@ -207,7 +207,7 @@ def test_the_newest_running_job_is_meant_when_none_is_named(where: StatePlaces) 
     put(where, record("JOB2", age_s=10), exit_code=0)
     put(where, record("JOB3", launcher=dead_process()))
     assert store.newest(where).job_id == "JOB1"
-    assert [job.describe() for job in store.all_jobs(where)] == ["launcher gone", "done (0)", "starting"]
+    assert [job.describe() for job in store.all_jobs(where)] == ["launcher exited", "done (0)", "starting"]
 
 
 def test_a_pid_that_was_given_to_another_process_is_not_the_launcher() -> None:

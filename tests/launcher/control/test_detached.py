@@ -211,7 +211,7 @@ def test_a_launcher_that_is_killed_is_told_everywhere(bench: Bench) -> None:
     os.kill(job.record.launcher.pid, signal.SIGKILL)
     assert terminal.wait() == 5
     assert "the job's launcher has exited" in terminal.said
-    assert "launcher gone" in bench.run("status").stdout
+    assert "launcher exited" in bench.run("status").stdout
     again = bench.run("attach")
     assert again.returncode == 5
     assert "its launcher exited without a message" in again.stderr

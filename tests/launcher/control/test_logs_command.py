@@ -117,11 +117,11 @@ def test_a_moment_can_be_given_as_a_date(shown: Logs) -> None:
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ("--proc=trainer-7", "is no process of JOB"),
+        ("--proc=trainer-7", "is not a process of JOB"),
         ("--proc=worker", "expected a process such as trainer-2"),
-        ("--node=9", "is no node of JOB"),
+        ("--node=9", "is not a node of JOB"),
         ("--since=yesterday", "expected 90s, 10m"),
-        ("--grep=(", "is no regular expression"),
+        ("--grep=(", "is not a regular expression"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(shown: Logs, option: str, words: str) -> None:
@@ -136,4 +136,4 @@ def test_the_lines_of_a_later_job_of_the_same_workspace_are_not_taken_for_this_o
     (tmp_path / "ws" / "log" / "job.log.1").unlink()
     (tmp_path / "ws" / "log" / "job.log").write_text(f"{later} [launcher] == run\n")
     assert logs.run([JOB]) is ExitCode.DONE
-    assert capsys.readouterr().err.endswith("is of this job and as asked for\n")
+    assert capsys.readouterr().err.endswith("is from this job and matches the options\n")

@@ -156,7 +156,7 @@ def test_what_is_forbidden_is_told_with_verb_resource_and_the_role(
     bench.server.rules = granted() - {missing}
     bench.server.status = lambda index: {"phase": "Pending"}
     said = bench.why(bench.engine())
-    assert f"Kubernetes does not {verb} {resource} in namespace team: 403" in said
+    assert f"Kubernetes did not {verb} {resource} in namespace team: 403" in said
     assert f'cannot {verb} resource "{resource}"' in said
     assert "docker_cluster/kubernetes/rbac.yaml" in said
 
@@ -201,7 +201,7 @@ def test_what_a_pod_waits_for_is_told_when_the_time_is_over(bench: Bench) -> Non
         "conditions": [{**condition, "message": message}],
     }
     said = bench.why(bench.engine(K8S_START_TIMEOUT_S=3))
-    assert "has not called within 3 s; Kubernetes reports: pod-" in said
+    assert "has not connected within 3 s; Kubernetes reports: pod-" in said
     assert message in said
 
 

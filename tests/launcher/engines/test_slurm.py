@@ -45,7 +45,7 @@ def test_without_a_number_and_without_an_allocation_there_are_no_nodes(tmp_path:
     [
         (
             {"SLURM_OPTIONS": ["-p", "gpu"]},
-            r"SLURM_OPTIONS\[1\]: expected an option with its value in one text",
+            r"SLURM_OPTIONS\[1\]: expected an option with its value in one string",
         ),
         ({"SLURM_OPTIONS": "--partition=gpu"}, "SLURM_OPTIONS: expected"),
         ({"ENGINE_PORT": "7000-6000"}, "ENGINE_PORT: expected a port, a range"),

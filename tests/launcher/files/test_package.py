@@ -131,10 +131,10 @@ def test_everything_that_cannot_travel_is_refused_in_one_error(root: Path) -> No
             "absolute is a link to '/etc/passwd', an absolute path (--keep_links sends it unchanged)",
             "outside is a link to '../elsewhere', outside the workspace",
             "around is a link to '../ws/train.py', outside the workspace",
-            "dangling is a link to 'nothing', where nothing travels",
-            "loop is a link to 'pool', which leads in a circle",
-            "pool is a link to 'loop', which leads in a circle",
-            "to_output is a link to 'output', where nothing travels",
+            "dangling is a link to 'nothing', which is never sent",
+            "loop is a link to 'pool', which forms a loop",
+            "pool is a link to 'loop', which forms a loop",
+            "to_output is a link to 'output', which is never sent",
             "paddle.py hides the paddle package on the nodes; rename it",
         ]
     )

@@ -73,7 +73,7 @@ def test_a_goodbye_in_mid_run_is_a_lost_node(job: StagedJob) -> None:
     job.agents[1].say("goodbye", rest=None)
     job.settle()
     assert [failure.headline() for failure in job.roster.failures] == [
-        "node b: lost: its agent said goodbye in mid-run"
+        "node b: lost: its agent ended in the middle of the run"
     ]
 
 

@@ -87,7 +87,10 @@ def test_what_is_wrong_is_no_part_of_the_table_and_told_once() -> None:
         ({"python_version": None, "modules": {}}, ["python3 is missing"]),
         ({"modules": {"numpy": None, "zmq": "27.3.0"}}, ["cannot import numpy", "PYTHON in conf.py"]),
         ({"modules": {"numpy": "2.4.6"}}, ["install pyzmq"]),
-        ({"modules": {"numpy": "1.25.9", "zmq": "27.3.0"}}, ["numpy is 1.25.9, the job needs 1.26 or newer"]),
+        (
+            {"modules": {"numpy": "1.25.9", "zmq": "27.3.0"}},
+            ["numpy is 1.25.9, the job needs 1.26 or newer"],
+        ),
         ({"modules": {"numpy": "2.4.6", "zmq": "9.0"}}, ["pyzmq is 9.0, the job needs 26 or newer"]),
         (
             {"modules": {"numpy": "2.4.6", "zmq": "27.0.0", "libzmq": "4.2.5"}},
@@ -204,7 +207,7 @@ def test_a_broken_switch_is_a_line_for_each_way_in_which_it_breaks_and_not_one_a
     verdict = judge([node(n) for n in range(40)], DEMANDS)
     (problem,) = verdict.problems
     assert problem.startswith(
-        "node-0, node-1, node-2, node-3 and 35 more: route: cannot reach some other nodes, 780 ways in all: "
+        "node-0, node-1, node-2, node-3 and 35 more: route: cannot reach some other nodes, 780 broken routes in all: "
         "no answer within 2 s; see the firewalls"
     )
     assert len(verdict.found) == 780  # each is there for who asks
@@ -286,7 +289,7 @@ def test_a_deployed_directory_that_nodes_share_is_refused() -> None:
     [
         (
             machine(limits={"nofile": 256}),
-            "256 open files are allowed, a process of this job needs about 500",
+            "256 open files are allowed, but a process of this job needs about 500",
         ),
         (machine(limits={"nproc": 40}, threads_of_user=20), "may have 40 threads and has 20"),
         (machine(cgroup={"pids": 50, "pids_used": 30}), "the control group allows 50 threads and has 30"),

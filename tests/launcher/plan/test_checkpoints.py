@@ -55,7 +55,9 @@ def test_a_damaged_part_counts_as_none() -> None:
 def test_nothing_in_common_is_told_and_left_to_the_servers() -> None:
     choice = chosen("latest", [part(20, 0)], [part(10, 1)])
     assert choice.resume == ""
-    assert "no checkpoint is whole on all nodes: batch 20 is not on node-b; batch 10 is not on" in choice.told
+    assert (
+        "no checkpoint is complete on all nodes: batch 20 is not on node-b; batch 10 is not on" in choice.told
+    )
 
 
 def test_a_checkpoint_says_what_it_lacks() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plan on machines as they are: several trainers a node, cores, GPUs, ports that are taken."""
+"""The plan on machines as they are: several trainers a node, cores, GPUs, ports that are allowed."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ def test_a_server_that_opens_no_session_is_no_jump_host(
     server = make_server("MaxSessions 0")
     client.knows(server)
     error = client.error(url(server), identity_files=(server.client_key,))
-    assert "let us in and opens no session" in error.reason
+    assert "accepted the login but opens no session" in error.reason
     assert "MaxSessions" in error.hint
 
 
@@ -196,7 +196,7 @@ def test_a_login_that_asks_for_no_command_is_told_as_such(client: Client, server
     client.knows(server)
     client.config.write_text("SessionType none\n")
     error = client.error(url(server), identity_files=(server.client_key,), connect_timeout_s=0.5)
-    assert "let us in, and ssh asked for no command within 2 s" in error.reason
+    assert "accepted the login, and ssh requested no command within 2 s" in error.reason
     assert "SessionType" in error.hint
 
 

@@ -63,7 +63,7 @@ def _target(member: zipfile.ZipInfo) -> str:
         return ""
     kind = stat.S_IFMT(member.external_attr >> 16)
     if kind not in (0, stat.S_IFREG):
-        raise ValueError("%.200r is no regular file" % member.filename)
+        raise ValueError("%.200r is not a regular file" % member.filename)
     path = relative_path(member.filename)
     top, _, rest = path.partition("/")
     if not top.endswith(".data"):

@@ -88,10 +88,10 @@ def a_job_that_asks_for_more_than_a_partition_has_ends_at_once(
             oracle.check(launch, 3, says, within_s=30)
             wait_until_free(running)
         running.run("scontrol", "update", "PartitionName=all", "MaxNodes=2", "MaxTime=10")
-        oracle.check(job.start(*ASKS, env=outside), 3, r"3 nodes, 1-2 per job, and --nnodes=3 asks for more")
+        oracle.check(job.start(*ASKS, env=outside), 3, r"3 nodes, 1-2 per job, fewer than --nnodes=3 ")
         job.conf["SLURM_OPTIONS"] = ["--time=30"]
         launch = job.start("--engine=slurm", "--nnodes=2", env=outside)
-        oracle.check(launch, 3, "its time limit is 30:00, and partition all allows 10:00")
+        oracle.check(launch, 3, "its time limit is 30:00, but partition all allows only 10:00")
         assert "HOSTS" not in launch.output
         wait_until_free(running)
 
@@ -130,7 +130,7 @@ def a_batch_job_begins_again_at_its_time_limit_and_learns_the_same(
         kept = [f"--checkpoint_dir={folder}/kept", "--checkpoint_period=2", f"--wait=6:{go_on}"]
         launch = cluster.launch([*words, *kept], cwd=folder, env=dict(running.env))
         assert launch.wait(30) == 0
-        found = re.search(r"Slurm has it as job (\d+).*tail -F (\S+)", launch.output, re.S)
+        found = re.search(r"submitted to Slurm as job (\d+).*tail -F (\S+)", launch.output, re.S)
         assert found, launch.output
         number, output = found[1], folder / found[2]
         script = running.run("scontrol", "write", "batch_script", number, "-")

@@ -129,7 +129,7 @@ def a_pserver_that_dies_again_and_again_ends_the_job(
     oracle.check(
         launch,
         5,
-        r"the job ends: a pserver was started again as often as it may be",
+        r"the job ends: a pserver has used up its restarts",
         r"FIRST ERROR: pserver 1 on root@node-b: signal 9",
         r"give the same command again, with --resume=latest",
         within_s=40,
@@ -168,7 +168,7 @@ def a_lost_job_goes_on_from_its_last_checkpoint_and_ends_with_the_same_bits(
     oracle.check(
         launch,
         0,
-        r"batch \d+ is not on root@node-c.*: the job continues from batch 14, the newest that is whole on all nodes",
+        r"batch \d+ is not on root@node-c.*: the job continues from batch 14, the newest that is complete on all nodes",
         never=["FIRST ERROR", r"end of pass 0"],
         within_s=60,
     )

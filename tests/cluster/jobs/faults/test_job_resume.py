@@ -63,7 +63,7 @@ def trained(job: JobRunner, oracle: Oracle, *args: str) -> list[str]:
 
 def resumed(job: JobRunner, oracle: Oracle, how: str, batch: int, *says: str) -> list[str]:
     launch = job.start(*TRAIN, *KEPT, f"--resume={how}")
-    says = (*says, f"the job continues from batch {batch}, the newest that is whole on all nodes")
+    says = (*says, f"the job continues from batch {batch}, the newest that is complete on all nodes")
     never = ["FIRST ERROR", *(f"end of pass {number}" for number in range(batch // 10))]
     oracle.check(launch, 0, *says, within_s=60, never=never)
     return learnt(launch.output)
@@ -72,7 +72,7 @@ def resumed(job: JobRunner, oracle: Oracle, how: str, batch: int, *says: str) ->
 def refused(job: JobRunner, oracle: Oracle, how: str, *says: str) -> None:
     launch = job.start(*TRAIN, *KEPT, f"--resume={how}")
     oracle.check(
-        launch, 3, "no checkpoint is whole on all nodes", *says, never=["^== pservers", "end of pass"]
+        launch, 3, "no checkpoint is complete on all nodes", *says, never=["^== pservers", "end of pass"]
     )
 
 

@@ -72,7 +72,7 @@ def test_a_link_is_refused(tmp_path: Path, target: Path) -> None:
         link = zipfile.ZipInfo("link")
         link.external_attr = (stat.S_IFLNK | 0o777) << 16
         archive.writestr(link, "/etc")
-    with pytest.raises(ValueError, match="no regular file"):
+    with pytest.raises(ValueError, match="not a regular file"):
         list(unpack([(name, path)], str(target), LIMIT))
 
 
