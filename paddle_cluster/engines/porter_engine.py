@@ -260,7 +260,7 @@ class Rendezvous:
         address: the only address to give to porters; empty: all addresses of this machine.
 
     Raises:
-        OSError: there is no port to listen on.
+        OSError: no port is free to listen on.
     """
 
     def __init__(self, came: Came, ports: range = range(0), address: str = "") -> None:

@@ -29,14 +29,14 @@ _BROKEN = re.compile(
     r"did not answer|PserverLost|gave up waiting|no route to host|host unreachable|remote process exited|"
     r"peer (was )?closed|socket closed|endpoint is not connected|failed to (recv|send), got|"
     r"NCCL.*(remote|unhandled system) error|"
-    r"left before it gave the parameters their values|has left after \d+ operations|rank \d+ \(\S+\) is gone",
+    r"left before it gave the parameters their values|has left after \d+ operations|rank \d+ \(\S+\) was lost",
     re.IGNORECASE,
 )
 _NO_SCRIPT = re.compile(r"(SyntaxError|IndentationError|TabError): ")
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+")  # ranks, ports, addresses
 _MAIN_THREAD = re.compile(r"^Current thread 0x.*\n((?:  .*(?:\n|\Z))*)", re.MULTILINE)
 _PEERS = re.compile(r"/paddle/(pserver/(client|transports|reader)|collective)/|/torch/distributed/|/mpi4py/")
-_RANK = re.compile(r"\brank (\d+) (?:\(\S+\) )?(?:is gone|has left)")
+_RANK = re.compile(r"\brank (\d+) (?:\(\S+\) )?(?:was lost|has left)")
 _TOGETHER_S = 1.0  # of news from different nodes
 _ADDRESS = re.compile(
     r"\[?(?:::ffff:)?((?:\d{1,3}\.){3}\d{1,3}|[0-9a-fA-F]*:[0-9a-fA-F:]+:[0-9a-fA-F]+)\]?(?::(\d{1,5}))?"

@@ -16,7 +16,7 @@ from paddle.flags import PSERVER_FLAGS, describe
 _USAGE = """usage: paddle [--help] [<args>]
 These are common paddle commands used in various situations:
     pserver           Start a parameter server
-    pserver-leave     Tell parameter servers that this trainer is gone
+    pserver-leave     Tell parameter servers that this trainer has left
     launch            Start one process of a script for each device of this machine
     launch_ps         Start parameter servers and trainers of a script on this machine
     launch_v2         Start a parameter server and a trainer of a v2 job on this machine

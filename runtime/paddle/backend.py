@@ -137,6 +137,6 @@ def _cupy() -> Any:
         return importlib.import_module("cupy")
     except ImportError as error:
         raise DeviceError(
-            "a GPU was asked for and cupy is not installed here: pip install 'paddle-cluster[gpu]', "
-            "or use the cpu"
+            "a GPU was requested, but cupy is not installed here: pip install 'paddle-cluster[gpu]', "
+            "or use the CPU"
         ) from error

@@ -36,7 +36,7 @@ def address_of(endpoint: str, what: str = "endpoint", *, first_port: int = 1) ->
             f"{'host' if colon and not host else 'port'}"
         )
     if not port.isascii() or not port.isdigit() or len(port) > _PORT_DIGITS:
-        raise ConfigError(f"{shown}: expected 'ip:port', and {port[:_SHOWN]!r} is no port")
+        raise ConfigError(f"{shown}: expected 'ip:port', and {port[:_SHOWN]!r} is not a port")
     if not first_port <= int(port) <= MAX_PORT:
         raise ConfigError(f"{shown}: expected a port from {first_port} to {MAX_PORT}")
     return _host(host, shown), int(port)
@@ -80,7 +80,7 @@ def check_endpoints(endpoints: Sequence[str], what: str, *, first_port: int = 1)
     found = [address_of(endpoint, what, first_port=first_port) for endpoint in endpoints]
     if len(set(found)) < len(found):
         twice = next(endpoint for endpoint, one in zip(endpoints, found, strict=True) if found.count(one) > 1)
-        raise ConfigError(f"{what} {twice!r} is there twice: {', '.join(endpoints)}")
+        raise ConfigError(f"{what} {twice!r} is listed twice: {', '.join(endpoints)}")
 
 
 def listed(endpoints: Iterable[str], most: int = 4) -> str:

@@ -106,7 +106,7 @@ _PORTS = {
     "async_lagged_ratio_min": Flag(
         1.0, "a discard ratio at or below this is replaced by the default", 0, MAX_RATIO
     ),
-    "async_lagged_ratio_default": Flag(1.5, "discard ratio used then", 0, MAX_RATIO),
+    "async_lagged_ratio_default": Flag(1.5, "the default discard ratio", 0, MAX_RATIO),
     "log_period_server": Flag(500, "batches between two statistics lines of a server", 1, _MAX_COUNT),
 }
 _PORTS_UNUSED = _unused(
@@ -174,10 +174,10 @@ PSERVER_FLAGS: Mapping[str, Flag] = MappingProxyType(
         ),
         "checkpoint_dir": Flag("", "folder of checkpoints"),
         "checkpoint_period": Flag(0, "batches between two checkpoints; 0: none", 0, _MAX_COUNT),
-        "checkpoint_keep": Flag(3, "how many checkpoints stay", 1, 1000),
-        "resume": Flag("", "latest, auto, or the batch of a checkpoint in checkpoint_dir to go on from"),
+        "checkpoint_keep": Flag(3, "number of checkpoints to keep", 1, 1000),
+        "resume": Flag("", "checkpoint in checkpoint_dir to continue from: latest, auto, or a batch"),
         "barrier_timeout_s": Flag(
-            60.0, "wait this long at a barrier before the missing trainers are named", 0.001, 1e6
+            60.0, "seconds to wait at a barrier before naming the missing trainers", 0.001, 1e6
         ),
     }
 )

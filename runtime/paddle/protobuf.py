@@ -78,7 +78,7 @@ def text(raw: int | float | bytes, what: str) -> str:
         ModelFileError: it is no UTF-8.
     """
     if not isinstance(raw, bytes):
-        raise ModelFileError(f"the description of {what} is damaged: expected a text, got a number")
+        raise ModelFileError(f"the description of {what} is damaged: expected a string, got a number")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:

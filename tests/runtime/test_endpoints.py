@@ -31,10 +31,10 @@ def test_an_endpoint_is_read_and_written_alike(text: str, address: tuple[str, in
         ("fe80::1", "names no port"),
         ("::1:7164", "names no port"),
         (":7164", "names no host"),
-        ("10.0.0.1:", "'' is no port"),
-        ("10.0.0.1:http", "'http' is no port"),
-        ("10.0.0.1:²", "is no port"),
-        ("10.0.0.1:" + "9" * 5000, "is no port"),
+        ("10.0.0.1:", "'' is not a port"),
+        ("10.0.0.1:http", "'http' is not a port"),
+        ("10.0.0.1:²", "is not a port"),
+        ("10.0.0.1:" + "9" * 5000, "is not a port"),
         ("10.0.0.1:0", "a port from 1 to 65535"),
         ("10.0.0.1:65536", "a port from 1 to 65535"),
         ("10.0.0.1:7164:7164", "in brackets"),
@@ -56,7 +56,7 @@ def test_what_is_no_endpoint_is_told_with_the_reason(text: str, why: str) -> Non
 
 def test_an_endpoint_that_is_there_twice_is_told_however_it_is_written() -> None:
     check_endpoints(["a:1", "a:2", "b:1"], "endpoint")
-    with pytest.raises(ConfigError, match=r"endpoint '\[::1\]:1' is there twice"):
+    with pytest.raises(ConfigError, match=r"endpoint '\[::1\]:1' is listed twice"):
         check_endpoints(["[::1]:1", "b:1", "[::1]:1"], "endpoint")
 
 

@@ -44,7 +44,7 @@ an id, or the beginning or end of one; default: the newest job.
   --json                print JSON
 
 This command verifies sizes; a job that resumes also verifies checksums.
-Exit: 0, 5 when a node could not be asked.
+Exit: 0, 5 when a node could not be queried.
 """
 
 

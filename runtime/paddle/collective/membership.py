@@ -78,7 +78,7 @@ class Membership:
         if not 0 <= rank < len(endpoints):
             raise ConfigError(f"rank: expected 0 to {len(endpoints) - 1}, got {rank}")
         if wire == "curve" and job_key is None:
-            raise ConfigError("wire is 'curve' and there is no PADDLE_JOB_KEY to derive keys from")
+            raise ConfigError("wire is 'curve', but there is no PADDLE_JOB_KEY to derive keys from")
         if not 0 < timeout_s <= _LONGEST_S:
             raise ConfigError(
                 f"timeout_s: expected more than 0 and at most {_LONGEST_S:.0f}, got {timeout_s}"
@@ -86,7 +86,7 @@ class Membership:
         if way not in WAYS:
             raise ConfigError(f"way: expected one of {', '.join(WAYS)}, got {way!r}")
         if job_key is None and len(endpoints) > 1:
-            _log.warning("no PADDLE_JOB_KEY: ranks do not prove who they are, and nothing is encrypted")
+            _log.warning("no PADDLE_JOB_KEY: ranks are not authenticated, and nothing is encrypted")
         secret = (
             hashlib.blake2b(job_key.encode(), digest_size=32, person=b"collective").digest()
             if job_key

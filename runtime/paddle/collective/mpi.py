@@ -46,7 +46,7 @@ class MpiRanks(Ranks):
         try:
             self._mpi: Any = importlib.import_module("mpi4py.MPI")
         except ImportError as error:
-            raise ConfigError(f"way is 'mpi' and mpi4py cannot be imported: {error}") from error
+            raise ConfigError(f"way is 'mpi', but mpi4py cannot be imported: {error}") from error
         self._world = self._mpi.COMM_WORLD.Dup()
         self.rank, self.size, self.ways = self._world.rank, self._world.size, ("mpi",)
         self._timeout_s = timeout_s
@@ -116,7 +116,7 @@ def mpi_ranks(me: Membership) -> MpiRanks:
     ranks = MpiRanks(me.timeout_s)
     if (ranks.rank, ranks.size) != (me.rank, me.size):
         raise ConfigError(
-            f"MPI says rank {ranks.rank} of {ranks.size}, the job says rank {me.rank} of {me.size}; "
-            "PADDLE_COLLECTIVE_WAY=tcp does without MPI"
+            f"MPI has this process as rank {ranks.rank} of {ranks.size}, the job as rank {me.rank} of {me.size}; "
+            "PADDLE_COLLECTIVE_WAY=tcp needs no MPI"
         )
     return ranks

@@ -200,8 +200,8 @@ class Rounds:
         others = [int(rank) for rank in training if rank != self._group.rank]
         names = ", ".join(map(self._group.name, others)) or "other ranks"
         return PeerLate(
-            f"no rank has made a step for {self._group.timeout_s:g} s, and {names} did not come to the average of all "
-            "ranks; is it busy, or frozen? PADDLE_COLLECTIVE_TIMEOUT_S says how long to wait",
+            f"no rank has made a step for {self._group.timeout_s:g} s, and {names} did not join the average of all "
+            "ranks; is it busy, or frozen? PADDLE_COLLECTIVE_TIMEOUT_S sets the timeout",
             others[0] if others else None,
         )
 

@@ -69,13 +69,15 @@ def _reader(source: tuple[str, str], part: str) -> Reader[Sample]:
             where = f"{path}: {match.string}"
             raw = file.read(MAX_BATCH_BYTES + 1)
             if len(raw) > MAX_BATCH_BYTES:
-                raise DatasetError(path, f"{where} has more than {MAX_BATCH_BYTES} bytes: no batch of CIFAR")
+                raise DatasetError(
+                    path, f"{where} has more than {MAX_BATCH_BYTES} bytes: it is not a CIFAR batch"
+                )
             try:
                 pictures, labels = _batch(raw)
             except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
                 raise DatasetError(
                     path,
-                    f"{where} is no batch of CIFAR ({type(error).__name__}: {error}); it was not unpickled",
+                    f"{where} is not a CIFAR batch ({type(error).__name__}: {error}); it was not unpickled",
                 ) from error
             for picture, label in zip(pictures, labels, strict=True):
                 yield (picture / 255.0).astype(np.float32), label

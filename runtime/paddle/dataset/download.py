@@ -98,7 +98,7 @@ def _compare(path: Path, md5sum: str, size: int, mtime_ns: int) -> None:
     """Warns about a file with an unexpected md5; size and mtime_ns make that once per content."""
     found = md5file(path)
     if found != md5sum:
-        logger.warning("%s has md5 %s, expected %s: using the file as it is", path, found, md5sum)
+        logger.warning("%s has md5 %s, expected %s: using the file anyway", path, found, md5sum)
 
 
 def _fetch(url: str, path: Path, md5sum: str | None) -> None:
@@ -201,7 +201,7 @@ def telling_damage(path: str) -> Iterator[None]:
         raise DatasetError(
             path,
             f"{path} is cut off or damaged ({type(error).__name__}: {reason}). Remove it, so that the next "
-            "run downloads it again, or put a whole one there",
+            "run downloads it again, or put a complete one there",
         ) from error
 
 

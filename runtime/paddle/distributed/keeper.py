@@ -347,7 +347,7 @@ def run(workers: Sequence[Worker]) -> int:
                 ours.close()
                 code = _keep(workers, theirs)
             except Exception as error:  # noqa: BLE001 - whatever it is must be told, and the workers ended
-                say(f"the process that keeps the others failed: {error!r}")
+                say(f"the process that supervises the others failed: {error!r}")
             finally:
                 os._exit(code)  # what our callers do on their way out is the other process's
         theirs.close()
@@ -384,6 +384,6 @@ def _wait_for(child: int, orders: socket.socket, alarms: socket.socket) -> int:
                 orders.send(stops)
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
-        say(f"the process that keeps the others was {how(code)}; they are stopped")
+        say(f"the process that supervises the others was {how(code)}; they are stopped")
         return FAILED
     return code

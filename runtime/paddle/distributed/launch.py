@@ -139,7 +139,7 @@ def _describe(
     if here and any(int(number) >= here for number in own):
         shown = environ.get("CUDA_VISIBLE_DEVICES", "unset")
         keeper.say(
-            f"devices {','.join(own)} are asked for; this machine shows {here} GPUs, counted from 0 "
+            f"devices {','.join(own)} were requested; this machine has {here} GPUs, counted from 0 "
             f"(CUDA_VISIBLE_DEVICES {shown})"
         )
     if first.log is not None:

@@ -75,14 +75,12 @@ def add_common(flags: argparse.ArgumentParser, log_dir: str) -> None:
         log_dir: the default of --log_dir.
     """
     flags.add_argument(
-        "--print_config", type=_truth, default=True, metavar="BOOL", help="tell what is started (True)"
+        "--print_config", type=_truth, default=True, metavar="BOOL", help="print what is started (True)"
     )
     flags.add_argument(
         "--log_dir", default=log_dir, metavar="DIR", help=f"where logs go; empty: to the screen ({log_dir})"
     )
-    flags.add_argument(
-        "--parent", type=_pid, metavar="PID", help="end when this process, our parent, is gone"
-    )
+    flags.add_argument("--parent", type=_pid, metavar="PID", help="end when this process, our parent, exits")
     flags.add_argument("training_script", help="the script to run")
     flags.add_argument("training_script_args", nargs=argparse.REMAINDER, help="its own arguments")
 
@@ -109,7 +107,7 @@ def argv(given: argparse.Namespace) -> tuple[str, ...]:
     script: str = given.training_script
     if not Path(script).is_file():
         raise ConfigError(
-            f"there is no script {script}; flags of launch come before it, its own ones after it"
+            f"no such script: {script}; put flags of the launcher before it and its own flags after it"
         )
     arguments: Sequence[str] = given.training_script_args
     return (sys.executable, "-u", script, *arguments)
@@ -178,9 +176,9 @@ def _misplaced(module: str, given: argparse.Namespace, arguments: Sequence[str])
         return ""
     moved = shlex.join([*before, *flags, given.training_script, *rest])
     return (
-        f"{shlex.join(flags)} comes after {given.training_script}, so the script gets it, and this launcher does not "
-        f"know of it. If the launcher is meant: python -m {module} {moved}. If the script is meant, put -- before "
-        "its flags, or give the launcher the flag of that name too, and this line is gone"
+        f"{shlex.join(flags)} comes after {given.training_script}, so the script gets it and the launcher ignores it. "
+        f"If it is for the launcher: python -m {module} {moved}. If it is for the script, put -- before the "
+        "script's flags, or set the launcher's flag of that name too, to silence this message"
     )
 
 

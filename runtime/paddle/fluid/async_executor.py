@@ -67,7 +67,7 @@ class DataFeedDesc:
         for name in wanted:
             if name not in known:
                 raise FluidError(
-                    f"{method}: there is no slot {name!r}; there are {', '.join(known) or 'none'}"
+                    f"{method}: no slot is named {name!r}; there are {', '.join(known) or 'none'}"
                 )
         return wanted
 

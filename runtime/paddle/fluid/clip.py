@@ -135,7 +135,7 @@ def set_gradient_clip(
     for each in names:
         parameter = block.var(each) if isinstance(each, str) else each
         if not isinstance(parameter, Parameter):
-            raise FluidTypeError(f"set_gradient_clip: {parameter!r} is no parameter")
+            raise FluidTypeError(f"set_gradient_clip: {parameter!r} is not a parameter")
         parameter.with_attribute("gradient_clip_attr", clip)
 
 

@@ -139,8 +139,8 @@ def _tensor(variable: Variable, column: list[Any]) -> LoDTensor:
         array = np.asarray(rows, variable.dtype)
     except (TypeError, ValueError) as error:
         raise FluidError(
-            f"the samples' values for {variable.describe()} make no array of it: {error}; "
-            "each sample must have as many numbers"
+            f"the samples' values for {variable.describe()} do not form an array: {error}; "
+            "all samples must have the same number of values"
         ) from error
     shape = variable.shape
     if sum(size < 0 for size in shape) <= 1 and array.ndim != len(shape):

@@ -87,7 +87,7 @@ class Executor:
             FluidTypeError: program or feed are of a wrong type.
         """
         if self._closed:
-            raise RunError("this executor is closed: make another one")
+            raise RunError("this executor is closed: create a new one")
         target = default_main_program() if program is None else program
         where = global_scope() if scope is None else scope
         fetches = _listed(fetch_list)
@@ -229,6 +229,6 @@ def given(value: Any, name: Name, return_numpy: bool) -> Any:
         return tensor_of(value)
     if isinstance(value, LoDArray):
         raise RunError(
-            f"{getattr(name, 'name', name)!r} has sequences, which an array cannot keep: pass return_numpy=False"
+            f"{getattr(name, 'name', name)!r} has sequences, which an array cannot represent: pass return_numpy=False"
         )
     return fetched(to_host(value))

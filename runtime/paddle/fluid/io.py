@@ -161,7 +161,7 @@ def load_inference_model(
     for op in (op for each in program.blocks for op in each.ops):
         if op.definition.has_effect and op.type not in _HARMLESS:
             raise ModelFileError(
-                f"{path} is no model for inference: its operator {op.type!r} acts outside of it"
+                f"{path} is not a model for inference: its operator {op.type!r} acts outside of it"
             )
     block = program.global_block()
     feeds = sorted((op for op in block.ops if op.type == "feed"), key=_column)

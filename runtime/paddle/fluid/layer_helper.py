@@ -151,9 +151,7 @@ class LayerHelper:
         """
         known = to_attr(attr)
         if known is None:
-            raise FluidTypeError(
-                f"layer {self.name!r} cannot do without this parameter: its attribute is False"
-            )
+            raise FluidTypeError(f"layer {self.name!r} needs this parameter, but its attribute is False")
         known.name = known.name or unique_name.generate(f"{self.name}.{'b' if is_bias else 'w'}")
         if known.initializer is None:
             known.initializer = default_initializer or (Constant(0.0) if is_bias else Xavier())
@@ -195,7 +193,7 @@ class LayerHelper:
         if self.act is None:
             return input_var
         if self.act not in registered():
-            raise FluidTypeError(f"layer {self.name!r}: {self.act!r} is no activation")
+            raise FluidTypeError(f"layer {self.name!r}: {self.act!r} is not an activation")
         return self.apply(self.act, {"X": input_var})
 
 

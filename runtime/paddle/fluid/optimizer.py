@@ -131,7 +131,7 @@ class Optimizer:
         for each, _ in params_grads:
             if not isinstance(each, Parameter):
                 raise FluidTypeError(
-                    f"an optimizer updates parameters, and {each!r} is none: append_backward gives its gradient alone"
+                    f"an optimizer updates parameters, and {each!r} is not one: use append_backward for its gradient"
                 )
         pairs = sorted(params_grads, key=lambda pair: pair[0].name)
         table, pairs = self._without_table(pairs)
@@ -182,7 +182,7 @@ class Optimizer:
     def _make(self, parameter: Parameter, name: str, shape: tuple[int, ...], fill: float) -> None:
         if (name, parameter.name) in self._kept:
             raise FluidError(
-                f"{parameter.name!r} is updated twice by one optimizer: make one optimizer a loss"
+                f"{parameter.name!r} is updated twice by one optimizer: create one optimizer for each loss"
             )
         own = unique_name.generate("_".join(filter(None, (parameter.name, self._name, name))))
         helper = LayerHelper(self.rule.op_type)

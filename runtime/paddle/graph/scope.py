@@ -124,7 +124,9 @@ class Fetched(np.ndarray[Any, Any]):
 
     def _number(self) -> Any:
         if self.size != 1:
-            raise TypeError(f"an array of shape {self.shape} is no number: only one of one element converts")
+            raise TypeError(
+                f"an array of shape {self.shape} is not a number: only an array of one element converts"
+            )
         return self.item()
 
 

@@ -194,7 +194,7 @@ def _read_pairs(name: str, text: str) -> list[tuple[str, float]]:
         if not math.isfinite(value):
             raise ConfigError(f"learning_rate_args: expected '<name>:<number>,...', got {part!r} in {text!r}")
         if key in dict(pairs):
-            raise ConfigError(f"learning_rate_args: {name}: {key} is there twice in {text!r}")
+            raise ConfigError(f"learning_rate_args: {name}: {key} is given twice in {text!r}")
         if value < 0 or (key in _MORE_THAN_0 and not value):
             least = "more than 0" if key in _MORE_THAN_0 else "0 or more"
             raise ConfigError(f"learning_rate_args: {name}: {key}: expected {least}, got {value:g}")

@@ -235,11 +235,11 @@ class Server:
     def absent(self) -> str:
         """Words on the trainers that went without one, as the first port saw it, or empty."""
         absent = self._guarded[0].engine.absent
-        return f"; gone without a word: {absent}" if absent else ""
+        return f"; disconnected without a message: {absent}" if absent else ""
 
     def _fail(self, number: int, error: Exception) -> None:
         """Stop: trainers must not wait for a dead thread."""
-        _log.error("parameterServer[%d]: a fault of the server itself; stopping", number, exc_info=error)
+        _log.error("parameterServer[%d]: an internal error of the server; stopping", number, exc_info=error)
         self.failed = True
         self.stopped.set()
 
@@ -366,6 +366,8 @@ def _read_wire(wire: str, job_key: str | None) -> WireKeys | None:
     if wire == "curve" and not job_key:
         raise ConfigError("flag --wire=curve needs the job's key: set PADDLE_JOB_KEY, or use --wire=plain")
     if wire == "plain" or not job_key:
-        _log.warning("THE WIRE IS PLAIN: whoever reaches these ports can read and change the parameters")
+        _log.warning(
+            "THE WIRE IS PLAIN: any process that reaches these ports can read and change the parameters"
+        )
         return None
     return WireKeys.of(job_key)

@@ -99,7 +99,7 @@ class ProgramKeeper:
                 self._program.take_up(*kept)
         self._note(copy)
         self._replay(engine, copy.sequence)
-        _log.info("took up the state of step %d in %.2f s", engine.version, time.monotonic() - started)
+        _log.info("restored the state of step %d in %.2f s", engine.version, time.monotonic() - started)
 
     def adopt(self, store: Store, configuration: Configuration) -> bool:
         """See `Keeper`; a program has no store."""

@@ -309,7 +309,7 @@ def guarded(
         version = keeper.recover(engine)
         if version:
             _log.info(
-                "parameterServer[%d]: took up the state of batch %d in %.2f s",
+                "parameterServer[%d]: restored the state of batch %d in %.2f s",
                 number,
                 version,
                 time.monotonic() - started,

@@ -68,11 +68,11 @@ class Network:
             content = json.loads(raw)
         except (UnicodeDecodeError, ValueError, RecursionError) as error:
             raise ModelFileError(
-                "this is no topology of this runtime (topologies of the original are pickles, which are never loaded); "
-                "write it with Topology(...).serialize_for_inference(file)"
+                "this is not a topology of this runtime (topologies of the original are pickles, which are never "
+                "loaded); write it with Topology(...).serialize_for_inference(file)"
             ) from error
         if not isinstance(content, dict) or content.get("format") != FORMAT:
-            raise ModelFileError(f"this is no topology: expected a JSON object with format {FORMAT!r}")
+            raise ModelFileError(f"this is not a topology: expected a JSON object with format {FORMAT!r}")
         if content.get("version") != VERSION:
             raise ModelFileError(
                 f"topology version {content.get('version')!r} is unknown, expected {VERSION}"

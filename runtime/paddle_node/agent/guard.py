@@ -120,7 +120,7 @@ def _guard(received: bytes, watcher: Watcher) -> int:
     vigil = Vigil(signs_read)
     status = _watch(pid, vigil, watcher)
     if status is None:
-        text = "the node agent gave no sign of life for %.0f s (a file system that hangs?): the job is stopped here\n"
+        text = "the node agent gave no sign of life for %.0f s (does a file system hang?): the job is stopped here\n"
         _say(text % vigil.patience_s)
     marks = _marks(marks_read)
     _clean(marks)

@@ -200,7 +200,7 @@ class JobsDesk:
 
     def _root(self) -> str:
         if self._root_dir is None:
-            raise ValueError("hello comes first")
+            raise ValueError("expected hello first")
         return self._root_dir
 
 

@@ -49,7 +49,7 @@ def _enter(door: socket.socket, at: str, request: bytes, fds: "list[int]") -> "d
     try:
         door.connect(b"\0" + at.encode())
         if not descriptors.is_our_user(door):  # whoever took the name when the agent was gone
-            return {"reason": "gone", "detail": "its node agent is gone"}
+            return {"reason": "gone", "detail": "its node agent has exited"}
         descriptors.send(door, request, fds)
         if door.recv(1) != WELCOME:
             return {"reason": "gone", "detail": "its node agent ends the job, or does not know this launcher"}
@@ -57,5 +57,8 @@ def _enter(door: socket.socket, at: str, request: bytes, fds: "list[int]") -> "d
         return {"reason": "late", "detail": "its node agent does not answer"}
     except OSError as error:
         late = isinstance(error, BlockingIOError)  # so many ask already
-        return {"reason": "late" if late else "gone", "detail": "its node agent is gone: %s" % error.strerror}
+        return {
+            "reason": "late" if late else "gone",
+            "detail": "its node agent has exited: %s" % error.strerror,
+        }
     return {}

@@ -276,7 +276,7 @@ def cleanable(root_dir: str, older_s: float) -> Cleanable:
         name, ended = one.record.job_id, one.record.ended or Ended()
         why = _needed(one)
         if not why and time.time() - ended.at < older_s:
-            why = "it ended too lately"
+            why = "it ended too recently"
         if why:
             found.kept.append((name, why))
         else:
@@ -297,8 +297,8 @@ def _needed(job: Known) -> str:
     if job.agent is not None:
         return "it runs"
     if ended is None or not ended.settled:
-        return "not everything of it was collected"
-    return "checkpoints may lie in it" if job.record.keeps_state else ""
+        return "its files were not collected completely"
+    return "it may contain checkpoints" if job.record.keeps_state else ""
 
 
 def _workspace(record: JobFile) -> Optional[Tuple[str, ...]]:

@@ -218,7 +218,7 @@ class Supervisor:
 
     def _on_hello(self, hello: to_agent.Hello, _body: bytes) -> None:
         if self._trees is not None:
-            raise ValueError("hello came already")
+            raise ValueError("hello was already received")
         root_dir = os.path.expanduser(hello.root_dir)
         if not os.path.isabs(root_dir):
             raise ValueError("root_dir must be absolute or begin with ~, got %r" % root_dir)
@@ -244,7 +244,7 @@ class Supervisor:
 
     def _on_probe(self, asked: to_agent.Probe, _body: bytes) -> None:
         if self._probe is None:
-            raise ValueError("hello comes first")
+            raise ValueError("expected hello first")
         self._probe.run(asked, lambda found: self._outbox.send("probed", **found))
 
     def _on_reach(self, asked: to_agent.Reach, _body: bytes) -> None:
@@ -273,7 +273,7 @@ class Supervisor:
     def _on_fetch(self, asked: to_agent.Fetch, _body: bytes) -> None:
         trees = self._need_trees()
         if self._relay is None:
-            raise ValueError("relay comes first")
+            raise ValueError("expected relay first")
         self._relay.fetch(asked.sources, trees.shared.request(asked.trees))
 
     def _close_relay(self) -> None:
@@ -283,7 +283,7 @@ class Supervisor:
 
     def _on_start(self, asked: to_agent.Start, body: bytes) -> None:
         if not self._job_dir:
-            raise ValueError("commit comes first: there is no job directory to run in")
+            raise ValueError("expected commit first: there is no job directory to run in")
         if self._probe is not None:
             self._probe.leave_to_job(asked.env.get("POD_IP", ""))
         pid = self._processes.start(self._desk.with_saved(asked), body, self._job_dir)
@@ -333,7 +333,7 @@ class Supervisor:
         """The launcher is gone: stop everything, tell whoever may still listen, leave."""
         if not self._alone:
             self._alone = True
-            self._desk.leaving("its launcher was gone, or it was told to end here")
+            self._desk.leaving("its launcher had exited, or the job was stopped here")
             self._stop(None, ALONE_GRACE_S, self._loop.stop)
 
     def _watch_lease(self) -> None:
@@ -342,7 +342,7 @@ class Supervisor:
         quiet_s = time.monotonic() - self._heard_at
         limit_s = self._lease_s + self._spare_s
         if quiet_s >= limit_s:
-            self._give_up("nothing was heard from the launcher for %.0f s" % self._lease_s)
+            self._give_up("no message from the launcher for %.0f s" % self._lease_s)
         else:
             self._lease_timer = self._loop.after(limit_s - quiet_s, self._watch_lease)
 
@@ -351,7 +351,7 @@ class Supervisor:
         self._give_up("the node agent's guard was killed")
 
     def _terminated(self) -> None:
-        self._give_up("the node agent was told to end by signal 15")
+        self._give_up("the node agent was ended by signal 15")
 
     def _give_up(self, why: str) -> None:
         """Say why before the ends of processes are told, which would pass for the cause."""
@@ -384,7 +384,7 @@ class Supervisor:
 
     def _need_trees(self) -> Trees:
         if self._trees is None:
-            raise ValueError("hello comes first")
+            raise ValueError("expected hello first")
         if self._probe is not None:
             self._probe.leave_to_job()
         return self._trees

@@ -98,7 +98,8 @@ class Decoder:
         header_size, body_size = _PREFIX.unpack_from(self._buffer)
         if header_size > MAX_HEADER or body_size > MAX_BODY:
             raise FrameError(
-                "a frame says %d + %d bytes; something else writes to the stream" % (header_size, body_size)
+                "a frame announces %d + %d bytes; another program writes to the stream"
+                % (header_size, body_size)
             )
         body_at = _PREFIX.size + header_size
         end = body_at + body_size
@@ -115,7 +116,7 @@ class Decoder:
         try:
             fields = checked_json.as_object(header)
         except ValueError as error:
-            raise FrameError("a header is no JSON: %s" % error) from error
+            raise FrameError("a header is not JSON: %s" % error) from error
         kind = fields.pop("kind", None)
         if not isinstance(kind, str) or kind not in self._kinds:
             raise FrameError("no %s says %.80r" % (self._sender, kind))

@@ -44,7 +44,7 @@ class ReplayBuffer:
             ValueError: so much was never said.
         """
         if not 0 <= position <= self.end:
-            raise ValueError(f"{position} bytes are said to have come, and {self.end} were sent")
+            raise ValueError(f"{position} bytes are reported as received, but {self.end} were sent")
         self.acked = max(self.acked, position)
         while self._chunks and self._first + len(self._chunks[0]) <= self.acked:
             self._first += len(self._chunks.popleft())

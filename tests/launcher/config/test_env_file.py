@@ -53,8 +53,8 @@ def test_places_are_the_lines_on_which_variables_begin() -> None:
     ("text", "where", "words"),
     [
         ("A=1\ns3cret", "f:2", "expected NAME=VALUE"),
-        ("1A=s3cret", "f:1", "'1A' is no name"),
-        ("A-B=s3cret", "f:1", "'A-B' is no name"),
+        ("1A=s3cret", "f:1", "'1A' is not a valid name"),
+        ("A-B=s3cret", "f:1", "'A-B' is not a valid name"),
         ("=s3cret", "f:1", "expected NAME=VALUE"),
         ("export s3cret", "f:1", "expected NAME=VALUE"),
         ("A='s3cret", "f:1", "A: the ' that opens its value is not closed on this line"),

@@ -109,7 +109,7 @@ def test_groups_that_contain_each_other_end(tmp_path: Path) -> None:
             "node-a:4\n",
             ":1: `:4` in 'node-a:4' is a port, not a count; for 4 processes on each host give --nproc_per",
         ),
-        ("[web]\na ansible_port=ssh\n", ":2: 'ssh' is not a port|:2: 'ssh' is no port"),
+        ("[web]\na ansible_port=ssh\n", ":2: 'ssh' is not a port|:2: 'ssh' is not a valid port"),
         ("# site\n\nall:\n  hosts:\n    a:\n", "YAML or JSON are not supported.* in INI form"),
         ("---\nall: {}\n", "YAML or JSON are not supported"),
         ('{"all": {"hosts": ["a"]}}', "YAML or JSON are not supported"),

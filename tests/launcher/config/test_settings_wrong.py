@@ -31,13 +31,13 @@ WRONG = [
     ("HOSTS = ['a', 7]", "conf.py:1: HOSTS[1]: expected a host as a string, such as 'root@10.1.9.7', got 7"),
     (
         "HOSTS = [\n'a',\n'b;touch x',\n]",
-        "conf.py:3: HOSTS[1]: the string 'b;touch x' is no host: a host holds no ';'",
+        "conf.py:3: HOSTS[1]: the string 'b;touch x' is not a host: a host must not contain ';'",
     ),
     ("HOSTS = ['a', 'b', 'a']", "conf.py:1: HOSTS: 'a' is listed 2 times; list every host once"),
-    ("HOSTS = ['ssh://u@a']", "the string 'ssh://u@a' is no host: a host is not a URL and has no path"),
+    ("HOSTS = ['ssh://u@a']", "the string 'ssh://u@a' is not a host: a host is not a URL and has no path"),
     (
         "HOSTS = [local]",
-        "conf.py:1: running it raised NameError: name 'local' is not defined; a text is written in quotes",
+        "conf.py:1: running it raised NameError: name 'local' is not defined; put a string in quotes",
     ),
     (
         HOSTS + "RESIDENT_S = -1",
@@ -128,7 +128,7 @@ WRONG = [
         HOSTS + "SSH_IDENTITY_FILES = '/none/id'",
         "conf.py:2: SSH_IDENTITY_FILES: expected a list of private key files",
     ),
-    (HOSTS + "SSH_JUMP = 'gate;id'", "conf.py:2: SSH_JUMP: the string 'gate;id' is no host"),
+    (HOSTS + "SSH_JUMP = 'gate;id'", "conf.py:2: SSH_JUMP: the string 'gate;id' is not a host"),
     (HOSTS + "SSH_JUMP = 'local'", "conf.py:2: SSH_JUMP: expected a jump host that ssh can reach"),
     (HOSTS + "TRAINERS = []", "conf.py:2: TRAINERS: expected at least one node"),
     (

@@ -71,9 +71,9 @@ def test_endless_noise_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (struct.pack("!IQ", MAX_HEADER + 1, 0), "a frame says"),
-        (struct.pack("!IQ", 2, MAX_BODY + 1), "a frame says"),
-        (struct.pack("!IQ", 2, 2**63), "a frame says"),
+        (struct.pack("!IQ", MAX_HEADER + 1, 0), "a frame announces"),
+        (struct.pack("!IQ", 2, MAX_BODY + 1), "a frame announces"),
+        (struct.pack("!IQ", 2, 2**63), "a frame announces"),
         (struct.pack("!IQ", 1, 0) + b"{", "no JSON"),
         (struct.pack("!IQ", 2, 0) + b"\xff\xff", "no JSON"),
         (struct.pack("!IQ", 100_000, 0) + b"[" * 100_000, "no JSON"),

@@ -331,7 +331,7 @@ def test_a_directory_that_is_there_is_taken_as_it_is(make_node: Callable[..., No
 
 def test_a_directory_that_is_not_there_is_told(make_node: Callable[..., Node]) -> None:
     dispatch = to_workspace(greeted(make_node), None, dest="/no/such/dir")
-    assert "/no/such/dir is no directory" in str(dispatch.error)
+    assert "/no/such/dir is not a directory" in str(dispatch.error)
 
 
 @pytest.mark.parametrize("name", ["log", "nodefile"])

@@ -164,8 +164,8 @@ def test_clean_takes_what_nobody_needs_and_says_what_stays(workspace: Path, conf
     assert "0 jobs gone" in paddle("clean", f"--conf={conf}", "--older_than=1d")
     said = paddle("clean", f"--conf={conf}")
     assert "2 jobs gone" in said
-    assert f"{saved} stays: checkpoints may lie in it" in said
-    assert f"{uncollected} stays: not everything of it was collected" in said
+    assert f"{saved} stays: it may contain checkpoints" in said
+    assert f"{uncollected} stays: its files were not collected completely" in said
     assert last not in said
     assert kept(conf) == [saved, uncollected]
     assert (workspace / "train.py").exists()

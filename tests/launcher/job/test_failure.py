@@ -335,7 +335,7 @@ TORCH = '  File "/usr/lib/python3/dist-packages/torch/distributed/distributed_c1
         (GLOO.replace("[10.0.0.6]", "10.0.0.6"),),
         (OURS,),
         (STORE,),
-        ("CollectiveError: rank 1 (10.0.0.6:6170) is gone: the connection was closed",),
+        ("CollectiveError: rank 1 (10.0.0.6:6170) was lost: the connection was closed",),
         (TORCH, "RuntimeError: Connection reset by peer"),
     ],
 )

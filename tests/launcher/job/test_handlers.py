@@ -134,7 +134,7 @@ def test_a_node_whose_pserver_or_output_is_needed_fails_the_job_even_if_its_trai
 def test_a_job_whose_trainers_neither_write_nor_step_is_told_of_until_one_does(
     running: StagedJob, word: str
 ) -> None:
-    assert "they may read data, or hang" in silence(running.roster.trainers())
+    assert "they may be reading data, or hang" in silence(running.roster.trainers())
     fields = {"pass_id": 0, "batch_id": 1, "cost": 1.0} if word == "progress" else {"partial": False}
     running.agents[1].say(word, proc="trainer-1", **fields)
     running.settle()

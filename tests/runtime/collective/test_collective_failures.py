@@ -80,7 +80,7 @@ def test_a_killed_rank_is_named_by_all_others(way: str) -> None:
         finally:
             other.kill()
     assert [(type(error), error.rank) for error in errors] == [(PeerLost, 2)] * 2
-    assert all(f"rank 2 ({everyone[0].endpoints[2]}) is gone" in str(error) for error in errors)
+    assert all(f"rank 2 ({everyone[0].endpoints[2]}) was lost" in str(error) for error in errors)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -114,7 +114,7 @@ def test_a_rank_with_another_size_is_told_apart(way: str, size: int) -> None:
 
 def test_another_program_is_noticed_before_the_first_step() -> None:
     errors = errors_of(members(3), lambda group: group.agree("program", f"size {group.rank // 2}"))
-    assert {str(error) for error in errors} == {"rank 2 has another program than rank 0"}
+    assert {str(error) for error in errors} == {"rank 2 has a different program from rank 0"}
 
 
 @pytest.mark.parametrize(("way", "late"), [("auto", 1), ("tcp", 1), ("tcp", 0)])

@@ -66,7 +66,7 @@ def test_a_pserver_and_a_trainer_run_by_the_variables_and_the_logs_lie_beside_ea
     log = (tmp_path / "logs/server.log").read_text()
     assert "--ports_num=2" in log
     assert "--seed" not in log
-    assert "gone without a word: trainer 0 (never seen)" in log
+    assert "disconnected without a message: trainer 0 (never seen)" in log
     assert (tmp_path / "logs/paddle_pserver2.INFO").exists()
 
 

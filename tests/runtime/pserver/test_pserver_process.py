@@ -83,7 +83,7 @@ def test_a_killed_server_is_noticed_and_named(key: str | None) -> None:
         killer = threading.Timer(0.3, server.process.kill)
         killer.start()
         begin = time.monotonic()
-        with pytest.raises(PserverLost, match="is gone") as caught:
+        with pytest.raises(PserverLost, match="has exited") as caught:
             client.start_pass()  # waits for a trainer that never comes
         assert time.monotonic() - begin < NOTICED_S
         assert caught.value.endpoint == server.endpoints[0]

@@ -148,7 +148,7 @@ def trained(*numbers: int) -> tuple[int, str, str]:
 def test_other_numbers_of_ports_or_trainers_than_the_servers_end_a_script_before_the_deadline() -> None:
     with PserverProcess("--port=0", "--ports_num_for_sparse=1", key=None) as server:
         port = int(server.endpoints[0].rpartition(":")[2])
-        theirs = "was started with ports_num=1 and ports_num_for_sparse=1, and here they are"
+        theirs = "was started with ports_num=1 and ports_num_for_sparse=1, but here the numbers are"
         for ports, sparse in ((2, 1), (1, 0)):
             code, _, said = trained(port, ports, sparse, 1)
             assert code == 1

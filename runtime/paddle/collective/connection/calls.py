@@ -252,7 +252,7 @@ class Callers(Generic[Note]):
         self._untold = 0
 
     def _count(self) -> str:
-        return f"{self._refused} connections that are none of this job's ranks were refused so far"
+        return f"{self._refused} connections from outside this job were refused so far"
 
 
 def _introduction(sock: socket.socket, greet: Greet, says: type[Note]) -> Steps[tuple[Stream, Note]]:

@@ -104,7 +104,7 @@ def _prove(stream: Stream, side: Side, secret: bytes | None, sealed: bool) -> St
     yield from stream.sending(_GREETING + kind + ours)
     greeting = yield from stream.taking(len(_GREETING))
     if greeting != _GREETING:
-        raise WireError(f"the other end is no rank of a collective job; it says {greeting!r}")
+        raise WireError(f"the other end is not a rank of a collective job; it sent {greeting!r}")
     answer = yield from stream.taking(1 + _NONCE)
     if answer[:1] != kind:
         raise WireError(f"one end has a PADDLE_JOB_KEY and the other has none; {_ADVICE}")
@@ -127,7 +127,7 @@ def _binding(stream: Stream) -> bytes:
     assert isinstance(stream.sock, ssl.SSLSocket)
     binding = stream.sock.get_channel_binding("tls-unique")
     if not binding:
-        raise WireError("this Python's TLS tells no tls-unique value: use PADDLE_WIRE=plain")
+        raise WireError("this Python's TLS has no tls-unique value: use PADDLE_WIRE=plain")
     return binding
 
 

@@ -120,7 +120,7 @@ class _Mesh:
             except OSError:
                 self.streams[rank].close()
                 self.call(rank)
-        raise self._late(rank, "did not take this rank's call")
+        raise self._late(rank, "did not accept this rank's connection")
 
     def take_calls(self, listener: socket.socket, lower: set[int]) -> None:
         greet: Greet | None = None

@@ -84,7 +84,7 @@ def _receive_all(me: Membership, deadline: float) -> Met:
                 caller = callers.next(lambda: _absent(me, links))
                 if caller is None:
                     raise PeerLate(
-                        f"{_absent(me, links)} did not come within {me.timeout_s:g} s",
+                        f"{_absent(me, links)} did not connect within {me.timeout_s:g} s",
                         next(rank for rank in range(1, me.size) if rank not in links),
                     )
                 stream, hello = caller
@@ -95,7 +95,7 @@ def _receive_all(me: Membership, deadline: float) -> Met:
         unable = [rank for rank in range(me.size) if not can_seal[rank]]
         if me.sealed and unable:
             _log.info(
-                "what goes between nodes is encrypted by TLS, which is slower than sealed pieces: rank %d has no "
+                "traffic between nodes is encrypted by TLS, which is slower than sealed pieces: rank %d has no "
                 "cryptography 47 or newer",
                 unable[0],
             )
@@ -113,11 +113,13 @@ def _welcome(me: Membership, stream: Stream, hello: Hello, links: dict[int, Stre
     """Keep the link of a rank that calls."""
     rank, problem = hello.rank, ""
     if hello.endpoints != _digest(me):
-        problem = f"rank {rank} was given other endpoints than rank 0, which has {', '.join(me.endpoints)}"
+        problem = (
+            f"rank {rank} was given different endpoints from rank 0, which has {', '.join(me.endpoints)}"
+        )
     elif not 0 < rank < me.size:
-        problem = f"a process says that it is rank {rank}, expected 1 to {me.size - 1}"
+        problem = f"a process claims to be rank {rank}, expected 1 to {me.size - 1}"
     elif rank in links:
-        problem = f"two processes say that they are rank {rank}"
+        problem = f"two processes claim to be rank {rank}"
     if problem:
         _tell({rank: stream}, Answer(error=problem, rank=rank))
         stream.close()
@@ -151,10 +153,10 @@ def _introduce_to_first(me: Membership, deadline: float) -> Met:
         return Met({0: stream}, answer.nodes, bytes.fromhex(answer.session), answer.seals)
     except TimeoutError:
         stream.close()
-        raise PeerLate(f"rank 0 at {me.endpoints[0]} did not say who is there", 0) from None
+        raise PeerLate(f"rank 0 at {me.endpoints[0]} did not send the list of ranks", 0) from None
     except OSError as error:
         stream.close()
-        raise PeerLost(f"rank 0 at {me.endpoints[0]} is gone: {error}", 0) from None
+        raise PeerLost(f"rank 0 at {me.endpoints[0]} was lost: {error}", 0) from None
     except BaseException:
         stream.close()
         raise
@@ -167,7 +169,7 @@ def _tell(links: dict[int, Stream], answer: Answer) -> None:
             stream.send_note(answer, deadline)
         except OSError as error:
             if not answer.error:
-                raise PeerLost(f"rank {rank} is gone: {error}", rank) from None
+                raise PeerLost(f"rank {rank} was lost: {error}", rank) from None
 
 
 def _absent(me: Membership, links: dict[int, Stream]) -> str:

@@ -180,7 +180,7 @@ class Watch:
             raise _KINDS.get(told.news, PeerLost)(told.why, told.rank)
 
     def _lost(self, rank: int, why: str) -> PeerLost:
-        return PeerLost(f"{self.name(rank)} is gone: {why}", rank)
+        return PeerLost(f"{self.name(rank)} was lost: {why}", rank)
 
     def _unequal(self, rank: int) -> None:
         raise PeerDiffers(
@@ -210,10 +210,10 @@ class Watch:
         return self._late(min(missing, default=None))
 
     def _late(self, rank: int | None) -> PeerLate:
-        name = self.name(rank) if rank is not None else "other ranks, and all wait for each other"
+        name = self.name(rank) if rank is not None else "other ranks, which all wait for each other"
         return PeerLate(
             f"operation {self.number}: waited {self.timeout_s:g} s for {name}; is it busy, frozen, or out of "
-            "batches? PADDLE_COLLECTIVE_TIMEOUT_S says how long to wait",
+            "batches? PADDLE_COLLECTIVE_TIMEOUT_S sets the timeout",
             rank,
         )
 

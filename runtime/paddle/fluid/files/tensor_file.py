@@ -136,7 +136,7 @@ def read_tensor_desc(message: bytes, what: str) -> tuple[np.dtype[Any], tuple[in
             try:
                 dtype = VarType.of(value).numpy
             except ValueError as error:
-                raise ModelFileError(f"{what}: {value} is no dtype of tensors") from error
+                raise ModelFileError(f"{what}: {value} is not a dtype of tensors") from error
         elif number == 2:
             shape.append(signed(value))
     return dtype, tuple(shape)

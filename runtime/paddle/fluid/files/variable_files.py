@@ -63,7 +63,7 @@ def checked_place(table: str, path: str, folders: Sequence[Path] | None) -> Path
     """
     wanted = Path(path)
     if "\0" in path or len(path) > _MAX_PATH or not wanted.name or wanted.name == "..":
-        raise PserverError(f"{table!r} cannot be saved to {path[:200]!r}: that is no name of a file")
+        raise PserverError(f"{table!r} cannot be saved to {path[:200]!r}: that is not a valid file name")
     if folders is None:
         return wanted
     try:
@@ -74,7 +74,7 @@ def checked_place(table: str, path: str, folders: Sequence[Path] | None) -> Path
     if not any(all(not part.startswith(".") for part in parts) for parts in inside):
         allowed = " or ".join(map(str, folders))
         raise PserverError(
-            f"{path} is refused: the wire is plain, so anybody could ask for it, and this server writes only under "
+            f"{path} is refused: the wire is plain, so any peer could request it, and this server writes only under "
             f"{allowed}, and to no hidden folder. Give all processes the same PADDLE_JOB_KEY, or start the server there"
         )
     place = folder / wanted.name
@@ -305,7 +305,7 @@ def _only(path: Path, variable: Variable) -> Any:
 def _at_end(stream: BinaryIO, path: Path) -> None:
     rest = len(stream.read(1))
     if rest:
-        raise ModelFileError(f"{path} goes on after the last variable: it belongs to another program")
+        raise ModelFileError(f"{path} continues after the last variable: it belongs to another program")
 
 
 @contextmanager

@@ -161,7 +161,7 @@ class IfElse:
         """Return the outputs of both ways, joined."""
         yes, no = self._outputs[True], self._outputs[False]
         if len(yes) != len(no) or not yes:
-            raise FluidError(f"both ways must have the same outputs, got {len(yes)} and {len(no)}")
+            raise FluidError(f"both branches must have the same outputs, got {len(yes)} and {len(no)}")
         return [
             self._helper.apply("merge_lod_tensor", {"X": t, "Mask": self._cond, "InTrue": t, "InFalse": f})
             for t, f in zip(yes, no, strict=True)

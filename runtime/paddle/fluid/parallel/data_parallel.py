@@ -71,7 +71,7 @@ class DataParallel:
         check_ranks(program, strategy)
         if len(places) > 1 and any(isinstance(place, CUDAPlace) for place in places):
             raise FluidError(
-                f"{len(places)} GPUs in one process: start one process a GPU with paddle.distributed.launch"
+                f"{len(places)} GPUs in one process: start one process per GPU with paddle.distributed.launch"
             )
         self._places = list(places)
         self._exchange: GradientExchange | None = None

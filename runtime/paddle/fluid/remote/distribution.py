@@ -167,6 +167,8 @@ def wire_keys(who: str) -> WireKeys | None:
     if environment.wire == "curve" and not environment.job_key:
         raise ConfigError("PADDLE_WIRE=curve needs the job's key: set PADDLE_JOB_KEY, or PADDLE_WIRE=plain")
     if environment.wire == "plain" or not environment.job_key:
-        _log.warning("%s: THE WIRE IS PLAIN: whoever reaches the servers can read and change parameters", who)
+        _log.warning(
+            "%s: THE WIRE IS PLAIN: any process that reaches the servers can read and change parameters", who
+        )
         return None
     return WireKeys.of(environment.job_key)

@@ -265,7 +265,7 @@ class ServedProgram:
             raise PserverError(f"variable {name!r} has no value here")
         table = self._scope.get(name)
         if isinstance(table, SelectedRows) or not table.ndim:
-            raise PserverError(f"{name!r} is no array of rows")
+            raise PserverError(f"{name!r} is not an array of rows")
         if len(table) and len(ids) * table[:1].nbytes > MAX_FRAME_BYTES:
             raise PserverError(f"{len(ids)} rows of {name!r} are too many for one answer")
         wrong = (ids < 0) | (ids >= len(table))

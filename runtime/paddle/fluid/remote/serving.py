@@ -64,7 +64,7 @@ class Promises:
         if not isinstance(error, Exception) or len(made) != 1 or JobEnvironment.read().report_fd is not None:
             return
         (endpoint,) = made
-        text = f"it ended before it served: {type(error).__name__}: {error}"[:_MAX_TEXT]
+        text = f"it failed before it served: {type(error).__name__}: {error}"[:_MAX_TEXT]
         from paddle.pserver.program_server import refuse_trainers  # heavy: ZeroMQ
 
         trainers = self._trainers[endpoint]
@@ -78,7 +78,7 @@ class Promises:
         try:
             refuse_trainers(endpoint, wire_keys(f"pserver {endpoint}"), text, trainers, _TELLING_S)
         except PaddleError as another:
-            _log.warning("trainers cannot be told: %s", another)
+            _log.warning("the trainers cannot be reached: %s", another)
 
 
 PROMISES = Promises()

@@ -53,7 +53,7 @@ def entering(value: Any, block: Block, name: str) -> Any:
     try:
         return np.asarray(value, dtype)
     except (TypeError, ValueError) as error:
-        raise FluidTypeError(f"{name!r} was fed what is no array of {dtype}: {error}") from error
+        raise FluidTypeError(f"{name!r} was fed a value that is not an array of {dtype}: {error}") from error
 
 
 def keep_persistable(values: Mapping[str, Any], block: Block, scope: Scope) -> dict[str, Any]:

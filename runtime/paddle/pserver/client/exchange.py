@@ -186,7 +186,7 @@ class Conversation:
         elif now - request.idle_since > self._patience.timeout_s:
             verb = request.head.verb.name
             raise PserverError(
-                f"pserver {endpoint} lives and waits for nobody, but {verb} has not got on for "
+                f"pserver {endpoint} is alive and waits for no trainer, but {verb} has not got on for "
                 f"{now - request.idle_since:.0f} s ({request.progress}): this is a fault of the wire between "
                 "trainer and pserver; restart the job, and please report it with both logs",
                 endpoint,

@@ -239,7 +239,11 @@ class Links:
         try:
             incoming = self._hear(index, beside)
         except (OSError, WireError, MemoryError) as error:
-            _log.info("what was beside pserver %s ended (%s); on without", self.endpoints[index], error)
+            _log.info(
+                "the direct connection to pserver %s ended (%s); it is not used further",
+                self.endpoints[index],
+                error,
+            )
             self._end(index, beside)
             return Incoming(index, None)
         if self._beside.get(index) is beside:

@@ -123,8 +123,8 @@ class Reaching:
             self._ranges.setdefault(self._hosts[index], (endpoint, theirs))
             if self._ports not in (None, theirs):
                 raise ConfigError(
-                    f"pserver {endpoint} was started with {theirs}, and here they are {self._ports}: give both the "
-                    "same numbers"
+                    f"pserver {endpoint} was started with {theirs}, but here the numbers are {self._ports}: give "
+                    "both the same numbers"
                 )
         if self._was_told and self.is_over:
             _log.warning("all pservers have answered after %.0f s", self._telling.waited_s)
@@ -189,7 +189,7 @@ class Reaching:
 
     def _text(self, index: int) -> str:
         if self._connections[index].was_up:
-            return "it is connected and does not answer: it is too busy, or stopped, or no pserver"
+            return "it is connected and does not answer: it is too busy, or stopped, or not a pserver"
         finding = self._findings.get(index)
         if finding is None:
             return _NOTHING_SEEN
@@ -223,7 +223,7 @@ def look(endpoint: str, *, is_encrypted: bool, timeout_s: float) -> Finding:
     except socket.gaierror as error:
         return Finding(
             Sight.NOBODY,
-            f"the name {host!r} cannot be resolved ({error.strerror}); is it right, and known to this machine?",
+            f"the name {host!r} cannot be resolved ({error.strerror}); is it right, and does this machine know it?",
         )
     except OSError as error:
         return Finding(Sight.NOBODY, _no_connection(error, timeout_s))
@@ -239,10 +239,10 @@ def _no_connection(error: OSError, timeout_s: float) -> str:
     if isinstance(error, TimeoutError):
         return (
             f"no answer to a connection within {timeout_s:.1f} s: the address is wrong, the machine is off, or a "
-            "firewall drops what comes"
+            "firewall drops packets"
         )
     reason = os.strerror(error.errno) if error.errno else str(error)
-    way = "there is no way to it from here" if error.errno in _UNREACHABLE else "it cannot be connected to"
+    way = "there is no route to it" if error.errno in _UNREACHABLE else "it cannot be connected to"
     return f"{reason.lower()}: {way}; is the address right?"
 
 
@@ -252,27 +252,28 @@ def _greeted(sock: socket.socket, is_encrypted: bool, timeout_s: float) -> Findi
     if heard is None:
         return Finding(
             Sight.CLOSES,
-            "it accepts connections and closes them at once, as a proxy does whose server does not run; does it run?",
+            "it accepts connections and closes them at once, as a proxy does without its server; does the server run?",
         )
     if not heard:
         return Finding(
             Sight.MUTE,
-            "it accepts connections and says nothing: a process that is stopped or too busy, or no pserver",
+            "it accepts connections and sends nothing: a process that is stopped or too busy, or not a pserver",
         )
     if heard[0] != _SIGNATURE[0] or (len(heard) > 9 and not heard[9] & 1):
         return Finding(
-            Sight.STRANGER, f"something that is no pserver listens there; it says {heard[:_SHOWN]!r}"
+            Sight.STRANGER, f"the process that listens there is not a pserver; it sent {heard[:_SHOWN]!r}"
         )
     if len(heard) < _GREETING:
-        return Finding(Sight.MUTE, "it begins to speak ZeroMQ and does not go on; is it a pserver?")
+        return Finding(Sight.MUTE, "it began a ZeroMQ handshake and did not continue; is it a pserver?")
     theirs = heard[_MECHANISM].rstrip(b"\0").decode("ascii", "replace")
     if theirs == ours:
         return Finding(
-            Sight.SAME_WIRE, "ZeroMQ listens there, and no connection comes about; is it a pserver?"
+            Sight.SAME_WIRE, "ZeroMQ listens there, but no connection is established; is it a pserver?"
         )
     if theirs not in _WIRES:
         return Finding(
-            Sight.STRANGER, f"something that is no pserver listens there: ZeroMQ with {theirs[:_SHOWN]!r}"
+            Sight.STRANGER,
+            f"the process that listens there is not a pserver: ZeroMQ with {theirs[:_SHOWN]!r}",
         )
     return Finding(Sight.OTHER_WIRE, f"its wire is {_WIRES[theirs]}, and ours is {_WIRES[ours]}; {_ADVICE}")
 

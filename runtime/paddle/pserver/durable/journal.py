@@ -239,7 +239,7 @@ class KeptFolder:
         """Go on without; whoever is started after us must know that nothing is here."""
         free = shutil.disk_usage(self.path).free
         text = (
-            f"the state of this server could not be kept in {self.path} ({error.strerror}; {free} bytes are free): "
+            f"the state of this server could not be saved in {self.path} ({error.strerror}; {free} bytes are free): "
             "killed now, it would be lost"
         )
         _log.warning("%s; training goes on, the next try is in %.0f s", text, _RETRY_S)

@@ -58,10 +58,10 @@ class Revival:
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
             if folder.is_symlink() or folder.lstat().st_uid != os.geteuid():
-                raise PermissionError(errno.EPERM, "it belongs to somebody else")
+                raise PermissionError(errno.EPERM, "it belongs to another user")
         except OSError as error:
             _log.warning(
-                "the state of this server is not kept: %s: %s; killed, it cannot be started again",
+                "the state of this server is not saved: %s: %s; once killed, it cannot be restarted",
                 folder,
                 error.strerror,
             )

@@ -129,7 +129,7 @@ class Port:
                     address, f"refused {peer_name(message.trainer)}: {message.section('').as_text()}"
                 )
             if not self._send(address, message):
-                _log.debug("a reply to %s found nobody; it is kept", peer_name(message.trainer))
+                _log.debug("a reply to %s could not be delivered; it is kept", peer_name(message.trainer))
 
     def _send(self, address: bytes, message: Message) -> bool:
         for listener in reversed(self._listeners):  # the base takes any address
@@ -151,7 +151,7 @@ class Port:
         if total > self._reported and time.monotonic() - self._reported_at > _REPORT_EVERY_S:
             self._reported, self._reported_at = total, time.monotonic()
             _log.warning(
-                "port %d: %d connections that never spoke our language and %d more wrong messages so far",
+                "port %d: %d connections that did not speak this protocol and %d more malformed messages so far",
                 self._base.port,
                 rejected,
                 self._refused,

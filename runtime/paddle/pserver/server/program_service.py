@@ -176,7 +176,7 @@ class ProgramService(Service):
     def handle(self, trainer: int, message: Message) -> None:
         """See `Service.handle`."""
         if message.verb not in self._handlers:
-            raise WireError(f"{message.verb.name} is no request to a server of programs")
+            raise WireError(f"{message.verb.name} is not a request to a server of programs")
         self._handlers[message.verb](trainer, message)
 
     def shown(self) -> None:
@@ -237,7 +237,7 @@ class ProgramService(Service):
         Raises:
             PserverError: always; a program has its values in no store: see `go_on`.
         """
-        raise PserverError("a server of a program cannot go on where a server of a model was")
+        raise PserverError("a server of a program cannot continue from the state of a server of a model")
 
     def values(self, trainer: int) -> Message:
         """See `Service.values`; a trainer that has asked for no values since it began began last."""

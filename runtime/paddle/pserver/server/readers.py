@@ -203,7 +203,7 @@ class Readers:
         if self._heard.pop(address, None) is not None:
             self._waiting.pop(address, None)
             self._moments.lose(address)
-            _log.debug("a reader is gone; there are %d", len(self._heard))
+            _log.debug("a reader disconnected; there are %d", len(self._heard))
 
     def tick(self) -> list[tuple[bytes, Message]]:
         """Look at the clock, about once a second; return replies that are due, with their addresses."""
@@ -224,7 +224,7 @@ class Readers:
                         f"this pserver has {self._most} readers, and takes no more: close some, or share one"
                     )
                 self.lose(silent)
-            _log.debug("a reader came; there are %d", len(self._heard) + 1)
+            _log.debug("a reader connected; there are %d", len(self._heard) + 1)
         self._heard[address] = now
 
     def _status(self, address: bytes) -> Message:

@@ -75,7 +75,7 @@ class Sessions:
                 "give each trainer its own"
             )
         if session is not None and not is_new and message.request < session.last:
-            raise PserverError(f"trainer {trainer} says hello in a session that has long begun")
+            raise PserverError(f"trainer {trainer} sent hello in a session that had already begun")
         if session is None or is_new:
             session = self._by_trainer[trainer] = Session(trainer, message.session, address)
         session.address, session.lost_at = address, None

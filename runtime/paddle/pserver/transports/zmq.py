@@ -96,7 +96,7 @@ class Liveness:
             return
         if _refuses(self._endpoint):
             raise PserverLost(
-                f"pserver {self._endpoint} is gone: its connection broke and nobody listens there any more",
+                f"pserver {self._endpoint} has exited: its connection broke and no process listens there any more",
                 self._endpoint,
             )
         down_s = time.monotonic() - self._down_since
@@ -170,7 +170,7 @@ class ZmqConnection(Connection):
                 self.liveness.went_down()
                 self._renew_at = time.monotonic() + RENEW_S
             else:
-                raise WireError(f"pserver {self.endpoint} knows another job's key than ours", self.endpoint)
+                raise WireError(f"pserver {self.endpoint} has a different job key from ours", self.endpoint)
         self.liveness.check()
         if self._renew_at is not None and time.monotonic() >= self._renew_at:
             self._renew_at = None

@@ -146,7 +146,7 @@ def wishes_of(sections: Iterable[Section]) -> list[tuple[str, int]]:
     for text in names_of(sections):
         start, colon, name = text.partition(":")
         if not colon or not start.isascii() or not start.isdigit() or len(start) > _MAX_DIGITS:
-            raise WireError(f"{text[:100]!r} is no name with a row before it")
+            raise WireError(f"{text[:100]!r} is not a name with a row before it")
         found.append((name, int(start)))
     return found
 

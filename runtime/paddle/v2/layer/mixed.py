@@ -51,7 +51,7 @@ class MixedLayer(LayerOutput):
         if not isinstance(term, Projection):
             raise UsageTypeError(
                 f"mixed layer {self.name!r} adds projections, got {term!r:.80}; wrap a layer: "
-                "full_matrix_projection(layer) multiplies it by a matrix, identity_projection(layer) adds it as it is"
+                "full_matrix_projection(layer) multiplies it by a matrix, identity_projection(layer) adds it unchanged"
             )
         self._terms.append(term)
         return self

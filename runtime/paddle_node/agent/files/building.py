@@ -157,9 +157,7 @@ class Builder:
             return
         found = yield from digest_of(target)
         if found != entry.digest:
-            raise OSError(
-                errno.EAGAIN, "a job changed it while it was copied for this one; start again", target
-            )
+            raise OSError(errno.EAGAIN, "another job changed it while it was copied; start again", target)
 
 
 def _copy_small(source: str, target: int, size: int) -> None:

@@ -77,7 +77,7 @@ def own_folder(path: str) -> None:
         finally:
             os.close(fd)
         if not is_own:
-            text = "is a link, not this user's, or others can write it: remove it, or set another ROOT_DIR"
+            text = "is a link, belongs to another user, or is writable by others: remove it, or set another ROOT_DIR"
             raise PermissionError(errno.EPERM, text, path) from None
         if stat.S_IMODE(status.st_mode) != 0o700:
             os.chmod(path, 0o700)
@@ -153,7 +153,7 @@ def ready_folder(path: str, empty: bool) -> None:
     if status is None:
         os.mkdir(path)
     elif not stat.S_ISDIR(status.st_mode):
-        raise NotADirectoryError("%s is no directory of its own; nothing in it was touched" % path)
+        raise NotADirectoryError("%s is not a directory of its own; nothing in it was changed" % path)
     elif empty:
         for entry in os.scandir(path):
             if entry.name.startswith("."):

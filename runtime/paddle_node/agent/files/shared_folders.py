@@ -76,7 +76,7 @@ def cleanable(root_dir: str, older_s: float) -> Tuple[List[str], List[Tuple[str,
         if is_old:
             gone.append(name)
         else:
-            kept.append((name, "a job used it too lately"))
+            kept.append((name, "a job used it too recently"))
     return gone, kept
 
 

@@ -47,7 +47,7 @@ class Tree:
             ManifestError: a bundle with other files, or wheels that have no bound.
         """
         if self.is_wheels and self.unpacked is None:
-            raise ManifestError("wheels are unpacked, and it is not said to how many bytes")
+            raise ManifestError("wheels without their unpacked size")
         if self.is_wheels:
             self.wheels()
         elif self.unpacked is not None:
@@ -62,7 +62,7 @@ class Tree:
         found = []
         for path, entry in sorted(self.entries.items()):
             if not isinstance(entry, File) or not path.endswith(".whl") or "/" in path:
-                raise ManifestError("%.200r is no wheel" % path)
+                raise ManifestError("%.200r is not a wheel" % path)
             found.append((path, entry.digest))
         return found
 

@@ -208,7 +208,7 @@ class Trees:
                 return
             incoming = self._arrivals.begin(digest)
         if incoming is None:
-            raise DigestError("%s: its first bytes never arrived" % digest)
+            raise DigestError("%s: its first bytes did not arrive" % digest)
         self._arrivals.write(incoming, offset, data)
         if last:
             self._arrivals.publish(incoming)
@@ -236,7 +236,7 @@ class Trees:
     def _adopt(self, name: str, tree: Tree, extras: Extras) -> Iterator[None]:
         job_dir = os.path.join(self._root_dir, os.path.expanduser(tree.dest))
         if not tree.dest or not os.path.isdir(job_dir):
-            raise ManifestError("%s is no directory on this node" % job_dir)
+            raise ManifestError("%s is not a directory on this node" % job_dir)
         for folder in extras.collect:
             disk.ready_folder(job_dir + "/" + folder, empty=folder == LOG)
             yield

@@ -70,7 +70,7 @@ def _target(member: zipfile.ZipInfo) -> str:
         return path
     scheme, _, inner = rest.partition("/")
     if scheme not in _DATA or not inner:
-        raise ValueError("%.200r lies where no wheel has files" % path)
+        raise ValueError("%.200r is outside the directories of a wheel" % path)
     return _DATA[scheme] + inner
 
 

@@ -122,7 +122,7 @@ def ask_python(loop: Loop, python: str, modules: List[str], limit_s: float, done
             files = [os.fsdecode(bytes.fromhex(name)) for name in names if name]
         except (ValueError, IndexError):
             said = output.decode("utf-8", "replace").strip()[-120:]
-            text = "%s %s and said %r; expected Python 3.11 or newer (PYTHON in conf.py)"
+            text = "%s %s and printed %r; expected Python 3.11 or newer (PYTHON in conf.py)"
             done(None, {}, text % (python, _how(status, limit_s), said), [])
         else:
             done(version, *_settled(versions), files)
@@ -151,9 +151,7 @@ def _settled(found: Dict[str, Any]) -> Tuple[Dict[str, Any], str]:
         listed, _, own = (said or "").partition("|")
         versions[name] = own or listed or None
         if own and _release(own) != _release(listed):
-            odd.append(
-                "%s says that it is %s, its distribution that it is %s: reinstall it" % (name, own, listed)
-            )
+            odd.append("%s reports version %s, but its distribution %s: reinstall it" % (name, own, listed))
     return versions, "; ".join(odd)
 
 

@@ -29,7 +29,7 @@ def folder_problem(path: str) -> str:
     missing = os.path.relpath(path, disk.deepest(path)).split("/")[0]
     in_the_way = os.path.join(parent, missing)
     if missing != "." and os.path.lexists(in_the_way):
-        return "%s: %s is no directory" % (path, in_the_way)
+        return "%s: %s is not a directory" % (path, in_the_way)
     if not problem and found["free_bytes"] < LITTLE_BYTES:
         problem = "%s free there" % disk.size_text(found["free_bytes"])
     return "%s cannot be written: %s: %s; name another directory" % (path, parent, problem) if problem else ""
@@ -39,13 +39,13 @@ def workspace_problem(path: str, entry: Optional[str], root_dir: str) -> List[An
     """[what is wrong with a directory that a job is to run in, or nothing; whether no job can run there then]."""
     if not os.path.isdir(path):
         return [
-            "%s is no directory on this node; put it there, or send one: --job_dispatch_package" % path,
+            "%s is not a directory on this node; put it there, or send one: --job_dispatch_package" % path,
             True,
         ]
     if not os.access(path, os.W_OK | os.X_OK):
         return ["%s cannot be written by this user" % path, True]
     if entry is not None and not os.path.isfile(path + "/" + entry):
-        return ["%s/%s is not there: trainers run it (--entry names another script)" % (path, entry), True]
+        return ["%s/%s does not exist: trainers run it (--entry names another script)" % (path, entry), True]
     unsafe = ownership.problem(path)
     # a directory of a team, elsewhere, is the user's own choice
     below = os.path.realpath(path).startswith(os.path.realpath(root_dir).rstrip("/") + "/")

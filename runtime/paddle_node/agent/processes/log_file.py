@@ -110,7 +110,7 @@ class LogFile:
             self._complain("it cannot be rotated: %s" % (error.strerror or error))
             return
         if size and not self._dropped:
-            self._tell("%s goes on growing; the oldest of its %d parts is dropped" % (self._name, KEPT + 1))
+            self._tell("%s keeps growing; the oldest of its %d parts is dropped" % (self._name, KEPT + 1))
         self._dropped += size
         os.close(self._fd)
         self._fd = self._open()
@@ -133,7 +133,7 @@ class LogFile:
             if self._is_mine(self._fd):
                 return
             if not self._is_mine(self._fd, ".1"):
-                self._tell("%s was removed or replaced; a new one was begun" % self._name)
+                self._tell("%s was removed or replaced; a new one was created" % self._name)
             os.close(self._fd)
         self._fd = self._open()
 

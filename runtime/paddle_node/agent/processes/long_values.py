@@ -71,7 +71,7 @@ class LongValues:
         try:
             return "".join([self._pieces[digest] for digest in digests])
         except KeyError as error:
-            raise ValueError("%s has a piece that never came: %s" % (name, error)) from None
+            raise ValueError("%s has a piece that did not arrive: %s" % (name, error)) from None
 
 
 def _digest(piece: str) -> str:

@@ -60,7 +60,9 @@ def spawn(
     if problem is not None:
         if isinstance(problem, TimeoutError):  # it hangs in the kernel; the loop reaps it some day
             os.kill(pid, signal.SIGKILL)
-            what = "nothing runs after %g s: does the file system of %s, or of %s, still answer?"
+            what = (
+                "the process did not start within %g s: does the file system of %s, or of %s, still answer?"
+            )
             raise TimeoutError(what % (limit_s, cwd, argv[0]))
         os.waitpid(pid, 0)
         raise problem

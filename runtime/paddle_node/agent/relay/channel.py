@@ -170,7 +170,7 @@ class Channel:
         finally:
             self._flush()
         if self._tls.getpeercert(binary_form=True) != self._certificate:
-            self._end("it has another certificate")
+            self._end("its certificate is a different one")
             return False
         self.known = True
         self._deadline.cancel()

@@ -80,7 +80,7 @@ class Giver:
             self._closed(str(error))
             return
         if len(self._pending) > PENDING_LIMIT:
-            self._closed("it asks for too much at once")
+            self._closed("it requests too much at a time")
             return
         if self._timer is None:
             self._channel.want_room(bool(self._pending))

@@ -74,7 +74,7 @@ class Relay:
             raise ValueError("sources must be 1 to %d, got %d" % (SOURCES, len(sources)))
         sources = [(usual(address), port) for address, port in sources]
         if self._identity is None or self._taker is not None:
-            raise ValueError("fetch comes once, after relay")
+            raise ValueError("fetch is valid one time, after relay")
         self._taker = Taker(
             self._loop,
             self._identity,
@@ -103,7 +103,7 @@ class Relay:
         self._trees.given.clear()
 
     def _left(self, what: str) -> None:
-        self._send("notice", text="went on without a relay: %s" % what)
+        self._send("notice", text="continued without a relay: %s" % what)
 
     def _listen(self) -> None:
         if self._listener is not None:
@@ -135,5 +135,5 @@ class Relay:
         where = self._givers.pop(giver, "")
         if not giver.known and where not in self._strangers and len(self._strangers) < CONNECTIONS:
             self._strangers.add(where)
-            text = "somebody at %s without the job's certificate got nothing from the relay (%s)"
+            text = "the relay refused a peer at %s without the job's certificate (%s)"
             self._send("notice", text=text % (where, reason))

@@ -171,7 +171,7 @@ class Taker:
 
     def _asked_file(self) -> str:
         if not self._due:
-            raise WireError("more than was asked for")
+            raise WireError("more than was requested")
         return self._due[0]
 
     def _take(self, piece: memoryview) -> None:
@@ -188,7 +188,7 @@ class Taker:
             if incoming is None:
                 incoming = self._incoming = self._arrivals.begin(digest)
             if incoming.dropped or incoming.digest != digest:
-                raise OSError(errno.ECANCELED, "a file was taken away while it arrived")
+                raise OSError(errno.ECANCELED, "a file was removed while it arrived")
             part = piece[: size - incoming.size]
             piece = piece[len(part) :]
             self._arrivals.write(incoming, incoming.size, part)
@@ -230,7 +230,7 @@ class Taker:
         """The bytes of the file that is due were not those of its digest."""
         self._incoming = None
         if self._clean:
-            self._next_source("it gave wrong bytes")
+            self._next_source("it sent wrong bytes")
         else:  # some came from an earlier source: this one gets a chance of its own
             self._sources.appendleft(_endpoint(self._here))
             self._next_source("wrong bytes from it or an earlier one")

@@ -100,7 +100,7 @@ class WordReader:
             kind, size = WORD.unpack(self._head)
             self._head = b""
             if kind not in (DATA, MISSING, AGAIN, WAIT) or size > CHUNK or (size and kind != DATA):
-                raise WireError("a word of kind %d with %d bytes" % (kind, size))
+                raise WireError("a message of kind %d with %d bytes" % (kind, size))
             if kind == DATA:
                 self._left = size
             else:

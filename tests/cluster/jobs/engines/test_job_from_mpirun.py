@@ -338,7 +338,7 @@ def a_script_that_never_trains_ends_all_the_same(cluster: Cluster, job: JobRunne
     for rank, host in enumerate(cluster.hosts):
         assert "nothing to learn" in mpi.log(host, f"node_{rank}/train.log")
         told = mpi.log(host, f"node_{rank}/server.log")
-        assert "gone without a word: trainers 0 (never seen), 1 (never seen)" in told
+        assert "disconnected without a message: trainers 0 (never seen), 1 (never seen)" in told
 
 
 @scenarios.add

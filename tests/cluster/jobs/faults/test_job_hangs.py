@@ -157,7 +157,7 @@ def nodes_are_not_blamed_for_a_launcher_that_did_not_run(
     oracle.check(
         launch,
         5,
-        r"^FIRST ERROR: node root@node-.: nothing was heard from the launcher for 6 s",
+        r"^FIRST ERROR: node root@node-.: no message from the launcher for 6 s",
         never=[r"no message for"],
         within_s=30,
     )

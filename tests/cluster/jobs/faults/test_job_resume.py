@@ -157,7 +157,7 @@ def in_a_shared_folder_all_servers_pass_over_the_same(
     for path in states([shared], 28, 30):
         flip(path)
     oracle.check(
-        job.start(*TRAIN, *kept, f"--resume={how}"), 3, "no checkpoint is whole", never=["end of pass"]
+        job.start(*TRAIN, *kept, f"--resume={how}"), 3, "no checkpoint is complete", never=["end of pass"]
     )
 
 

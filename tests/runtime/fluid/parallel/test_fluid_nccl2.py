@@ -114,7 +114,7 @@ def test_trainers_with_different_modes_are_told() -> None:
     )
     ended = trainers(["-c", script, "3", "3"], endpoints(2))
     assert [each.returncode for each in ended] == [1, 1]
-    assert all("rank 1 has another sync_mode or k_steps than rank 0" in each.stderr for each in ended)
+    assert all("rank 1 has a different sync_mode or k_steps from rank 0" in each.stderr for each in ended)
 
 
 def test_a_scope_takes_one_program_where_parameters_are_averaged() -> None:

@@ -148,7 +148,7 @@ def test_trainers_of_a_server_that_was_killed_are_told_which(jobs: list[Processe
     server.kill()
     _, error = trainer.communicate(timeout=DEADLINE_S)
     assert trainer.returncode == 1
-    assert f"PserverLost: pserver {job.endpoints[0]} is gone" in error
+    assert f"PserverLost: pserver {job.endpoints[0]} has exited" in error
 
 
 def test_servers_that_end_when_their_trainer_leaves_are_no_news(jobs: list[Processes]) -> None:
@@ -166,7 +166,7 @@ def test_servers_that_end_when_their_trainer_leaves_are_no_news(jobs: list[Proce
     second.send_signal(signal.SIGCONT)
     ends = job.outputs()
     assert [process.returncode for process in job.running] == [0, 0, 0], ends
-    assert not any("is away" in error or "is gone" in error for _, error in ends), ends
+    assert not any("is away" in error or "has exited" in error for _, error in ends), ends
 
 
 def job(jobs: list[Processes], **settings: str) -> Processes:
@@ -232,7 +232,7 @@ def test_trainers_of_a_server_whose_startup_program_fails_are_told_why(jobs: lis
     errors = [process.communicate(timeout=DEADLINE_S)[1] for process in trainers]
     assert [process.returncode for process in trainers] == [1, 1]
     for error in errors:
-        told = f"PserverError: pserver {second}: it ended before it served: ExecutionError: "
+        told = f"PserverError: pserver {second}: it failed before it served: ExecutionError: "
         assert re.search(told + r".*cannot reshape array of size 768 into shape \(128,256\)", error), error
     bad.communicate(timeout=DEADLINE_S)
     assert bad.returncode == 1

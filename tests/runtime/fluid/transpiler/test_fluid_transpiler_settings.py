@@ -79,7 +79,7 @@ def test_a_trainer_whose_servers_never_come_says_so(monkeypatch: pytest.MonkeyPa
     [
         ("10.0.0.1", "'10.0.0.1': .* names no port"),
         ("10.0.0.1:6174,10.0.0.2", "'10.0.0.2': .* names no port"),
-        ("10.0.0.1:6174,10.0.0.1:6174", "there twice"),
+        ("10.0.0.1:6174,10.0.0.1:6174", "listed twice"),
         ("10.0.0.1:66666", "a port from 0 to 65535"),
     ],
 )

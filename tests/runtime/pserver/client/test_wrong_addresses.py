@@ -124,7 +124,9 @@ def test_something_else_that_speaks_first_is_an_error_at_once(who: str, key: str
         error = failure(lambda: CLIENTS[who](endpoint, timeout_s=LONG_S, key=key))
     assert isinstance(error, WireError)
     assert error.endpoint == endpoint
-    assert f"pserver {endpoint}: something that is no pserver listens there; it says b'SSH-2.0" in str(error)
+    assert f"pserver {endpoint}: the process that listens there is not a pserver; it sent b'SSH-2.0" in str(
+        error
+    )
 
 
 class _Page(BaseHTTPRequestHandler):
@@ -140,7 +142,7 @@ def test_something_else_that_waits_to_be_spoken_to_is_an_error_at_once() -> None
         web.shutdown()
         thread.join()
     assert isinstance(error, WireError)
-    assert "something that is no pserver listens there" in str(error)
+    assert "the process that listens there is not a pserver" in str(error)
 
 
 def test_a_port_that_says_nothing_is_told_and_waited_for(caplog: pytest.LogCaptureFixture) -> None:
@@ -207,7 +209,7 @@ def test_servers_with_other_numbers_of_ports_are_an_error_at_once(ports: tuple[i
         # the server may not have seen yet that the one before is gone
         trainer(*server.endpoints, timeout_s=LONG_S, ports=(2, 0), takes_over=True).close()  # type: ignore[attr-defined]
     assert isinstance(error, ConfigError)
-    assert "was started with ports_num=2 and ports_num_for_sparse=0, and here they are " in str(error)
+    assert "was started with ports_num=2 and ports_num_for_sparse=0, but here the numbers are " in str(error)
     assert f"ports_num={ports[0]} and ports_num_for_sparse={ports[1]}" in str(error)
 
 

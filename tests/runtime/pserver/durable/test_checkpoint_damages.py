@@ -149,7 +149,7 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_it_is_used(
     with caplog.at_level(logging.WARNING):
         job = KeptJob(Safety(checkpoints=tmp_path, resume="latest"), ADAGRAD, DECAYED)
     assert {engine.version for engine in job.engines} == {10}
-    assert "v000000000015 is passed over" in caplog.text
+    assert "v000000000015 is skipped" in caplog.text
     assert not (tmp_path / "canary").exists()
     job.close()
 

@@ -24,9 +24,9 @@ def test_a_job_does_not_begin_anew_when_no_checkpoint_is_whole(tmp_path: Path) -
     written(tmp_path)
     for path in tmp_path.glob("v*/part-0-of-2/state.bin"):
         path.write_bytes(b"")
-    with pytest.raises(PserverError, match=r"no whole checkpoint in .*expected \d+ bytes, got 0"):
+    with pytest.raises(PserverError, match=r"no complete checkpoint in .*expected \d+ bytes, got 0"):
         KeptJob(Safety(checkpoints=tmp_path, resume="latest"), ADAGRAD, DECAYED)
-    with pytest.raises(PserverError, match="no whole checkpoint of version 7"):
+    with pytest.raises(PserverError, match="no complete checkpoint of batch 7"):
         KeptJob(Safety(checkpoints=tmp_path, resume="7"), ADAGRAD, DECAYED)
 
 
@@ -40,7 +40,7 @@ def test_a_job_that_a_queue_starts_again_goes_on_once_there_is_a_checkpoint(tmp_
     again.close()
     for path in tmp_path.glob("none/v*/part-0-of-2/state.bin"):
         path.write_bytes(b"")
-    with pytest.raises(PserverError, match=r"no whole checkpoint in .*expected \d+ bytes, got 0"):
+    with pytest.raises(PserverError, match=r"no complete checkpoint in .*expected \d+ bytes, got 0"):
         KeptJob(Safety(checkpoints=tmp_path / "none", resume="auto"), ADAGRAD, DECAYED)
 
 
@@ -140,5 +140,5 @@ def test_flags_that_do_not_fit_together_are_refused(flags: dict[str, object], te
 
 
 def test_an_empty_folder_is_no_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="no whole checkpoint"):
+    with pytest.raises(CheckpointError, match="no complete checkpoint"):
         newest(tmp_path / "nowhere")

@@ -113,11 +113,11 @@ def newest(
             accept(found)
         except CheckpointError as error:
             wrong.append(f"{folder}: {error}")
-            _log.warning("checkpoint %s is passed over: %s", folder, error)
+            _log.warning("checkpoint %s is skipped: %s", folder, error)
             continue
-        _log.info("checkpoint %s is whole", folder)
+        _log.info("checkpoint %s is complete", folder)
         return found
-    what = "no whole checkpoint" if version is None else f"no whole checkpoint of version {version}"
+    what = "no complete checkpoint" if version is None else f"no complete checkpoint of batch {version}"
     told = "".join(f"; {text}" for text in wrong[:5])
     raise CheckpointError(
         f"{what} in {root}{told}; `paddle.py checkpoints` lists those on the nodes, and --resume=auto begins "

@@ -45,7 +45,7 @@ def open_plain(path: Path) -> io.FileIO:
         raise CheckpointError(f"{path.name}: {what}") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise CheckpointError(f"{path.name}: expected a file, it is none")
+        raise CheckpointError(f"{path.name}: it is not a regular file")
     return os.fdopen(descriptor, "rb", buffering=0)
 
 
@@ -296,7 +296,7 @@ class PieceBytes:
             return found.data
         whole = self._pool.spare(count) if stays else np.empty(count, np.uint8)
         if whole is None:
-            raise CheckpointError("nobody wants the rest")
+            raise CheckpointError("the rest is not needed")
         self._put_together(whole[:count])
         if stays:
             self._used_up.append(whole)

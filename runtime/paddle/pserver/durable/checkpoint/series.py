@@ -250,7 +250,7 @@ class Periodic:
         try:
             free = f"{shutil.disk_usage(self._root).free} bytes are free"
         except OSError:
-            free = "the folder cannot be looked at"
+            free = "the folder cannot be examined"
         self.unsaved = f"no checkpoint of batch {self._begun} in {self._root}: {error.strerror}"
         have = f"the last one is of batch {self._whole}" if self._whole else "there is none of this job yet"
         _log.warning(
