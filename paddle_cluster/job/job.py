@@ -12,6 +12,7 @@ import queue
 import secrets
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,7 @@ class Job:
             hint = checkpoints.resume_hint(self._settings) if code is ExitCode.LOST else []
             lines += [f"  {line}" for line in hint]
         else:
-            lines += _warnings(self._roster)
+            lines += [*_warnings(self._roster), *unmatched(self._roster, self._settings.monitoring.progress)]
         code = self._weigh(code, undone)
         if code in signals.EXIT_CODES.values():
             self._console.note("\n".join(_stopped_by_hand(self._roster, self._settings)))
@@ -294,6 +295,18 @@ def idle(roster: Roster) -> list[str]:
     return [
         f"WARNING: {some(found, _TRAINERS_TOLD)} of {counted(len(roster.trainers()), 'trainer')} got no sample: "
         "give each trainer its own part of the data"
+    ]
+
+
+def unmatched(roster: Roster, patterns: Sequence[str]) -> list[str]:
+    """Return a line if trainers wrote lines, but no number came from the patterns of PROGRESS or from a report."""
+    trainers = roster.trainers()
+    has_numbers = any(one.facts.progress or one.facts.metrics for one in trainers)
+    if not patterns or has_numbers or not any(one.spoke for one in trainers):
+        return []
+    return [
+        "WARNING: PROGRESS in conf.py matched no line of the trainers: compare its patterns with their logs "
+        f"(`{PROGRAM} help progress`)"
     ]
 
 

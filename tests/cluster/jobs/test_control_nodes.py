@@ -187,7 +187,7 @@ def a_node_that_cannot_be_asked_is_told_and_the_others_are_ended(
         listing = beside.submit(desk.run, "status", "--nodes", "--json", job.job_id)
         done = desk.run("stop", "--nodes", job.job_id)
     assert done.returncode == 7, done.stdout + done.stderr
-    assert re.search(rf"! .*{dark.name}: could not be asked", done.stdout)
+    assert re.search(rf"! .*{dark.name}: could not be queried", done.stdout)
     assert done.stdout.count("its agent stopped it") == 2
     listed = json.loads(listing.result().stdout)
     assert [dark.name in name for name in listed["failed"]] == [True]

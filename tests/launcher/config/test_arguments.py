@@ -172,7 +172,7 @@ def test_an_option_that_scripts_really_have_is_passed_on(honest: str) -> None:
         ("-np", "--nproc_per_node=N"),
         ("--num_gpus=2", "--nproc_per_node=N"),
         ("--num_nodes=2", "--nnodes=N"),
-        ("--master_port=29500", "every process finds RANK, MASTER_ADDR, MASTER_PORT"),
+        ("--master_port=29500", "the launcher sets RANK, MASTER_ADDR, MASTER_PORT"),
         ("--config_file=c.py", "--conf=FILE"),
         ("--num_pservers=2", "PSERVERS and TRAINERS in conf.py"),
         ("--root_dir=/data", "give ROOT_DIR in conf.py"),

@@ -64,7 +64,7 @@ def test_a_login_that_says_something_else_is_quoted() -> None:
 
 def test_garbage_after_the_marker_ends_the_link() -> None:
     link, events = link_to("echo PADDLE-AGENT-2 n; head -c 100 /dev/zero | tr '\\0' x; exec sleep 600")
-    assert "something else writes to the stream" in lost(events)
+    assert "another program writes to the stream" in lost(events)
     link.close()
 
 

@@ -320,7 +320,7 @@ def test_a_large_job_is_summed_up_with_what_is_wrong_and_told_whole_on_request(w
     ):
         assert words in text
     whole = "\n".join(detail(job, time.time(), everything=True))
-    assert all(f"trainer-{n} last said" in whole for n in range(256))
+    assert all(f"last line of trainer-{n}" in whole for n in range(256))
     assert whole.count("NOT X") == 40
 
 

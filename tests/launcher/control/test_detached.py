@@ -269,7 +269,7 @@ def test_a_state_directory_on_a_full_disk_stops_no_job_and_is_told_once(bench: B
     for name in (JOB_FILE, "status.json", "screen.log"):  # every write there fails from now on
         (job.directory / name).unlink(missing_ok=True)
         (job.directory / name).mkdir()
-    told = "the job's state cannot be kept"
+    told = "the job's state cannot be saved"
     wait_for("the remark", lambda: told in (bench.place / "out").read_text(), LIMIT_S)
     wait_for("more steps", lambda: (bench.place / "out").read_text().count("step") > 30, LIMIT_S)
     child.send_signal(signal.SIGINT)
@@ -302,7 +302,7 @@ def test_a_disk_that_is_really_full_stops_no_job(bench: Bench) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "done (exit 0)" in done.stdout
-    assert done.stdout.count("the job's state cannot be kept") == 1
+    assert done.stdout.count("the job's state cannot be saved") == 1
     assert "No space left" in done.stdout
 
 

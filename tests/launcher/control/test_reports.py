@@ -14,7 +14,7 @@ from paddle_cluster.control import state, store
 from paddle_cluster.control.curves import JobCurves
 from paddle_cluster.control.status_text import as_json, detail
 from paddle_cluster.errors import ProtocolError
-from paddle_cluster.job.job import discards, idle
+from paddle_cluster.job.job import discards, idle, unmatched
 from paddle_cluster.job.starter import Starter
 from paddle_cluster.screen.scrollback import Scrollback
 from paddle_cluster.system.state_dir import StatePlaces
@@ -213,6 +213,17 @@ def test_the_last_screen_names_trainers_that_saw_no_sample(job: StagedJob) -> No
     job.settle()
     (line,) = idle(job.roster)
     assert line.startswith("WARNING: trainer-1 of 3 trainers got no sample: ")
+
+
+def test_the_last_screen_reports_patterns_that_matched_no_line(job: StagedJob) -> None:
+    assert unmatched(job.roster, ["tqdm"]) == []  # no trainer has written a line
+    job.roster.processes["trainer-1"].live(last_line="epoch 1 done")
+    assert unmatched(job.roster, []) == []
+    (line,) = unmatched(job.roster, ["tqdm"])
+    assert "PROGRESS in conf.py matched no line" in line
+    job.agents[0].say("points", proc="trainer-0", points=[["lr", 1, 0.1]])
+    job.settle()
+    assert unmatched(job.roster, ["tqdm"]) == []
 
 
 def test_the_last_screen_names_the_few_who_lost_most(tmp_path: Path) -> None:

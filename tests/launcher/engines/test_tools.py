@@ -24,5 +24,5 @@ def test_mpirun_gets_hosts_of_an_inventory_by_address(configured: Resolve, tmp_p
 
 def test_a_port_of_sshd_is_refused_with_the_place_where_it_belongs(planned: Planned) -> None:
     plan = planned("HOSTS = ['a', 'b:2222']\n", "--engine=openmpi")
-    with pytest.raises(UsageError, match=r"'b:2222' is a host with a port, .* belongs into ~/.ssh/config"):
+    with pytest.raises(UsageError, match=r"'b:2222' has a port, .* in ~/.ssh/config"):
         entry(plan.settings).of(plan, is_job=False).check()

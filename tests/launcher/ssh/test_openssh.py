@@ -143,7 +143,7 @@ def test_a_host_that_takes_passwords_alone_asks_nobody(
     client.knows(server)
     error = client.error(url(server), identity_files=(server.client_key,))
     assert f"auth refused for {server.user}@127.0.0.1 (it takes " in error.reason
-    assert "Nobody is ever asked for a password" in error.hint
+    assert "Passwords are never asked for" in error.hint
 
 
 @OPENSSH
@@ -176,7 +176,7 @@ def test_a_private_key_that_ssh_passes_by_is_told(client: Client, server: LoginS
     client.knows(server)
     server.client_key.chmod(0o644)
     error = client.error(url(server), identity_files=(server.client_key,))
-    assert f"passes by the private key {server.client_key}, whose mode is 0644" in error.reason
+    assert f"ignores the private key {server.client_key}, whose mode is 0644" in error.reason
     assert f"chmod 600 {server.client_key}" in error.hint
 
 

@@ -84,7 +84,7 @@ def a_job_that_asks_for_more_than_a_partition_has_ends_at_once(
         outside = dict(running.env)
         for count, detached in ((9, ()), (9, ("--detach",))):
             launch = job.start("--engine=slurm", f"--nnodes={count}", *detached, env=outside)
-            says = rf"Slurm can never start this job: partition all has 3 nodes, .* and --nnodes={count} asks"
+            says = rf"Slurm can never start this job: partition all has 3 nodes, .*, fewer than --nnodes={count} "
             oracle.check(launch, 3, says, within_s=30)
             wait_until_free(running)
         running.run("scontrol", "update", "PartitionName=all", "MaxNodes=2", "MaxTime=10")

@@ -149,8 +149,8 @@ def test_a_port_that_says_nothing_is_told_and_waited_for(caplog: pytest.LogCaptu
     with somebody(b"") as endpoint:
         error = failure(lambda: trainer(endpoint))
     assert isinstance(error, PserverLost)
-    assert "it accepts connections and says nothing" in str(error)
-    assert "it accepts connections and says nothing" in told(caplog)[-1]
+    assert "it accepts connections and sends nothing" in str(error)
+    assert "it accepts connections and sends nothing" in told(caplog)[-1]
 
 
 def test_a_proxy_without_its_server_is_told_and_waited_for(caplog: pytest.LogCaptureFixture) -> None:

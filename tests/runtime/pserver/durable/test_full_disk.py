@@ -86,7 +86,7 @@ def the_state(disk: Path) -> None:
     ("work", "said"),
     [
         (a_checkpoint, "no checkpoint of batch 10 in .*No space left on device; 0 bytes are free"),
-        (the_state, r"could not be kept in .*No space left on device; 0 bytes are free.*training goes on"),
+        (the_state, r"could not be saved in .*No space left on device; 0 bytes are free.*training goes on"),
     ],
 )
 def test_training_goes_on_without_room_and_is_safe_again_with_it(
