@@ -106,7 +106,7 @@ class Run:
             yield event
 
     def stop(self) -> None:
-        """Ask it to stop, as Ctrl+C does; a second time: at once. Its end is `wait`'s to tell."""
+        """Ask the job to stop, as Ctrl+C does; the second call kills it immediately. Its end is `wait`'s to tell."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
 
@@ -135,7 +135,7 @@ class Run:
         return None
 
     def wait(self) -> Ended:
-        """How it ended; events that nobody took are left out.
+        """Return how the job ended, after dropping events that were not read.
 
         Returns:
             Its end. A job that never began (a wrong option, an unknown host) has no id; `lines` say why.

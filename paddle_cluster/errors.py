@@ -104,7 +104,7 @@ class DispatchError(LauncherError):
 
 
 class ProtocolError(LauncherError):
-    """A peer sent what the protocol does not allow.
+    """A peer violated the protocol.
 
     Attributes:
         node: the host as the user wrote it.

@@ -26,7 +26,7 @@ _PLACEHOLDER = (
 
 
 def job_arguments(command: str, argv: Sequence[str]) -> Arguments:
-    """The options of a job, for a command that looks at the nodes of one; a workspace is not needed.
+    """Read the options of a job for a command that queries its nodes; no workspace is needed.
 
     Raises:
         UsageError: an argument is none of them.

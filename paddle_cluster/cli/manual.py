@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages of docs/ as `paddle.py help` shows them: by topic, or by a word in a table; with the program's name.
+"""The pages of docs/ as `paddle.py help` shows them: by topic, or by a name in one of their tables.
 
 A page's topic is its file's name without the ending. A row of a page's tables whose first cell begins with a
 name in backquotes can be asked for by that name: an option, a name of conf.py, a variable.

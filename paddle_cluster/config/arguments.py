@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: takes out the launcher's own options and keeps every other token as it is.
+"""The command line: takes the launcher's own options and passes on all other arguments unchanged.
 
 `passthrough` holds the other tokens in their order and form, byte for byte. `flags` is how these tokens read
 as flags: `--x=v` and `--x v` are x with value v, `--x` alone is True, `--nox` is False where x is a flag of

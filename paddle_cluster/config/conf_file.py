@@ -57,7 +57,7 @@ class ConfFile:
 
 
 def conf_path(arguments: Arguments, environ: Mapping[str, str]) -> Path | None:
-    """The conf.py that counts: of --conf, of the environment variable, of the checkout or beside the workspace.
+    """Return the conf.py in use: from --conf, the environment variable, the checkout, or beside the workspace.
 
     Returns:
         None if there is none and the options give the hosts.
@@ -93,7 +93,7 @@ def read_conf(path: Path) -> ConfFile:
 
 
 def shown_path(path: Path) -> str:
-    """A path as messages give it: relative to the current directory where it lies below."""
+    """Return a path for messages: relative if it is inside the current directory."""
     absolute = path.absolute()
     return str(absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else path)
 

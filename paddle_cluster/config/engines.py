@@ -97,7 +97,7 @@ def allocated(environ: Mapping[str, str]) -> tuple[Host, ...]:
 
 
 def pods(asked: NodeRequest) -> HostList:
-    """The nodes: pod-0, pod-1, ...; as many as --nnodes or K8S_NODES says.
+    """The nodes: pod-0, pod-1, ...; their number is --nnodes or K8S_NODES.
 
     Raises:
         ConfError: it is not said how many, or it is said twice, or there is no image.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flag names the launcher must know to hand each one to the processes that take it.
+"""The flag names that the launcher knows, and which processes each flag is passed to.
 
 The runtime keeps the same names in paddle.flags; a contract test compares the two.
 """

@@ -176,7 +176,7 @@ def _read_one(settings: object) -> HostSettings:
 def of_nodes(
     given: Given, listed: HostList, where: Callable[[int], str], others_are_known: bool
 ) -> dict[int, HostSettings]:
-    """What is said of hosts, by node id.
+    """Return the settings of hosts by node id.
 
     Args:
         where: `file:line` of the entry with this index.

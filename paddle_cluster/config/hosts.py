@@ -28,7 +28,7 @@ _ZONE = re.compile(r"[A-Za-z0-9_.-]{1,15}")
 
 
 class HostError(ValueError):
-    """A text is no host; the message says what is wrong and what to write instead."""
+    """A string is not a valid host; the message says why and what to write instead."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of what users may say: OPTIONS has those of the command line, NAMES what conf.py alone may assign.
+"""The table of settings: OPTIONS has the command-line options, NAMES what only conf.py can assign.
 
 A row is all that there is of an option: it is parsed, checked, completed, shown by --help and put in its place in
 Settings from here. A test compares the pages of docs/ with it.
@@ -47,7 +47,7 @@ REQUIRED = object()
 
 
 class Option(NamedTuple):
-    """One thing that users may say, by an option, a name of conf.py, a variable, or several of these.
+    """One setting, given by an option, a name of conf.py, an environment variable, or several of these.
 
     Attributes:
         name: of the option; empty: conf.py says it.
@@ -80,7 +80,7 @@ class Option(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What the row is looked up by: its name in conf.py, or its option."""
+        """The key of the row: its name in conf.py, or its option."""
         return self.conf or self.name
 
     @property
@@ -90,7 +90,7 @@ class Option(NamedTuple):
 
     @property
     def unsaid(self) -> Any:
-        """The value where nobody says one; None where somebody must."""
+        """The default value; None if a value is required."""
         if self.default is REQUIRED:
             return None
         return self.default if self.default in (None, ()) else self.read(self.default)

@@ -133,7 +133,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class JobSettings:
-    """What runs, and what it runs with.
+    """What the job runs, and with which settings.
 
     Attributes:
         name: what commands and screens call the job, or empty: its id.

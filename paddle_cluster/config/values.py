@@ -37,7 +37,7 @@ _PREFIX_FROM = 8
 
 
 class ValueMismatchError(ValueError):
-    """A value is wrong; the message says what was expected.
+    """A value is invalid; the message says what was expected.
 
     Attributes:
         index: which element of a list or dictionary is at fault, or None.
@@ -49,7 +49,7 @@ class ValueMismatchError(ValueError):
 
 
 def mismatch(expected: str, got: object) -> ValueMismatchError:
-    """The error of a value that is not what it should be."""
+    """Return the error for an invalid value."""
     return ValueMismatchError(f"expected {expected}, got {show(got)}")
 
 
@@ -116,7 +116,7 @@ def boolean(value: object) -> bool:
 
 
 def umask(value: object) -> int:
-    """A umask that takes nothing from the owner, and lets nobody else write."""
+    """Read a umask that keeps all permissions of the owner and denies writing to others."""
     if isinstance(value, bool) or not isinstance(value, int) or value & ~0o077 or value & 0o022 != 0o022:
         raise mismatch("0o077 (only you), 0o027 (your group can read) or 0o022 (everyone can read)", value)
     return value
@@ -147,7 +147,7 @@ def utf8(token: str) -> str:
 
 
 def words(given: str | tuple[str, ...]) -> tuple[str, ...]:
-    """What stands between commas."""
+    """Split a string at its commas."""
     return tuple(filter(None, given.split(","))) if isinstance(given, str) else given
 
 

@@ -85,7 +85,7 @@ class Variables:
 
     @property
     def rules_gpus(self) -> bool:
-        """Whether the user says which GPUs a process sees."""
+        """Whether the user chose the GPUs that a process sees."""
         return _GPUS in self._values
 
     @property
@@ -95,7 +95,7 @@ class Variables:
 
     @property
     def gpus(self) -> int:
-        """How many GPUs a process sees by what the user says."""
+        """Return the number of GPUs that the user gave a process."""
         return len(self._values.get(_GPUS, "").replace(",", " ").split())
 
     def revealed(self, python_path: str) -> dict[str, str]:

@@ -86,22 +86,22 @@ class Stream(Protocol):
 
     @property
     def may_live_on(self) -> bool:
-        """Whether the agent may live although the stream ended; after `end`."""
+        """Whether the agent may still be running although the stream ended; valid after `end`."""
 
     def fileno(self) -> int:
-        """A descriptor that is readable while `read` has something to tell."""
+        """A descriptor that is readable while `read` has data or the end of the stream."""
 
     def may_block(self) -> bool:
         """Whether the next `read` may have to wait until the other side takes something."""
 
     def read(self, limit: int) -> bytes | None:
-        """Up to `limit` bytes of what is there, b"" at the end, None when there is nothing now."""
+        """Return up to `limit` available bytes, b"" at the end, or None if none are available now."""
 
     def write(self, data: bytes) -> int:
-        """How much of `data` was taken within a short time; OSError when the other end is gone."""
+        """Return how many bytes of `data` were accepted within a short time; OSError if the peer has closed."""
 
     def close(self) -> None:
-        """End both directions; `read` then tells the end."""
+        """Close both directions; `read` then returns the end."""
 
     def end(self) -> str:
         """Why the stream ended, as a sentence; closes it."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One conversation with one agent: sends frames in the order of their urgency, posts what comes as events.
+"""One connection to one agent: sends frames in order of urgency and posts received frames as events.
 
 Posts `MessageEvent`s and in the end exactly one `LinkLost`. A message is read here and nowhere else: its event holds
 the record of `to_launcher`, or is `Unreadable`. Reading pauses while too many events wait, so that
@@ -91,7 +91,7 @@ class LinkLost:
 
 @dataclass(frozen=True)
 class LinkBroken:
-    """A connection ended, and its agent may live on: `reconnect` can give the link another one."""
+    """A connection ended but its agent may still run: `reconnect` can give the link another connection."""
 
     node_id: int
     reason: str
@@ -273,7 +273,7 @@ class Link:
         return self._outgoing.is_stopped or not is_full(self._events)
 
     def hear(self, carrier: Carrier, data: bytes) -> None:
-        """Post the frames that came."""
+        """Post the received frames."""
         size = len(data)
         with self._lock:
             if carrier is not self._carrier:

@@ -151,7 +151,7 @@ class Reader(Protocol):
         """Whether the next `read_turn` may have to wait for the other side."""
 
     def read_turn(self) -> Next:
-        """Read what is there, up to a limit."""
+        """Read the available bytes, up to a limit."""
 
     def may_go_on(self) -> bool:
         """Whether a pause is over."""

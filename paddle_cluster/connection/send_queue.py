@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What waits to be sent on one link, in the order in which it goes out.
+"""The frames waiting to be sent on one link, in order of sending.
 
 First the agent's first modules. When it has said `hello`: the first frame, its other modules, and then single frames
 before the next one of a stream. Frames are put in by any thread; bytes are read from a position on, so that what was
@@ -84,7 +84,7 @@ class SendQueue:
 
     @property
     def can_repeat(self) -> bool:
-        """Whether the agent counts what comes."""
+        """Whether the agent counts the received bytes."""
         return self._keeps and self._opening_size > 0
 
     def read(self, position: int, most: int) -> bytes:

@@ -111,7 +111,7 @@ class TlsStream:
         self._why = why
 
     def fileno(self) -> int:
-        """Readable while `read` has something to tell."""
+        """Readable while `read` has data or the end of the stream."""
         return self._socket.fileno()
 
     @property
@@ -120,11 +120,11 @@ class TlsStream:
         return not self._said_goodbye and not self._why()
 
     def may_block(self) -> bool:
-        """Never: what is read needs no word to the node."""
+        """Always false: reading sends nothing to the node."""
         return False
 
     def read(self, limit: int) -> bytes | None:
-        """Up to `limit` bytes of what is there, b"" at the end of the stream, None when there is nothing now.
+        """Return up to `limit` available bytes, b"" at the end of the stream, or None if none are available now.
 
         With a limit below 2 * PIECE some may be left, of which no descriptor tells: read again.
 
@@ -188,7 +188,7 @@ class TlsStream:
                     return
 
     def close(self) -> None:
-        """End both directions; the descriptor stays for who watches it."""
+        """Close both directions; the descriptor remains open for the thread that polls it."""
         self._closing.set()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)

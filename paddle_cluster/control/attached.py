@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A terminal that looks at a job which another process leads: shows what it shows, passes on Ctrl+C.
+"""A terminal attached to a job of another process: shows its screen and forwards Ctrl+C.
 
 Ctrl+C asks the job to stop, as it would in the foreground. Every other end of this process (TERM, a closed terminal,
 Ctrl+\\, kill -9) lets go of the job and no more.
@@ -70,7 +70,7 @@ def follow(
     by: str,
     until: Callable[[Event], bool] = lambda event: False,
 ) -> Farewell:
-    """Show a job until it ends, its launcher is gone, or the user lets go; main thread only.
+    """Show a job until it ends, its launcher exits, or the user detaches; main thread only.
 
     Args:
         client: attached already; its frames come in `events`.

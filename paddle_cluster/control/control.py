@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a running job lets others see and do: its state directory and its control socket.
+"""How other processes observe and control a running job: its state directory and its control socket.
 
 Nothing here can fail or slow the job. The job's loop owns the state and gives a picture of it when asked by an event;
 a request to stop is posted as the event that a signal posts.
@@ -56,7 +56,7 @@ LINES = 2000
 
 
 class Control:
-    """Shows one job to others; a context manager around its life.
+    """Publishes one job to other processes; a context manager around the whole job.
 
     Args:
         collected: where log/ and output/ come.
@@ -231,7 +231,7 @@ class StackRequests:
         self._asked: dict[str, float] = {}
 
     def ask(self, names: Sequence[str]) -> None:
-        """Ask processes where they are; each is answered once, if its node answers."""
+        """Request the stacks of processes; each is answered one time, if its node answers."""
         for name in names:
             record = self._roster.processes.get(name)
             if record is None or record.state is not ProcessState.RUNNING:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A connection to a running job's launcher: a daemon thread reads frames into a queue, requests are written at once."""
+"""A connection to a running job's launcher: a daemon thread queues received frames; requests are sent immediately."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ControlClient:
         self._thread.start()
 
     def send(self, kind: str, **fields: Any) -> bool:
-        """Ask for something; False when the launcher is gone. Requests are small: they fit into the socket."""
+        """Send a request; return False if the launcher has exited. Requests are small: they fit into the socket."""
         try:
             self._connection.sendall(encode(kind, **fields))
         except OSError:
@@ -99,7 +99,7 @@ class ControlClient:
 
 
 def connect(path: Path, events: queue.SimpleQueue[Any]) -> tuple[ControlClient, dict[str, Any]]:
-    """Connect to the socket of a job; returns what its launcher says of itself, too.
+    """Connect to the socket of a job; return the client and the launcher's greeting.
 
     Raises:
         ControlLost: nobody listens there, it does not answer, or it speaks another version.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames between a job's launcher and whoever looks at the job on the same machine. Sans-IO.
+"""Frames between a job's launcher and its clients on the same machine. Sans-IO.
 
 A frame is `!I` length and one line of JSON: an object with "kind". The launcher speaks first: `welcome` with its
 version; a client of another version is told so and leaves.

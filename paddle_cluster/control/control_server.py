@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launcher's end of the control socket: one thread that shows the job to others and passes on their requests.
+"""The launcher's end of the control socket: one thread that shows the job to clients and forwards their requests.
 
 It reads what the job has shown at each client's own pace; a client that does not read costs bounded memory and
 nothing else. Only processes of the same user are served. The thread never calls into the job: a request to stop is
@@ -122,7 +122,7 @@ class ControlServer:
         self._thread.start()
 
     def close(self, exit_code: int, left: tuple[str, ...], lines: tuple[str, ...] = ()) -> None:
-        """Show clients the rest, tell them the end and go; takes CLOSE_S at most. Once is enough."""
+        """Send clients the remaining events and the end of the job, then close, within CLOSE_S. Once is enough."""
         if self._closing.is_set():
             return
         self._end = encode("end", exit_code=exit_code, left=list(left), lines=list(lines))
@@ -132,7 +132,7 @@ class ControlServer:
         self._thread.join(CLOSE_S + 1.0)
 
     def tell_stacks(self, process: str, text: str) -> None:
-        """Pass on where a process is to those who asked; any thread may call it."""
+        """Send the stacks of a process to the clients that requested them; any thread can call it."""
         self._told_stacks.put((process, text))
         with contextlib.suppress(OSError):  # nobody is served any more
             self._wake.send(b"x")

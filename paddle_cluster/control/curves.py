@@ -30,14 +30,14 @@ class Point(NamedTuple):
 
 
 class BatchCount:
-    """How many batches a trainer has made, as far as it told."""
+    """The number of batches that a trainer has reported."""
 
     def __init__(self) -> None:
         self._last = (0, -1)  # pass, batch
         self._batches = 0
 
     def add(self, step: Progress) -> int:
-        """Where it is now; one that was started again goes on counting. Returns the batches so far.
+        """Return the current batch; a restarted trainer continues counting. Returns the batches so far.
 
         A script without passes names its steps itself: they are returned unchanged.
         """

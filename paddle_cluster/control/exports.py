@@ -29,7 +29,7 @@ WRITE_S = 5.0
 
 
 class JobMetrics:
-    """Answers Prometheus from `start` to `close`, if the settings say so; each scrape shows the newest state.
+    """Answers Prometheus from `start` to `close` if METRICS_PORT is set; each scrape gets the newest state.
 
     Labels are names of the plan: as many time series as the job has nodes and processes, however long it runs.
 

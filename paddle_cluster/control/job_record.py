@@ -161,7 +161,7 @@ def entries(plan: Plan) -> tuple[NodeEntry, ...]:
 
 
 def submitter(collected: Path) -> dict[str, Any]:
-    """What nodes remember of who submitted a job, so that it can be found without this machine's state."""
+    """What nodes record about the submitter of a job, so that the job can be found without this machine's state."""
     return {"user": user_name(), "collected": str(collected.absolute()), **process_id.own().as_json()}
 
 

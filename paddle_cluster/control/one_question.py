@@ -33,7 +33,7 @@ ENDS_S = 3.0  # for all connections together
 
 @dataclass(frozen=True)
 class NodeAnswer:
-    """What one node said.
+    """One node's answer.
 
     Attributes:
         said: the record of its answer, or None.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a job as plain values: status.json, and what a second terminal is shown.
+"""The state of a job as plain values: status.json, and what an attached terminal shows.
 
 Taken on the loop's thread, where the roster belongs; the facts of a row are those of `contract.facts`.
 """
@@ -89,7 +89,7 @@ def take(job_id: str, scrollback: Scrollback, roster: Roster, curves: JobCurves)
 
 
 def ended(status: Mapping[str, Any], outcome: Outcome) -> dict[str, Any]:
-    """The last state of a job; what nodes did then is no news."""
+    """Record the final state of a job; later changes of nodes are ignored."""
     return {
         **status,
         "nodes": [

@@ -41,7 +41,7 @@ def job_table(jobs: Sequence[KnownJob], now: float) -> list[str]:
 
 
 def detail(job: KnownJob, now: float, *, everything: bool = False) -> list[str]:
-    """One job with its nodes and processes; a large one summed up, with what is not as it should be.
+    """Describe one job with its nodes and processes; a large job is summarised, and problems are listed.
 
     Args:
         everything: every node and process, however many there are.
@@ -136,19 +136,19 @@ def _step_text(fields: Mapping[str, Any]) -> str:
 
 
 def shortened(left: Sequence[str], job_id: str) -> list[str]:
-    """What could not be cleaned or collected, as many lines as are readable; the job's status keeps all."""
+    """Return what could not be cleaned or collected, shortened for the screen; the job's status has all of it."""
     more = len(left) - LISTED
     rest = [f"and {more} more lines like these: {PROGRAM} status {job_id} --all"] if more > 0 else []
     return [*left[:LISTED], *rest]
 
 
 def as_json(job: KnownJob) -> dict[str, Any]:
-    """One job for programs: job.json, status.json, and whether its launcher lives."""
+    """One job for programs: job.json, status.json, and whether its launcher is running."""
     return {**job.record.as_json(), "running": job.running, "state": job.describe(), "status": job.status}
 
 
 def on_nodes(known: Known, now: float) -> list[str]:
-    """What nodes told of their jobs, and of agents that wait for one."""
+    """Describe the jobs that nodes reported, and the agents that wait for one."""
     rows = [
         (
             job.job_id,
@@ -171,7 +171,7 @@ def on_nodes(known: Known, now: float) -> list[str]:
 
 
 def health(job: KnownJob, now: float) -> list[str]:
-    """What is to be said when the launcher is not there, or says nothing new."""
+    """Return warnings if the launcher has exited or reports nothing new."""
     if job.ended:
         return []
     heard = job.status.get("updated_at")

@@ -102,13 +102,13 @@ class KnownJob:
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended, or None when nobody wrote that down."""
+        """The exit code, or None if none was recorded."""
         code = self.status.get("exit_code")
         return code if isinstance(code, int) else None
 
     @property
     def ended(self) -> bool:
-        """Whether its launcher said that it is over."""
+        """Whether its launcher recorded the end of the job."""
         return self.exit_code is not None
 
     @property
@@ -134,7 +134,7 @@ class KnownJob:
         return JobStatus(**{"phase": "starting", **found, **rows, **known})
 
     def describe(self) -> str:
-        """One or two words: what it is doing, or how it ended."""
+        """Return the phase or the outcome of the job, in one or two words."""
         if self.ended:
             return _outcome(self.exit_code)
         phase = str(self.status.get("phase") or "starting")
@@ -227,7 +227,7 @@ def _texts(value: object) -> list[str]:
 
 
 def read_curve(value: object) -> dict[str, Any]:
-    """A curve of costs, as far as it is one: anything may have written it."""
+    """Return a curve of costs, without invalid points; the file may hold anything."""
     if not isinstance(value, Mapping):
         return {}
     return {

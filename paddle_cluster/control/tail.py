@@ -24,7 +24,7 @@ class Followed:
     rest: bytes = b""
 
     def backwards(self) -> Iterator[str]:
-        """The whole lines that are there, of rotated parts too, the last one first; `read` goes on after them."""
+        """Yield the complete lines, including rotated parts, newest first; `read` continues after them."""
         seen: set[tuple[int, int]] = set()
         for part in (self.path, *(Path(f"{self.path}.{number}") for number in range(1, KEPT + 1))):
             with contextlib.suppress(OSError), _opened(part) as descriptor:
@@ -38,7 +38,7 @@ class Followed:
                 yield from map(_shown, _lines_backwards(descriptor, end))
 
     def read(self) -> list[str]:
-        """The whole lines that came since the last call."""
+        """Return the complete lines that were added since the last call."""
         data = self._rest_of_rotated() or self._next()
         self.offset += len(data)
         *whole, self.rest = (self.rest + data).split(b"\n")

@@ -44,7 +44,7 @@ def everything(board: JobBoard, job_id: str) -> dict[str, Any]:
 
 
 def stream(board: JobBoard, job_id: str, wait: Callable[[float], bool]) -> Iterator[bytes]:
-    """Events until nobody wants them any more.
+    """Yield events until the client disconnects.
 
     Args:
         wait: waits so many seconds; true when it is time to end.
@@ -131,7 +131,7 @@ class _Page:
 
 
 def listing(jobs: Iterable[KnownJob]) -> list[dict[str, Any]]:
-    """All jobs, a few words each."""
+    """Return a short summary of every job."""
     return [_summary(job) for job in jobs]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may ask the dashboard what: the word in the path, the names it answers to, the headers of each answer. Pure.
+"""Access control of the dashboard: the token in the path, the accepted host names, the headers of each answer. Pure.
 
 Any process of this machine can connect to a port of 127.0.0.1, and any web page in the user's browser can make that
 browser send requests there. So whoever asks must know the token; a name that an attacker's DNS points to 127.0.0.1 is
@@ -51,7 +51,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for, once it may be.
+    """A request that passed the checks.
 
     Attributes:
         path: what follows the token, without a slash at its beginning.
@@ -64,12 +64,12 @@ class Request:
 
 
 def new_token() -> str:
-    """A word that nobody guesses."""
+    """Return an unguessable token."""
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
 def admit(method: str, target: str, headers: Mapping[str, str], *, token: str, port: int) -> Request:
-    """The request, if it comes from whoever was given the address.
+    """Return the request if it has the token of the address.
 
     Args:
         target: of the request line.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The merged log of a job for the page: its last lines, what comes, and what of it holds a text."""
+"""The merged log of a job for the page: its last lines, new lines, and search results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LogTail:
         self._followed = Followed(log_lines.path_of(job))
 
     def first(self, job: KnownJob) -> list[str]:
-        """The last lines that are there; `more` goes on after them."""
+        """Return the last lines; `more` continues after them."""
         lines = _wanted(job).backwards(self._followed, time.monotonic() + SEARCH_S)
         return [_shown(line) for line in itertools.islice(lines, FIRST)][::-1]
 
@@ -52,7 +52,7 @@ class LogTail:
 
 
 def search(job: KnownJob, text: str, process: str) -> dict[str, Any]:
-    """The last lines that hold a text, in whatever case, as the page shows them.
+    """Return the last lines that contain a text, ignoring case, as the page shows them.
 
     Args:
         text: no regular expression: one of those may take forever.

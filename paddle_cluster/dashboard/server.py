@@ -102,7 +102,7 @@ class DashboardServer(HTTPServer):
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that left, or sent nothing, is nothing to tell of."""
+        """Ignore a browser that disconnected or sent nothing."""
 
     def _serve(self, request: socket.socket, client_address: Any) -> None:
         try:
@@ -249,7 +249,7 @@ STACKS_S = 8.0
 
 
 def stop(job: KnownJob, *, force: bool) -> str:
-    """Ask a job to stop; returns what the page says then.
+    """Ask a job to stop; return the text for the page.
 
     Raises:
         ControlLost: its launcher does not take it.
@@ -264,7 +264,7 @@ def stop(job: KnownJob, *, force: bool) -> str:
 
 
 def stacks(job: KnownJob, names: Sequence[str]) -> dict[str, str]:
-    """Ask processes where they are; of those that did not answer in time it says so.
+    """Request the stacks of processes; those that did not answer in time are marked.
 
     Raises:
         ControlLost: the launcher does not take it.

@@ -92,7 +92,7 @@ class Engine(ABC):
         """
 
     def prepare(self) -> None:  # noqa: B027 - most engines do nothing here
-        """Import what the first connection needs, on any thread."""
+        """Import the modules that the first connection needs; any thread can call it."""
 
     def route(self, host: Host) -> tuple[str, ...]:
         """The jump hosts on the route to a node and its own user@address:port, or nothing; raises ConnectError."""
@@ -121,7 +121,7 @@ class Engine(ABC):
         """End the attempts under way; connections stay."""
 
     def close(self) -> str:
-        """End everything that was started, once all connections have ended; takes seconds.
+        """End everything that was started, after all connections have ended; takes seconds.
 
         Returns:
             What may be left, or nothing.

@@ -91,18 +91,18 @@ class KubernetesJob:
         self._troubles: dict[str, str] = {}  # by pod, Job, or API server: what may pass
 
     def start(self, invite: Invite, ended: PortersEnded) -> None:
-        """Begin to make the Job; what ends it is told."""
+        """Begin to create the Job; report what ends it."""
         self._thread = threading.Thread(
             target=self._run, args=(invite, ended), name="kubernetes", daemon=True
         )
         self._thread.start()
 
     def words(self) -> str:
-        """What keeps pods from running, as far as it is known."""
+        """Return the known reasons why pods are not running."""
         return "; ".join(self._troubles.copy().values())[:SHOWN]
 
     def close(self) -> str:
-        """Delete the Job, and with it all else; wait until it is gone."""
+        """Delete the Job and its dependents; wait until it is deleted."""
         self._stopping.set()
         if self._thread is None:
             return ""

@@ -47,7 +47,7 @@ Object = dict[str, Any]
 
 
 class ApiError(Exception):
-    """A request came to nothing; the text says which, where, and why.
+    """A request failed; the text says which, where, and why.
 
     Attributes:
         status: of HTTP; 0: there was no answer.

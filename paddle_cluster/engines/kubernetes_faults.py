@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What pods, events and a Job tell of why a node is not there, in words; pure.
+"""Explains from pods, events and a Job why a node is missing; pure.
 
 A trouble is final when nobody but its user can help. One that is not is told when the time to start is over.
 """

@@ -53,7 +53,7 @@ class PortersEnded(Protocol):
 
 
 class Porters(Protocol):
-    """Starts one porter on each node, once.
+    """Starts one porter on each node, one time.
 
     Attributes:
         name: what messages call it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An allocation of Slurm that lives as long as the launcher does: salloc holds it for a command that reads from us.
+"""A Slurm allocation that lasts as long as the launcher: salloc holds it for a command that reads from the launcher.
 
 Whatever ends this process, `kill -9` included, ends that command, and with it salloc and the allocation.
 """

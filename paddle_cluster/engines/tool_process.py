@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mpirun or srun as a child of ours: what it says is kept, and its end is the end of all porters."""
+"""mpirun or srun as a child process: its output is saved, and its end is the end of all porters."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ToolProcess:
         self._unreached: set[int] = set()
 
     def start(self, invite: Invite, ended: PortersEnded) -> None:
-        """Start the tool; its end is told."""
+        """Start the tool; its end is reported."""
         porter = invite(self._tool.routes or self.hosts, self._tool.ranks)
         try:
             self._process = subprocess.Popen(
@@ -132,12 +132,12 @@ class ToolProcess:
             )
 
     def words(self) -> str:
-        """The last lines that the tool said, on one line."""
+        """Return the last lines of the tool's output, as one line."""
         lines = [line.strip(" -\r") for line in self._said.splitlines()]
         return visible(" | ".join(line for line in lines if line)[-SHOWN:])
 
     def close(self) -> str:
-        """End the tool, if it does not end by itself; afterwards nothing of it is left here."""
+        """End the tool if it does not exit by itself; no process of it remains here."""
         with self._files:
             if self._process is None or self._listening is None:
                 return ""

@@ -252,7 +252,7 @@ class Collector:
         return ledger.close()
 
     def ledger(self, node_id: int) -> Ledger:
-        """Return the record of what a node listed and what was received."""
+        """Return the ledger of the files that a node listed and those that were received."""
         return self._ledgers.setdefault(node_id, Ledger())
 
     def _difference(self, node_id: int, row: ListedRow) -> Difference | None:

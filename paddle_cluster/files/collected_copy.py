@@ -21,7 +21,7 @@ _FULL = "more than COLLECT_LIMIT_GB of this node"
 
 
 def fitting(path: str, folder: Path) -> Path:
-    """Where a path below a folder goes: names that are too long are cut, and told apart by a digest.
+    """Return the target of a path below a folder; names that are too long are cut and made unique by a digest.
 
     Args:
         path: relative, with names that are none of ".", ".." and the empty one.

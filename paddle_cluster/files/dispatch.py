@@ -32,7 +32,7 @@ Blob = tuple[dict[str, Any], bytes]
 
 
 class ChangedError(Exception):
-    """A file is not what it was when it was hashed; says which one."""
+    """A file changed after it was hashed; the message names it."""
 
 
 def blobs(entries: Sequence[TreeEntry], offsets: Mapping[str, int]) -> Iterator[Blob]:
@@ -167,7 +167,7 @@ class Dispatch:
 
     @property
     def offered(self) -> AbstractSet[str]:
-        """Digests of the files that the node can pass on once it has them."""
+        """Digests of the files that the node can relay after receiving them."""
         return frozenset() if self._package is None or self._is_there else self._package.by_digest.keys()
 
     def start(self) -> None:
@@ -192,7 +192,7 @@ class Dispatch:
             self._on_lacking(answer)
 
     def send(self) -> None:
-        """Send all that the node lacks, and have the tree published."""
+        """Send all missing files to the node, and have the tree published."""
         assert self._package is not None
         self.state = DispatchState.SENDING
         self._link.send_stream(self._stream(self._package, list(self.lacking), [self._commit()]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tree of files as a manifest: what is to be on a node, with a digest for every file.
+"""A tree of files as a manifest: the files that a node must have, with a digest for each.
 
 Reads and hashes, sends nothing. Names stay the bytes they are: a byte that is not UTF-8 becomes a surrogate
 and back. `log/` and `output/` at the top, `.git` and `__pycache__` anywhere, and what .paddleignore names

@@ -135,7 +135,7 @@ class Payload:
         return f"{files} and the runtime{more}"
 
     def warning(self, node: str, dispatch: Dispatch) -> str:
-        """What is to be told before the workspace is sent to a node, or nothing where that is little."""
+        """Return a note about the files to be sent to a node, or nothing if they are small."""
         limit_mb = self._plan.settings.limits.warn_size_mb
         if self._workspace is None or sum(dispatch.lacking.values()) <= limit_mb << 20:
             return ""
@@ -223,7 +223,7 @@ class Delivery:
 
     @property
     def total(self) -> int:
-        """Bytes that the node lacked, as far as it has said so."""
+        """Bytes that the node reported as missing so far."""
         return sum(dispatch.bytes_total for dispatch in self.dispatches.values())
 
     @property
@@ -239,7 +239,7 @@ class Delivery:
         return self.error is not None or has_all
 
     def begin(self, dispatches: Mapping[str, Dispatch]) -> None:
-        """The payload is offered, perhaps once more."""
+        """Offer the payload, possibly again."""
         self.dispatches, self.trees, self.arrived = dispatches, {}, 0
         self._heard = deque([(time.monotonic(), 0)])
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who gets which bytes from whom: a pure plan of the ways between nodes, so that one copy leaves the launcher.
+"""Plans which node sends which bytes to which, so that only one copy leaves the launcher; pure.
 
 Nodes form a chain, or a tree of few branches where there are many nodes and few bytes. A node passes on what it
 receives while it receives it; every node knows some nodes further up, so that a dead one is gone round.
@@ -27,7 +27,7 @@ MOST_BRANCHES = 4
 
 @dataclass(frozen=True)
 class Member:
-    """A node that has said what it lacks.
+    """A node that has reported its missing files.
 
     Attributes:
         lacking: bytes by digest.
@@ -41,7 +41,7 @@ class Member:
 
 @dataclass(frozen=True)
 class RelayWay:
-    """How one node gets what it lacks.
+    """How one node gets its missing files.
 
     Attributes:
         direct: digests that the launcher sends.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wheels for a platform: fetched once by pip, checked, and kept for the next job that wants the same.
+"""Wheels for a platform: fetched by pip, checked, and cached for later jobs with the same requirements.
 
 pip runs in a process of its own, under the user's settings (PIP_INDEX_URL, PIP_FIND_LINKS, PIP_NO_INDEX, pip.conf).
 What is the lock file's must have its sha256, and everything that a wheel requires must be there for that platform.
@@ -57,7 +57,7 @@ _NO_VERSION = "(from versions: none)"
 
 
 class NoWheelsError(LauncherError):
-    """An environment cannot be made; the text says why, without the nodes."""
+    """An environment cannot be built; the text says why, without naming nodes."""
 
 
 @dataclass(frozen=True)

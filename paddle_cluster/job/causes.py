@@ -57,7 +57,7 @@ class Echo:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of what.
+    """The first cause of a failed job, and its consequences.
 
     Attributes:
         same: failures with the same last words as the cause, but for numbers.
@@ -104,7 +104,7 @@ def judge(failures: Sequence[Failure]) -> Verdict:
 
 
 def broken_line(failure: Failure) -> str:
-    """The last line of a process's last words that tells of a broken connection, or nothing."""
+    """Return the last of a process's final lines that reports a broken connection, or ""."""
     if failure.kind is not FailureKind.EXIT or failure.signal:
         return ""
     for line in reversed(failure.tail[-_LAST_LINES:]):
@@ -147,7 +147,7 @@ def waits_for_peers(stacks: str) -> bool:
 
 
 def waits(failure: Failure) -> bool:
-    """Whether it hung because somebody else did, as far as its stacks tell."""
+    """Whether it hung because another process did, according to its stacks."""
     return failure.kind is FailureKind.HUNG and waits_for_peers(failure.stacks)
 
 

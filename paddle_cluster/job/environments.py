@@ -34,7 +34,7 @@ class Prepared:
 
 
 def prepare(plan: Plan, roster: Roster, loop: Loop, console: Console) -> Prepared:
-    """Fetch what every platform needs, one after the other, while the loop keeps the nodes.
+    """Fetch the wheels of every platform in turn, while the loop keeps the nodes' leases alive.
 
     Raises:
         WorkspaceError: the workspace's requirements.txt cannot be read.

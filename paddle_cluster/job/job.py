@@ -98,7 +98,7 @@ class Job:
         return CollectLimits(limits.collect_limit_gb << 30, limits.collect_limit_files)
 
     def run(self) -> ExitCode:
-        """Run all phases; every way out goes through the shutdown."""
+        """Run all phases; every exit path goes through the shutdown."""
         code, cause, lines, has_failed = ExitCode.DONE, "", list[str](), False
         labels = {record.node.node_id: record.name for record in self._roster.all()}
         self._console.nodes(labels, self._settings.job.name)
@@ -273,7 +273,7 @@ def _stopped_by_hand(roster: Roster, settings: Settings) -> list[str]:
 
 
 def discards(roster: Roster) -> list[str]:
-    """A line for a job whose parameter servers discarded gradients: of whom how many, the most first."""
+    """Return a line with the discarded gradients of each trainer, the most first; none if none were discarded."""
     found = [(one.discarded, one.pushed, trainer) for trainer, one in roster.gradients().items()]
     found = sorted((one for one in found if one[0]), key=lambda one: (-one[0], one[2]))
     if not found:

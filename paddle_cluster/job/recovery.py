@@ -52,7 +52,7 @@ class Policy:
     pserver_restarts: int = 0
 
     def is_stop(self, failures: Sequence[Failure]) -> bool:
-        """Whether such failures end the job, as a trainer's do unless the user says otherwise."""
+        """Whether such failures end the job, as a trainer's do by default."""
         if self.pserver_restarts and all(failure.role == "pserver" for failure in failures):
             return False
         return self.max_restarts == 0 and self.min_trainers is None
@@ -60,7 +60,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Trainer:
-    """One trainer that takes part.
+    """One participating trainer.
 
     Attributes:
         restarts: how often it was started again.
@@ -325,7 +325,7 @@ def _listed(names: Collection[str]) -> str:
 
 
 def send_word_of(gone: Process, plan: Plan, roster: Roster, starter: Starter) -> None:
-    """Tell the pservers that a trainer is gone for good, so that nobody waits for it any more.
+    """Inform the pservers that a trainer has left for good, so that no trainer waits for it.
 
     A short-lived process on the first pserver's node does it, with the job's key: it takes the lost trainer's place and
     leaves at once. Its end is a message like any other.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts `relay_plan` into effect: opens the nodes' relays, tells each node its sources, takes in late ones.
+"""Puts `relay_plan` into effect: opens the nodes' relays, sends each node its sources, adds late nodes.
 
 Belongs to the loop's thread. A node without a way to others gets everything directly; so does one that does not
 answer in time.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The end of a job: stop what runs, bring home what was written, tell what could not be done.
+"""Ends a job: stops its processes, collects its files, and reports what could not be done.
 
 Nothing that goes wrong here ends the shutdown, and every wait has a deadline: for collecting it is silence, so that
 a large model on a slow line arrives. A second request to stop kills at once and leaves seconds for the rest.

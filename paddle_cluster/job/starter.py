@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks agents to start processes: which ones the plan says, what only the nodes and this run know is added here."""
+"""Asks agents to start the processes of the plan, with the values that only the nodes and this run know."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Starter:
         self._known: dict[int, set[str]] = {}  # node id -> pieces of long values that it was sent
 
     def pservers(self) -> tuple[Process, ...]:
-        """The pservers that the plan says."""
+        """Return the pservers of the plan."""
         return planning.pserver_processes(self._plan, self._addresses(), self._machines())
 
     def trainers(self, plan: Plan) -> tuple[Process, ...]:

@@ -225,7 +225,7 @@ def _ready(endpoints: Sequence[Endpoints]) -> str:
 
 
 def silence(trainers: Sequence[ProcessRecord]) -> str:
-    """What to say when the time is over in which trainers wrote a line or told of a step, or nothing."""
+    """Return a notice if no trainer has written a line or reported a step by now, or ""."""
     if any(record.spoke or record.stepped_at for record in trainers):
         return ""
     return (
@@ -259,7 +259,7 @@ class PathWatch:
         self._untold: dict[tuple[int, int], float] = {}  # -> time of the probe
 
     def look(self) -> None:
-        """Take the answers that came, and ask when it is time; called again and again."""
+        """Read the answers that arrived, and ask again when due; called repeatedly."""
         for node_id, before in list(self._asked.items()):
             ways = self._roster.nodes[node_id].said.ways
             if ways is not None and ways is not before:
@@ -290,7 +290,7 @@ class PathWatch:
             self._ask(node_id, for_both if is_both else for_servers if node_id in servers else for_trainers)
 
     def failures(self) -> list[Failure]:
-        """The ways that are broken now, between nodes that both answer us."""
+        """Return the routes that are broken now, between nodes that both answer the launcher."""
         return [
             Failure(
                 FailureKind.CUT_OFF,

@@ -68,7 +68,7 @@ class Connected:
 
 @dataclass(frozen=True)
 class ConnectFailed:
-    """There is no way to the node."""
+    """The node cannot be connected to."""
 
     node_id: int
     error: LauncherError
@@ -76,7 +76,7 @@ class ConnectFailed:
 
 @dataclass(frozen=True)
 class Reconnected:
-    """A link goes on over another connection."""
+    """A link continues over another connection."""
 
     node_id: int
     link: Link
@@ -123,7 +123,7 @@ class Connector:
             self._begun[node.node_id] = self.connect(node.node_id, node.label, node.host, node.python)
 
     def connect(self, node_id: int, label: str, host: Host, python: str) -> float:
-        """Begin to connect, unless that was begun; returns at once.
+        """Begin to connect, unless already begun; return immediately.
 
         Args:
             node_id: in the event that says what came of it.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `paddle.py doctor` prints: one table of nodes, what all of them have in common once, then what is wrong.
+"""What `paddle.py doctor` prints: a table of nodes, what they have in common, then the problems.
 
 Pure. A column that does not fit the screen is told below the table, for the nodes that differ from most others.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connects to every node, asks it about itself and about its ways to the others, chooses addresses, and judges.
+"""Connects to every node, queries its properties and its routes to the others, chooses addresses, and judges.
 
 A job begins with it, and `paddle.py doctor` consists of it. Everything that can go on at once does: a node is asked
 in the same breath in which it is greeted, and all nodes try their ways together.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a check found out, and how several nodes that say the same are told in one line."""
+"""The findings of a check, and how equal findings of several nodes become one line."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Loop:
             self._handle(event)
 
     def ping(self) -> None:
-        """Ask every live node for a word now."""
+        """Ping every live node now."""
         self._seq += 1
         for record in self._roster.live():
             record.ping(self._seq)

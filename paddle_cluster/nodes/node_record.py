@@ -65,7 +65,7 @@ class Contact:
         return was_silent
 
     def quiet_since(self) -> float:
-        """When bytes last came; what they say may not have been handled yet."""
+        """The time of the last received bytes; their frames may not have been handled yet."""
         return self.heard_at if self.link is None else max(self.heard_at, self.link.read_at)
 
     def fall_silent(self) -> None:
@@ -209,7 +209,7 @@ class NodeRecord:
         self._compare_clocks()
 
     def ping(self, seq: int) -> None:
-        """Ask for a word, which renews its lease."""
+        """Ping the node, which renews its lease."""
         self.said.clock.asked(seq)
         self.send("ping", seq=seq)
 

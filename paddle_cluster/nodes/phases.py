@@ -9,7 +9,7 @@ from paddle_node.linux import proc
 
 
 class PhaseClock:
-    """Names the phase a job is in and keeps what the finished ones took."""
+    """Tracks the phase of a job and the durations of the finished phases."""
 
     def __init__(self) -> None:
         age_s = proc.age_s()
@@ -34,7 +34,7 @@ class PhaseClock:
         self._current, self._since = phase, now
 
     def note_first_step(self) -> None:
-        """A trainer has done its first step: the time since the command started, noted once."""
+        """Record the time of the first step of any trainer since the command started."""
         if self._first_step is None:
             self._first_step = time.monotonic() - self._started
 

@@ -236,7 +236,7 @@ class Roster:
         (self.late if failure.late else self.failures).append(failure)
 
     def failure_of(self, record: ProcessRecord, what: str, kind: FailureKind, **known: Any) -> Failure:
-        """A failure of a process, with all that is known of the process itself."""
+        """Return a failure of a process, with everything known about the process."""
         process = record.process
         log = self.collected / "log" / f"node_{process.node_id}" / Path(process.log).name
         endpoints = () if record.endpoints is None else (*record.endpoints.dense, *record.endpoints.sparse)

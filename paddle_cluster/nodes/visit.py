@@ -27,7 +27,7 @@ LEAVE_S = 2.0
 
 
 def examine(plan: Plan, enter: Callable[[str], None]) -> Examined:
-    """Examine the nodes of a plan; whatever ends it, the agents are let go.
+    """Examine the nodes of a plan; the agents are released in any case.
 
     Args:
         enter: called with the name of each phase.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which address of each node carries the job's traffic: one in a network that all nodes have, and whose ways work.
+"""Which address of each node carries the job's traffic: one in a network that all nodes share and whose routes work.
 
 Pure. A network is common when every node has an address of its own in it; one that every machine has for itself, with
 the same address everywhere (docker0, virbr0), is not. Without a common network each node keeps the address that its

@@ -68,7 +68,7 @@ def lies_in_job_dir(settings: Settings) -> bool:
 
 
 def saved(settings: Settings, job_id: str) -> dict[str, object]:
-    """Where a job's scripts save what they go on from, for its nodes."""
+    """Return the directory on nodes in which the job's scripts save their checkpoints."""
     return {"name": settings.job.saving.name or job_id, "collect": list(settings.job.saving.collect)}
 
 
@@ -124,13 +124,13 @@ class Checkpoint:
 
     @property
     def missing(self) -> tuple[int, ...]:
-        """Servers whose part nobody has."""
+        """Servers whose part no node has."""
         have = frozenset[int]().union(*self.readable.values())
         return tuple(server for server in range(self.first.servers) if server not in have)
 
     @property
     def is_whole(self) -> bool:
-        """Whether a job can go on from it."""
+        """Whether a job can resume from it."""
         return not (self.without or self.missing)
 
     @property

@@ -92,7 +92,7 @@ class SharedFacts:
 
     @cached_property
     def fluid_lists(self) -> Mapping[str, str]:
-        """Where the pservers are, under the names that Fluid scripts of all versions look for."""
+        """Return the pservers' addresses, under the names that Fluid scripts of all versions read."""
         addresses = ",".join(self.addresses[node_id] for node_id in self.pserver_nodes)
         port = str(self._base_port())
         return {
@@ -165,7 +165,7 @@ def of_pserver(job: SharedFacts, node_id: int, rank: int) -> dict[str, str]:
 
 
 def of_trainer(job: SharedFacts, seat: Seat) -> dict[str, str]:
-    """A trainer's environment; its ranks under every name that scripts look for."""
+    """Return a trainer's environment, with its ranks under every name that scripts read."""
     rank, local_rank, local_size = str(seat.rank), str(seat.local_rank), str(seat.local_size)
     env = {
         **job.for_all,
@@ -275,7 +275,7 @@ def is_too_long(name: str, value: str) -> bool:
 
 
 def told_long(name: str) -> str:
-    """What people are told of a value that no environment can hold."""
+    """Return the message about a value that is too long for the environment."""
     return (
         f"{name} is too long for a variable of Linux: it is written to a file, and {name}{FILE_SUFFIX} has its path; "
         f"paddle reads that file by itself, other scripts must read it"

@@ -47,7 +47,7 @@ class Network:
 
 
 def network_of(answer: Answer) -> Network:
-    """What an answer to `probe` tells."""
+    """What an answer to `probe` reports."""
     place = next((one for one in answer.placed if one.address == answer.address), None)
     said = answer.variables
     return Network(place, answer.has_rdma, {name: said[name] for name in INTERFACE_VARIABLES if name in said})

@@ -172,7 +172,7 @@ def _node(settings: Settings, job_id: str, node_id: int) -> Node:
 
 
 def planned_addresses(plan: Plan) -> dict[int, str]:
-    """Addresses as far as they are known before any connection: host names, 127.0.0.x of embedded nodes."""
+    """Return the addresses known before any connection: host names, and 127.0.0.x of embedded nodes."""
     return {node.node_id: node.local_address or node.host.name for node in plan.nodes}
 
 
@@ -233,7 +233,7 @@ def pserver_processes(
 
 
 def aligned(plan: Plan, machines: Machines) -> checkpoints.ResumeChoice:
-    """The checkpoint that pservers go on from, where `--resume` leaves that open and nodes have different ones."""
+    """The checkpoint that pservers resume from, if `--resume` names none and nodes have different ones."""
     names = {node.node_id: node.label for node in plan.nodes}
     given = dict(plan.settings.job.flags).get("resume", "")
     return checkpoints.choose(given, machines.parts, plan.pserver_nodes, names)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plan as text for --dry_run: what all processes of a role have, once, and a line for each."""
+"""A plan as text for --dry_run: what the processes of a role share, then a line for each process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _HEADINGS = ("RANK", "LOCAL_RANK", "NODE_RANK", "PADDLE_NODE_ID", "PADDLE_CURREN
 
 
 def describe(plan: Plan, files: Sequence[str] = ()) -> str:
-    """The whole plan, as far as it is known before any connection.
+    """Return the whole plan, as far as it is known before any connection.
 
     Args:
         files: what is sent.

@@ -80,7 +80,7 @@ class JsonLines(View):
         self._sink.write(json.dumps(to_fields(event)) + "\n")
 
     def lines(self, lines: Sequence[str], style: str = "") -> None:
-        """What the console says, as an event of its own."""
+        """A message of the console, as an event."""
         self.take(Noted("\n".join(lines)))
 
     def width(self) -> int:
@@ -102,7 +102,7 @@ def _choose_view(sink: Sink) -> tuple[View, bool]:
 
 
 class Console:
-    """What the job tells its user.
+    """Shows a job's events to its user.
 
     Args:
         stream: where to; standard output when it is left out.
@@ -216,11 +216,11 @@ class Console:
         output: Path | None,
         lines: Iterable[str],
     ) -> None:
-        """The last screen: what is left to say, where the results are, how it ended."""
+        """Show the last screen: remaining messages, the paths of the results, how the job ended."""
         self.show(Ended(job_id, code, cause, str(logs or ""), str(output or ""), tuple(lines)))
 
     def close(self, timeout_s: float = CLOSE_S) -> None:
-        """Write what waits, for at most `timeout_s`, and leave the terminal as it was."""
+        """Write what is queued, for at most `timeout_s`, and restore the terminal."""
         self._writer.post(self._drawer.finish)
         self._writer.post(self._view.finish)
         self._writer.close(timeout_s)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The screen on a terminal: log lines scroll above, below stays what the job does now.
+"""The screen on a terminal: log lines scroll above a live view of the job.
 
 Up to half a screen of nodes has a line each; more of them are summed up, and only those in trouble are listed. Draws
 in one thread, a few times a second, each time with one write that takes the lower part off, adds the lines and
@@ -127,7 +127,7 @@ class JobFacts:
         return [node_id for node_id, facts in self.nodes.items() if facts.get("state", "") not in _WELL]
 
     def summary(self, all_listed: bool) -> list[str]:
-        """Up to three lines: phase and states; how training gets on, or what is sent; who is last.
+        """Return up to three lines: phase and states; progress of training or of sending; the slowest trainer.
 
         Args:
             all_listed: every node has a line below.
@@ -245,7 +245,7 @@ class LiveView(View):
         self._dirty = True
 
     def width(self) -> int:
-        """Columns of the terminal as it is now."""
+        """The current width of the terminal, in columns."""
         return self._sink.size()[0]
 
     def tick(self) -> float:

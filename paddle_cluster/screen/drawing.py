@@ -156,7 +156,7 @@ class Drawer:
                 self._view.lines([data.decode()])
 
     def finish(self) -> None:
-        """Show what is still open."""
+        """Show the lines that are still open."""
         self.tick(everything=True)
 
     def _print(self, who: str, data: bytes) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job has shown, for those who look at it later or from elsewhere: the last events, and how the nodes are now.
+"""The output of a job for terminals that attach later: the last events, and the current state of the nodes.
 
 A tap of the console: the job's threads write, others read at their own pace. Nobody waits, memory is bounded; who
 reads too slowly is told how much went by.
@@ -32,7 +32,7 @@ EVENT_BYTES = 200  # about what one takes beside its text
 
 @dataclass(frozen=True)
 class ScrollbackPage:
-    """What came after a position.
+    """The events after a position.
 
     Attributes:
         position: where to go on.
@@ -122,7 +122,7 @@ class Scrollback:
             return position
 
     def after(self, position: int, limit: int) -> ScrollbackPage:
-        """At most `limit` events that came after a position."""
+        """Return at most `limit` events after a position."""
         with self._lock:
             missed = sum(lines for at, lines in self._dropped if at >= position)
             start = max(position, self._first)

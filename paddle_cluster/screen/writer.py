@@ -55,7 +55,7 @@ class Sink:
             self.gone = str(error)
 
     def write(self, text: str) -> int:
-        """Write all of the text, or note in `gone` why nobody can read it any more."""
+        """Write all of the text, or note in `gone` why the reader has closed."""
         if self._held is not None:
             self._held.append(text)
             return len(text)
@@ -88,7 +88,7 @@ class Sink:
         """Nothing is held back for longer than `together`."""
 
     def size(self) -> tuple[int, int]:
-        """Columns and rows of the terminal as it is now; 80 by 24 where it does not say."""
+        """Return the columns and rows of the terminal; 80 by 24 if unknown."""
         columns, rows = 0, 0
         if self._descriptor is not None:
             with contextlib.suppress(OSError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host keys: what known_hosts says, where it says it, and what happens with a host that it does not name.
+"""Host keys: the entries of known_hosts, their places, and what happens with a host that has none.
 
 A key that differs from a known one is refused, whatever the options. A new one is refused or, if the user asked
 for it, appended; no line is ever changed or removed. The files are read as OpenSSH reads them: hashed names,
@@ -95,7 +95,7 @@ class KnownLine:
 
 
 class KnownHosts:
-    """What known_hosts files say; each is read once, and again when it changed. Any thread may ask.
+    """The entries of known_hosts files; a file is read again only after it changed. Any thread may ask.
 
     Args:
         accept_new: append keys of hosts that none of the files names to the user's first file.

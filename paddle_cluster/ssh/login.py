@@ -62,7 +62,7 @@ class Jumps:
         self._shared: dict[Hops, _Shared] = {}
 
     def use(self, way: Hops, make: Callable[[], QuietTransport]) -> tuple[QuietTransport, Callable[[], None]]:
-        """A living connection, and what to call when it is no longer needed.
+        """An open connection, and the function to call when it is no longer needed.
 
         Raises:
             TimeoutError: somebody else's attempt takes too long.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Says in one sentence why there is no way to a node, and in another what to do about it."""
+"""Explains in one sentence why a login to a node failed, and in another what to do about it."""
 
 from __future__ import annotations
 

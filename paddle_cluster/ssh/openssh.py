@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Byte streams to agents over the user's own `ssh`: a process for each node, and all that ~/.ssh/config can say.
+"""Byte streams to agents over the user's own `ssh`: a process for each node, with every setting of ~/.ssh/config.
 
 Host keys are always verified, on jump hosts too. Nobody is ever asked for anything. A login that fails is told in
 the words of `paddle_cluster.ssh.reasons`, as those of the library are.
@@ -91,11 +91,11 @@ class OpenSshStream:
         return self.words.is_logged_in
 
     def interrupt(self) -> None:
-        """Have `ssh` end now, whatever it waits for; `end` must not have been called."""
+        """Terminate `ssh` immediately; `end` must not have been called."""
         self._tell(signal.SIGTERM)
 
     def fileno(self) -> int:
-        """Readable while `read` has something to tell."""
+        """Readable while `read` has data or the end of the stream."""
         return self._fd
 
     @property
@@ -105,11 +105,11 @@ class OpenSshStream:
         return code is None or code < 0 or code == FAILED
 
     def may_block(self) -> bool:
-        """Never: a socket is read without a word to its other end."""
+        """Always false: reading a socket sends nothing to the other end."""
         return False
 
     def read(self, limit: int) -> bytes | None:
-        """Up to `limit` bytes of what is there, b"" at the end of the stream, None when there is nothing now.
+        """Return up to `limit` available bytes, b"" at the end of the stream, or None if none are available now.
 
         Raises:
             FrameError: a shell took the agent's code for its commands.

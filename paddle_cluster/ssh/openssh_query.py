@@ -93,7 +93,7 @@ def argv(settings: SshSettings, config: str, host: Host, *command: str, jump: st
 
 
 def destination(host: Host) -> list[str]:
-    """Arguments that say who logs in where."""
+    """Return the arguments that name the user and the host of a login."""
     words = ["-l", host.user] if host.user else []
     words += ["-p", str(host.port)] if host.port else []
     return [*words, "--", host.name]

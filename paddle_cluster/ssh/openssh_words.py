@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `ssh` says on its standard error: how far a login is, and why it failed, in our words and its own last ones.
+"""Reads the standard error of `ssh`: the progress of a login, and why it failed.
 
 Until the login is over all lines are its own; then its own end in CR LF, and others are the node's. All are text of
 somebody else: bounded, and made visible before anybody sees them.
@@ -69,7 +69,7 @@ class Words:
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        """Take what came."""
+        """Take new output."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         self._rest = self._rest[-LONGEST_LINE:]
         for line in lines:
@@ -80,7 +80,7 @@ class Words:
 
     @property
     def others(self) -> str:
-        """The last that the node said."""
+        """The last output of the node."""
         return (self._others + self._rest).decode("utf-8", "replace").strip()
 
     @property
@@ -165,7 +165,7 @@ def explain(words: Words, attempt: FailedLogin) -> tuple[ConnectError, bool]:
 
 
 def not_looked_up(node: str, said: bytes) -> ConnectError:
-    """Why `ssh -G` does not tell what the configuration says about a node."""
+    """Return why `ssh -G` cannot resolve the configuration of a node."""
     words = Words()
     words.feed(said + b"\n")
     if not words.own:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why there is no way to a node, and what to do about it: the words, whatever logs in."""
+"""Why a login to a node failed, and what to do about it: the texts for both SSH clients."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def nothing_in_common(target: str, kind: str, offered: Iterable[str]) -> Reason:
 
 
 def no_answer(target: str, limit_s: float) -> Reason:
-    """Nothing came back."""
+    """No answer was received."""
     return Reason(f"no answer from {target} within {limit_s:g} s.", "Check that the node is up.")
 
 
@@ -127,7 +127,7 @@ def closed_port(target: str) -> Reason:
 
 
 def no_ssh(target: str, limit_s: float, why: str) -> Reason:
-    """Somebody listens who is no SSH server, or one that does not get round to it."""
+    """The port accepts connections but does not speak SSH, or the server is overloaded."""
     return Reason(
         f"{target} accepts connections but does not speak SSH within {limit_s:g} s: {why}.",
         "Check the port, and that sshd there is not overloaded (MaxStartups).",

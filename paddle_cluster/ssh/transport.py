@@ -217,7 +217,7 @@ class SshStream:
         self._fd: int = channel.fileno()
 
     def fileno(self) -> int:
-        """Readable while `read` has something to tell."""
+        """Readable while `read` has data or the end of the stream."""
         return self._fd
 
     @property
@@ -230,7 +230,7 @@ class SshStream:
         return bool(self._unacknowledged + PIECE > self._channel.in_window_threshold)
 
     def read(self, limit: int) -> bytes | None:
-        """Up to `limit` bytes of what is there, b"" at the end of the stream, None when there is nothing now.
+        """Return up to `limit` available bytes, b"" at the end of the stream, or None if none are available now.
 
         Raises:
             OSError: the node cannot be told to go on sending.
@@ -278,7 +278,7 @@ class SshStream:
             raise ConnectionError(f"the connection ended: {error}") from error
 
     def close(self) -> None:
-        """End the connection; the agent then stops everything and goes."""
+        """Close the connection; the agent then stops everything and exits."""
         self._closing.set()
         if not self._has_begun:  # a login script that waits or has stopped itself would stay
             with contextlib.suppress(*BROKEN):

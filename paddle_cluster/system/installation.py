@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where this program lies and what it is called: `paddle.py` in a checkout, `paddle-cluster` where it is installed.
+"""The location and the name of this program: `paddle.py` in a checkout, `paddle-cluster` where it is installed.
 
 An installed `paddle_cluster` holds docs/, workspace_template/, conf.py and the lock file, which lie beside it in a
 checkout. The nodes' packages, `paddle` and `paddle_node`, lie beside it too; in a checkout, in runtime/.

@@ -14,7 +14,7 @@ KEPT = 2
 
 
 class RotatedFile:
-    """Begins anew: earlier parts are removed. Not thread-safe.
+    """A new file; its earlier parts are removed. Not thread-safe.
 
     Attributes:
         lost: lines that could not be written.

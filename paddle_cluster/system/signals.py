@@ -59,7 +59,7 @@ class SignalEvent:
 
 
 class StopRequest(KeyboardInterrupt):
-    """A signal that came when there was no job to stop."""
+    """A signal that arrived when there was no job to stop."""
 
     def __init__(self, event: SignalEvent) -> None:
         super().__init__(event.name)
@@ -79,7 +79,7 @@ def raised() -> Iterator[None]:
 
 @contextmanager
 def ignored() -> Iterator[None]:
-    """Let no stop request cut short what is about to end anyway; main thread only."""
+    """Ignore stop requests while the program is about to end; main thread only."""
     with _handled_by(signal.SIG_IGN):
         yield
 
@@ -119,7 +119,7 @@ def _handled_by(handler: Callable[[int, FrameType | None], None] | signal.Handle
 
 @dataclass(frozen=True)
 class ThreadFailed:
-    """A thread ended by an error that nobody caught.
+    """A thread ended by an uncaught error.
 
     Attributes:
         what: the error and where it was raised, as a sentence.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the state of jobs lies on this machine, and how files get there.
+"""The directory with the state of jobs on this machine, and how files are written there.
 
 One directory a job, for its user alone (0700). `PADDLE_STATE_DIR` or ~/.paddle/jobs holds them; where that cannot
 be written, a short directory of this user's that ends with the machine. Files appear whole, by rename. Small files that
@@ -168,7 +168,7 @@ def read_own_file(path: Path) -> bytes:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """A JSON object from a file, or None where there is none to be read."""
+    """Return the JSON object in a file, or None if there is none."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # others may put a pipe there, which would be waited for
             return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job tells its user, as plain values: each can be drawn by a console of this or of another process.
+"""The events that a job shows its user, as plain values: a console of this or another process can draw them.
 
 Every event is frozen and holds only text, numbers, bytes and tuples of them. `to_fields` turns one into a JSON
 object and `from_fields` back.

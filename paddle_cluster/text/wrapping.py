@@ -59,7 +59,7 @@ def label(process: str, node: str) -> str:
 
 
 def unsent(event: Unsent) -> str:
-    """The line that stands for output that did not come."""
+    """Return the line shown for output that was dropped."""
     return f"[{visible(label(event.process, event.node))}] {unsent_text(event)}"
 
 
@@ -226,7 +226,7 @@ def fitted_table(
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """A text as lines that fit the screen, broken between words; all but the first are indented."""
+    """Return a text as lines that fit the screen, broken between words; all but the first are indented."""
     import textwrap
 
     lines = textwrap.wrap(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py checkpoints [JOB] [-p WS] [--checkpoint_dir=DIR] [--json]`: what a job can go on from."""
+"""`paddle.py checkpoints [JOB] [-p WS] [--checkpoint_dir=DIR] [--json]`: a job's checkpoints."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ LISTING_S = 25.0  # disks that sleep
 
 @dataclass(frozen=True)
 class Found:
-    """What the nodes told.
+    """What the nodes reported.
 
     Attributes:
         pservers: the newest first.

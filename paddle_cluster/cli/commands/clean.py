@@ -37,7 +37,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Clean nodes; 0 when all that may go is gone."""
+    """Clean the nodes; return 0 if everything removable was removed."""
     given = command_arguments.read("clean", argv, USAGE)
     if given.job is not None:
         raise UsageError(

@@ -41,7 +41,7 @@ LISTED = 200  # files of a directory
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Prints a shell's script, or what may stand at the end of a command line.
+    """Print a shell's completion script, or the completions of a command line.
 
     Args:
         argv: a shell's name; or `words`, `--` and the words after paddle.py, the last one unfinished.
@@ -82,7 +82,7 @@ _RUNNING_ONLY = ("attach", "stop")
 
 
 class Line(NamedTuple):
-    """A command line as far as it is written.
+    """A command line as typed so far.
 
     Attributes:
         before: whole words.
@@ -95,7 +95,7 @@ class Line(NamedTuple):
 
 
 def offers(words: Sequence[str], environ: Mapping[str, str]) -> Offer:
-    """What may stand for the last of these words.
+    """Return the completions of the last of these words.
 
     Args:
         words: what follows `paddle.py`; the last one is being written.
@@ -361,5 +361,5 @@ _TEXTS = {"bash": _BASH, "zsh": _ZSH}
 
 
 def script(shell: str) -> str:
-    """The text that a shell has to run; the words come from this launcher and this Python."""
+    """Return the script for a shell; the completions come from this launcher and this Python."""
     return _TEXTS[shell].replace("@LAUNCHER@", shlex.join(installation.argv()))

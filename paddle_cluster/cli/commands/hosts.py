@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle.py hosts`: what conf.py and the options say of the nodes, and where. Connects to nothing."""
+"""`paddle.py hosts`: the settings of the nodes, and which source each value comes from. Connects to nothing."""
 
 from __future__ import annotations
 

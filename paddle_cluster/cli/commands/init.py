@@ -78,7 +78,7 @@ _DEFAULT = "--v2"
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Writes both and says what comes next.
+    """Write both and print the next step.
 
     Raises:
         UsageError: there is no directory in the arguments, or one of the two is there already.

@@ -58,7 +58,7 @@ USAGE = f"""\
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Runs a job, or shows what it would be.
+    """Run a job, or show its plan.
 
     Raises:
         LauncherError: the job cannot be, or did not end well.

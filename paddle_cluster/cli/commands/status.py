@@ -41,7 +41,7 @@ SHOWN = 30
 
 
 def run(argv: Sequence[str]) -> ExitCode:
-    """Show jobs; 0 when all that was asked could be seen, 5 when a node did not answer."""
+    """Show jobs; return 0, or 5 if a node did not answer."""
     given = command_arguments.read("status", argv, USAGE)
     where = places(os.environ)
     if "--nodes" in given.switches:

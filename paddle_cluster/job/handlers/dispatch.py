@@ -67,11 +67,11 @@ class DispatchHandlers:
         self._context.console.show(Transferred(record.node.node_id, arrived, total, delivery.bytes_per_s))
 
     def relaying(self, record: NodeRecord, relay: Relaying) -> None:
-        """Handle that a node can give files to others now, or cannot."""
+        """Handle a node's report that it can, or cannot, relay files to other nodes."""
         self._relays.relaying(record, relay)
 
     def give_up(self, record: NodeRecord, error: DispatchError) -> None:
-        """The trees cannot get to a node; the others go on."""
+        """Give up sending the trees to a node; the other nodes continue."""
         if record.delivery.give_up(error):
             self._context.console.note(str(error))
             self._context.node_state(record, "failed")

@@ -105,7 +105,7 @@ class NodeHandlers:
         self._context.connector.engine.offered(record.node.node_id, resident.address, resident.port)
 
     def connect_failed(self, event: ConnectFailed) -> None:
-        """There is no way to the node."""
+        """Handle a node that cannot be connected to."""
         record = self._roster.nodes[event.node_id]
         record.drop(event.error)
         self._context.node_state(record, "failed")
@@ -158,19 +158,19 @@ class NodeHandlers:
             self._console.note(f"{record.name}: {text}; such messages are ignored")
 
     def silent(self, record: NodeRecord) -> None:
-        """No word for ALARM_S: tell it."""
+        """Report that a node has sent no message for ALARM_S."""
         self._console.note(
             f"{record.name}: no message for {ALARM_S:.0f} s; lost after {self._settings.limits.lease_s:g} s"
         )
         self._context.node_state(record, "silent")
 
     def back(self, record: NodeRecord) -> None:
-        """A silent node spoke again."""
+        """Report that a silent node has sent a message again."""
         self._console.note(f"{record.name}: connected again")
         self._context.node_state(record, "running")
 
     def lease_over(self, record: NodeRecord) -> None:
-        """No word for a whole lease: the node is lost, and stops its processes by itself."""
+        """Give up a node that sent no message for a whole lease; it stops its processes by itself."""
         reason = f"no message for {self._settings.limits.lease_s:g} s"
         if not record.contact.login_s:
             reason += (
@@ -221,7 +221,7 @@ class ReconnectHandlers:
         self._tries: dict[Link, _Tries] = {}
 
     def link_broken(self, event: LinkBroken) -> None:
-        """A connection ended, and the agent may live on: come back to it."""
+        """Reconnect to an agent that may still be running after its connection ended."""
         record = self._context.roster.nodes[event.node_id]
         if record.link is event.link:
             self._tries_of(event.link).broken = event.reason

@@ -84,7 +84,7 @@ class ProcessHandlers:
             self._context.node_state(record, "running")
 
     def reported(self, record: NodeRecord, reported: Reported) -> None:
-        """Take a fact that a process reported; those of pservers mean nothing from others."""
+        """Record a fact that a process reported; facts of pservers are ignored from other processes."""
         context = self._context
         name = self._roster.known(record, reported.proc)
         process = self._roster.process(record, name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the job does when it is asked to stop, and when a node says that it has stopped."""
+"""What the job does when it is asked to stop, and when a node reports that it has stopped."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StopHandlers:
         self._context = context
 
     def signal(self, event: SignalEvent) -> None:
-        """The first request ends the phase; a second one, while all is stopped, kills at once."""
+        """End the phase at the first request; kill immediately at the second one."""
         context = self._context
         if not context.stopping:
             raise Stopped(event)
@@ -37,7 +37,7 @@ class StopHandlers:
             record.send("stop", procs=None, grace_s=0.0)
 
     def thread_failed(self, event: ThreadFailed) -> None:
-        """A part of the launcher is gone: what it did is no longer done.
+        """Fail the job because a thread of the launcher has died.
 
         Raises:
             LauncherError: always.

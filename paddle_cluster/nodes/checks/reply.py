@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of one node after it was asked, and what a job demands of all of them."""
+"""One node's answers, and what a job demands of all nodes."""
 
 from __future__ import annotations
 

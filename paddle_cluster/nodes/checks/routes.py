@@ -13,7 +13,7 @@ _NEXT = "check the firewalls and MTUs between them, or name another network in P
 
 
 def check(replies: Sequence[Reply], demands: Demands) -> Iterator[Finding]:
-    """A node that nobody reaches, or that reaches nobody, is told as such; other ways one by one."""
+    """Report nodes that no node reaches or that reach none, then the other broken routes one by one."""
     chosen = {reply.node_id: reply for reply in replies if not reply.error}
     ways = chosen_ways(replies)
     towards: dict[int, list[Way]] = {node_id: [] for node_id in chosen}

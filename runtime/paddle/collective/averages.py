@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Averages: every rank trains on its own arrays, which are drawn to the average of all ranks while it goes on.
+"""Averages: every rank trains on its own arrays, which are pulled towards the average of all ranks meanwhile.
 
 Every `k_steps` steps a rank posts its progress, and a thread exchanges it. Asynchronous ranks (the default) take
 the average in when it has come, at the end of a later step: they wait for no other rank's steps, only for an
@@ -26,7 +26,7 @@ _JOIN_S = 10.0
 
 
 class Averages:
-    """One rank's part of it; all ranks make theirs at once. One thread at a time.
+    """One rank's part in the averages; all ranks create theirs at the same time. One thread at a time.
 
     A process that ends takes part until all have ended, so that ranks may have different numbers of batches. One
     that ends with an exception tells all others.
@@ -82,7 +82,7 @@ class Averages:
             self._rounds.put_base(arrays)
 
     def settle(self, arrays: Sequence[Array], states: Sequence[Array] = ()) -> None:
-        """Wait until all ranks call this or have ended; then all have the same bits, and may go on."""
+        """Wait until all ranks call this or have ended; afterwards all have the same bits."""
         self._check()
         self._last.arrays = list(arrays)
         self._rounds.settle(arrays, states, self._last.steps > 0)
@@ -93,7 +93,7 @@ class Averages:
         self._finalizer()
 
     def fail(self, error: BaseException) -> None:
-        """End all ranks because this one cannot go on."""
+        """End all ranks because this one cannot continue."""
         self._last.failure = error
         self._finalizer()
 

@@ -7,7 +7,7 @@ from paddle.errors import PaddleError
 
 
 class CollectiveError(PaddleError):
-    """Ranks cannot go on together.
+    """The ranks cannot continue together.
 
     Attributes:
         rank: the one at fault, or None when that is not known.

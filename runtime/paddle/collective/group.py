@@ -65,7 +65,7 @@ class Group(Ranks):
         self._run(Kind.BROADCAST, _pieces(arrays), root)
 
     def listen(self) -> None:
-        """Raise what other ranks have told since the last operation; does not wait.
+        """Raise an error that another rank reported since the last operation; does not wait.
 
         Raises:
             CollectiveError: a rank failed or was lost.

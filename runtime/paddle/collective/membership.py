@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Membership: which rank this process is, who the others are, and what secret they share."""
+"""Membership: the rank of this process, the other ranks, and their shared secret."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Membership:
         rank: int | None = None,
         endpoints: Sequence[str] = (),
     ) -> Self:
-        """Read what the launcher said; what is given here goes before.
+        """Read the launcher's environment; arguments override it.
 
         Raises:
             ConfigError: something is missing or does not fit.

@@ -50,11 +50,11 @@ class Ranks(ABC):
 
     @abstractmethod
     def fail(self, error: CollectiveError) -> CollectiveError:
-        """End the group because this rank cannot go on: others get the error too. Returns it."""
+        """End the group because this rank cannot continue: the other ranks get the error too. Returns it."""
 
     @abstractmethod
     def close(self) -> None:
-        """Leave in peace; others that still need this rank are told."""
+        """Leave without error; ranks that still need this one are informed."""
 
     def all_gather(self, array: Array) -> list[Array]:
         """Return the arrays of all ranks in their order; first dimensions may differ."""
@@ -74,7 +74,7 @@ class Ranks(ABC):
         self.all_reduce([])
 
     def agree(self, subject: str, text: str) -> None:
-        """Check that all ranks say the same.
+        """Check that all ranks have the same value.
 
         Args:
             subject: what it is about, for the message: "the program".

@@ -139,7 +139,7 @@ class Rounds:
         self._wait(lambda: not self._posted)
 
     def put_base(self, arrays: Sequence[Array]) -> None:
-        """Make arrays what the base is; drops what was not posted."""
+        """Set the arrays to the base, dropping changes that were not posted."""
         with self._changed:
             for flat in self._flats:
                 flat.moved[...] = 0
@@ -165,7 +165,7 @@ class Rounds:
         self._wait(lambda: self._over)
 
     def give_up(self, error: CollectiveError) -> None:
-        """End the group because this rank cannot go on."""
+        """End the group because this rank cannot continue."""
         with self._changed:
             self._giving_up = error
             self._changed.notify_all()

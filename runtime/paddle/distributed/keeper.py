@@ -95,7 +95,7 @@ def has_children() -> bool:
 
 
 def how(code: int) -> str:
-    """An exit code in words."""
+    """Return an exit code as text."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -327,7 +327,7 @@ def last_lines(path: Path) -> list[str]:
 
 
 def say(line: str) -> None:
-    """Tell the user a line; a screen that is gone is no reason to stop."""
+    """Print a line for the user; a closed terminal is ignored."""
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(f"launch: {line}\n")
         sys.stderr.flush()

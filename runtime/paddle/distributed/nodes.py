@@ -36,7 +36,7 @@ class Nodes:
 
 
 def resolve(cluster_node_ips: str | None, node_ip: str | None, environ: Mapping[str, str]) -> Nodes:
-    """Put together what flags and environment say.
+    """Combine the flags and the environment.
 
     The nodes are those of --cluster_node_ips, or of PADDLE_TRAINERS. This one is --node_ip, or number
     PADDLE_TRAINER_ID, or POD_IP. PADDLE_NUM_TRAINERS, if it is set, is their number.
@@ -87,7 +87,7 @@ def choose_ports(address: str, first: int, count: int, *, flag: str, movable: bo
 
 
 def is_taken(address: str, port: int) -> bool:
-    """Whether somebody listens there; no for an address that is not this machine's, of which nothing is known."""
+    """Whether a process listens at an address of this machine; false for other machines' addresses."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all launchers share: their way from words to processes, arguments, environment, logs, flags."""
+"""What all launchers share: parsing arguments, environment, logs, flags, and starting processes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def parser(module: str, summary: str) -> argparse.ArgumentParser:
 
 
 def add_nodes(flags: argparse.ArgumentParser) -> None:
-    """Add what says which nodes there are."""
+    """Add the flags that name the nodes."""
     flags.add_argument(
         "--cluster_node_ips", metavar="IP,IP", help="addresses of all nodes (PADDLE_TRAINERS, or this node)"
     )
@@ -86,7 +86,7 @@ def add_common(flags: argparse.ArgumentParser, log_dir: str) -> None:
 
 
 def parse(flags: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
-    """Read a command line; what comes after the script stays as it was written.
+    """Read a command line; arguments after the script are kept unchanged.
 
     Some versions of argparse take a `--` out of the script's arguments.
     """

@@ -194,7 +194,7 @@ class Server:
 
     @property
     def queue(self) -> Queue:
-        """Who waits, and who lags behind, over all ports."""
+        """Return which trainers wait and which lag behind, over all ports."""
         return of_all(port.queue for port in self._ports)
 
     @property
@@ -222,7 +222,7 @@ class Server:
 
     @property
     def is_over(self) -> bool:
-        """Whether every trainer came and left, so that nobody needs the state."""
+        """Whether every trainer came and left, so that the state is no longer needed."""
         return all(each.engine.is_over for each in self._guarded)
 
     @property

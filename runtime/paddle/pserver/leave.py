@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`paddle pserver-leave`: leaves the parameter servers in place of a trainer that is gone without a word.
+"""`paddle pserver-leave`: leaves the parameter servers in place of a trainer that exited without leaving.
 
 Servers wait for a trainer that only disappeared: it may come back. This process takes its trainer id over and leaves
 properly; then nobody waits any more.

@@ -122,7 +122,7 @@ class ProgramKeeper:
         return math.inf
 
     def close(self) -> None:
-        """Close files; what is there stays."""
+        """Close the files and keep their contents."""
         self._folder.close()
 
     def _replay(self, engine: Engine, sequence: int) -> None:
@@ -283,7 +283,7 @@ class ProgramServer:
 def refuse_trainers(
     endpoint: str, keys: WireKeys | None, text: str, trainers: int, limit_s: float
 ) -> set[int]:
-    """Answer whatever trainers ask with an error, until each of them has heard it or the time is over.
+    """Answer all requests of trainers with an error, until each has received it or time runs out.
 
     Args:
         endpoint: "host:port" of this machine.

@@ -127,7 +127,7 @@ class Reader:
         return cls(links, timeout_s=timeout_s, wait_s=wait_s)
 
     def pull(self, out: Mapping[str, Any]) -> int:
-        """Fill tensors, sparse ones as a whole, with what the servers hold.
+        """Fill tensors with the servers' values; sparse tensors are filled as a whole.
 
         Dense values of one server are all of one moment. Rows of sparse tensors come in parts, each of its own moment,
         and without what they owe of decay.

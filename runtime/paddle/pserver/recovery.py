@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engines of one process, and who keeps the state of each: in memory for its next process, in checkpoints.
+"""The engines of one process, and how the state of each is saved: in memory for its next process, in checkpoints.
 
 Both are copied in the engine's thread, a little at a time; what was copied is written elsewhere. The share of the
 thread's time that this takes while trainers keep it busy is bounded; while nobody asks for anything it is all of it.
@@ -44,7 +44,7 @@ _NAMED = re.compile(r"(\d+)(?:\.([\w.-]+))?", re.ASCII)  # a checkpoint: its bat
 
 @dataclass(frozen=True, slots=True)
 class Safety:
-    """What is to be kept, and where.
+    """What is saved, and where.
 
     Attributes:
         state: folder in memory for this server's next process, or None.
@@ -184,7 +184,7 @@ class Safekeeper:
         return max(min(self._next_at, self._idle_at) - done, 0.0)
 
     def close(self) -> None:
-        """End what is under way; what is whole stays."""
+        """End saves in progress; complete ones are kept."""
         if self._periodic is not None:
             self._periodic.close()
 
@@ -278,13 +278,13 @@ def _parts_for(found: Checkpoint, configuration: Configuration) -> list[Manifest
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """An engine and who keeps its state."""
+    """An engine and the keeper of its state."""
 
     engine: Engine
     keeper: Safekeeper | None
 
     def close(self) -> None:
-        """End what the keeper has under way."""
+        """End the keeper's save in progress."""
         if self.keeper is not None:
             self.keeper.close()
 

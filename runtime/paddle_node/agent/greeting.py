@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agent's first word, said before all but a few of its modules are imported.
+"""The agent's greeting, sent before most of its modules are imported.
 
 The marker and `hello` go out at once, unasked. The launcher answers with its own, and with the rest of the agent when
 it wants more than to greet.

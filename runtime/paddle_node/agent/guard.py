@@ -98,7 +98,7 @@ class Watcher:
             self.wake()
 
     def wake(self) -> None:
-        """Let it go on, if it is there."""
+        """Let it continue, if it exists."""
         if os.getppid() == self._pid:
             os.kill(self._pid, signal.SIGCONT)
 

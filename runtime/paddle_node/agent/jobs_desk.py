@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an agent does about jobs as such: keeps its own job's record, tells which jobs this node knows, ends one.
+"""Handles job records: writes its own job's record, lists the jobs of this node, ends one.
 
 Asked by short-lived visitors as well as by a job's launcher; nothing of the visitor's own is ever recorded.
 """

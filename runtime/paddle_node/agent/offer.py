@@ -64,7 +64,7 @@ class Offer:
         self.received = frame(json.dumps(dict(fields_of(hello), kind="hello")).encode()) + received[end:]
 
     def begin(self, magic: bytes, modules: "Dict[str, Tuple[bytes, bytes]]") -> None:
-        """Start the resident agent, which lives on when this process ends."""
+        """Start the resident agent, which continues after this process ends."""
         if os.fork() == 0:
             try:
                 self._become_resident(magic, modules)

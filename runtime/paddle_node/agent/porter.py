@@ -29,7 +29,7 @@ DONE, ALONE = 0, 69
 
 
 def main() -> int:
-    """Serve one launcher until it says that it is over, or is gone."""
+    """Serve one launcher until it says goodbye or disconnects."""
     given = json.loads(base64.b64decode(os.environ.pop(GIVEN)).decode())
     rank = next((os.environ[name] for name in given["ranks"] if name in os.environ), "")
     word = {"word": given["word"], "rank": int(rank or -1), "host": os.uname().nodename}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reconnecting: the command of a login that brings a new connection of the launcher to the agent that lives on.
+"""Reconnecting: the command of a login that brings a new connection of the launcher to the running agent.
 
 It says its marker, reads one frame, and hands its standard input and output to the agent. Then it only waits until the
 agent has let go of them, for the login ends with its command.

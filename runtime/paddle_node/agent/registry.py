@@ -228,7 +228,7 @@ def prune(folder: str) -> None:
 
 
 def outlived(latest: JobFile, keep: int) -> List[str]:
-    """The directories of earlier jobs of a workspace that nobody needs any more.
+    """Return the directories of earlier jobs of a workspace that are no longer needed.
 
     Not those of the last `keep` jobs, the latest among them; nor of a job of which not everything was collected, that
     runs, whose directory holds state that outlives it (checkpoints), or that ran in a directory of the user.

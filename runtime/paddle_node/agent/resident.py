@@ -73,7 +73,7 @@ def _is_last(name: str) -> bool:
 
 
 class Visitor:
-    """Somebody who came in and has not said what he wants.
+    """A connection that has not sent its request yet.
 
     Attributes:
         leaves_at: monotonic time at which he is sent away.
@@ -107,7 +107,7 @@ class Visitor:
 
 
 class ResidentAgent:
-    """Its one loop; lives on one thread.
+    """The loop of the resident agent; runs on one thread.
 
     Args:
         listener: owned from now on.

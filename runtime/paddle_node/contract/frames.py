@@ -36,7 +36,7 @@ class Message(NamedTuple):
 
 
 def encode(kind: str, fields: Fields, body: bytes = b"") -> bytes:
-    """One frame as bytes; text may hold surrogates, which stand for bytes that are not UTF-8.
+    """Return one frame as bytes; text can hold surrogates for bytes that are not UTF-8.
 
     Raises:
         FrameError: header or body are over the limits.

@@ -125,7 +125,7 @@ class Saves(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What was looked at beside the loop.
+    """The result of a check that ran beside the loop.
 
     Attributes:
         root_dir: the disk of ROOT_DIR.

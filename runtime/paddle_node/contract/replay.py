@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The replay buffer of a stream: what was said and is not acknowledged, so that another connection goes on from there.
+"""The replay buffer of a stream: unacknowledged bytes, so that another connection can continue from there.
 
 Positions count bytes from the beginning of the stream. The launcher and the agent have the same one, line for line.
 """

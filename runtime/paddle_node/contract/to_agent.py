@@ -291,7 +291,7 @@ class Jobs(NamedTuple):
 
 
 class EndJob(NamedTuple):
-    """End a job of this node, whoever submitted it."""
+    """End a job of this node, submitted by any launcher."""
 
     job_id: JobId
     grace_s: Seconds = 2.0

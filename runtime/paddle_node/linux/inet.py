@@ -36,7 +36,7 @@ def is_loopback(address: str) -> bool:
 
 
 def is_link_local(address: str) -> bool:
-    """Whether it is no address beyond one cable."""
+    """Whether an address is valid on one link only."""
     if ":" not in address:
         return address.startswith("169.254.")
     raw = socket.inet_pton(socket.AF_INET6, address)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What /proc says of processes and of this boot.
+"""Reads /proc: facts about processes and this boot.
 
 Part of an agent's first word: imports nothing that takes time. `process_tree` gives the fields of a process names.
 """

@@ -55,7 +55,7 @@ def snapshot() -> Dict[int, Found]:
 
 
 def look(pid: int) -> Optional[Found]:
-    """One process now, or None when it is gone."""
+    """Return one process, or None if it has exited."""
     fields = proc.stat(pid)
     if not fields:
         return None

@@ -260,7 +260,7 @@ def launcher_pid(pid: int) -> int:
 def a_variable_of_the_job_is_refused_before_any_connection(
     cluster: Cluster, job: JobRunner, oracle: Oracle
 ) -> None:
-    oracle.check(job.start("--env=RANK=0"), 2, r"--env RANK: RANK cannot be given: it follows from")
+    oracle.check(job.start("--env=RANK=0"), 2, r"--env RANK: RANK cannot be set: it is derived from")
     assert not [path for path in cluster.hosts[0].path("/root").glob("JOB*") if path.name != CANARY_ID]
 
 

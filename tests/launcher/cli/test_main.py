@@ -155,7 +155,7 @@ def test_conf_py_beside_paddle_py_is_the_default(run: Run) -> None:
         (["-p", "ws", "--entry=go.py"], "no file go.py"),
         (["-p", "ws", "--entry=go"], "no file go"),
         (["-p", "ws", "--entry=-m"], "expected -m with a module, such as --entry=-mpackage.train"),
-        (["-p", "ws", "--env=RANK=3"], "RANK cannot be given"),
+        (["-p", "ws", "--env=RANK=3"], "RANK cannot be set"),
         (["-p", "ws", "--nproc_per_node=0"], "--nproc_per_node: expected a whole number from 1"),
         (["-p", "ws", "--nproc_per_node=5000"], "at most 4096 trainers per machine, got 15000"),
         (["-p", "ws", "--conf=missing.py"], "missing.py: no such file"),

@@ -55,7 +55,7 @@ def test_a_program_has_to_be_executable_and_one_that_linux_runs(tmp_path: Path) 
     script.chmod(0o755)
     check(read("./run.sh"), tmp_path)
     made(tmp_path / "text", b"echo hi\n", 0o755)
-    assert "text cannot be run: it is no program of Linux and does not begin with #!" in refused(
+    assert "text cannot be run: it is not a Linux executable and does not begin with #!" in refused(
         "text", tmp_path
     )
     made(tmp_path / "dos.sh", b"#!/bin/sh\r\necho hi\r\n", 0o755)

@@ -37,7 +37,7 @@ def test_a_hostfile_is_read_and_a_host_that_comes_again_has_more_slots(tmp_path:
         ("", "lists no usable host"),
         ("node-a slots=four\n", ":1: expected `host slots=N`, got 'slots=four'"),
         ("node-a\nnode-b:x\n", ":2: 'x' is not a valid port"),
-        ("node-a;reboot\n", ":1: a host holds no ';'"),
+        ("node-a;reboot\n", ":1: a host must not contain ';'"),
     ],
 )
 def test_a_hostfile_that_is_none_is_told_with_its_line(tmp_path: Path, content: str, says: str) -> None:

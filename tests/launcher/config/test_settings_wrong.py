@@ -60,7 +60,7 @@ WRONG = [
     ),
     (
         HOSTS + "HOST_SETTINGS = {'b': {'env': {'RANK': '0'}}}",
-        "conf.py:2: RANK cannot be given: it follows from PSERVERS",
+        "conf.py:2: RANK cannot be set: it is derived from PSERVERS",
     ),
     (
         HOSTS + "HOST_SETTINGS = {'a': {}, 0: {}}",

@@ -103,10 +103,10 @@ def test_a_value_keeps_everything_after_the_first_sign(configured: Resolve) -> N
         ),
         (["--env", f"={SECRET}"], "--env: expected NAME or NAME=VALUE"),
         (["--env", f"{SECRET}!"], "is it a value without its NAME=?"),
-        (["--env", f"RANK={SECRET}"], "RANK cannot be given: it follows from PSERVERS, TRAINERS and"),
+        (["--env", f"RANK={SECRET}"], "RANK cannot be set: it is derived from PSERVERS, TRAINERS and"),
         (
             ["--env", "PADDLE_JOB_KEY=x"],
-            "PADDLE_JOB_KEY cannot be given: ",
+            "PADDLE_JOB_KEY cannot be set: ",
         ),
         (["--env", "PADDLE_INIT_SEED=1"], "give the flag --seed=VALUE instead"),
         (["--env", "PADDLE_WIRE=plain"], "give --wire instead"),
@@ -118,7 +118,7 @@ def test_a_value_keeps_everything_after_the_first_sign(configured: Resolve) -> N
         ),
         (["--env_file", "/dev/zero"], "/dev/zero: cannot be read: has more than 8 MiB"),
         (["--env_file", "bad.env"], "bad.env:2: expected NAME=VALUE"),
-        (["--env_file", "rank.env"], "rank.env:3: LOCAL_RANK cannot be given"),
+        (["--env_file", "rank.env"], "rank.env:3: LOCAL_RANK cannot be set"),
     ],
 )
 def test_a_wrong_variable_is_refused_with_its_place(configured: Resolve, argv: list[str], words: str) -> None:
@@ -130,7 +130,7 @@ def test_a_wrong_variable_is_refused_with_its_place(configured: Resolve, argv: l
 
 def test_a_wrong_line_in_the_workspaces_file_is_told(configured: Resolve) -> None:
     Path("ws/.env").write_text("MASTER_PORT=1\n")
-    assert "ws/.env:1: MASTER_PORT cannot be given: " in refused(configured)
+    assert "ws/.env:1: MASTER_PORT cannot be set: " in refused(configured)
 
 
 @pytest.mark.parametrize("mode", ["v2", "fluid", "collective"])

@@ -29,7 +29,7 @@ from tests.launcher.engines.pod_statuses import PODS
 
 ROOT = Path(__file__).resolve().parents[3]
 pytest.importorskip(
-    "kubernetes", reason="needs Kubernetes' client (pip install 'paddle-cluster[kubernetes]')"
+    "kubernetes", reason="needs the Kubernetes client (pip install 'paddle-cluster[kubernetes]')"
 )
 yaml = pytest.importorskip("yaml")
 

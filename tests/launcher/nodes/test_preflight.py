@@ -208,7 +208,7 @@ def test_a_broken_switch_is_a_line_for_each_way_in_which_it_breaks_and_not_one_a
     (problem,) = verdict.problems
     assert problem.startswith(
         "node-0, node-1, node-2, node-3 and 35 more: route: cannot reach some other nodes, 780 broken routes in all: "
-        "no answer within 2 s; see the firewalls"
+        "no answer within 2 s; check the firewalls"
     )
     assert len(verdict.found) == 780  # each is there for who asks
 

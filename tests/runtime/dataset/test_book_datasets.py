@@ -115,7 +115,7 @@ def test_a_damaged_cifar_batch_is_refused_by_name_and_runs_nothing(
 ) -> None:
     canary = tmp_path / "canary"
     put_cifar10(empty_home, damaged_batches(canary)[damage])
-    with pytest.raises(DatasetError, match=r"cifar-10-python\.tar\.gz: .*data_batch_1 is no batch of CIFAR"):
+    with pytest.raises(DatasetError, match=r"cifar-10-python\.tar\.gz: .*data_batch_1 is not a CIFAR batch"):
         list(cifar.train10()())
     assert not canary.exists()
 

@@ -68,7 +68,7 @@ def listen(me: Membership) -> socket.socket:
 
 
 def call(me: Membership, rank: int, deadline: float, greet: Greet | None = None) -> Stream:
-    """Return a connection with a rank that listens, or will; why it does not come about is told meanwhile.
+    """Connect to a rank that listens, or will; log why it takes long.
 
     Args:
         greet: its handshake, if it is not that of the meeting.
@@ -108,7 +108,7 @@ class _Guest(Generic[Note]):
 
 
 class Callers(Generic[Note]):
-    """Those who call one listener, until a deadline. Not thread-safe."""
+    """The incoming connections of one listener, until a deadline. Not thread-safe."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All ranks meet at the first endpoint: each says who it is, and learns who shares its node."""
+"""All ranks meet at the first endpoint: each identifies itself and learns which ranks share its node."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Met:
-    """What the meeting came to.
+    """The result of the rendezvous.
 
     Attributes:
         links: connections that stay open for news: of rank 0 with all others, of others with rank 0.

@@ -105,7 +105,7 @@ class IntraNode:
                 pieces.copy_from(start, stop, slots[place])
 
     def close(self) -> None:
-        """Give back what is shared."""
+        """Release the shared memory."""
         self._words.release()
         self._raw.release()
         self._slab.close()

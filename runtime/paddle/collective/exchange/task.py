@@ -24,7 +24,7 @@ Flat = npt.NDArray[Any]
 
 
 class Kind(IntEnum):
-    """The operations that all others are made of."""
+    """The basic operations, of which all others consist."""
 
     SUM = 1
     BROADCAST = 2
@@ -59,7 +59,7 @@ class Task(NamedTuple):
         _FORM.pack_into(memory, at, *self.words())
 
     def check(self, words: tuple[int, ...], rank: int) -> None:
-        """Compare with what another rank says that it does. Raises PeerDiffers: it is something else."""
+        """Compare with the operation of another rank. Raises PeerDiffers: it is something else."""
         if words != self.words():
             theirs = _of(words)
             raise PeerDiffers(

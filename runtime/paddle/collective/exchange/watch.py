@@ -27,7 +27,7 @@ _ROLL_S = 2.0  # to answer, on a busy machine too
 
 
 class News(NamedTuple):
-    """What a rank tells all others.
+    """A notice from one rank to all others.
 
     Attributes:
         news: "lost", "differs" or "late" of a rank, `why`; "left" in peace, after `done` operations; "call" for round
@@ -125,17 +125,17 @@ class Watch:
         return self._late(rank) if late else self._lost(rank, str(error))
 
     def tell(self, error: CollectiveError) -> None:
-        """Tell others why this rank stops."""
+        """Inform the other ranks why this rank stops."""
         kind = next((name for name, cls in _KINDS.items() if isinstance(error, cls)), "lost")
         self._send(News(kind, error.rank, str(error)), self._links)
 
     def leave(self) -> None:
-        """Tell others that this rank leaves in peace, and close."""
+        """Inform the other ranks that this rank leaves without error, and close."""
         self._send(News("left", self.rank, done=self.number), self._links)
         self.close()
 
     def close(self) -> None:
-        """Close without a word."""
+        """Close without a message."""
         for stream in self._links.values():
             stream.close()
         self._links.clear()

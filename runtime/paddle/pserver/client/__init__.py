@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The side of programs: tensors, sessions, a request to each of several servers; above `durable`, beside `server`."""
+"""The client of parameter servers: tensors, sessions, requests to several servers; above `durable`, beside `server`."""

@@ -140,7 +140,7 @@ class Client:
         self._session.push(self._gradients(gradients), num_samples)
 
     def pull(self, out: Mapping[str, Any]) -> None:
-        """Fill tensors, sparse ones as a whole, with what the servers hold.
+        """Fill tensors with the servers' values; sparse tensors are filled as a whole.
 
         Args:
             out: float32 arrays of the tensors' shapes, filled in place.
@@ -152,7 +152,7 @@ class Client:
             each.finish()
 
     def push_pull(self, gradients: Mapping[str, Any], out: Mapping[str, Any], num_samples: int = 1) -> None:
-        """Take a step with everybody's gradients, or at once if the optimizer is asynchronous; get the values after it.
+        """Take a step with all trainers' gradients, or with this one's alone if asynchronous; get the new values.
 
         A push is carried out once, even if connections break meanwhile.
 
@@ -181,7 +181,7 @@ class Client:
             each.finish()
 
     def gradient_array(self, name: str) -> HostArray:
-        """Return an array to put a dense tensor's gradients into, float32 of its shape; ask once, use it in each step.
+        """Return an array to put a dense tensor's gradients into, float32 of its shape; reuse it in every step.
 
         If the tensor lies as a whole on a server of this node, the array is memory that both share, and pushing it
         copies nothing; else it is an array like any other. Between two pushes it holds what was put there last.
@@ -193,7 +193,7 @@ class Client:
         return self._session.gradient_array(name).reshape(shape)
 
     def value_array(self, name: str) -> HostArray | None:
-        """Return what the last push_pull brought for a dense tensor, float32 of its shape, read-only, not copied.
+        """Return a dense tensor's values from the last push_pull: float32 of its shape, read-only, not copied.
 
         It is good until the next push is begun: ask after each. None if no push brought it, or the tensor does not
         lie as a whole on a server of this node that shares its memory: then pull it, and name it in the next `out`.
@@ -225,7 +225,7 @@ class Client:
         return found
 
     def barrier(self, wait_s: float | None = None) -> None:
-        """Wait until every trainer that has not left is here; meanwhile, steps of the others go on without this one.
+        """Wait for every trainer that has not left; meanwhile, the others take steps without this trainer.
 
         Args:
             wait_s: how long at most, for them to come and to go on; None: as long as anything else.

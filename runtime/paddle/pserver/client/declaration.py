@@ -62,7 +62,7 @@ _PLAIN = TensorOptions()
 
 
 class Declaration(NamedTuple):
-    """What servers are told.
+    """The description of the tensors for the servers.
 
     Attributes:
         parameters: tensors that have a value.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer's requests to all its servers: one to each at once, numbered, sent until it is answered.
+"""A trainer's requests to all its servers: one to each at a time, numbered, repeated until answered.
 
 A request is numbered, so that sending it again after a broken connection does no harm. Every wait is bounded: a server
 that is silent for `timeout_s` is lost. One that waits for other trainers may take long, as long as it says so; one that
@@ -318,7 +318,7 @@ class Exchange:
         return self._network.attach(index, self._numbered(index, Message(Attach())), size)
 
     def leave(self, timeout_s: float) -> None:
-        """Tell every server that this trainer goes, whatever happened before; waits at most `timeout_s`.
+        """Inform every server that this trainer leaves, even after an error; wait at most `timeout_s`.
 
         Raises:
             PserverError: not every server could be told.

@@ -27,7 +27,7 @@ HostArray = npt.NDArray[Any]
 
 
 class Target(NamedTuple):
-    """Where values for somebody's array go.
+    """The destination of the values for a caller's array.
 
     Attributes:
         host: C-contiguous, to be filled; it may be the array itself.
@@ -65,7 +65,7 @@ def host_array(array: Any, what: str) -> HostArray:
 
 
 def target(array: Any, what: str) -> Target:
-    """Return where to write what shall be in the array.
+    """Return the destination of the values for an array.
 
     Raises:
         ConfigError: it is no array, or it cannot be changed.
@@ -132,7 +132,7 @@ def read_ids(array: Any, what: str) -> npt.NDArray[np.int64]:
 
 
 def row_gradient(ids: Any, values: Any, what: str) -> RowGradient:
-    """Return the gradient of rows, each row once, with its values summed in the order given.
+    """Return the gradient of rows, each row once, with its values summed in the given order.
 
     Args:
         ids: (...) int64 or int32.

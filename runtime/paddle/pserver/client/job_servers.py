@@ -29,7 +29,7 @@ class JobServers:
         job_key: str | None,
         wire: str | None,
     ) -> JobServers:
-        """Return what the arguments say, and for those that are None what the job says.
+        """Return the given servers, or those of the job for arguments that are None.
 
         Args:
             who: the class that asks, for errors.
@@ -53,7 +53,7 @@ class JobServers:
 
 
 def positive(name: str, seconds: float) -> float:
-    """Return a time that somebody gave. Raises ConfigError: it is none."""
+    """Check a timeout given by the caller and return it. Raises ConfigError: it is none."""
     if not seconds > 0:
         raise ConfigError(f"{name}: expected more than 0 seconds, got {seconds}")
     return seconds

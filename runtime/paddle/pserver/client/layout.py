@@ -33,7 +33,7 @@ class SlabPiece(NamedTuple):
 
 
 class Layout:
-    """Where every parameter lies, and one slab for each server that is filled anew for each push.
+    """The place of every parameter, and one slab for each server that is refilled for each push.
 
     Attributes:
         parameters: those that travel, by name; static ones do not.

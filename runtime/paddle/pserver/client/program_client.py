@@ -109,7 +109,7 @@ class ProgramClient:
     def step(
         self, gradients: Mapping[int, Named], wanted: Mapping[int, Sequence[str]]
     ) -> dict[int, dict[str, Value]]:
-        """Send all gradients of a step; return what is wanted of the values after it.
+        """Send all gradients of a step; return the requested values after it.
 
         In synchronous training this waits for all trainers, on each server that is named.
 
@@ -158,7 +158,7 @@ class ProgramClient:
         return max(reply.expect(Ok).version for reply in replies.values()), given
 
     def fetch(self, wanted: Mapping[int, Sequence[str]]) -> dict[int, dict[str, Value]]:
-        """Return variables as they are, whatever other trainers do: server -> names."""
+        """Return the current values of variables, without waiting for other trainers: server -> names."""
         return self._gathered({index: Gathering(names) for index, names in wanted.items()}, {})
 
     def lookup(self, ids: Mapping[int, Mapping[str, Ids]]) -> dict[int, dict[str, Value]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Servers that have not answered yet: who listens there instead, told while a client waits and in its error.
+"""Diagnoses servers that have not answered yet; reported while a client waits and in its error.
 
 A server that is started later is waited for, so most of what can be wrong is only told. An error before the deadline
 is what waiting cannot mend: something else listens there, the wire or the key is another, the ports are other ones.
@@ -65,7 +65,7 @@ _CERTAIN = (Sight.STRANGER, Sight.OTHER_WIRE)
 
 
 class Finding(NamedTuple):
-    """What one probe found, and words for it."""
+    """The finding of one probe, and its message."""
 
     sight: Sight
     text: str
@@ -130,7 +130,7 @@ class Reaching:
             _log.warning("all pservers have answered after %.0f s", self._telling.waited_s)
 
     def go_on(self) -> None:
-        """Look who listens where no server has answered, and tell the user now and then; does not wait.
+        """Probe the addresses of missing servers and report from time to time; does not wait.
 
         Raises:
             WireError: no waiting will help.
@@ -152,7 +152,7 @@ class Reaching:
             self._tell()
 
     def hint(self, index: int) -> str:
-        """Return what is known of a server that did not answer, and which others did not."""
+        """Return what is known of a server that did not answer, and which other servers did not."""
         if index not in self._unmet:
             return "does it run?"
         others = [self._endpoints[other] for other in sorted(self._unmet - {index})]
@@ -210,7 +210,7 @@ class Reaching:
 
 
 def look(endpoint: str, *, is_encrypted: bool, timeout_s: float) -> Finding:
-    """Connect to an "ip:port" once, and say who is there.
+    """Connect to an "ip:port" and identify the process that listens there.
 
     Args:
         endpoint: of a server.

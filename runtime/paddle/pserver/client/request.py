@@ -104,7 +104,7 @@ class Request:
         yield from self._more()
 
     def again(self) -> Iterator[Message]:
-        """What to send after something was lost, nobody knows what.
+        """Return the message to send after an unknown message was lost.
 
         Another process of the server may have taken its place, which knows nothing of a push that was not whole: until
         there is a reply, everything that has no values yet is sent again.
@@ -155,7 +155,7 @@ class Request:
         yield from self._more()
 
     def note_heard(self, now: float) -> None:
-        """Note that its server said something, and whether the request got on."""
+        """Record a message from the server, and whether the request made progress."""
         self.heard_at = now
         if self.has_moved:
             self.has_moved, self.idle_since = False, None

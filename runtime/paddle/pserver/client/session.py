@@ -268,7 +268,7 @@ class TrainerSession:
         return self._node.value(name)
 
     def pull(self, out: Mapping[str, Array]) -> None:
-        """Fill dense parameters, and whole sparse tables, float32 and C-contiguous, with what the servers hold."""
+        """Fill dense parameters and whole sparse tables, float32 and C-contiguous, with the servers' values."""
         views = self._layout.views(out)
         if any(not self._layout.parameter(name).sparse for name in out):
             self._stored.pull_dense(views)

@@ -109,7 +109,7 @@ class WithinNode:
                 part.scatter(slab, view)
 
     def lose(self, index: int) -> None:
-        """Forget a server that is not there any more; its arrays stay with whoever holds them."""
+        """Forget a server that has disconnected; its arrays remain valid for their owners."""
         self.shared.pop(index, None)
         self._homes.pop(index, None)
         self._latest.pop(index, None)

@@ -73,7 +73,7 @@ class StoredValues:
                     self._exchange.run({index: _set(start, part, name)})
 
     def pull_dense(self, views: Mapping[str, Array]) -> None:
-        """Fill whole parameters (size,) with what the servers hold.
+        """Fill whole parameters (size,) with the servers' values.
 
         All values of a server are of one moment, unless others go on training asynchronously meanwhile.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The requests that a server carried out since its state was last kept whole, in files that outlive the process.
+"""The requests since a server's last full copy of its state, in files that outlive the process.
 
     record:  head, written last | description, JSON | the arrays
     head:    magic "PDJ2" | crc of the rest of the head and of the description I | sequence number Q |
@@ -268,6 +268,6 @@ class KeptFolder:
         return True
 
     def close(self) -> None:
-        """Close files; what is there stays."""
+        """Close the files and keep their contents."""
         if self.journal is not None:
             self.journal.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of one server in memory that outlives its process: a whole copy, and a journal of what came after it.
+"""The state of one server in memory that outlives its process: a full copy, and a journal of later requests.
 
 A request is in the journal before it is answered. Another process of the same server takes the newest whole
 copy and carries out the journal's requests again: it is then where the first one was when it answered last,
@@ -35,7 +35,7 @@ class Owner(Protocol):
         """Whether `facts` and the store together are the whole state."""
 
     def facts(self) -> dict[str, Any]:
-        """Return who did what so far, as JSON."""
+        """Return the requests of all trainers so far, as JSON."""
 
     def take_up(self, configuration: Configuration, store: Store, facts: dict[str, Any]) -> None:
         """Go on where another process was."""

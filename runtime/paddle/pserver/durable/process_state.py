@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a server process leaves what its next one needs: its ports, and who it was.
+"""What a server process leaves for its next one: its ports and its identity.
 
     <state_dir>/paddle-<job>-<node>/server.json, port-<number>/...
 
@@ -49,7 +49,7 @@ class Revival:
 
     @classmethod
     def of(cls, state_dir: str, environment: JobEnvironment, port: int) -> Revival | None:
-        """Return where state is kept, the folder made; None if it is not, for which a warning gives the reason."""
+        """Create and return the folder of the state; None, with a logged reason, if no state is saved."""
         if not state_dir:
             return None
         parts = [environment.job_id, environment.node_id]
@@ -69,7 +69,7 @@ class Revival:
         return cls(folder)
 
     def read(self) -> Identity | None:
-        """Return who the process before this one was; None if there was none.
+        """Return the identity of the previous process; None if there was none.
 
         Raises:
             PserverError: what it left cannot be read.
@@ -83,14 +83,14 @@ class Revival:
             raise PserverError(f"{path} cannot be read: {error}; end the job and start it again") from None
 
     def write(self, identity: Identity) -> None:
-        """Leave word for the next process. Raises OSError: there is no room."""
+        """Save this process's identity for the next one. Raises OSError: there is no room."""
         path = self._folder / _NAME
         new = path.with_suffix(".new")
         new.write_text(json.dumps(fields_of(identity)), encoding="utf-8")
         os.replace(new, path)
 
     def folder_of(self, number: int) -> Path:
-        """Return where the engine of that number keeps its state."""
+        """Return the folder of the state of the engine with that number."""
         return self._folder / f"port-{number}"
 
     def clear(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One parameter server without sockets: knows its trainers, carries out each request once, tells who is waited for.
+"""One parameter server without sockets: tracks its trainers, carries out each request once, reports missing trainers.
 
 A transport calls `handle`, `lose` and `tick` from one thread and delivers the replies they return. A
 request that must wait for other trainers gets its reply from a later call.
@@ -34,7 +34,7 @@ _ABSENT_FACTOR = 5
 
 
 class Reply(NamedTuple):
-    """A message and the address it goes to."""
+    """A message and its destination address."""
 
     address: bytes
     message: Message
@@ -131,7 +131,7 @@ class Engine:
         return self._service.push_counts()
 
     def queue(self) -> Queue:
-        """Return who waits for whom, and who lags behind."""
+        """Return which trainers wait for which, and which lag behind."""
         longest = max(self._service.waiting(), key=lambda each: len(each.barrier.arrived), default=None)
         since = self._clock() if self._waiting_since is None else self._waiting_since
         return Queue(
@@ -144,7 +144,7 @@ class Engine:
         )
 
     def facts(self) -> dict[str, Any]:
-        """Return who did what so far, as JSON."""
+        """Return the requests of all trainers so far, as JSON."""
         return {
             "sessions": sessions_to_json(self._sessions, self._is_to_come),
             "training": self._service.facts(),
@@ -183,7 +183,7 @@ class Engine:
         self._readers.lose(address)
 
     def tick(self) -> list[Reply]:
-        """Look at the clock, about once a second: name who is missing, and fail barriers that cannot open."""
+        """Check deadlines, about once a second: log missing trainers, and fail barriers that cannot open."""
         self._out += [Reply(*each) for each in self._readers.tick()]
         now = self._clock()
         waiting, version = self._service.waiting(), self._service.version

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model of a job on one server: everybody must describe the same one, one trainer gives it its values.
+"""The model of a job on one server: all trainers must describe the same model, and one trainer sets its values.
 
 Until the values are there the others wait. Then they are pulled, or go with the answers to pushes.
 """
@@ -87,17 +87,17 @@ class Model:
         self._config.withdraw(trainer)
 
     def leave(self, trainer: int) -> None:
-        """Refuse those who wait for values that a trainer which left will not give."""
+        """Refuse trainers that wait for values from a trainer that has left."""
         if trainer == self._creator and not self.is_ready:
             for other, _ in self._config.take():
                 self._desk.answer(other, error_message(_NO_VALUES % trainer))
 
     def clear(self) -> None:
-        """Forget who waits: everybody left."""
+        """Forget waiting trainers: all have left."""
         self._config.take()
 
     def waiting(self) -> Waiting:
-        """Return who waits for the values, and for whom."""
+        """Return which trainers wait for the values, and for which trainer."""
         others = set(range(self._desk.options.num_trainers)) - {self._creator}
         return Waiting(
             "for the initial values", self._config, self._config.missing({*self._desk.left, *others})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The thread behind one port: takes messages off the socket, asks the engine, sends what it answers.
+"""The thread behind one port: reads messages from the socket, passes them to the engine, sends its answers.
 
 What a peer does wrong is logged once for each peer and counted after that, so that nobody can fill the log;
 so are all after the first 256 peers.

@@ -48,7 +48,7 @@ class Served(Protocol):
 
     @property
     def is_changed_by_answers(self) -> bool:
-        """Whether what trainers were given counts for what comes after."""
+        """Whether the values sent to trainers affect later requests."""
 
     def kept(self) -> Iterator[tuple[str, Value]]:
         """Yield all that the program must not forget; rows of one name may come in several parts."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The readers of one server: processes that look at what it holds and take no part in training.
+"""The readers of one server: processes that read its values and do not train.
 
 Nobody waits for a reader, nothing that it asks changes anything, and all of it may be asked again: a server
 remembers of a reader only its position. One that vanished is forgotten with its connection.
@@ -113,7 +113,7 @@ class Moments:
             copy.reading.discard(address)
 
     def tidy(self) -> None:
-        """Let go of copies that nobody has read for a while."""
+        """Drop copies that have not been read for a while."""
         now = self._clock()
         self._copies = [
             copy for copy in self._copies if now - copy.read_at < (_HOLD_S if copy.reading else _UNREAD_S)
@@ -199,7 +199,7 @@ class Readers:
         return self._signed(message, self._handlers[message.verb](shown, address, message))
 
     def lose(self, address: bytes) -> None:
-        """Forget whoever is behind an address."""
+        """Forget the reader at an address."""
         if self._heard.pop(address, None) is not None:
             self._waiting.pop(address, None)
             self._moments.lose(address)

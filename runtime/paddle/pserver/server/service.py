@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class Barrier(Generic[T]):
-    """A place where all trainers bring something before any of them goes on."""
+    """A barrier at which every trainer deposits an item before any of them continues."""
 
     def __init__(self, num_trainers: int) -> None:
         self._num_trainers = num_trainers
@@ -38,11 +38,11 @@ class Barrier(Generic[T]):
         return frozenset(self._arrived)
 
     def arrive(self, trainer: int, item: T) -> None:
-        """Note what a trainer brings; if it came before, its first item stays."""
+        """Record a trainer's item; a repeated one is ignored."""
         self._arrived.setdefault(trainer, item)
 
     def get(self, trainer: int) -> T | None:
-        """Return what a trainer brought, or None."""
+        """Return a trainer's item, or None."""
         return self._arrived.get(trainer)
 
     def items(self) -> list[tuple[int, T]]:
@@ -50,17 +50,17 @@ class Barrier(Generic[T]):
         return [(trainer, self._arrived[trainer]) for trainer in sorted(self._arrived)]
 
     def withdraw(self, trainer: int) -> None:
-        """Forget what a trainer brought."""
+        """Forget a trainer's item."""
         self._arrived.pop(trainer, None)
 
     def missing(self, excused: Collection[int] = ()) -> list[int]:
-        """Return who must still come, ascending; those in `excused` need not."""
+        """Return the missing trainers, ascending, without those in `excused`."""
         if len(self._arrived) == self._num_trainers:
             return []
         return [t for t in range(self._num_trainers) if t not in self._arrived and t not in excused]
 
     def is_open(self, excused: Collection[int] = ()) -> bool:
-        """Return whether at least one waits and nobody is missing."""
+        """Return whether at least one trainer waits and none is missing."""
         return bool(self._arrived) and not self.missing(excused)
 
     def take(self) -> list[tuple[int, T]]:
@@ -71,7 +71,7 @@ class Barrier(Generic[T]):
 
 
 class Waiting(NamedTuple):
-    """A barrier at which somebody waits.
+    """A barrier at which trainers wait.
 
     Attributes:
         take: takes all away who wait, with what they came with; None: the barrier does.
@@ -83,7 +83,7 @@ class Waiting(NamedTuple):
     take: Callable[[], list[tuple[int, Any]]] | None = None
 
     def dismiss(self) -> list[int]:
-        """End the waiting; return who waited."""
+        """Open the barrier; return the trainers that waited."""
         return [trainer for trainer, _ in (self.take or self.barrier.take)()]
 
 
@@ -109,7 +109,7 @@ def of_all(facts: Iterable[Queue]) -> Queue:
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """What `paddle pserver` was told, as far as an engine needs it.
+    """The options of `paddle pserver` that an engine needs.
 
     Attributes:
         ports: dense and sparse ports of the process, which trainers compare with theirs; None: there is no such range.
@@ -246,7 +246,7 @@ class Service(Protocol):
         """Go on without a trainer that left."""
 
     def waiting(self) -> list[Waiting]:
-        """Return the barriers at which somebody waits, and for whom."""
+        """Return the barriers at which trainers wait, and the missing trainers."""
 
     def push_counts(self) -> tuple[PushCount, ...]:
         """Return what became of every trainer's gradients; empty where none is ever too old."""
@@ -263,7 +263,7 @@ class Service(Protocol):
         """Go on where another process of this server was."""
 
     def shown(self) -> Shown | None:
-        """Return what readers may look at; None while there is nothing.
+        """Return the values for readers; None while there are none.
 
         Raises:
             PserverError: it is not for readers.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trainers a server knows: who is connected, who left, and the last request of each.
+"""The trainers of a server: which are connected, which left, and the last request of each.
 
 A request is carried out once, however often it arrives: the last one's reply is kept and sent again.
 """
@@ -50,7 +50,7 @@ class Sessions:
         self._by_trainer: dict[int, Session] = {}
 
     def join(self, message: Message, address: bytes) -> tuple[Session, bool]:
-        """Start the session of a HELLO, or find it again; say whether it is new.
+        """Start or find the session of a HELLO; return whether it is new.
 
         One that takes over gets the trainer id even from a process that seems connected: a machine that lost
         its power breaks no connection.

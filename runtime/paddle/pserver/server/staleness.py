@@ -60,7 +60,7 @@ class LagGate:
         return tuple(PushCount(each, n, self._too_old[each]) for each, n in sorted(self._pushed.items()))
 
     def lags(self, left: Collection[int]) -> tuple[tuple[int, int], ...]:
-        """Return (trainer, pushes since its own last one) of everybody who pushed and has not left."""
+        """Return (trainer, pushes since its own last one) of every trainer that pushed and has not left."""
         return tuple(
             (each, self._steps - last) for each, last in sorted(self._last_steps.items()) if each not in left
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one server does for a job of the v2 face: meet at passes, add up gradients, hand out values.
+"""Serves a job of the v2 API: barriers at passes, sums of gradients, and values.
 
 Synchronous training applies a batch once every trainer that is still in the pass has pushed; one that
 finished the pass or left counts as arrived. Asynchronous training applies on arrival, unless the gradient

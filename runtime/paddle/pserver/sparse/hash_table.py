@@ -224,7 +224,7 @@ class HashTable:
         self._caught_up = self.clock
 
     def snapshot(self, since: int | None = None) -> TableSnapshot:
-        """Begin to copy the table as it is now; it may go on changing meanwhile.
+        """Begin to copy the current table; it can change meanwhile.
 
         Several may be under way; one that nobody refers to any more is forgotten.
 

@@ -76,7 +76,7 @@ class Slabs:
         return self._used * self._row_bytes + self._free.nbytes + self.rows.nbytes
 
     def reserve(self, count: int) -> None:
-        """Make sure that so many rows can be taken.
+        """Reserve the given number of rows.
 
         Raises:
             PserverError: there is no memory for them; no row was taken.
@@ -132,7 +132,7 @@ class Slabs:
             self._touch(self._used, self._used + self._ahead)
 
     def give_back(self, numbers: Numbers) -> None:
-        """Let others have these rows."""
+        """Free these rows for reuse."""
         needed = self._num_free + len(numbers)
         if needed > len(self._free):
             self._free = np.concatenate((self._free, np.zeros(needed, np.uint32)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A copy of a table as it was at one batch, taken in blocks while the table goes on changing.
+"""A copy of a table at one batch, taken in blocks while the table continues to change.
 
 A row belongs to the copy if its last change lies in the copy's time, and is taken once: by whoever is about to change
 or drop it, who lets the copy `keep` it first, or by a walk through the index. The table's owner lists rows for that

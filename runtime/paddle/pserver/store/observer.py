@@ -23,7 +23,7 @@ class Elements(NamedTuple):
 
 
 class Watch(Protocol):
-    """Is told before something changes, by the thread that changes it."""
+    """Is notified before a change, by the thread that makes it."""
 
     def dense(self, elements: Elements) -> None:
         """Elements are about to be overwritten, in the memory in which they lie since `elements.version`."""

@@ -105,7 +105,7 @@ class Store:
         return self._slabs.share()
 
     def be_watched(self, watch: Watch) -> None:
-        """Tell `watch` from now on what is about to change."""
+        """Notify `watch` from now on before each change."""
         self._watch = watch
         for table in self.tables.values():
             table.watch = watch

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The transport for large messages: TCP connections without ZeroMQ, beside a port.
+"""The transport for large messages: plain TCP connections in addition to a ZeroMQ port.
 
 A trainer asks for one over the base and gets a port and a token that is good one time. The stream lives no longer
 than the base connection that asked for it. Where the job has a key the token alone opens nothing: both ends prove that

@@ -168,7 +168,7 @@ class Listener(ABC):
 
     @abstractmethod
     def serve(self) -> None:
-        """Handle what the poller reports of the handles."""
+        """Handle the events that the poller reports for the handles."""
 
     @abstractmethod
     def send(self, address: bytes, message: Message) -> bool | None:

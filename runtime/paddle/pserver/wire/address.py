@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Addresses of this machine: where a server listens, what it publishes, who holds a port that it wanted."""
+"""Addresses of this machine: where a server listens, what it publishes, which process holds a port."""
 
 from __future__ import annotations
 

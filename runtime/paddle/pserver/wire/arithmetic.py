@@ -27,7 +27,7 @@ _WORD, _FLOAT = np.dtype("<u8"), np.dtype("<f4")
 
 
 class Findings(NamedTuple):
-    """What one look at an array's bytes tells.
+    """The findings of one pass over an array's bytes.
 
     Attributes:
         checksum: the sum of the 64-bit words, a CRC of the rest added: any flipped bit changes it.

@@ -41,7 +41,7 @@ class Arrival:
         return None if kernels is None else cls(place, kernels)
 
     def receive(self, descriptor: int, got: int, behind: memoryview) -> tuple[int, int]:
-        """Receive what is there, without waiting.
+        """Receive the available bytes, without waiting.
 
         Args:
             descriptor: of a socket that does not block.

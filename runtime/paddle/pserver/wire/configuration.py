@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What trainers and a server tell each other before training.
+"""What trainers and a server exchange before training.
 
 Every trainer describes the model: parameters, optimizer, and which server of how many this is. All must agree; only
 trainer 0's initial values count. A server answers with the ports of its process, and with the batch from which a job
@@ -110,7 +110,7 @@ def _count(value: object) -> int:
 
 
 def configure_message(model: Configuration, server: int, first_comes: bool) -> Message:
-    """Return what a trainer tells server number `server` of a model."""
+    """Return a trainer's description of a model for server number `server`."""
     text = replace(model, server=server).to_text()
     return Message(Configure(first_comes), sections=(Section.text("", text),))
 
@@ -131,7 +131,7 @@ def ports_section(dense: int, sparse: int) -> Section:
 
 
 def told_range(reply: Message) -> PortRange | None:
-    """Return what an answer to HELLO says; None if it says nothing."""
+    """Return the port numbers in an answer to HELLO; None if it has none."""
     for section in reply.sections:
         words = section.as_text().split() if section.name == _PORTS else []
         if len(words) == len(PortRange._fields) and all(
@@ -162,7 +162,7 @@ def position(version: int, pass_version: int) -> Section:
 def read_positions(
     replies: Mapping[int, Message], endpoints: Sequence[str], *, is_async: bool
 ) -> Position | None:
-    """Return where a job goes on from, by what all servers said; None: it does not begin with a checkpoint.
+    """Return the checkpoint that all servers resume from; None if the job does not begin with one.
 
     Of the last batch of a pass, a server may have saved its values before it heard of the end of the pass, and another
     one after that: the pass is over, and `rejoin` ends it on the servers that are behind.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The keys of a job's wire, and the door of a server's process: who may speak to it (CURVE).
+"""The keys of a job's wire, and the access control of a server process (CURVE).
 
     job key --blake2b, person "server"--> server's key pair      trainers know its public half beforehand
             --blake2b, person "client"--> trainers' key pair     one for all trainers; the server admits it alone
@@ -71,7 +71,7 @@ def _key_pair(job_key: str, person: bytes) -> KeyPair:
 
 
 class Context:
-    """The ZeroMQ context of a process's servers, and who may speak to them."""
+    """The ZeroMQ context of a process's servers, and which keys are accepted."""
 
     def __init__(self, keys: WireKeys | None, io_threads: int = 1) -> None:
         self.keys = keys

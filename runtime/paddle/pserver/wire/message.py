@@ -186,5 +186,5 @@ def rows_at_once(width: int) -> int:
 
 
 def peer_name(trainer: int) -> str:
-    """Return who sends messages with this `trainer`, for logs."""
+    """Return the name of the sender with this `trainer`, for logs."""
     return "a reader" if trainer == READER else f"trainer {trainer}"

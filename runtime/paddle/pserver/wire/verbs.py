@@ -144,7 +144,7 @@ class PullRows(NamedTuple):
 
 
 class Status(NamedTuple):
-    """What keeps my request, or this chunk of it?"""
+    """Asks why a request, or this chunk of it, has not been answered."""
 
     chunk: int = WHOLE
 
@@ -227,7 +227,7 @@ class Error(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """Says what a request waits for. `is_idle`: nothing but its trainer itself keeps it."""
+    """Reports what a request waits for. `is_idle`: nothing but its trainer itself keeps it."""
 
     is_idle: bool = False
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files on their way into the cache; others may read along while one arrives.
+"""Files being received into the cache; they can be read while they arrive.
 
 A file's last byte can be read only once its digest was found right, so that a wrong file ends with the node that
 received it. Belongs to the loop's thread.
@@ -19,7 +19,7 @@ _ZEROS = bytes(_ZERO_SIZE)
 
 
 class DigestError(Exception):
-    """Bytes arrived that are not what they were said to be."""
+    """The received bytes do not match their digest."""
 
 
 class Incoming:
@@ -119,7 +119,7 @@ class Arrivals:
         return 0 if incoming is None else incoming.size
 
     def begin(self, digest: str) -> Incoming:
-        """Begin to receive a file, anew if need be.
+        """Begin to receive a file, again if necessary.
 
         Raises:
             OSError: no file can be made.
@@ -180,7 +180,7 @@ class Arrivals:
         self._followers.setdefault(digest, []).append(callback)
 
     def wake(self) -> None:
-        """Tell everybody who follows any file."""
+        """Notify the readers of all files."""
         for digest in list(self._followers):
             self.changed(digest)
 
@@ -189,6 +189,6 @@ class Arrivals:
         self._took()
 
     def changed(self, digest: str) -> None:
-        """Tell who follows a file."""
+        """Notify the readers of a file."""
         for callback in self._followers.pop(digest, ()):
             callback()

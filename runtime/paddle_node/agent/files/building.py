@@ -48,7 +48,7 @@ class Builder:
         files: Dict[str, str],
         collect: Sequence[str],
     ) -> Iterator[None]:
-        """Build a tree and make it appear as `final`; what is there already stays.
+        """Build a tree and publish it as `final`; existing files are kept.
 
         Args:
             files: small extra files, name -> content.
@@ -104,7 +104,7 @@ class Builder:
             self._asides.discard(aside)
 
     def drop(self) -> None:
-        """Remove what is half built."""
+        """Remove an incomplete tree."""
         for aside in self._asides:
             disk.remove_tree(aside)
 

@@ -107,7 +107,7 @@ class Cache:
             disk.remove(path)
 
     def prune(self) -> Iterator[None]:
-        """Remove, a folder at a time, the files that nobody has used for UNUSED_S."""
+        """Remove, a folder at a time, the files that have not been used for UNUSED_S."""
         with contextlib.suppress(OSError):  # a cache that cannot be pruned serves as well
             for name in os.listdir(self._folder):
                 if len(name) == 1:
@@ -117,7 +117,7 @@ class Cache:
                     yield
 
     def save(self) -> None:
-        """Keep what is known of the files for the next job."""
+        """Save the records of the files for the next job."""
         self._verified.save()
 
     def aside(self) -> str:

@@ -21,7 +21,7 @@ _PIECE = 1 << 20
 
 
 def digest_of(path: str) -> Generator[None, None, str]:
-    """The digest of a file's bytes as they are now, which takes a step for each piece.
+    """Compute the digest of a file's current bytes, one step per piece.
 
     Raises:
         OSError: it cannot be read.

@@ -58,7 +58,7 @@ def size_text(count: float) -> str:
 
 
 def own_folder(path: str) -> None:
-    """Make a directory, its parents too, that nobody but this user can read or change.
+    """Create a directory and its parents, readable and writable by this user alone.
 
     Raises:
         PermissionError: a link or somebody else's directory is there, or one that others can write, or one lies on
@@ -183,7 +183,7 @@ def remove(path: str) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a directory with all that is in it, as far as that goes; one that is not there costs nothing."""
+    """Remove a directory with its contents, as far as possible; a missing one is not an error."""
     if os.path.lexists(path):
         _rmtree(path, ignore_errors=True)
 

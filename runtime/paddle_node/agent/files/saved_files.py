@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PADDLE_CHECKPOINT_DIR: the directory in which a job's scripts save what they go on from.
+"""PADDLE_CHECKPOINT_DIR: the directory in which a job's scripts save their checkpoints.
 
 It lies beside the job directories, since it outlives its job: every job that is given the same name has the same one.
 What matches a pattern is collected, under `checkpoints/`. An empty one that has no name goes with its job.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receives trees of files, from the launcher or from other nodes, and has each published at once.
+"""Receives trees of files, from the launcher or from other nodes, and publishes each in one step.
 
 Long work runs in slices of the loop. What fails leaves no files behind except whole ones in the cache, from
 which a later try goes on.
@@ -115,7 +115,7 @@ class Trees:
             self._build_soon(name, tree, extras)
 
     def drop(self) -> None:
-        """Forget what is half done."""
+        """Discard incomplete trees."""
         self._arrivals.drop_all()
         self._builder.drop()
 

@@ -61,12 +61,12 @@ class Verified:
         self._changed = True
 
     def forget(self, digest: str) -> None:
-        """This file is gone."""
+        """Forget a file that was removed."""
         if self._marks.pop(digest, None) is not None:
             self._changed = True
 
     def save(self) -> None:
-        """Keep the record; one that cannot be kept costs the next job time, nothing else."""
+        """Save the record; a failure only costs the next job time."""
         if not self._changed:
             return
         aside = "%s.%s" % (self._path, os.urandom(8).hex())

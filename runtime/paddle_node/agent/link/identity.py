@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node says of itself when it is greeted.
+"""What a node reports about itself in its greeting.
 
 Part of an agent's first word: imports nothing that takes time.
 """

@@ -60,11 +60,11 @@ class Loop:
         self._watch(fd, selectors.EVENT_WRITE, callback)
 
     def on_exit(self, pid: int, callback: Callable[[int], None]) -> None:
-        """Call back once with the wait status of a child."""
+        """Call back one time with the wait status of a child."""
         self._children[pid] = callback
 
     def after(self, delay_s: float, callback: Callback) -> Timer:
-        """Call back once, `delay_s` seconds from now."""
+        """Call back one time, `delay_s` seconds from now."""
         timer = Timer(time.monotonic() + delay_s, callback)
         self._count += 1
         heapq.heappush(self._timers, (timer.due, self._count, timer))

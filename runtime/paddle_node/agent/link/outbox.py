@@ -143,7 +143,7 @@ class Outbox:
         self.pump()
 
     def disconnect(self) -> None:
-        """Nobody reads any more: what there is to say waits for another connection."""
+        """Handle a closed connection: queued frames wait for another one."""
         self._connected = False
         self._loop.on_writable(self._fd, None)
 

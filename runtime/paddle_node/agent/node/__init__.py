@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The node itself, as it is before a job, and the ways from it to others; above `files` and `processes`."""
+"""The node before a job, and its routes to other nodes; above `files` and `processes`."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the node's NVIDIA GPUs do: one nvidia-smi that goes on by itself, where there is that program.
+"""Measures the node's NVIDIA GPUs with one nvidia-smi that runs in the background, if it is installed.
 
 It hangs when a GPU does, and then nothing new is told; the agent's loop only reads what it writes. It carries the
 job's marks and is the agent's child, so that it ends with the job's processes.

@@ -33,7 +33,7 @@ def look() -> Dict[str, Any]:
 
 
 def ask() -> Dict[str, Any]:
-    """What nvidia-smi tells, or the files where there is no such program.
+    """Return what nvidia-smi reports, or else the driver's files.
 
     Raises:
         OSError: it cannot be run.

@@ -21,7 +21,7 @@ _HUGE = 1 << 60  # beyond it there is no limit: version 1 says so with a number 
 
 
 def look() -> Dict[str, Any]:
-    """The facts by name; what the kernel does not tell is None."""
+    """Return the limits by name; None if the kernel does not report one."""
     system, memory = os.uname(), _memory()
     return {
         "kernel": system.release,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs checks beside the loop, in a child of their own: what hangs there (a dead file server) hangs nobody else.
+"""Runs checks in a child process, so that a check that hangs (a dead file server) does not block the loop.
 
 One child does them one after the other, since a fork costs more than most of them; one that has not answered soon
 keeps its child to itself, and another child goes on with the rest. Answers travel as JSON over a pipe. A child that

@@ -43,7 +43,7 @@ def join(path: str) -> None:
 
 
 def members(path: str) -> List[Found]:
-    """The living processes of a group and of those below it; none where there is no such group."""
+    """Return the live processes of a group and its children; none if there is no such group."""
     if not os.path.basename(path).startswith(PREFIX):
         return []
     pids: Set[int] = set()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds a process's environment: a small base from the node, and over it what the launcher says.
+"""Builds a process's environment: a small base from the node, overridden by the launcher's variables.
 
 Nothing else of the login's environment reaches a job, least of all SSH_AUTH_SOCK.
 """

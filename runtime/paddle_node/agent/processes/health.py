@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks after the processes about once a second: tells of those that stall, with their stacks, and that recover."""
+"""Monitors the processes about once a second: reports those that stall, with their stacks, and that recover."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Counts = Tuple[int, int]
 
 
 class Patient:
-    """One process as it is looked after."""
+    """The monitoring state of one process."""
 
     def __init__(self, pid: int, log: TappedLog, detector: StallDetector) -> None:
         self.pid = pid

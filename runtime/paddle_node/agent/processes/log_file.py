@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log file that takes whatever comes: a full disk costs bytes, counted and told, and never the job.
+"""A log file that survives a full disk: lost bytes are counted and reported, and the job continues.
 
 When somebody removes or renames the file, writing goes on in a new one of the same name. A file that grows over its
 limit becomes NAME.1, the one before NAME.2, and what was NAME.2 is dropped, counted and told. Lines are not
@@ -65,7 +65,7 @@ class LogFile:
         self._written(False)
 
     def close(self) -> None:
-        """Close it and tell the sum of what was lost."""
+        """Close the file and report the total of lost bytes."""
         if self._lost:
             self._lose("%d bytes of output are missing in %s" % (self._lost, self._name))
         if self._dropped:

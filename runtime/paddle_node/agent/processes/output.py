@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process writes: into its log file at once, and to the screen as whole lines.
+"""The output of a process: written to its log file immediately, and to the screen as complete lines.
 
 A line that stays open for FLUSH_S (a progress bar, a prompt) or grows over LINE_LIMIT is shown in parts.
 """
@@ -25,7 +25,7 @@ TAIL_BYTES = 8 << 10
 
 
 class Output:
-    """Reads one pipe until nobody holds its other end.
+    """Reads one pipe until its other end is closed everywhere.
 
     Args:
         show: called with bytes for the screen, whether they stop inside a line, and the wall clock's time of the

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes of this node: starts them, passes on what they say, and tells how they ended."""
+"""The processes of this node: starts them, forwards their output and reports, and reports their exits."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class ScriptProgress:
         ] = []  # (time, samples): the beginning of this window and the last
 
     def take(self, numbers: Mapping[str, float], now: float) -> Tuple[Optional[Progress], Optional[Points]]:
-        """Return what the numbers say; None for no news.
+        """Return the progress and the curves in the numbers; None for neither.
 
         Args:
             numbers: name -> a finite number; `samples` are those of all steps so far.

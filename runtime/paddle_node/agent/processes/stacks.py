@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a process is: the Python stacks of its threads, or what /proc tells of a process that cannot say.
+"""The stacks of a process: of its Python threads, or else what /proc shows of it.
 
 A process is signalled only if it has a handler for that very signal: `paddle/hooks/sitecustomize.py` puts one into
 every Python of a job. The stacks appear in the process's log; here they are picked out of it again.
@@ -93,7 +93,7 @@ def _ask(found: Found) -> Optional[str]:
 
 
 def describe(found: Found) -> str:
-    """What /proc tells of a process, on one line."""
+    """Return what /proc shows of a process, on one line."""
     children = sum(1 for one in process_tree.snapshot().values() if one.parent == found.pid)
     facts = [
         "state %s (%s)" % (found.state, _STATES.get(found.state, "running")),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Judges whether a process still gets on: pure, the clock and what /proc says come in as arguments.
+"""Decides whether a process still makes progress; pure: the clock and the facts of /proc are arguments.
 
 Frozen: stopped, stuck in the kernel, or silent although it had begun to send signs of life. Hung: it told of steps,
 and then of none for too long. A traced process is somebody's debugging session: its clocks stand still.

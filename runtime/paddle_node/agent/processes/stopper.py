@@ -49,7 +49,7 @@ class Scope:
         self._judged: Dict[Tuple[int, int], bool] = {}
 
     def find(self) -> List[Found]:
-        """Everything in scope that lives now."""
+        """Return all live processes in scope."""
         found = process_tree.members(self._marks, os.getpid(), self._judged)
         if self._sessions is None:
             known = {one.pid for one in found}

@@ -9,7 +9,7 @@ from paddle_node.agent.processes.log_file import LogFile
 
 
 class TappedLog(LogFile):
-    """A process's log; whoever has tapped it gets what is written from then on."""
+    """A process's log; a tap receives everything written after it was added."""
 
     def __init__(
         self,

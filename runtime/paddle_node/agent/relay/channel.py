@@ -88,7 +88,7 @@ class Channel:
             self._watch()
 
     def close(self) -> None:
-        """End the connection without a word."""
+        """Close the connection without a message."""
         if self.is_open:
             self.is_open = False
             self._deadline.cancel()

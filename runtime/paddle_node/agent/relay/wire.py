@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What two nodes say to each other inside TLS. Sans-IO.
+"""The messages between two nodes inside TLS. Sans-IO.
 
 The asking node says which files it wants, from which byte on: `!I length | JSON [[digest, offset], ...]`. The giving
 node answers with words, `!BI kind, length | bytes`: the files' bytes one after the other in the order asked (DATA, cut
@@ -27,11 +27,11 @@ Want = Tuple[str, int]
 
 
 class WireError(Exception):
-    """A peer said what no node says."""
+    """A peer sent a malformed message."""
 
 
 def word(kind: int, body: bytes = b"") -> bytes:
-    """One word of the giving node."""
+    """One message of the sending node."""
     return WORD.pack(kind, len(body)) + body
 
 
@@ -42,7 +42,7 @@ def wants(items: List[Want]) -> bytes:
 
 
 class WantReader:
-    """Turns what an asking node says into wants."""
+    """Parses the requests of a receiving node."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -73,7 +73,7 @@ class WantReader:
 
 
 class WordReader:
-    """Turns what a giving node says into words; the bytes of DATA are passed on as they come."""
+    """Parses the messages of a sending node; the bytes of DATA are passed on as they arrive."""
 
     def __init__(self) -> None:
         self._head = b""

@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.timeout(BESIDE_S),
     pytest.mark.skipif(
         importlib.util.find_spec("kubernetes") is None,
-        reason="needs Kubernetes' client (pip install 'paddle-cluster[kubernetes]')",
+        reason="needs the Kubernetes client (pip install 'paddle-cluster[kubernetes]')",
     ),
 ]
 

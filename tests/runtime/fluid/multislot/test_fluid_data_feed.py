@@ -56,7 +56,7 @@ def test_a_description_is_read_changed_and_written(tmp_path: Path) -> None:
         ("click", SlotType.UINT64, True, True),
     ]
     with pytest.raises(
-        ValueError, match="set_use_slots: there is no slot 'clik'; there are numbers, ids, click"
+        ValueError, match="set_use_slots: no slot is named 'clik'; there are numbers, ids, click"
     ):
         desc.set_use_slots(["clik"])
 

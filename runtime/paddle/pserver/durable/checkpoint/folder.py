@@ -89,7 +89,7 @@ def newest(
     accept: Callable[[Checkpoint], None] = check_all,
     job: str | None = None,
 ) -> Checkpoint:
-    """Return the newest whole checkpoint, or that of a version; tell of newer ones that are not.
+    """Return the newest complete checkpoint, or that of a version; log newer incomplete ones.
 
     Args:
         root: the folder.

@@ -92,7 +92,7 @@ class Manifest:
 
     @property
     def folder(self) -> str:
-        """Where the part lies below the folder of all checkpoints."""
+        """The path of the part below the folder of all checkpoints."""
         dot = "." if self.job else ""
         return f"v{self.version:012d}{dot}{self.job}/part-{self.server}-of-{self.count}"
 

@@ -176,7 +176,7 @@ class Pool:
         (self._blocks if len(memory) == BLOCK else self._spare).put(memory)
 
     def close(self) -> None:
-        """Let nobody wait any more."""
+        """Wake up all waiting threads for good."""
         for each in (self._blocks, self._spare):
             each.put(None)
             each.put(None)

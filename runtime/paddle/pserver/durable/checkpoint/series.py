@@ -139,7 +139,7 @@ class Series:
         return outcome
 
     def abandon(self) -> None:
-        """Give up what is under way; what is there stays."""
+        """Abandon the checkpoint in progress; complete ones are kept."""
         if self._sink is not None:
             if self._snapshot is not None:
                 self._snapshot.cancel()  # or its thread would go on to the end

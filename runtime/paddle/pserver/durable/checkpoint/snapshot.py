@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a store at one moment, copied while the store goes on changing.
+"""The state of a store at one moment, copied while the store continues to change.
 
 What is about to change and was not copied yet is copied first; the rest is copied a little at a time. So the
 pieces together are one moment's state, and nobody waits for more than what a batch touches. Everything
@@ -61,13 +61,13 @@ class Copying:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether there are pieces that nobody has begun with."""
+        """Whether there are pieces that no thread has begun."""
         with self._changed:
             return bool(self._left)
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody needs the arrays any more."""
+        """Whether the arrays are no longer needed."""
         with self._changed:
             return self._written is None and not self._left
 
@@ -262,7 +262,7 @@ def _dense_pieces(store: Store) -> Iterator[Piece]:
 
 
 def numbers_of(store: Store) -> Numbers:
-    """Return what a store keeps beside arrays."""
+    """Return the state of a store other than its arrays."""
     numbers: Numbers = {
         STORE: {
             "version": store.version,
@@ -279,7 +279,7 @@ def numbers_of(store: Store) -> Numbers:
 
 
 def size_of(store: Store) -> int:
-    """Return about how many bytes of arrays a store keeps."""
+    """Estimate the bytes of a store's arrays."""
     dense = sum(updater_bytes(updater) for updater in store.updaters) + store.slab.nbytes
     rows = sum(array.nbytes for t in store.tables.values() for array in t.columns.values())
     return dense + rows + sum(served.table.nbytes for served in store.growing.values())

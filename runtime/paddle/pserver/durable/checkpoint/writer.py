@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes one server's part of a checkpoint: into a folder nobody looks at, then under its name in one step.
+"""Writes one server's part of a checkpoint: into a temporary folder, then renamed in one step.
 
 Order of a durable part: data, its fsync, manifest, its fsync, fsync of the folder, rename, fsync of the folders
 above. So a part that has a name is whole, whenever the process or the machine stops.
