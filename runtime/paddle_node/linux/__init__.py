@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the Linux kernel is asked and told: each of it in one place of the project; the lowest floor"""
+"""All uses of Linux interfaces, each in one place of the project; the lowest floor"""
