@@ -203,7 +203,7 @@ def _name(text: str) -> str:
         raise HostError("the host name is missing: expected [user@]host[:port]")
     name = text if text.isascii() else _ascii_form(text)
     if not _NAME.fullmatch(name) or len(name) > MAX_TEXT:
-        raise HostError(f"{text!r} is no host name: expected letters, digits, '-', '_' and single dots")
+        raise HostError(f"{text!r} is not a host name: expected letters, digits, '-', '_' and single dots")
     if not name.strip("0123456789."):
         try:
             ipaddress.IPv4Address(name)
@@ -215,7 +215,7 @@ def _name(text: str) -> str:
 def _ascii_form(text: str) -> str:
     """DNS's ASCII form of an international name (`xn--...`), which is what ssh and resolvers take."""
     if not all(character.isalnum() or character in "-." for character in text):
-        raise HostError(f"{text!r} is no host name: expected letters, digits, '-' and single dots")
+        raise HostError(f"{text!r} is not a host name: expected letters, digits, '-' and single dots")
     try:
         return text.encode("idna").decode("ascii")
     except UnicodeError as error:

@@ -152,7 +152,7 @@ def words(given: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def is_line(given: str) -> bool:
-    """Whether a text has no control characters; bytes that are no UTF-8 are let through."""
+    """Whether a text has no control characters; bytes that are not UTF-8 are let through."""
     return all(character.isprintable() or "\udc80" <= character <= "\udcff" for character in given)
 
 

@@ -334,6 +334,6 @@ def send_word_of(gone: Process, plan: Plan, roster: Roster, starter: Starter) ->
         return
     node = plan.node(plan.pserver_nodes[0])
     name = f"leave-{gone.rank}"
-    roster.messengers[name] = f"the pservers did not get the message that trainer {gone.rank} has left"
+    roster.messengers[name] = f"the pservers were not informed that trainer {gone.rank} has left"
     argv = (node.python, "-P", "-m", "paddle", "pserver-leave")
     starter.send(replace(gone, name=name, node_id=node.node_id, argv=argv, log=LOG, ports=()), {})

@@ -104,11 +104,11 @@ def _host(text: str, shown: str) -> str:
             raise ConfigError(f"{shown}: expected an IPv6 address in brackets, such as [fe80::1]")
         return bare
     if not text or any(letter.isspace() or letter in "/@," for letter in text):
-        raise ConfigError(f"{shown}: {text[:_SHOWN]!r} is no name of a host")
+        raise ConfigError(f"{shown}: {text[:_SHOWN]!r} is not a host name")
     try:
         text.encode("idna")  # what looking it up does first, and no OSError comes of
     except UnicodeError as error:
-        raise ConfigError(f"{shown}: {text[:_SHOWN]!r} is no name of a host: {error}") from None
+        raise ConfigError(f"{shown}: {text[:_SHOWN]!r} is not a host name: {error}") from None
     if not set(text) - set("0123456789."):
         try:
             ipaddress.IPv4Address(text)

@@ -75,14 +75,14 @@ def text(raw: int | float | bytes, what: str) -> str:
     """A string field.
 
     Raises:
-        ModelFileError: it is no UTF-8.
+        ModelFileError: it is not UTF-8.
     """
     if not isinstance(raw, bytes):
         raise ModelFileError(f"the description of {what} is damaged: expected a string, got a number")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ModelFileError(f"the text of {what} is no UTF-8: {raw[:40]!r}") from error
+        raise ModelFileError(f"the text of {what} is not UTF-8: {raw[:40]!r}") from error
 
 
 def varints(packed: bytes) -> Iterator[int]:

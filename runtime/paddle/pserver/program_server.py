@@ -7,7 +7,7 @@ is in the journal before it is answered, and the next process takes up the last 
 requests again. When the journal is longer than the state, another copy is made, at once: trainers wait for it. A copy
 has its name only when it is whole, and its checksum is compared when it is read.
 
-Without room for that, training goes on without it, and it is tried again later.
+Without room for that, training continues without it, and it is tried again later.
 """
 
 from __future__ import annotations

@@ -22,12 +22,12 @@ def usual(address: object) -> str:
         ValueError: it is none.
     """
     if not isinstance(address, str) or "\0" in address:
-        raise ValueError("%.80r is no address" % (address,))
+        raise ValueError("%.80r is not an address" % (address,))
     family = family_of(address)
     try:
         return socket.inet_ntop(family, socket.inet_pton(family, address))
     except (OSError, UnicodeError) as error:
-        raise ValueError("%.80r is no address" % (address,)) from error
+        raise ValueError("%.80r is not an address" % (address,)) from error
 
 
 def is_loopback(address: str) -> bool:

@@ -31,7 +31,7 @@ LEGAL = [
 ILLEGAL = [
     ("", "empty"),
     ("-oProxyCommand=touch x", "option"),
-    ("root@-oProxyCommand", "no host name"),
+    ("root@-oProxyCommand", "not a host name"),
     ("-host", "option"),
     ("a;touch x", "';'"),
     ("$(id)", "'$'"),
@@ -67,15 +67,15 @@ ILLEGAL = [
     ("ro ot@host", "' '"),
     ("user@", "missing"),
     (":22", "missing"),
-    ("a..b", "no host name"),
-    (".a", "no host name"),
-    ("a.-b", "no host name"),
+    ("a..b", "not a host name"),
+    (".a", "not a host name"),
+    ("a.-b", "not a host name"),
     ("10.1.9", "IPv4"),
     ("10.1.9.256", "IPv4"),
     ("12345", "IPv4"),
     ("user@local", "embedded"),
     ("local:22", "embedded"),
-    ("☃.example", "no host name"),
+    ("☃.example", "not a host name"),
     ("xn--" + "ü" * 80, "DNS"),
 ]
 

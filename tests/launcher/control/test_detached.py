@@ -96,7 +96,7 @@ def test_ctrl_c_before_the_trainers_run_stops_a_detached_job(bench: Bench) -> No
     terminal.wait_for("== preflight")
     terminal.press(CTRL_C)
     assert terminal.wait() == 130
-    assert "goes on without" not in terminal.said
+    assert "continues without" not in terminal.said
     assert "no process had been started on any node" in terminal.said
     assert not re.search("== (stop|collect)", terminal.said)
 

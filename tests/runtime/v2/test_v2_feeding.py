@@ -88,7 +88,9 @@ def test_ragged_samples_are_found() -> None:
 
 
 def test_a_sample_of_uneven_rows_is_found() -> None:
-    with pytest.raises(ValueError, match=r"'x': sample 1 is no vector of 2 numbers, got \[\[1\], \[2, 3\]\]"):
+    with pytest.raises(
+        ValueError, match=r"'x': sample 1 is not a vector of 2 numbers, got \[\[1\], \[2, 3\]\]"
+    ):
         DataFeeder(TYPES)([([1, 2], 0), ([[1], [2, 3]], 0)])
 
 

@@ -131,7 +131,7 @@ def read_tensor_desc(message: bytes, what: str) -> tuple[np.dtype[Any], tuple[in
     dtype, shape = VarType.FP32.numpy, []
     for number, value in fields(message):
         if not isinstance(value, int):
-            raise ModelFileError(f"{what}: field {number} of its description is no number")
+            raise ModelFileError(f"{what}: field {number} of its description is not a number")
         if number == 1:
             try:
                 dtype = VarType.of(value).numpy

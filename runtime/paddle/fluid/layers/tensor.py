@@ -91,7 +91,7 @@ argsort = several(
 )
 isfinite = layer("isfinite(x)", "whether all values are finite, (1,) bool")
 has_inf = layer("has_inf(x)", "whether any value is infinite, (1,) bool", "isinf")
-has_nan = layer("has_nan(x)", "whether any value is no number, (1,) bool", "isnan")
+has_nan = layer("has_nan(x)", "whether any value is not a number, (1,) bool", "isnan")
 diag = layer("diag(diagonal)", "a matrix with a vector along its diagonal")
 
 

@@ -205,7 +205,7 @@ class Connection:
     def _number(self, endpoint: str) -> int:
         if endpoint not in self._numbers:
             known = ", ".join(self.distribution.endpoints)
-            raise FluidError(f"{endpoint!r} is none of the servers: {known}")
+            raise FluidError(f"{endpoint!r} is not one of the servers: {known}")
         return self._numbers[endpoint]
 
     def _open(self) -> ProgramClient:

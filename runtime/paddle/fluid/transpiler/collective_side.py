@@ -36,7 +36,7 @@ def transpile_collective(
     if not 0 <= trainer_id < len(endpoints):
         raise FluidError(f"trainer_id: expected 0 to {len(endpoints) - 1}, got {trainer_id}")
     if current_endpoint not in endpoints:
-        raise FluidError(f"current_endpoint {current_endpoint!r} is none of the trainers: {trainers}")
+        raise FluidError(f"current_endpoint {current_endpoint!r} is not one of the trainers: {trainers}")
     if endpoints[trainer_id] != current_endpoint:
         raise FluidError(
             f"trainer_id is {trainer_id}, which is {endpoints[trainer_id]!r}, and current_endpoint is "

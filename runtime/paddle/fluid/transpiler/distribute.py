@@ -226,7 +226,7 @@ class DistributeTranspiler:
 
     def _check_endpoint(self, endpoint: str) -> None:
         if endpoint not in self.pserver_endpoints:
-            raise FluidError(f"{endpoint!r} is none of the servers: {', '.join(self.pserver_endpoints)}")
+            raise FluidError(f"{endpoint!r} is not one of the servers: {', '.join(self.pserver_endpoints)}")
 
     def _place(self, cutting: bool, dispatcher: PSDispatcher) -> None:
         """Find out what is updated and how, and which server has which slice of it."""

@@ -43,7 +43,7 @@ def recurrent(
 ) -> tuple[list[Array], tuple[Tape, ...]]:
     """Return the outputs (steps, ...), and how each step ran; `reverse` goes from the last step to the first."""
     if len({len(each) for each in inputs}) != 1:
-        raise InputError(f"inputs must have equally many steps, got {[len(each) for each in inputs]}")
+        raise InputError(f"inputs must have the same number of steps, got {[len(each) for each in inputs]}")
     fixed = dict(zip(names["parameters"], parameters, strict=True))
     order = _order(len(inputs[0]), reverse)
     steps = [{**fixed, **dict(zip(names["inputs"], [x[at] for x in inputs], strict=True))} for at in order]
@@ -145,6 +145,6 @@ def _order(count: int, reverse: bool) -> list[int]:
 
 def _stacked(xp: Any, values: list[Array], order: list[int]) -> Array:
     if not values:
-        raise InputError("the inputs have no steps, so nothing says how an output would look")
+        raise InputError("the inputs have no steps, so the shape of an output is unknown")
     stacked: Array = xp.stack([values[at] for at in order])
     return stacked

@@ -95,7 +95,7 @@ def _joined(x: list[Any]) -> tuple[Offsets, Offsets]:
     levels = [sequences(each, "X")[1] for each in x]
     if len({len(level) for level in levels}) != 1:
         raise InputError(
-            f"inputs must have equally many sequences, got {[len(level) - 1 for level in levels]}"
+            f"inputs must have the same number of sequences, got {[len(level) - 1 for level in levels]}"
         )
     bases = np.cumsum([0, *(len(each) for each in x[:-1])])
     starts = np.stack([level[:-1] + base for level, base in zip(levels, bases, strict=True)], axis=1)

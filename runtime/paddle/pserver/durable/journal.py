@@ -9,8 +9,8 @@ A journal outlives its process, not its machine: a request is whole if its head 
 more than the one before. A file is named after the first number in it; one that is no longer needed is written over by
 the next, since memory that is there already is written twice as fast.
 
-Beside it lies a whole copy of the state: see `KeptFolder`. Without room for both, training goes on without them, and it
-is tried again later.
+Beside it lies a whole copy of the state: see `KeptFolder`. Without room for both, training continues without them, and
+it is tried again later.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ class KeptFolder:
             f"the state of this server could not be saved in {self.path} ({error.strerror}; {free} bytes are free): "
             "killed now, it would be lost"
         )
-        _log.warning("%s; training goes on, the next try is in %.0f s", text, _RETRY_S)
+        _log.warning("%s; training continues, the next try is in %.0f s", text, _RETRY_S)
         self.close()
         self.journal = None
         self._retry_at = self._clock() + _RETRY_S

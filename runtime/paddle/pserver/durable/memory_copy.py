@@ -3,9 +3,9 @@
 
 A request is in the journal before it is answered. Another process of the same server takes the newest whole
 copy and carries out the journal's requests again: it is then where the first one was when it answered last,
-bit for bit. When the journal has grown as large as the state, another copy is made while training goes on.
+bit for bit. When the journal has grown as large as the state, another copy is made while training continues.
 
-Without room for that, training goes on without it, and it is tried again later.
+Without room for that, training continues without it, and it is tried again later.
 """
 
 from __future__ import annotations

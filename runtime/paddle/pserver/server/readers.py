@@ -4,7 +4,7 @@
 Nobody waits for a reader, nothing that it asks changes anything, and all of it may be asked again: a server
 remembers of a reader only its position. One that vanished is forgotten with its connection.
 
-Readers take dense values of one moment in parts while training goes on. What fits into one part is copied for each
+Readers take dense values of one moment in parts while training continues. What fits into one part is copied for each
 answer. Of a larger slab there are at most two copies, which all readers share: the newest one, and an older one that
 is still being read. Copying takes at most a tenth of the time; until another copy may be made, readers begin with the
 newest one there is.

@@ -38,7 +38,7 @@ READER = (1 << 32) - 1
 """`trainer` of a reader's messages."""
 
 READ_PART = 1 << 18
-"""Elements that a reader gets at once at most, or one row: training goes on between two parts."""
+"""Elements that a reader gets at once at most, or one row: training continues between two parts."""
 
 Frame: TypeAlias = bytes | memoryview
 _Record = TypeVar("_Record", bound=Record)

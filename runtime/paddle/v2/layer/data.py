@@ -41,7 +41,7 @@ def data(
     cells = height * width * (depth or 1)
     if cells and type.dim % cells:
         raise UsageError(
-            f"data layer {name!r}: {type.dim} values are no whole number of {height}x{width} images"
+            f"data layer {name!r}: {type.dim} values are not a whole number of {height}x{width} images"
         )
     image = (type.dim // cells if cells else 0, height, width)
     return declare(LayerConfig(name, "data", type.dim, (), "", "", extras_of(layer_attr), *image, type), [])

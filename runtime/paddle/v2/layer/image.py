@@ -40,19 +40,19 @@ def geometry(layer: LayerOutput, channels: int | None, who: str) -> Geometry:
     require_layer(layer, who)
     count = channels or layer.num_filters
     if not count:
-        raise UsageError(f"{who}: give num_channels, input {layer.name!r} is no image")
+        raise UsageError(f"{who}: give num_channels, input {layer.name!r} is not an image")
     cells = layer.size // count
     side = math.isqrt(cells)
     if not (layer.height or layer.width) and count * side * side != layer.size:
         raise UsageError(
-            f"{who}: input {layer.name!r} of size {layer.size} is no square image of {count} channels; give its data "
-            "layer height and width"
+            f"{who}: input {layer.name!r} of size {layer.size} is not a square image of {count} channels; give its "
+            "data layer height and width"
         )
     height = layer.height or side
     width = layer.width or (cells // height if height else 0)
     if count * height * width != layer.size:
         raise UsageError(
-            f"{who}: input {layer.name!r} of size {layer.size} is no image of {count} channels and "
+            f"{who}: input {layer.name!r} of size {layer.size} is not an image of {count} channels and "
             f"{height}x{width} pixels"
         )
     return Geometry(count, height, width)

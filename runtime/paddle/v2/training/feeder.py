@@ -193,7 +193,7 @@ def _dense(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None:
     except (ValueError, TypeError) as error:
         at = next((i for i, item in enumerate(items) if _count(item) != kind.dim), 0)
         raise UsageError(
-            f"data layer {name!r}: sample {at} is no vector of {kind.dim} numbers, got {items[at]!r:.60}"
+            f"data layer {name!r}: sample {at} is not a vector of {kind.dim} numbers, got {items[at]!r:.60}"
         ) from error
     if kind.has_own_shape and whole.ndim > 2:
         height, width = whole.shape[-2:]

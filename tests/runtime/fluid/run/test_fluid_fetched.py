@@ -88,7 +88,7 @@ def test_an_id_is_an_index() -> None:
 def test_what_holds_several_numbers_converts_to_none_and_says_so() -> None:
     _, column, _, matrix = fetch()
     for use in (float, int, round, "{:.2f}".format, "%.2f".__mod__):
-        with pytest.raises(TypeError, match=r"shape \(3, 1\) is no number"):
+        with pytest.raises(TypeError, match=r"shape \(3, 1\) is not a number"):
             use(column)
     assert type(matrix) is np.ndarray
     with pytest.raises(TypeError, match="cannot be an index"):

@@ -37,7 +37,7 @@ def test_collective_mode_adds_the_meeting_to_the_startup_program() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"trainer_id": 2}, "0 to 1, got 2"), ({"current_endpoint": "1.2.3.4:5"}, "none of the trainers")],
+    [({"trainer_id": 2}, "0 to 1, got 2"), ({"current_endpoint": "1.2.3.4:5"}, "not one of the trainers")],
 )
 def test_a_rank_that_is_none_is_refused(settings: dict[str, Any], message: str) -> None:
     net()
@@ -61,7 +61,7 @@ def test_wrong_settings_are_told(config: fluid.DistributeTranspilerConfig, messa
 
 def test_a_server_that_is_none_is_refused() -> None:
     net()
-    with pytest.raises(ValueError, match="none of the servers"):
+    with pytest.raises(ValueError, match="not one of the servers"):
         transpiled().get_pserver_program("127.0.0.1:1")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk that is really full, under checkpoints and under the state in memory: training goes on, and says so.
+"""A disk that is really full, under checkpoints and under the state in memory: training continues, and says so.
 
 Each test works on a small file system of its own, mounted where no other process sees it.
 """
@@ -86,7 +86,7 @@ def the_state(disk: Path) -> None:
     ("work", "said"),
     [
         (a_checkpoint, "no checkpoint of batch 10 in .*No space left on device; 0 bytes are free"),
-        (the_state, r"could not be saved in .*No space left on device; 0 bytes are free.*training goes on"),
+        (the_state, r"could not be saved in .*No space left on device; 0 bytes are free.*training continues"),
     ],
 )
 def test_training_goes_on_without_room_and_is_safe_again_with_it(

@@ -121,7 +121,7 @@ class Manifest:
                 )
             found = read(cls, said, "manifest", "the file")
             if wrong := [file.path for file in found.files if not _PATH.match(file.path)]:
-                raise ValueError(f"{wrong[0]!r} is no file of a checkpoint")
+                raise ValueError(f"{wrong[0]!r} is not a file of a checkpoint")
         except ValueError as error:
             raise CheckpointError(f"the manifest cannot be read: {error}") from None
         return found

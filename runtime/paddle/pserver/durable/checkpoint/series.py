@@ -4,7 +4,7 @@
 A part that holds changed rows names the files it builds upon. After several of those, or when they have grown
 larger than the whole, a whole one is written again.
 
-One is due every so many batches, and written while training goes on. By batches, not by time: in synchronous training
+One is due every so many batches, and written while training continues. By batches, not by time: in synchronous training
 all servers then copy the same moment without asking each other. A disk that is full costs a checkpoint, never the job
 and never an earlier checkpoint.
 """
@@ -254,7 +254,7 @@ class Periodic:
         self.unsaved = f"no checkpoint of batch {self._begun} in {self._root}: {error.strerror}"
         have = f"the last one is of batch {self._whole}" if self._whole else "there is none of this job yet"
         _log.warning(
-            "no checkpoint of batch %d in %s: %s; %s, up to %d are needed; training goes on, %s, "
+            "no checkpoint of batch %d in %s: %s; %s, up to %d are needed; training continues, %s, "
             "the next try is at batch %d",
             self._begun,
             self._root,
