@@ -30,7 +30,7 @@ def agent_argv(bootstrap: Bootstrap, python: str) -> list[str]:
 
 
 def agent_command(bootstrap: Bootstrap, fallback_python: str) -> str:
-    """What starts an agent on a node, where only one interpreter is started if the first one will do.
+    """Return the shell command that starts an agent on a node; it starts one interpreter if the first is suitable.
 
     Args:
         fallback_python: the job's interpreter (PYTHON in conf.py); runs the agent too where the node has no

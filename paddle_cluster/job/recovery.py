@@ -134,7 +134,9 @@ def decide(
         out = gone | (failed - again)
     remaining = {trainer.name for trainer in trainers} - out
     if out and policy.min_trainers is None:
-        return Decision(f"--max_restarts={policy.max_restarts} is used up" if out - gone else NOBODY_LEFT_OUT)
+        return Decision(
+            f"--max_restarts={policy.max_restarts} was reached" if out - gone else NOBODY_LEFT_OUT
+        )
     if out and len(remaining) < max(1, policy.min_trainers or 0):
         return Decision(f"{counted(len(remaining), 'trainer')} left, --min_trainers={policy.min_trainers}")
     return Decision("", frozenset(remaining if policy.together else again), frozenset(out), fallen)

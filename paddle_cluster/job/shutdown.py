@@ -67,7 +67,7 @@ class Shutdown:
         self._has_told = False
 
     def run(self) -> Undone:
-        """Stop everything, collect the rest, close every connection; said only where something was started."""
+        """Stop everything, collect the rest, close every connection; print this only if something was started."""
         self._context.stopping = True
         has_started = any(record.traces.used for record in self._roster.all())
         enter = self._enter if has_started else self._context.clock.enter
@@ -135,7 +135,7 @@ class Shutdown:
         self._say_bye(0.0)
         self._wait(lambda: not self._roster.live(), MARGIN_S, FAREWELL_S)
         for record in self._roster.live():
-            record.drop(ConnectError(record.name, "the node agent did not say goodbye"))
+            record.drop(ConnectError(record.name, "the node agent did not confirm its end"))
 
         def is_written() -> bool:
             self._tell_of_stall()

@@ -89,7 +89,7 @@ class Failure:
 
 
 def describe_exit(code: int | None, signal_number: int | None, out_of_memory: str = "") -> str:
-    """ "exit code 3", "signal 11 (SIGSEGV)".
+    """Describe how a process ended: "exit code 3", "signal 11 (SIGSEGV)".
 
     Args:
         out_of_memory: whose counter of kills for lack of memory rose: "cgroup", "machine", or empty.

@@ -119,7 +119,7 @@ def _row(reply: Reply, result: str) -> tuple[str, ...]:
 
 
 def clock(reply: Reply) -> str:
-    """The offset of a node's clock, with what it may be wrong by."""
+    """Return the offset of a node's clock, with its uncertainty."""
     if reply.clock_error_s == float("inf"):
         return f"{reply.clock_offset_s:+.1f} s"
     if max(abs(reply.clock_offset_s), reply.clock_error_s) < 1:

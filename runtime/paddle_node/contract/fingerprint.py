@@ -83,7 +83,7 @@ class Fingerprint:
 
 
 def data_from(fd: int, offset: int, size: int) -> int:
-    """Where bytes follow that are not in a hole; the end of the file where none do."""
+    """Return the offset of the next data that is not in a hole; the end of the file if there is none."""
     try:
         return os.lseek(fd, offset, os.SEEK_DATA)
     except OSError as error:  # ENXIO: only a hole follows; other errors: no support for holes

@@ -251,7 +251,7 @@ class Received(NamedTuple):
 
 
 class Goodbye(NamedTuple):
-    """The last frame; rest: the job directory if not every byte was sent."""
+    """The last frame of an agent. `rest` is the job directory if some bytes were not sent."""
 
     rest: Optional[str] = None
 

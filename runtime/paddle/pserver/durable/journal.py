@@ -236,7 +236,7 @@ class KeptFolder:
             (self.path / _GONE).unlink(missing_ok=True)
 
     def give_up(self, error: OSError) -> None:
-        """Go on without; whoever is started after us must know that nothing is here."""
+        """Continue without a journal, and record for the next process that there is none."""
         free = shutil.disk_usage(self.path).free
         text = (
             f"the state of this server could not be saved in {self.path} ({error.strerror}; {free} bytes are free): "

@@ -55,7 +55,7 @@ class StallDetector:
             self._alive_at = now
 
     def forgive(self, late_s: float) -> None:
-        """Nobody here ran for so long: no process is to blame for that time."""
+        """Excuse all processes for a time in which the whole node was suspended."""
         self._state_since += late_s
         self._alive_at = None if self._alive_at is None else self._alive_at + late_s
         self._step_at = None if self._step_at is None else self._step_at + late_s

@@ -67,7 +67,7 @@ def restarts_come_to_an_end(cluster: Cluster, job: JobRunner, oracle: Oracle) ->
     oracle.check(
         launch,
         1,
-        r"--max_restarts=2 is used up",
+        r"--max_restarts=2 was reached",
         r"FIRST ERROR: trainer 1 on root@node-b: exit code 3",
         r"  earlier: .*restart 2 of 2",
         within_s=90,
