@@ -212,7 +212,7 @@ OTHERS = (
         "DIR[,DIR]",
         values.directories,
         (),
-        "send each file of these to one node only",
+        "send each file in DIR to only one node",
         against={
             "--job_workspace": "cannot be combined: the first selects files to send, and needs "
             "--job_dispatch_package",

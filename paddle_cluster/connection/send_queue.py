@@ -53,7 +53,7 @@ class SendQueue:
         self._frames_out = 0
 
     def put(self, frame: Frame) -> bool:
-        """Take a frame, before those of streams; False after `stop`."""
+        """Queue a frame ahead of all stream frames; return False after `stop`."""
         with self._lock:
             if not self.is_stopped:
                 self._urgent.append(frame)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of a node first, and what it said of itself: nothing is changed on any node yet."""
+"""The first questions to a node and its answers, before anything is changed on any node."""
 
 from __future__ import annotations
 

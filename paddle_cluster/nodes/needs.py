@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan needs of each node beside disk and ports: descriptors, threads, memory. Estimates, on the safe side."""
+"""What a plan needs of each node besides disk and ports: descriptors, threads, memory. Estimates, on the safe side."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class Console:
         self._writer = Writer(self._sink, self._tick, self._note_dropped)
 
     def watch(self, tap: Tap, *kinds: type[Event]) -> None:
-        """Give every event from now on, or those of some kinds, to `tap` too, on the caller's thread.
+        """Pass every later event, or those of some kinds, to `tap` too, on the caller's thread.
 
         A tap does not wait or raise.
         """

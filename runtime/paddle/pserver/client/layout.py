@@ -112,7 +112,7 @@ class Layout:
         return sections[0][1] if len(pieces) == len(sections) == 1 else None
 
     def chunk(self, index: int, number: int, flat: Mapping[str, Array]) -> Section:
-        """Put a chunk of the gradient for one server together; parameters left out are 0."""
+        """Assemble a chunk of the gradient for one server; omitted parameters are 0."""
         span = chunk_span(number, self.slabs[index].size)
         part = self.slabs[index][span]
         for piece in self._pieces[index][number]:

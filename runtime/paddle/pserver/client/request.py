@@ -139,7 +139,7 @@ class Request:
                 yield self._message(index)
 
     def take(self, message: Message) -> Iterator[Message]:
-        """Take values, or the reply; what to send next.
+        """Take values, or the reply; return the next message to send.
 
         Raises:
             WireError: there is no such part of the values.

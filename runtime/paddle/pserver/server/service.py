@@ -224,7 +224,7 @@ class Service(Protocol):
         raise WireError("requests to this server come in no chunks")
 
     def give_up(self, trainer: int) -> bool:
-        """Forget what a trainer began to send and does not end: it asks for something else. Tell if there was any."""
+        """Discard a trainer's incomplete message, because it sent another request. Tell if there was any."""
         return False
 
     def is_partial(self, trainer: int) -> bool:

@@ -152,7 +152,7 @@ class Tailer:
         """A file is gone: nobody shall wait for the rest of one that was half sent."""
         if self._files[path].is_partial and not _is_log(path):
             self.sender.order("removed", path=path)
-        self._tell_of_log(path, "was removed; what was sent of it stays" + _unsent(self._forget(path)))
+        self._tell_of_log(path, "was removed; the part already sent is kept" + _unsent(self._forget(path)))
 
     def _follow(self, listed: Dict[str, os.stat_result]) -> None:
         """Find out which logs were renamed, and pass that on before anything else is sent of them."""
