@@ -291,7 +291,7 @@ def test_a_deployed_directory_that_nodes_share_is_refused() -> None:
             machine(limits={"nofile": 256}),
             "256 open files are allowed, but a process of this job needs about 500",
         ),
-        (machine(limits={"nproc": 40}, threads_of_user=20), "may have 40 threads and has 20"),
+        (machine(limits={"nproc": 40}, threads_of_user=20), "is allowed 40 threads and has 20"),
         (machine(cgroup={"pids": 50, "pids_used": 30}), "the control group allows 50 threads and has 30"),
     ],
 )
@@ -306,7 +306,7 @@ def test_limits_that_the_plan_would_break_are_problems(facts: dict[str, Any], wo
 @pytest.mark.parametrize(
     ("facts", "words"),
     [
-        (machine(memory_free_bytes=100 << 20), "100.0 MB are free; 2 processes may take 512.0 MB"),
+        (machine(memory_free_bytes=100 << 20), "100.0 MB are free; 2 processes can take 512.0 MB"),
         (machine(cgroup={"cores": 1.5}), "allows 1.5 of 8 cores"),
         ({"facts": {"root_dir": {"path": "/jobs", "noexec": True}}}, "/jobs is mounted noexec"),
         (
@@ -339,7 +339,7 @@ def test_a_value_that_no_environment_can_hold_is_told_with_the_file_that_has_it(
     verdict = judge([reply()], demands(values_in_files=("PADDLE_PSERVERS_IP_PORT_LIST",)))
     (remark,) = verdict.remarks
     assert verdict.problems == ()
-    assert "PADDLE_PSERVERS_IP_PORT_LIST is longer than Linux takes" in remark
+    assert "PADDLE_PSERVERS_IP_PORT_LIST is too long for a variable" in remark
     assert "PADDLE_PSERVERS_IP_PORT_LIST_FILE" in remark
 
 
