@@ -68,7 +68,7 @@ class Desk:
         shutil.copytree(self.jobs.workspace, copy)
         done = self.run("-p", str(copy), f"--conf={self.conf}", "--detach", *HOLD)
         assert done.returncode == 0, done.stdout + done.stderr
-        found = re.search(r"(JOB\S+) goes on", done.stdout)
+        found = re.search(r"(JOB\S+) continues", done.stdout)
         assert found is not None
         return store.find(self.where, found[1])
 

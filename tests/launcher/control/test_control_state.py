@@ -312,7 +312,7 @@ def test_a_large_job_is_summed_up_with_what_is_wrong_and_told_whole_on_request(w
         "  256 pservers: 256 running\n",
         "  256 trainers: 255 running; 1 exited, code 1; trainer-0 on node-0 is last, at pass 1 batch 100, "
         "the first at pass 1 batch 355; 2,560 samples/s\n",
-        "  trainer-44 last said: a line\n",
+        "  last line of trainer-44: a line\n",
         "  each of them: paddle.py status JOB1 --all\n",
         "  failed: trainer-40 on node-40, trainer-41 on node-41, trainer-42 on node-42, trainer-43 on node-43 "
         "and 16 more: exit code 1\n",

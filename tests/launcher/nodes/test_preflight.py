@@ -224,8 +224,8 @@ def test_nodes_that_reach_nobody_are_one_line() -> None:
         return Reply(f"node-{node_id}", answer=answer, node_id=node_id, ways=ways)
 
     deaf, mute = judge([node(n) for n in range(9)], DEMANDS).problems
-    assert deaf.startswith("all 9 nodes: route: no other node reaches it: no answer within 2 s; see")
-    assert mute.startswith("all 9 nodes: route: reaches no other node: no answer within 2 s; see")
+    assert deaf.startswith("all 9 nodes: route: no other node reaches it: no answer within 2 s; check")
+    assert mute.startswith("all 9 nodes: route: reaches no other node: no answer within 2 s; check")
 
 
 def test_a_try_at_an_address_that_the_job_does_not_take_counts_for_nothing() -> None:

@@ -73,7 +73,7 @@ def a_process_that_goes_on_again_is_forgiven(cluster: Cluster, job: JobRunner, o
     os.kill(pid, signal.SIGSTOP)
     launch.wait_for_line("^trainer 1 on root@node-b is frozen", TOLD_S)
     os.kill(pid, signal.SIGCONT)
-    launch.wait_for_line("^trainer 1 on root@node-b goes on", TOLD_S)
+    launch.wait_for_line("^trainer 1 on root@node-b continues", TOLD_S)
     oracle.check(launch, 0, within_s=60)
 
 

@@ -125,7 +125,7 @@ def watcher_guard_and_agent_that_are_hit_together_leave_nothing(
     wait_for("the orphan", stubborn.exists, 10)
     for pid in (watcher, guard, agent):
         os.kill(pid, signal.Signals[number])
-    never = ["NOT CLEANED", "is back"]
+    never = ["NOT CLEANED", "connected again"]
     oracle.check(launch, 5, r"FIRST ERROR: node root@node-b", within_s=45, never=never)
 
 
