@@ -192,7 +192,7 @@ def test_a_job_is_found_by_its_id_or_a_beginning_or_end_that_no_other_has(where:
     assert store.find(where, "JOB202602").job_id == "JOB20260202000000-cccccc"
     with pytest.raises(UsageError, match=r"several jobs: .*aaaaaa"):
         store.find(where, "JOB202601")
-    with pytest.raises(UsageError, match="no job 'dddd'"):
+    with pytest.raises(UsageError, match="unknown job 'dddd'"):
         store.find(where, "dddd")
 
 

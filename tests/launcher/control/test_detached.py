@@ -125,7 +125,7 @@ def test_status_tells_of_all_jobs_and_of_one(bench: Bench) -> None:
         "local-0",
         "trainer-0",
         "running",
-        ": step",
+        "last line of trainer-0: step",
         f"logs: {bench.place / 'ws' / 'log'}",
     ):
         assert words in told
