@@ -197,7 +197,7 @@ def test_in_collective_mode_names_like_paddles_flags_are_the_scripts_own() -> No
 @pytest.mark.parametrize("name", sorted((INIT_FLAGS | PSERVER_FLAGS) - {option.name for option in OPTIONS}))
 def test_no_flag_of_paddle_is_taken_for_a_misspelt_option(name: str) -> None:
     if name in {"trainer_id", "pservers", "num_gradient_servers"}:
-        assert "follows from" in refused(PACKAGE, f"--{name}=1")
+        assert "is derived from" in refused(PACKAGE, f"--{name}=1")
     else:
         assert parse([PACKAGE, f"--{name}=1"]).flags == (Flag(name, "1"),)
 
