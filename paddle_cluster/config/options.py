@@ -190,10 +190,11 @@ OTHERS = (
     Option(
         "exclude", "cluster.hosts", "HOST[,HOST]", listed, (), "use all hosts except these", against=_PODS
     ),
+    Option("nnodes", "cluster.hosts", "N", whole(1), None, "use the first N of these hosts, or N pods"),
     Option(
         "queue",
         "job.queue",
-        help="wait until no job of yours holds the hosts or the package",
+        help="wait until none of your jobs uses the hosts or DIR",
         against=_OWN_QUEUE,
     ),
     Option("queue_priority", "job.priority", "N", whole(0), 0, "of waiting jobs the highest N is next"),
@@ -305,7 +306,7 @@ NAMES = (
     _name("HEARTBEAT_TIMEOUT_S", "limits.heartbeat_timeout_s", 10, seconds(1, _DAY_S)),
     _name("STEP_TIMEOUT_S", "limits.step_timeout_s", 600, seconds(0, _DAY_S)),
     _name("RESTART_BACKOFF_S", "limits.restart_backoff_s", 1, seconds(0, _DAY_S)),
-    _name("QUEUE_TIMEOUT_S", "limits.queue_timeout_s", 7 * _DAY_S, seconds(1, 365 * _DAY_S)),
+    _name("QUEUE_TIMEOUT_S", "limits.queue_timeout_s", 604800, seconds(1, 365 * _DAY_S)),
     _name("KEEP_JOBS", "limits.keep_jobs", 3, integer(1, 1_000_000)),
     _name("LOG_LIMIT_MB", "limits.log_limit_mb", 256, integer(1, 1 << 20)),
     _name("WARN_SIZE_MB", "limits.warn_size_mb", 100, integer(1, 1 << 20)),

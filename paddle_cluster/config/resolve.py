@@ -64,9 +64,7 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
     slots = listed.slots if arguments["mode"] is Mode.COLLECTIVE and each is None else {}
     trainers = sum(slots.get(node_id, each or 1) for node_id in roles["TRAINERS"])
     if least is not None and least > trainers:
-        layers.add(
-            "--min_trainers", f"expected at most {trainers}, as many trainers as the job has, got {least}"
-        )
+        layers.add("--min_trainers", f"expected at most {trainers}, the number of trainers, got {least}")
     if problem := _wrong_resume(arguments):
         layers.add("--resume", problem)
     layers.raise_any()

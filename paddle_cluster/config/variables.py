@@ -46,7 +46,7 @@ _LOGS = "GLOG_logtostderr GLOG_log_dir"
 
 _REASONS = {
     " ".join(names.MARKS): "the launcher finds and authenticates the job's processes by it",
-    _RANKS: "it follows from PSERVERS, TRAINERS and --nproc_per_node, and a second value would part the trainers",
+    _RANKS: "it is derived from PSERVERS, TRAINERS and --nproc_per_node, and another value would separate trainers",
     _PLACES: "the launcher sets it from the nodes' addresses, PADDLE_NIC and the free ports",
     _LOGS: "the logs are collected from where it points",
     names.CHECKPOINT_DIR: "give --keep_as=NAME, or another variable, for a directory of your own",

@@ -148,7 +148,7 @@ def test_conf_py_beside_paddle_py_is_the_default(run: Run) -> None:
     ("argv", "words"),
     [
         ([], "nothing to run"),
-        (["doctor", "--config=x.py"], "doctor knows no '--config=x.py'"),
+        (["doctor", "--config=x.py"], "doctor does not take '--config=x.py'"),
         (["-p", "ws", "-j", "ws"], "cannot be combined"),
         (["-p", "none"], "none does not exist"),
         (["-p", "conf.py"], "is not a directory"),
