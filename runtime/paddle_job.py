@@ -40,7 +40,7 @@ def _open():
         descriptor = int(os.environ["PADDLE_REPORT_FD"])
         pipe = _identity(descriptor)
         is_pipe = stat.S_ISFIFO(os.fstat(descriptor).st_mode)
-        if not is_pipe or os.environ.get("PADDLE_REPORT_PIPE", pipe) != pipe:
+        if not is_pipe or (os.environ.get("PADDLE_REPORT_PIPE") or pipe) != pipe:
             return -1, None
         os.set_blocking(descriptor, False)
         os.set_inheritable(descriptor, False)

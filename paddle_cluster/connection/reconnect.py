@@ -12,7 +12,7 @@ import select
 import struct
 import time
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Optional
 
 from paddle_cluster.connection.carrier import Decoder, Stream
 from paddle_cluster.text.wrapping import visible
@@ -44,7 +44,7 @@ class _Answer(NamedTuple):
     """`reconnected`, with the bytes that the agent has; or `failed`."""
 
     kind: Literal["reconnected", "failed"]
-    position: Bytes = 0
+    position: Optional[Bytes] = None
     reason: str = ""
     detail: str = ""
 
@@ -85,6 +85,8 @@ def hand_over(stream: Stream, key: ReconnectKey, release: Callable[[], int]) -> 
             raise ReconnectError(f"a frame says {header_size} + {body_size} bytes", is_final=False)
         answer = read_text(_Answer, _read_all(stream, header_size, deadline), "reconnect", "the node agent")
         if answer.kind == "reconnected":
+            if answer.position is None:
+                raise ReconnectError("the agent did not say how many bytes it has", is_final=False)
             return answer.position
         raise ReconnectError(answer.detail[:500], is_final=answer.reason == "gone")
     except (OSError, ValueError, FrameError) as error:

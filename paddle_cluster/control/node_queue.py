@@ -84,10 +84,9 @@ def wait(
         PreflightError: the timeout passed.
         StopRequest: the job is to stop.
     """
+    needed = f"--queue needs a state directory: make {where.jobs} writable, or set PADDLE_STATE_DIR"
     if directory is None:
-        raise UsageError(
-            f"--queue needs a state directory: make {where.jobs} writable, or set PADDLE_STATE_DIR"
-        )
+        raise UsageError(needed)
     deadline, seen = time.monotonic() + timeout_s, list[str]()
     try:
         replace_file(directory / QUEUED_FILE, b"")
@@ -103,6 +102,8 @@ def wait(
                     f"{told(ahead or ()) or 'an unknown job'}"
                 )
             _pass(events, time.monotonic() + POLL_S)
+    except OSError as error:
+        raise UsageError(f"{needed} ({error})") from error
     finally:
         with contextlib.suppress(OSError):
             (directory / QUEUED_FILE).unlink()

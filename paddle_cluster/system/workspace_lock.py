@@ -41,7 +41,7 @@ def locked(directory: Path, job_id: str) -> Iterator[None]:
         raise UsageError(f"{log} must be writable, logs are collected there: {error.strerror}") from error
     try:
         if fd is None:
-            holder = (log / LOCK_FILE).read_text(encoding="utf-8", errors="replace").strip()
+            holder = _holder(log / LOCK_FILE)
             job = holder.partition(" ")[0]
             end_it = f"end it with `{PROGRAM} stop {job}`" if job else "wait for it"
             raise UsageError(
@@ -70,7 +70,7 @@ def named(where: StatePlaces, name: str, job_id: str) -> Iterator[None]:
         own_directory(path.parent)
         fd = try_lock(path)
     if fd is None:
-        holder = path.read_text(encoding="utf-8", errors="replace").strip() or "a job that is starting"
+        holder = _holder(path) or "a job that is starting"
         raise UsageError(
             f"--name: {holder} is running under the name {name!r}; give another name, or stop it with "
             f"`{PROGRAM} stop {name}`"
@@ -84,6 +84,13 @@ def named(where: StatePlaces, name: str, job_id: str) -> Iterator[None]:
             with contextlib.suppress(OSError):
                 path.unlink()
             os.close(fd)
+
+
+def _holder(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:  # it has just ended
+        return ""
 
 
 def _sign(fd: int, job_id: str) -> None:

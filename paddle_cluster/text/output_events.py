@@ -211,7 +211,8 @@ NO_PERCENT = -1.0
 def to_fields(event: Event) -> Fields:
     """An event as a JSON object; bytes that are no UTF-8 become lone surrogates."""
     found = fields_of(event)
-    return {"event": type(event).__name__, **found, **found.pop("facts", {})}
+    facts = found.pop("facts", {})
+    return {"event": type(event).__name__, **found, **facts}
 
 
 def from_fields(given: Fields) -> Event:

@@ -58,12 +58,14 @@ class Found:
     Attributes:
         pservers: the newest first.
         scripts: name -> node id -> what is in the directory there; what changed last comes first.
-        errors: node name -> why it could not be asked, or what is left out of its answer.
+        not_asked: node name -> why it could not be queried.
+        left_out: node name -> what is left out of its answer.
     """
 
     pservers: tuple[Checkpoint, ...]
     scripts: dict[str, dict[int, Saves]]
-    errors: dict[str, str]
+    not_asked: dict[str, str]
+    left_out: dict[str, str]
 
     def as_json(self) -> dict[str, Any]:
         """For programs."""
@@ -76,7 +78,8 @@ class Found:
                 }
                 for name, by_node in self.scripts.items()
             },
-            "not_asked": self.errors,
+            "not_asked": self.not_asked,
+            "left_out": self.left_out,
         }
 
 
@@ -90,10 +93,11 @@ def run(argv: Sequence[str]) -> ExitCode:
     else:
         labels = {node.node_id: node.name for node in nodes}
         answer("\n".join([*_of_pservers(found, folder, job_id, labels), *_of_scripts(found, labels)]))
-    for error in dict.fromkeys(found.errors.values()):
-        same = [name for name, one in found.errors.items() if one == error]
-        show(f"! {names(same, len(nodes))}: {error}")
-    return ExitCode.LOST if found.errors else ExitCode.DONE
+    for errors, what in ((found.not_asked, "could not be queried: "), (found.left_out, "")):
+        for error in dict.fromkeys(errors.values()):
+            same = [name for name, one in errors.items() if one == error]
+            show(f"! {names(same, len(nodes))}: {what}{error}")
+    return ExitCode.LOST if found.not_asked or found.left_out else ExitCode.DONE
 
 
 def _where(given: Given) -> tuple[tuple[NodeEntry, ...], SshSettings, str, str]:
@@ -188,11 +192,9 @@ def _ask(nodes: Sequence[NodeEntry], login: SshSettings, folder: str) -> Found:
         folder: of pservers' checkpoints, relative to ROOT_DIR or absolute; empty: none.
     """
     answers = visit(nodes, login, "checkpoints", "checkpoints_found", LISTING_S, folder=folder)
-    errors = {
-        one.node.name: visible(one.error if one.said else f"could not be asked: {one.error}")
-        for one in answers
-        if one.error
-    }
+    wrong = [one for one in answers if one.error]
+    not_asked = {one.node.name: visible(one.error) for one in wrong if one.said is None}
+    left_out = {one.node.name: visible(one.error) for one in wrong if one.said is not None}
     parts = {one.node.node_id: one.said.parts for one in answers if one.said is not None}
     scripts: dict[str, dict[int, Saves]] = {}
     for one in answers:
@@ -201,4 +203,4 @@ def _ask(nodes: Sequence[NodeEntry], login: SshSettings, folder: str) -> Found:
     serving = tuple(node.node_id for node in nodes if any(role.startswith("pserver") for role in node.roles))
     pservers = checkpoints.together(parts, serving or tuple(node.node_id for node in nodes))
     newest = sorted(scripts, key=lambda name: -max(one.changed_at for one in scripts[name].values()))
-    return Found(pservers, {name: scripts[name] for name in newest}, errors)
+    return Found(pservers, {name: scripts[name] for name in newest}, not_asked, left_out)

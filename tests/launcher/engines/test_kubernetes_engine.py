@@ -350,7 +350,7 @@ def test_a_job_that_may_not_be_deleted_is_told_at_the_end(bench: Bench) -> None:
     end_all(connect_all(engine))
     bench.server.instead["delete", "jobs"].append(status(403, "Forbidden", forbidden("delete", "jobs")))
     left = engine.close()
-    assert "does not delete jobs" in left
+    assert "did not delete jobs" in left
     assert "its pods end by themselves" in left
 
 

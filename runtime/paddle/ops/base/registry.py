@@ -320,8 +320,12 @@ def _slot(text: str) -> Slot:
 
 
 def _keywords(op_type: str, function: Callable[..., Any], attrs: Mapping[str, object]) -> frozenset[str]:
-    code = inspect.unwrap(function).__code__  # inspect.signature would take a tenth of `import paddle.fluid`
-    names = frozenset(code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount])
+    if hasattr(function, "__signature__"):
+        parameters = inspect.signature(function).parameters.values()
+        names = frozenset(one.name for one in parameters if one.kind is one.KEYWORD_ONLY)
+    else:  # the same for a plain function; its signature would take a tenth of `import paddle.fluid`
+        code = inspect.unwrap(function).__code__
+        names = frozenset(code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount])
     unknown = {attribute_of(name) for name in names} - set(attrs) - _SPECIAL
     if unknown:
         raise OpError(

@@ -77,4 +77,4 @@ def _libraries(env: Dict[str, str]) -> str:
 
 def _traces(path: str) -> Tuple[str, int, int, int, int]:
     status = os.stat(path)
-    return path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    return path, status.st_ino % (1 << 63), status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -64,6 +64,7 @@ class Report:
         self._newest: Dict[str, Any] = {}
         self._points: Dict[str, Tuple[str, float, float]] = {}
         self._script = ScriptProgress(self._junk)
+        self._progress = Progress()
         self._counts: Dict[int, Tuple[int, int, int]] = {}
         self._timer: Optional[Timer] = None
         self._open = True
@@ -131,6 +132,10 @@ class Report:
             return
         if isinstance(report, Progress):
             self._detector.step(time.monotonic())
+            if faults:  # a number that was left out keeps its last value
+                step, samples = report.step or self._progress.step, report.samples or self._progress.samples
+                report = report._replace(step=step, samples=samples)
+            self._progress = report
         elif isinstance(report, Points):
             self._take_points(report)
             return

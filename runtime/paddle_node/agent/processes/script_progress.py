@@ -30,6 +30,7 @@ class ScriptProgress:
         self._tell = tell
         self._step = -1
         self._names_steps = False
+        self._samples = 0
         self._before = 0  # steps of the epochs before this one
         self._cost: Optional[float] = None
         self._speed: Optional[float] = None
@@ -58,7 +59,8 @@ class ScriptProgress:
         at = min(self._before + max(0, self._step), _MOST)
         titles = sorted(rest)[:MAX_CURVES]
         points = Points(tuple((title[:MAX_TITLE], at, rest[title]) for title in titles))
-        progress = Progress(at, None, self._cost, self._speed, at, int(samples or 0))
+        self._samples = self._samples if samples is None else int(samples)
+        progress = Progress(at, None, self._cost, self._speed, at, self._samples)
         return progress if is_step else None, points if titles else None
 
     def _taken_count(self, numbers: Dict[str, float], name: str) -> Optional[float]:

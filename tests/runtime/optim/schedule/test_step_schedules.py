@@ -107,7 +107,7 @@ def test_the_worked_numbers_come_out(got: float, expected: float) -> None:
         ("exponential_decay", "decay_steps:0,decay_rate:0.5", "decay_steps: expected more than 0, got 0"),
         ("exponential_decay", "decay_steps:5,decay_rate:-1", "decay_rate: expected 0 or more, got -1"),
         ("exponential_decay", "decay_steps:5,decay_rate:0.1,rate:2", "exponential_decay takes .*got 'rate'"),
-        ("exponential_decay", "decay_steps:5,decay_steps:6", "decay_steps is listed twice"),
+        ("exponential_decay", "decay_steps:5,decay_steps:6", "decay_steps is given twice"),
         ("cosine_decay", "step_each_epoch=5", "expected '<name>:<number>,...', got 'step_each_epoch=5'"),
         ("cosine_decay", "step_each_epoch:nan,epochs:1", "expected '<name>:<number>"),
         ("piecewise_decay", "10:1.0,20:0.5", "ascending boundaries.*got '10:1,20:0.5'"),
