@@ -12,7 +12,7 @@ import select
 import struct
 import time
 from collections.abc import Callable
-from typing import Literal, NamedTuple, Optional
+from typing import Literal, NamedTuple
 
 from paddle_cluster.connection.carrier import Decoder, Stream
 from paddle_cluster.text.wrapping import visible
@@ -44,7 +44,7 @@ class _Answer(NamedTuple):
     """`reconnected`, with the bytes that the agent has; or `failed`."""
 
     kind: Literal["reconnected", "failed"]
-    position: Optional[Bytes] = None
+    position: Bytes | None = None
     reason: str = ""
     detail: str = ""
 

@@ -64,7 +64,7 @@ class Report:
         self._newest: Dict[str, Any] = {}
         self._points: Dict[str, Tuple[str, float, float]] = {}
         self._script = ScriptProgress(self._junk)
-        self._progress = Progress()
+        self._progress = Progress(0)
         self._counts: Dict[int, Tuple[int, int, int]] = {}
         self._timer: Optional[Timer] = None
         self._open = True
