@@ -103,7 +103,7 @@ def _wanted(job: KnownJob, given: Given) -> Wanted:
     entry = job.record.node(node) if node else None
     if node and entry is None:
         known = names([f"{n.node_id} ({n.name})" for n in job.record.nodes], 0)
-        raise UsageError(f"logs: --node: {node!r} is no node of {job.title}: {known}")
+        raise UsageError(f"logs: --node: {node!r} is not a node of {job.title}: {known}")
     if process and not log_lines.PROCESS.fullmatch(process):
         raise UsageError(
             f"logs: --proc: expected a process such as trainer-2 or pserver-0, a role or launcher, got {process!r}"
@@ -111,7 +111,7 @@ def _wanted(job: KnownJob, given: Given) -> Wanted:
     processes = {str(one.get("name")) for one in job.status.get("processes") or ()}
     if "-" in process and processes and process not in processes:
         raise UsageError(
-            f"logs: --proc: {process!r} is no process of {job.title}; `{PROGRAM} status` lists them"
+            f"logs: --proc: {process!r} is not a process of {job.title}; `{PROGRAM} status` lists them"
         )
     try:
         compiled = re.compile(pattern) if pattern else None

@@ -116,7 +116,7 @@ def test_a_commands_arguments_are_read_in_both_forms() -> None:
         (["a", "b"], "takes one job"),
         (["--conf"], "--conf needs a value"),
         (["--conf="], "--conf needs a value"),
-        (["-z"], "it has --json, --conf"),
+        (["-z"], "its options are --json, --conf"),
     ],
 )
 def test_a_commands_wrong_arguments_are_told(argv: list[str], words: str) -> None:

@@ -48,17 +48,17 @@ RESET = "ConnectionResetError: Connection reset by peer"
 CASES = {
     "alone, first": (ALONE, (0, 0, 0), [exit_of("trainer-1")], "", names(1), names()),
     "alone, two": (ALONE, (0, 0, 0), [exit_of("trainer-1"), exit_of("trainer-2")], "", names(1, 2), names()),
-    "alone, used up": (ALONE, (0, 2, 0), [exit_of("trainer-1")], "used up", names(), names()),
-    "alone, one of two used up": (
+    "alone, was reached": (ALONE, (0, 2, 0), [exit_of("trainer-1")], "was reached", names(), names()),
+    "alone, one of two was reached": (
         ALONE,
         (0, 2, 0),
         [exit_of("trainer-0"), exit_of("trainer-1")],
-        "used up",
+        "was reached",
         names(),
         names(),
     ),
     "a node without permission": (ALONE, (0, 0, 0), [lost(1)], NOBODY_LEFT_OUT, names(), names()),
-    "left out when used up": (ALONE_ELASTIC, (0, 1, 0), [exit_of("trainer-1")], "", names(), names(1)),
+    "left out when was reached": (ALONE_ELASTIC, (0, 1, 0), [exit_of("trainer-1")], "", names(), names(1)),
     "a node is left out": (ALONE_ELASTIC, (0, 0, 0), [lost(2)], "", names(), names(2)),
     "a node, and an echo": (
         ALONE_ELASTIC,
@@ -72,7 +72,7 @@ CASES = {
     "a pserver": (ALONE, (0, 0), [exit_of("pserver-0")], PSERVER, names(), names()),
     "a pserver's node": (ALONE_ELASTIC, (0, 0, 0), [lost(9)], PSERVER, names(), names()),
     "all start again": (TOGETHER, (0, 0, 0), [exit_of("trainer-1")], "", names(0, 1, 2), names()),
-    "all, used up": (TOGETHER, (2, 2, 2), [exit_of("trainer-1")], "used up", names(), names()),
+    "all, was reached": (TOGETHER, (2, 2, 2), [exit_of("trainer-1")], "was reached", names(), names()),
     "fewer start again": (ELASTIC, (0, 0, 0), [lost(1)], "", names(0, 2), names(1)),
     "only the guilty is left out": (
         ELASTIC,

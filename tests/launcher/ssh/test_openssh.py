@@ -142,7 +142,7 @@ def test_a_host_that_takes_passwords_alone_asks_nobody(
     server = make_server("KbdInteractiveAuthentication yes\nPubkeyAuthentication no")
     client.knows(server)
     error = client.error(url(server), identity_files=(server.client_key,))
-    assert f"auth refused for {server.user}@127.0.0.1 (it takes " in error.reason
+    assert f"auth refused for {server.user}@127.0.0.1 (it accepts " in error.reason
     assert "Passwords are never asked for" in error.hint
 
 

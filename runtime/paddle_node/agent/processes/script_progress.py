@@ -59,7 +59,8 @@ class ScriptProgress:
         at = min(self._before + max(0, self._step), _MOST)
         titles = sorted(rest)[:MAX_CURVES]
         points = Points(tuple((title[:MAX_TITLE], at, rest[title]) for title in titles))
-        self._samples = self._samples if samples is None else int(samples)
+        if samples is not None or "samples" not in numbers:  # one out of range leaves the last one
+            self._samples = int(samples or 0)
         progress = Progress(at, None, self._cost, self._speed, at, self._samples)
         return progress if is_step else None, points if titles else None
 
