@@ -21,8 +21,8 @@ import os
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypedDict, Unpack
@@ -31,7 +31,7 @@ from paddle_cluster.config.options import LONG
 from paddle_cluster.control import log_lines, store
 from paddle_cluster.control.store import JobStatus, KnownJob
 from paddle_cluster.errors import ExitCode
-from paddle_cluster.system import installation
+from paddle_cluster.system import installation, process_id
 from paddle_cluster.system.state_dir import places
 from paddle_cluster.text.output_events import (
     Ended,
@@ -93,7 +93,7 @@ class Run:
             encoding="utf-8",
         )
         self._ended: Ended | None = None
-        self._started_at = time.time()
+        self._launcher = process_id.here(self._process.pid)
         self._directory: Path | None = None
 
     def __iter__(self) -> Iterator[Event]:
@@ -111,9 +111,17 @@ class Run:
             self._process.send_signal(signal.SIGINT)
 
     def status(self) -> JobStatus:
-        """Return the state of the job; before it wrote one, its phase is "starting", and its id may be empty."""
+        """Return the state of the job; before it wrote one, its phase is "starting", and its id may be empty.
+
+        A launcher that ended without a word, or whose record was removed, has ended with the code that `wait` tells.
+        """
+        code = self._process.poll()
         known = self._known()
-        return JobStatus(job_id="", name="", phase="starting") if known is None else known.snapshot()
+        job_id = self._directory.name if self._directory is not None else ""
+        found = JobStatus(job_id=job_id, name="", phase="starting") if known is None else known.snapshot()
+        if code is None or found.exit_code is not None:
+            return found
+        return replace(found, phase="ended", exit_code=int(_exit_code(code)))
 
     def logs(self, process: str = "") -> Iterator[str]:
         """Return the lines that the job has logged so far, oldest first, as log/job.log has them.
@@ -129,7 +137,7 @@ class Run:
         if self._directory is not None:
             return store.read(self._directory)
         for job in store.all_jobs(places(os.environ)):
-            if job.record.launcher.pid == self._process.pid and job.record.submitted_at >= self._started_at:
+            if job.record.launcher == self._launcher:
                 self._directory = job.directory
                 return job
         return None
@@ -148,8 +156,7 @@ class Run:
             self._errors.seek(0)
             lines = tuple(self._errors.read().splitlines())
             cause = lines[-1] if lines else f"the launcher ended with status {code}"
-            is_ours = code in ExitCode.__members__.values()
-            self._ended = Ended("", ExitCode(code) if is_ours else ExitCode.LOST, cause, "", "", lines)
+            self._ended = Ended("", _exit_code(code), cause, "", "", lines)
         return self._ended
 
     def __enter__(self) -> Run:
@@ -163,6 +170,11 @@ class Run:
         assert self._process.stdout is not None
         self._process.stdout.close()
         self._errors.close()
+
+
+def _exit_code(code: int) -> ExitCode:
+    """What the end of a launcher's process means; a signal is not one of its codes."""
+    return ExitCode(code) if code in ExitCode.__members__.values() else ExitCode.LOST
 
 
 class Options(TypedDict, total=False):

@@ -45,6 +45,18 @@ class UsageError(LauncherError):
     exit_code = ExitCode.USAGE
 
 
+class WorkspaceHeldError(UsageError):
+    """Another job collects into the workspace.
+
+    Attributes:
+        holder: its id and its launcher, as it signed; or "another job".
+    """
+
+    def __init__(self, holder: str, message: str) -> None:
+        super().__init__(message)
+        self.holder = holder
+
+
 class ConfError(LauncherError):
     """conf.py is wrong; no connection was made.
 

@@ -24,7 +24,7 @@ _TRUE = frozenset({"true", "t", "yes", "y", "1"})
 _FALSE = frozenset({"false", "f", "no", "n", "0"})
 _NIC = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.:@-]{0,14}")
 _INTEGER = re.compile(r"-?[0-9]{1,12}")
-_JOB_ID = re.compile(r"JOB\d")
+_JOB_ID = re.compile(r"JOB\d.*|[0-9a-f]{6}")  # or what may be the end of one
 _KEPT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PORTS = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 _LARGEST_PORT = 65535
@@ -195,9 +195,10 @@ def kept_name(given: str) -> str:
 
 def job_name(given: str) -> str:
     """A name for a job that cannot be mistaken for a job id; the default alone is empty."""
-    if given and (not _KEPT.fullmatch(given) or _JOB_ID.match(given)):
+    if given and (not _KEPT.fullmatch(given) or _JOB_ID.fullmatch(given)):
         raise ValueMismatchError(
-            f"expected a name of letters, digits, '.', '_' and '-' that is not a job id, such as resnet, got {given!r}"
+            "expected a name of letters, digits, '.', '_' and '-' that is not a job id or the last six characters of "
+            f"one, such as resnet, got {given!r}"
         )
     return given
 

@@ -132,7 +132,6 @@ class Control:
 
     def __enter__(self) -> Control:
         self._server.start()
-        self._metrics.start()
         if self._curves is not None:
             self._curves.start()
         if self._writer is not None:
@@ -158,8 +157,9 @@ class Control:
         self._server.close(outcome.exit_code, outcome.left, outcome.why if error is not None else ())
 
     def observe(self, handlers: Handlers, roster: Roster) -> Handlers:
-        """The job's handlers, which answer an `Ask` too."""
+        """The job's handlers, which answer an `Ask` too; the job has its turn, so METRICS_PORT is its own from now."""
         self._roster = roster
+        self._metrics.start()
         self._stacks = StackRequests(roster, self._server.tell_stacks)
         handlers = self._stacks.before(handlers)
         return replace(handlers, events={**handlers.events, Ask: lambda ask: ask.answer()})

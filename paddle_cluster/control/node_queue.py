@@ -2,8 +2,9 @@
 """The queue of jobs that wait for nodes (--queue): by priority, then by submission.
 
 A waiting job is in the state directory as any other, and one more file marks it. Only jobs whose launcher is alive on
-this machine count, so a launcher that ends, for whatever reason, leaves the queue and frees its nodes. One job at a
-time decides whether it may start, under a lock, so that two never take the same nodes.
+this machine count, so a launcher that ends, for whatever reason, leaves the queue; one that was killed frees its nodes
+when their lease is over. One job at a time decides whether it may start, under a lock, so that two never take the same
+nodes, and takes the workspace's lock with them.
 """
 
 from __future__ import annotations
@@ -14,27 +15,23 @@ import queue
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from paddle_cluster.config.hosts import parse_host
 from paddle_cluster.control import store
 from paddle_cluster.control.state import Ask
 from paddle_cluster.control.store import KnownJob
-from paddle_cluster.errors import LauncherError, PreflightError, UsageError
+from paddle_cluster.errors import LauncherError, PreflightError, UsageError, WorkspaceHeldError
 from paddle_cluster.system.signals import SignalEvent, StopRequest, ThreadFailed
-from paddle_cluster.system.state_dir import StatePlaces, replace_file
+from paddle_cluster.system.state_dir import JOB_FILE, StatePlaces
 from paddle_cluster.system.workspace_lock import try_lock
 
 PHASE = "queue"
 QUEUED_FILE = "queued"
 LOCK_FILE = ".queue"
 POLL_S = 0.5
+RECORD_S = 10.0  # without a record of its own a job gives up
 NAMED = 5  # jobs that a message names
-
-
-def waiting(jobs: Sequence[KnownJob]) -> list[KnownJob]:
-    """The jobs that wait, the next one first."""
-    return sorted((job for job in jobs if is_waiting(job)), key=_order)
 
 
 def is_waiting(job: KnownJob) -> bool:
@@ -51,11 +48,16 @@ def before(jobs: Sequence[KnownJob], job: KnownJob) -> list[KnownJob]:
         one
         for one in jobs
         if one.job_id != job.job_id
-        and one.is_live
-        and (_hosts(one) & _hosts(job) or one.record.collected == job.record.collected)
+        and (one.is_live or _may_have_agents(one))
+        and (_hosts(one) & _hosts(job) or _workspace(one) == _workspace(job))
         and (not is_waiting(one) or _order(one) < _order(job))
     ]
     return sorted(found, key=lambda one: (is_waiting(one), _order(one)))
+
+
+def place(jobs: Sequence[KnownJob], job: KnownJob) -> int:
+    """Where a job that waits stands among those that wait for the same nodes or workspace: 1 is the next one."""
+    return 1 + sum(map(is_waiting, before(jobs, job)))
 
 
 def told(jobs: Sequence[KnownJob]) -> str:
@@ -70,6 +72,7 @@ def wait(
     events: queue.SimpleQueue[Any],
     enter: Callable[[], None],
     report: Callable[[str], None],
+    claim: Callable[[], object],
     timeout_s: float,
 ) -> None:
     """Wait until the job of a state directory may start.
@@ -78,28 +81,42 @@ def wait(
         directory: None where no state can be kept.
         events: those of the job's loop, which does not run yet.
         enter: called when the job has to wait.
+        claim: takes the workspace when the nodes are free; a WorkspaceHeldError from it is waited for.
 
     Raises:
         UsageError: there is no state directory.
         PreflightError: the timeout passed.
+        LauncherError: the job's own record cannot be read.
         StopRequest: the job is to stop.
     """
     needed = f"--queue needs a state directory: make {where.jobs} writable, or set PADDLE_STATE_DIR"
     if directory is None:
         raise UsageError(needed)
-    deadline, seen = time.monotonic() + timeout_s, list[str]()
+    begun_at = recorded_at = time.monotonic()
+    ahead = _Ahead((), "an unknown job")
     try:
-        replace_file(directory / QUEUED_FILE, b"")
-        while (ahead := _attempt(where, directory)) is None or ahead:
-            if ahead and (now := [job.job_id for job in ahead]) != seen:
-                report(f"waiting for nodes or the workspace of {told(ahead)}")
-                if not seen:
-                    enter()
-                seen = now
-            if time.monotonic() >= deadline:
+        (directory / QUEUED_FILE).touch(0o600)
+        while True:
+            job, now = store.read(directory), time.monotonic()
+            if job is not None:
+                recorded_at = now
+                found = _attempt(where, job, claim)
+                if found is not None and not found.names:
+                    return
+                if found is not None and found.names != ahead.names:
+                    report(f"waiting for nodes or the workspace of {found.text}")
+                    if not ahead.names:
+                        enter()
+                    ahead = found
+            elif now - recorded_at >= RECORD_S:
+                raise LauncherError(
+                    f"--queue: {directory / JOB_FILE}, this job's own record, is missing or cannot be read for "
+                    f"{RECORD_S:g} s: is the disk full? Submit the job again"
+                )
+            if now - begun_at >= timeout_s:
                 raise PreflightError(
                     f"--queue: the nodes were not free within {timeout_s:g} s (QUEUE_TIMEOUT_S); they are held by "
-                    f"{told(ahead or ()) or 'an unknown job'}"
+                    f"{ahead.text}"
                 )
             _pass(events, time.monotonic() + POLL_S)
     except OSError as error:
@@ -109,19 +126,29 @@ def wait(
             (directory / QUEUED_FILE).unlink()
 
 
-def _attempt(where: StatePlaces, directory: Path) -> list[KnownJob] | None:
+class _Ahead(NamedTuple):
+    """The jobs that one waits for, as ids and as a message has them."""
+
+    names: tuple[str, ...]
+    text: str
+
+
+def _attempt(where: StatePlaces, job: KnownJob, claim: Callable[[], object]) -> _Ahead | None:
     """The jobs before this one; with none it has left the queue. None: another job decides just now."""
-    lock = try_lock(directory.parent / LOCK_FILE)
+    lock = try_lock(job.directory.parent / LOCK_FILE)
     if lock is None:
         return None
+    marker = job.directory / QUEUED_FILE
     try:
-        job = store.read(directory)
-        if job is None:  # its record is being written
-            return None
+        marker.touch(0o600)  # again: two jobs without it would wait for each other
         ahead = before(store.all_jobs(where), job)
         if not ahead:
-            (directory / QUEUED_FILE).unlink(missing_ok=True)
-        return ahead
+            try:
+                claim()
+            except WorkspaceHeldError as error:  # by a job that ends just now, or that is not known here
+                return _Ahead((error.holder,), error.holder)
+            marker.unlink(missing_ok=True)
+        return _Ahead(tuple(one.job_id for one in ahead), told(ahead))
     finally:
         os.close(lock)
 
@@ -137,6 +164,17 @@ def _pass(events: queue.SimpleQueue[Any], until: float) -> None:
                     raise LauncherError(f"a part of the launcher failed ({failed.name}): {failed.what}")
                 case Ask() as ask:
                     ask.answer()
+
+
+def _may_have_agents(job: KnownJob) -> bool:
+    """Whether nodes may still run a job whose launcher died: their lease is not over."""
+    heard_s = time.time() - job.status.get("updated_at", 0.0)
+    is_dead = job.running is False and not job.ended and not (job.directory / QUEUED_FILE).exists()
+    return is_dead and 0 <= heard_s < job.record.lease_s
+
+
+def _workspace(job: KnownJob) -> str:
+    return job.record.collected and os.path.realpath(job.record.collected)
 
 
 def _order(job: KnownJob) -> tuple[int, float, str]:

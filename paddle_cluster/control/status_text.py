@@ -22,20 +22,19 @@ ODD = 8  # of more, so many are listed that are not well
 _SHOWN_LINE = 100
 
 
-def job_table(jobs: Sequence[KnownJob], now: float) -> list[str]:
-    """All jobs, one line each: by name, of several with one name the newest."""
+def job_table(jobs: Sequence[KnownJob], now: float, most: int | None = None) -> list[str]:
+    """The first of all jobs, one line each: by name, of several with one name the newest."""
     newest = {job.title: job for job in reversed(jobs)}
-    places = {job.job_id: place for place, job in enumerate(node_queue.waiting(jobs), 1)}
     rows = [
         (
             job.title if newest[job.title] is job else job.job_id,
-            f"queued, place {places[job.job_id]}" if job.job_id in places else job.describe(),
+            f"queued, place {node_queue.place(jobs, job)}" if node_queue.is_waiting(job) else job.describe(),
             ago(now - job.record.submitted_at),
             str(len(job.record.nodes)),
             progress_of(job.status),
             job.record.source or job.record.collected,
         )
-        for job in jobs
+        for job in jobs[:most]
     ]
     return table(("job", "state", "age", "nodes", "progress", "workspace"), rows, set())
 

@@ -11,6 +11,7 @@ import contextlib
 import os
 import queue
 import socket
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,8 +64,12 @@ def run(settings: Settings, console: Console, first: socket.socket | None = None
         signals.failures_posted_to(events),
         engine.time_limit(settings, events),
     ):
-        if not waits:
+
+        def claim() -> None:
             held.enter_context(locked(collected, plan.job_id))
+
+        if not waits:
+            claim()
         engine.check()
         connector = Connector(events, engine)
         connector.begin(() if waits else plan.nodes)
@@ -75,8 +80,7 @@ def run(settings: Settings, console: Console, first: socket.socket | None = None
 
             with Control(plan, collected, events, console, first) as control:
                 if waits:
-                    _wait_for_nodes(settings, control, events, console, clock)
-                    held.enter_context(locked(collected, plan.job_id))
+                    _wait_for_nodes(settings, control, events, console, clock, claim)
                     payload = Payload(plan)  # of what the workspace holds now
                     connector.begin(plan.nodes)
                 return Job(plan, collected, payload, connector, events, console, clock, control).run()
@@ -86,7 +90,12 @@ def run(settings: Settings, console: Console, first: socket.socket | None = None
 
 
 def _wait_for_nodes(
-    settings: Settings, control: Control, events: EventQueue, console: Console, clock: PhaseClock
+    settings: Settings,
+    control: Control,
+    events: EventQueue,
+    console: Console,
+    clock: PhaseClock,
+    claim: Callable[[], None],
 ) -> None:
     from paddle_cluster.control import node_queue
 
@@ -95,7 +104,7 @@ def _wait_for_nodes(
         console.phase(node_queue.PHASE)
 
     timeout_s = settings.limits.queue_timeout_s
-    node_queue.wait(settings.state, control.directory, events, enter, console.note, timeout_s)
+    node_queue.wait(settings.state, control.directory, events, enter, console.note, claim, timeout_s)
 
 
 def _collected_in(plan: Plan) -> Path:

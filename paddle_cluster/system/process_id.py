@@ -44,6 +44,11 @@ class ProcessId:
 
 def own() -> ProcessId:
     """This process."""
-    fields = proc.stat("self")
+    return here(os.getpid())
+
+
+def here(pid: int) -> ProcessId:
+    """A process of this machine that has not been waited for."""
+    fields = proc.stat(pid)
     start = int(fields[proc.START]) if fields else 0
-    return ProcessId(socket.gethostname(), os.getpid(), start, proc.boot_id())
+    return ProcessId(socket.gethostname(), pid, start, proc.boot_id())

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from paddle_cluster.errors import UsageError
+from paddle_cluster.errors import UsageError, WorkspaceHeldError
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.state_dir import StatePlaces, own_directory
 from paddle_node.contract.names import LOG, OUTPUT
@@ -27,7 +27,8 @@ def locked(directory: Path, job_id: str) -> Iterator[None]:
     """Hold the directory for this job while the context lasts; a log/ that stays empty is removed again.
 
     Raises:
-        UsageError: another job holds it, or it cannot be written.
+        WorkspaceHeldError: another job holds it.
+        UsageError: it cannot be written.
     """
     log = directory / LOG
     for path in (log, directory / OUTPUT):
@@ -44,9 +45,9 @@ def locked(directory: Path, job_id: str) -> Iterator[None]:
             holder = _holder(log / LOCK_FILE)
             job = holder.partition(" ")[0]
             end_it = f"end it with `{PROGRAM} stop {job}`" if job else "wait for it"
-            raise UsageError(
-                f"{holder or 'another job'} is collecting into {directory}; {end_it}, or submit a copy of the "
-                "workspace"
+            holder = holder or "another job"
+            raise WorkspaceHeldError(
+                holder, f"{holder} is collecting into {directory}; {end_it}, or submit a copy of the workspace"
             )
         _sign(fd, job_id)
         yield

@@ -73,7 +73,7 @@ def _show_all(jobs: list[KnownJob], where: StatePlaces) -> None:
         answer(f"no job is known in {where.jobs}; `{PROGRAM} status --nodes` asks the nodes of conf.py")
         _tell_unreadable(where)
         return
-    lines = status_text.job_table(jobs[:SHOWN], time.time())
+    lines = status_text.job_table(jobs, time.time(), SHOWN)
     if len(jobs) > SHOWN:
         lines.append(f"  and {len(jobs) - SHOWN} older ones")
     answer("\n".join(lines))
