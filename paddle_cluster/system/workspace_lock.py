@@ -47,7 +47,8 @@ def locked(directory: Path, job_id: str) -> Iterator[None]:
             end_it = f"end it with `{PROGRAM} stop {job}`" if job else "wait for it"
             holder = holder or "another job"
             raise WorkspaceHeldError(
-                holder, f"{holder} is collecting into {directory}; {end_it}, or submit a copy of the workspace"
+                holder,
+                f"{holder} is collecting into {directory}; {end_it}, or submit a copy of the workspace",
             )
         _sign(fd, job_id)
         yield

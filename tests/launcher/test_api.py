@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from dataclasses import FrozenInstanceError
 from pathlib import Path
@@ -98,15 +99,25 @@ def test_a_job_that_never_began_says_why(job: list[str], tmp_path: Path) -> None
     with api.run(*job[2:], "-p", str(tmp_path / "nowhere")) as run:
         end = run.wait()
     assert (end.code, end.job_id) == (ExitCode.USAGE, "")
+    status = run.status()
+    assert (status.phase, status.exit_code) == ("ended", ExitCode.USAGE)
     assert "nowhere does not exist" in end.cause
 
 
-def test_a_launcher_that_is_killed_is_an_end_too(job: list[str]) -> None:
+def test_a_launcher_that_is_killed_is_an_end_too(
+    job: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PADDLE_STATE_DIR", str(tmp_path / "state"))
     with api.run(*job, "--", "--hold") as run:
         assert any(isinstance(event, api.Printed) for event in run)
+        job_id = run.status().job_id
         run._process.kill()
         end = run.wait()
     assert end.code is ExitCode.LOST
+    for _ in range(2):
+        status = run.status()
+        assert (status.job_id, status.phase, status.exit_code) == (job_id, "ended", ExitCode.LOST)
+        shutil.rmtree(tmp_path / "state", ignore_errors=True)
     assert end.cause == "the launcher ended with status -9"
 
 

@@ -49,7 +49,7 @@ def test_the_running_job_is_meant_by_a_name_and_ended_ones_by_their_id(where: St
     assert second == f"  id: {NEW}"
 
 
-@pytest.mark.parametrize("name", ["a b", "../x", "-x", "JOB20260101000000-aaaaaa", "ü"])
+@pytest.mark.parametrize("name", ["a b", "../x", "-x", "JOB20260101000000-aaaaaa", "05bc53", "ü"])
 def test_a_name_that_is_no_name_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="--name"):
         parse(["-p", "ws", f"--name={name}"])
