@@ -150,7 +150,7 @@ def test_a_workspace_that_is_still_held_is_waited_for(
     where: StatePlaces, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node_queue, "POLL_S", 0.01)
-    tries = []
+    tries: list[str] = []
 
     def claim() -> None:
         assert (first / node_queue.QUEUED_FILE).exists()
