@@ -13,6 +13,7 @@ from paddle_cluster.config import values
 
 _DEEPEST = 32
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?([numkMGTPE]|[KMGTPE]i|[eE][0-9]+)?")
+_MOUNT = re.compile(r"(/(?!\.{1,2}(/|$))[^/:]+)+")
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -42,12 +43,19 @@ def amounts(example: str) -> Callable[[object], dict[str, Any]]:
 
 def mount_path(value: object) -> str:
     """Where a pod mounts a volume."""
-    if not isinstance(value, str) or not value.startswith("/") or ":" in value or not value.isprintable():
-        raise values.mismatch("an absolute path in the pod, such as '/data'", value)
+    if not isinstance(value, str) or not _MOUNT.fullmatch(value) or not value.isprintable():
+        raise values.mismatch(
+            "an absolute path in the pod without '..' or a last '/', such as '/data'", value
+        )
     return value
 
 
-claims = dictionary(mount_path, "volume claims and their mount paths, such as {'datasets': '/data'}")
+def claims(value: object) -> dict[str, Any]:
+    """Volume claims, each with a mount path of its own."""
+    read = dictionary(mount_path, "volume claims and their mount paths, such as {'datasets': '/data'}")(value)
+    if len(set(read.values())) < len(read):
+        raise values.mismatch("another mount path for each volume claim", value)
+    return read
 
 
 def template(value: object, depth: int = 0) -> Any:

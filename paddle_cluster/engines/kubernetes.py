@@ -62,6 +62,7 @@ class KubernetesEngine(PorterEngine):
             raise UsageError(
                 f"--engine=kubernetes needs the Kubernetes client for Python, which is not installed: {INSTALL}"
             )
+        kubernetes_objects.render(self._plan, kubernetes_objects.UNKNOWN)  # refuses what could not run
         return KubernetesJob(self._plan)
 
 

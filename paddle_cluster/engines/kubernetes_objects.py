@@ -7,6 +7,7 @@ The Job is made first, and suspended: it owns the two others, which are there be
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 from paddle_cluster.config.settings import KubernetesSettings
 from paddle_cluster.engines.porters import CODE, GIVEN, Porter
+from paddle_cluster.errors import UsageError
 from paddle_cluster.plan.plan import Plan
 
 RANK = "JOB_COMPLETION_INDEX"
@@ -36,6 +38,9 @@ _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*")
 _NO_TEXT = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "nan", "inf"})
 
 Object = dict[str, Any]
+
+UNKNOWN = Porter(("/bin/sh", "-c", HIDDEN), dict.fromkeys((GIVEN, CODE), HIDDEN))
+"""Stands for the porter before any connection."""
 
 
 class Objects(NamedTuple):
@@ -62,7 +67,11 @@ def selector(job_id: str) -> str:
 
 
 def render(plan: Plan, porter: Porter) -> Objects:
-    """The objects of a plan; the Secret and the Service still lack their owner."""
+    """The objects of a plan; the Secret and the Service still lack their owner.
+
+    Raises:
+        UsageError: pods could not write to --job_workspace.
+    """
     name, settings = job_name(plan.job_id), plan.settings.kubernetes
     labels = {**_STANDARD_LABELS, "app.kubernetes.io/instance": name, _JOB_LABEL: name}
     title = plan.settings.job.name
@@ -83,7 +92,7 @@ def render(plan: Plan, porter: Porter) -> Objects:
                 "ttlSecondsAfterFinished": KEPT_S,
                 **({"activeDeadlineSeconds": settings.deadline_s} if settings.deadline_s else {}),
                 "suspend": True,  # until the others are there; with a queue, until that admits it
-                "template": merged(_template(plan, name, labels, porter), settings.pod),
+                "template": _template(plan, name, labels, porter),
             },
         },
         secret={
@@ -124,8 +133,18 @@ def owned(made: Object, job: Mapping[str, Any]) -> Object:
 
 
 def _template(plan: Plan, name: str, labels: Mapping[str, str], porter: Porter) -> Object:
+    """What every pod is; K8S_POD precedes all of it, and decides what is still missing."""
+    made, given = _made(plan, name, labels, porter), plan.settings.kubernetes.pod
+    template: Object = merged(merged(made, _missing(plan, merged(made, given))), given)
+    return template
+
+
+def _made(plan: Plan, name: str, labels: Mapping[str, str], porter: Porter) -> Object:
     settings = plan.settings.kubernetes
-    volumes = _volumes(settings, plan.settings.cluster.root_dir)
+    claims = [
+        _Volume(f"claim-{number}", path, {"persistentVolumeClaim": {"claimName": claim}})
+        for number, (claim, path) in enumerate(settings.claims.items())
+    ]
     spec: Object = {
         "restartPolicy": "Never",
         "subdomain": name,
@@ -134,8 +153,8 @@ def _template(plan: Plan, name: str, labels: Mapping[str, str], porter: Porter) 
         "shareProcessNamespace": True,  # or the porter were process 1, which signals do not end
         "terminationGracePeriodSeconds": GRACE_S,
         "securityContext": _identity(settings.user),
-        "containers": [_container(settings, name, porter, volumes)],
-        "volumes": [{"name": each.name, **each.source} for each in volumes],
+        "containers": [_container(settings, name, porter, claims)],
+        "volumes": [{"name": each.name, **each.source} for each in claims],
         "topologySpreadConstraints": [
             {
                 "maxSkew": 1,
@@ -164,28 +183,75 @@ class _Volume(NamedTuple):
     source: Object
 
 
-def _volumes(settings: KubernetesSettings, root_dir: str) -> list[_Volume]:
-    """Shared memory, the claims, and with a user of conf.py's what that user must be able to write."""
-    found = [
-        _Volume("shm", "/dev/shm", {"emptyDir": {"medium": "Memory", "sizeLimit": settings.shm_size}}),  # noqa: S108
-        *(
-            _Volume(f"claim-{number}", path, {"persistentVolumeClaim": {"claimName": claim}})
-            for number, (claim, path) in enumerate(settings.claims.items())
-        ),
-    ]
-    writable = {"home": HOME, "tmp": "/tmp"} if settings.user else {}  # noqa: S108 - of a pod
-    if writable and root_dir.startswith("/"):
-        inside = (*writable.values(), *settings.claims.values())
-        if not any(PurePosixPath(root_dir).is_relative_to(path) for path in inside):
-            writable["root"] = root_dir
-    taken = {volume.path for volume in found}
-    return found + [_Volume(*each, {"emptyDir": {}}) for each in writable.items() if each[1] not in taken]
+def _missing(plan: Plan, template: Object) -> Object:
+    """What a template with K8S_POD in it lacks: least requests, shared memory, and with a user of conf.py's what that
+    user must be able to write, none of it at or below a path that has a volume.
+    """
+    settings, containers = plan.settings.kubernetes, _tables(_table(template["spec"]).get("containers"))
+    node = next((each for each in containers if each.get("name") == CONTAINER), {})
+    home = next(
+        (str(each.get("value")) for each in _tables(node.get("env")) if each.get("name") == "HOME"), ""
+    )
+    home = home if home.startswith("/") else HOME
+    taken = [_path(str(each.get("mountPath"))) for each in _tables(node.get("volumeMounts"))]
+    deployed = _in_image(plan, home, taken) if settings.user else []
+    if deployed and _table(node.get("securityContext")).get("readOnlyRootFilesystem"):
+        raise UsageError(
+            f"--job_workspace={plan.settings.job.workspace}: pods run as user {settings.user} and cannot write to "
+            f"{deployed[0]}, which is in the image; set K8S_USER = 0 in conf.py, or mount a volume there: "
+            f"K8S_PVC = {{'CLAIM': '{deployed[0]}'}}"
+        )
+    wanted = [_Volume("shm", "/dev/shm", {"emptyDir": {"medium": "Memory", "sizeLimit": settings.shm_size}})]  # noqa: S108
+    if settings.user:
+        paths = {"home": home, "tmp": "/tmp", "root": plan.settings.cluster.root_dir}  # noqa: S108 - of a pod
+        wanted += [_Volume(*each, {"emptyDir": {}}) for each in paths.items() if each[1].startswith("/")]
+    volumes: list[_Volume] = []
+    for volume in wanted:
+        path = _path(volume.path)
+        is_covered = any(map(path.is_relative_to, taken))
+        if not is_covered and not any(each.is_relative_to(path) for each in deployed):
+            volumes.append(volume)
+            taken.append(path)
+    resources = _table(node.get("resources"))
+    said = {**_table(resources.get("limits")), **_table(resources.get("requests"))}
+    least = {resource: amount for resource, amount in _LEAST.items() if resource not in said}
+    container: Object = (
+        {"name": CONTAINER, "resources": {"requests": least}} if least else {"name": CONTAINER}
+    )
+    if settings.user:  # the image's may be closed to that user
+        container["workingDir"] = home if _path(home) in taken else "/"
+    if not volumes:
+        return {"spec": {"containers": [container]}}
+    container["volumeMounts"] = [{"name": each.name, "mountPath": each.path} for each in volumes]
+    named = [{"name": each.name, **each.source} for each in volumes]
+    return {"spec": {"containers": [container], "volumes": named}}
+
+
+def _in_image(plan: Plan, home: str, taken: Sequence[PurePosixPath]) -> list[PurePosixPath]:
+    """The directories of --job_workspace that are on no volume."""
+    if plan.settings.job.workspace is None:
+        return []
+    places = {_path(re.sub(r"^~(?=/|$)", lambda _: home, node.job_dir)) for node in plan.nodes}
+    return [place for place in sorted(places) if not any(map(place.is_relative_to, taken))]
+
+
+def _path(text: str) -> PurePosixPath:
+    return PurePosixPath(posixpath.normpath(f"/{text.lstrip('/')}"))
+
+
+def _table(value: Any) -> Object:
+    return value if isinstance(value, dict) else {}
+
+
+def _tables(value: Any) -> list[Object]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _identity(user: int) -> Object:
     found: Object = {"seccompProfile": {"type": "RuntimeDefault"}}
     if user:
         found |= {"runAsNonRoot": True, "runAsUser": user, "runAsGroup": user, "fsGroup": user}
+        found["fsGroupChangePolicy"] = "OnRootMismatch"  # or each start walks all files of the claims
     return found
 
 
@@ -197,8 +263,7 @@ def _container(settings: KubernetesSettings, name: str, porter: Porter, volumes:
     if settings.user:
         known = {"HOME": HOME, "USER": "paddle", "LOGNAME": "paddle"}  # which the image's passwd may not say
         env += [{"name": variable, "value": value} for variable, value in known.items()]
-    least = {resource: amount for resource, amount in _LEAST.items() if resource not in settings.limits}
-    resources = {"requests": {**least, **settings.requests}, "limits": dict(settings.limits)}
+    resources = {"requests": dict(settings.requests), "limits": dict(settings.limits)}
     may_write = {"readOnlyRootFilesystem": True} if settings.user else {}
     return {
         "name": CONTAINER,
@@ -217,18 +282,27 @@ def _container(settings: KubernetesSettings, name: str, porter: Porter, volumes:
 
 
 def merged(made: Any, given: Any) -> Any:
-    """What is made with what is given over it: dictionaries by their keys, lists whose elements have names by these."""
+    """What is made with what is given over it: dictionaries by their keys, lists whose elements have names by these,
+    and mounts by their paths.
+    """
     if isinstance(made, dict) and isinstance(given, dict):
         return {
             **made,
             **{key: merged(made[key], value) if key in made else value for key, value in given.items()},
         }
     if isinstance(made, list) and isinstance(given, list) and _have_names(made) and _have_names(given):
-        found = {each["name"]: each for each in made}
+        found = list(made)
         for each in given:
-            found[each["name"]] = merged(found.get(each["name"], {}), each)
-        return list(found.values())
+            at = next((at for at, other in enumerate(found) if _is_same(each, other)), len(found))
+            found[at : at + 1] = [merged(found[at] if at < len(found) else {}, each)]
+        return found
     return given
+
+
+def _is_same(element: Object, other: Object) -> bool:
+    if "mountPath" in element and "mountPath" in other:
+        return _path(str(element["mountPath"])) == _path(str(other["mountPath"]))
+    return bool(element["name"] == other["name"])
 
 
 def _have_names(elements: Sequence[Any]) -> bool:
@@ -237,8 +311,7 @@ def _have_names(elements: Sequence[Any]) -> bool:
 
 def shown(plan: Plan) -> str:
     """The objects as YAML, before any connection: what is secret, and only known later, is hidden."""
-    porter = Porter(("/bin/sh", "-c", HIDDEN), dict.fromkeys((GIVEN, CODE), HIDDEN))
-    return "".join(f"---\n{_yaml(each)}" for each in render(plan, porter))
+    return "".join(f"---\n{_yaml(each)}" for each in render(plan, UNKNOWN))
 
 
 def _yaml(made: Object) -> str:

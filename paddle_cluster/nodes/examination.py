@@ -141,6 +141,7 @@ class Examination:
 
     def _demands(self, choice: Choice) -> Demands:
         settings = self._plan.settings
+        sends_runtime = settings.job.workspace is None and settings.job.mode is not Mode.COLLECTIVE
         return Demands(
             modules=preflight.needed_modules(settings.job.mode, settings.job.bootstrap),
             port_is_explicit=settings.cluster.port_is_explicit,
@@ -148,7 +149,7 @@ class Examination:
             bootstrap=settings.job.bootstrap,
             use_gpu=settings.cluster.use_gpu,
             deployed=settings.job.workspace is not None,
-            kernels=None if settings.job.workspace is not None else compiled_kernels(),
+            kernels=compiled_kernels() if sends_runtime else None,
             values_in_files=values_in_files(self._plan, choice.addresses),
         )
 

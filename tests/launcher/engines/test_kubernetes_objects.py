@@ -19,7 +19,7 @@ from paddle_cluster.config.resolve import resolve
 from paddle_cluster.config.settings import Settings
 from paddle_cluster.engines import kubernetes_objects
 from paddle_cluster.engines.porters import CODE, GIVEN, Porter
-from paddle_cluster.errors import ConfError
+from paddle_cluster.errors import ConfError, UsageError
 from paddle_cluster.plan import plan
 from tests.cluster.api_server import ApiServer
 from tests.cluster.kubelets import LocalKubelet
@@ -173,6 +173,8 @@ def test_pods_run_as_restricted_namespaces_ask_for(tmp_path: Path) -> None:
         "readOnlyRootFilesystem": True,
     }
     assert {"name": "HOME", "value": kubernetes_objects.HOME} in container["env"]
+    assert container["workingDir"] == kubernetes_objects.HOME
+    assert pod["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
 
 
 def mounted(pod: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -201,6 +203,96 @@ def test_what_a_job_writes_is_a_volume_and_the_image_is_not_written_to(tmp_path:
     image = objects(tmp_path, "--nnodes=1", K8S_USER=0).job["spec"]["template"]["spec"]
     assert mounted(image) == {"/dev/shm": shm}
     assert "readOnlyRootFilesystem" not in image["containers"][0]["securityContext"]
+
+
+def in_node(**fields: Any) -> dict[str, Any]:
+    """K8S_POD with more of the node's container, and a volume `data`."""
+    claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    return {"spec": {"containers": [{"name": "node", **fields}], "volumes": [claim]}}
+
+
+@pytest.mark.parametrize(
+    ("at", "root", "others"),
+    [
+        ("/data", "/data/paddle", {kubernetes_objects.HOME, "/tmp", "/dev/shm"}),
+        ("/data/", "/data/../data/paddle", {kubernetes_objects.HOME, "/tmp", "/dev/shm"}),
+        ("/tmp", "/scratch", {kubernetes_objects.HOME, "/scratch", "/dev/shm"}),
+        ("/tmp/", "~/jobs", {kubernetes_objects.HOME, "/dev/shm"}),
+        ("/scratch", "/scratch", {kubernetes_objects.HOME, "/tmp", "/dev/shm"}),
+        ("/dev/shm", "/tmp/jobs", {kubernetes_objects.HOME, "/tmp"}),
+        ("/home", "/home/jobs", {"/tmp", "/dev/shm"}),
+        ("/scratch/data", "/scratch", {kubernetes_objects.HOME, "/tmp", "/dev/shm", "/scratch"}),
+    ],
+)
+def test_no_volume_of_ours_covers_one_of_the_user(
+    tmp_path: Path, at: str, root: str, others: set[str]
+) -> None:
+    claim = {"persistentVolumeClaim": {"claimName": "data"}}
+    given = in_node(volumeMounts=[{"name": "data", "mountPath": at}])
+    for conf in {"K8S_POD": given}, {"K8S_PVC": {"data": at.rstrip("/")}}:
+        pod = objects(tmp_path, "--nnodes=1", ROOT_DIR=root, **conf).job["spec"]["template"]["spec"]
+        found = mounted(pod)
+        assert len(found) == len(pod["containers"][0]["volumeMounts"]) == len(pod["volumes"])
+        assert (found.pop(at, None) or found.pop(at.rstrip("/"))) == claim
+        assert set(found) == others
+
+
+def test_two_mounts_of_a_volume_stay_two_and_one_of_the_pod_precedes_a_claim(tmp_path: Path) -> None:
+    mounts = [{"name": "data", "mountPath": "/a"}, {"name": "data", "mountPath": "/b/", "subPath": "b"}]
+    conf = {"K8S_POD": in_node(volumeMounts=mounts), "K8S_PVC": {"other": "/b", "more": "/c"}}
+    pod = objects(tmp_path, "--nnodes=1", **conf).job["spec"]["template"]["spec"]
+    found = {each["mountPath"]: each["name"] for each in pod["containers"][0]["volumeMounts"]}
+    assert {path: name for path, name in found.items() if path < "/d"} == {
+        "/a": "data",
+        "/b/": "data",
+        "/c": "claim-1",
+    }
+    assert len(found) == len(pod["containers"][0]["volumeMounts"])
+
+
+def test_the_home_that_the_pod_is_given_is_what_a_job_can_write_to(tmp_path: Path) -> None:
+    given = in_node(env=[{"name": "HOME", "value": "/people/me"}])
+    pod = objects(tmp_path, "--nnodes=1", K8S_POD=given).job["spec"]["template"]["spec"]
+    assert mounted(pod)["/people/me"] == {"emptyDir": {}}
+    assert pod["containers"][0]["workingDir"] == "/people/me"
+    assert kubernetes_objects.HOME not in mounted(pod)
+
+
+@pytest.mark.parametrize("workspace", ["/opt/ws", "~/ws", "ws"])
+def test_a_workspace_in_the_image_is_refused_unless_pods_can_write_to_it(
+    tmp_path: Path, workspace: str
+) -> None:
+    def made(**conf: Any) -> dict[str, Any]:
+        (tmp_path / "conf.py").write_text(
+            "".join(f"{name} = {value!r}\n" for name, value in {"K8S_IMAGE": "image:1", **conf}.items())
+        )
+        given = [f"--job_workspace={workspace}", f"--conf={tmp_path}/conf.py", "--engine=kubernetes"]
+        settings = resolve(arguments.parse([*given, "--nnodes=2"]), {"HOME": str(tmp_path)})
+        job = kubernetes_objects.render(plan.build(settings, plan.new_job_id(NOW, b"abc")), PORTER).job
+        spec: dict[str, Any] = job["spec"]["template"]["spec"]
+        return mounted(spec)
+
+    conf = {"ROOT_DIR": "/opt/jobs"}
+    at = {"/opt/ws": "/opt/ws", "~/ws": f"{kubernetes_objects.HOME}/ws", "ws": "/opt/jobs/ws"}[workspace]
+    with pytest.raises(UsageError, match=rf"K8S_USER = 0 .* K8S_PVC = {{'CLAIM': '{at}'}}"):
+        made(**conf)
+    assert made(K8S_USER=0, **conf).keys() == {"/dev/shm"}
+    assert at in made(K8S_PVC={"code": at}, **conf)
+    given = in_node(volumeMounts=[{"name": "data", "mountPath": str(Path(at).parent)}])
+    assert str(Path(at).parent) in made(K8S_POD=given, **conf)
+    writable = made(K8S_POD=in_node(securityContext={"readOnlyRootFilesystem": False}), **conf)
+    assert not any(Path(at).is_relative_to(path) for path in writable)
+
+
+def test_nothing_is_requested_of_what_has_a_limit_or_a_request_in_the_pod(tmp_path: Path) -> None:
+    def resources(**conf: Any) -> Any:
+        job = objects(tmp_path, "--nnodes=1", **conf).job
+        return job["spec"]["template"]["spec"]["containers"][0]["resources"]
+
+    given = in_node(resources={"limits": {"cpu": "500m"}, "requests": {"memory": "2Gi"}})
+    assert resources(K8S_POD=given) == {"limits": {"cpu": "500m"}, "requests": {"memory": "2Gi"}}
+    assert resources() == {"requests": {"cpu": "1", "memory": "1Gi"}}
+    assert resources(K8S_REQUESTS={"cpu": 0, "memory": 0}) == {"requests": {"cpu": "0", "memory": "0"}}
 
 
 def test_a_job_has_requests_a_deadline_standard_labels_and_spreads(tmp_path: Path) -> None:
@@ -238,6 +330,19 @@ def test_what_conf_says_of_the_pod_is_merged_last_and_by_names(tmp_path: Path) -
         (["--nnodes=2"], {"K8S_IMAGE": None}, "K8S_IMAGE is missing"),
         (["--nnodes=2"], {"K8S_LIMITS": {"cpu": "many"}}, "conf.py:2: K8S_LIMITS: expected an amount"),
         (["--nnodes=2"], {"K8S_POD": {"containers": []}}, "K8S_POD: expected a dictionary with 'spec'"),
+        *(
+            (
+                ["--nnodes=2"],
+                {"K8S_PVC": {"a": path}},
+                "K8S_PVC: expected an absolute path in the pod without",
+            )
+            for path in ("data", "/", "/data/", "//data", "/data/../x", "/./data", "/a//b", "/a:b")
+        ),
+        (
+            ["--nnodes=2"],
+            {"K8S_PVC": {"a": "/x", "b": "/x"}},
+            "expected another mount path for each volume claim",
+        ),
         (["--nnodes=2"], {"K8S_QUEU": "a"}, "did you mean K8S_QUEUE?"),
         (["--nnodes=2"], {"PSERVERS": ["pod-2"]}, "'pod-2' is not in the nodes of --engine=kubernetes"),
     ],

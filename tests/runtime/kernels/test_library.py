@@ -222,3 +222,17 @@ def test_half_built_libraries_do_not_travel_to_nodes(runtime: Path) -> None:
     (built / "x.so").touch()
     paths = [entry.path for entry in runtime_package(runtime).files if "built" in entry.path]
     assert paths == ["paddle/kernels/built/x.so"]
+
+
+@pytest.mark.parametrize("shell", [["dash"], ["bash", "--posix"]], ids=["dash", "bash"])
+def test_a_setup_goes_on_where_it_cannot_note_that_no_library_was_built(
+    shell: list[str], tmp_path: Path
+) -> None:
+    if not shutil.which(shell[0]):
+        pytest.skip(f"no {shell[0]}")
+    text = (RUNTIME.parent / "tools" / "venv.sh").read_text(encoding="utf-8")
+    function = re.search(r"^make_kernels\(\) \{\n.*?^\}\n", text, re.MULTILINE | re.DOTALL)
+    assert function is not None
+    script = f"set -eu\nroot=/ venv={tmp_path}/missing\n{function[0]}make_kernels 2>/dev/null\necho on"
+    done = subprocess.run([*shell, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "on\n", "")

@@ -147,3 +147,7 @@ def test_arrays_of_another_size_or_kind_do_not_reach_the_loops() -> None:
     for ids, out in wrong:
         with pytest.raises(ValueError, match="a kernel takes"):
             form.read(numbers, ids, out, False)
+
+
+def test_positions_behind_the_last_id_of_a_call_fit_into_int32() -> None:
+    assert np.iinfo(np.int32).max >= index.MOST_AT_ONCE + 2

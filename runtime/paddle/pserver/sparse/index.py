@@ -22,8 +22,8 @@ Numbers = npt.NDArray[np.uint32]
 
 ABSENT = 0xFFFFFFFF
 """Number of an id that is not there."""
-MOST_AT_ONCE = (1 << 31) - 1
-"""Ids that kernels group by one call: positions are int32 there."""
+MOST_AT_ONCE = (1 << 31) - 3
+"""Ids that kernels group by one call: positions are int32 there, up to two behind the last id."""
 
 KERNELS = library.Kernels(
     index_find="pnpnp",

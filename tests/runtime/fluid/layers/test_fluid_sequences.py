@@ -311,3 +311,11 @@ def test_distances_leave_out_ignored_tokens() -> None:
     }
     got, pairs = fluid.Executor(place).run(feed=feed, fetch_list=[distance, count])
     assert (got[:, 0].tolist(), pairs.tolist()) == ([0.0, 1.0], [2])
+
+
+def test_a_row_convolution_takes_false_for_its_default_parameter() -> None:
+    with fluid.program_guard(fluid.Program(), fluid.Program()):
+        rows = layers.data("rows", [3], lod_level=1)
+        layers.row_conv(rows, 2, param_attr=False)
+        (weight,) = fluid.default_main_program().global_block().all_parameters()
+    assert tuple(weight.shape) == (3, 3)

@@ -109,12 +109,16 @@ sequence_pad = several(
 )
 
 
-row_conv = layer(
-    "row_conv(input, future_context_size, param_attr=None, act=None)",
-    "each row mixed with the future_context_size rows that follow it in its sequence",
-    to="future_context_size=",
-    learnt={"Filter": lambda given: (given["future_context_size"] + 1, given["input"].shape[1])},
-)
+@takes("input, future_context_size, param_attr=None, act=None")
+def row_conv(given: dict[str, Any]) -> Variable:
+    """Return each row mixed with the future_context_size rows that follow it in its sequence.
+
+    param_attr False is the default, as in PaddlePaddle.
+    """
+    helper, x = LayerHelper("row_conv", act=given["act"]), given["input"]
+    shape = (given["future_context_size"] + 1, x.shape[1])
+    weight = helper.create_parameter(given["param_attr"] or None, shape, x.dtype)
+    return helper.append_activation(helper.apply("row_conv", {"X": x, "Filter": weight}))
 
 
 @takes(
