@@ -7,7 +7,7 @@ in the same breath in which it is greeted, and all nodes try their ways together
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -87,7 +87,7 @@ class Examination:
         choice = self._take_addresses()
         self._set_folders_apart()
         replies = tuple(self._replies())
-        demands = self._demands(choice)
+        demands = demanded(self._plan, choice.addresses)
         verdict = preflight.judge(replies, demands)
         any_script = replace(demands, modules=(), bootstrap=False)
         fits = bool(verdict.problems) and not preflight.judge(replies, any_script).problems
@@ -139,20 +139,6 @@ class Examination:
                 job_dir = f"{node.root_dir.rstrip('/')}/node_{node_id}/{self._plan.job_id}"
                 record.set_apart(job_dir)
 
-    def _demands(self, choice: Choice) -> Demands:
-        settings = self._plan.settings
-        sends_runtime = settings.job.workspace is None and settings.job.mode is not Mode.COLLECTIVE
-        return Demands(
-            modules=preflight.needed_modules(settings.job.mode, settings.job.bootstrap),
-            port_is_explicit=settings.cluster.port_is_explicit,
-            allow_mismatch=settings.job.allow_mismatch,
-            bootstrap=settings.job.bootstrap,
-            use_gpu=settings.cluster.use_gpu,
-            deployed=settings.job.workspace is not None,
-            kernels=compiled_kernels() if sends_runtime else None,
-            values_in_files=values_in_files(self._plan, choice.addresses),
-        )
-
     def _replies(self) -> list[Reply]:
         every = needs(self._plan)
         return [
@@ -173,6 +159,24 @@ class Examination:
             )
             for record in self._roster.all()
         ]
+
+
+def demanded(plan: Plan, addresses: Mapping[int, str]) -> Demands:
+    """Return what a plan, whose nodes have these addresses, asks of each node."""
+    settings = plan.settings
+    is_sent = (
+        settings.job.workspace is None and settings.job.mode is not Mode.COLLECTIVE
+    )  # paddle, with kernels
+    return Demands(
+        modules=preflight.needed_modules(settings.job.mode, settings.job.bootstrap),
+        port_is_explicit=settings.cluster.port_is_explicit,
+        allow_mismatch=settings.job.allow_mismatch,
+        bootstrap=settings.job.bootstrap,
+        use_gpu=settings.cluster.use_gpu,
+        deployed=settings.job.workspace is not None,
+        kernels=compiled_kernels() if is_sent else None,
+        values_in_files=values_in_files(plan, addresses),
+    )
 
 
 def _error(record: NodeRecord, within_s: float) -> str:

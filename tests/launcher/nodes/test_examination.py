@@ -12,8 +12,9 @@ import pytest
 
 from paddle_cluster.config import arguments
 from paddle_cluster.config.hosts import parse_host
+from paddle_cluster.config.options import Mode
 from paddle_cluster.config.resolve import resolve
-from paddle_cluster.nodes.examination import to_try
+from paddle_cluster.nodes.examination import demanded, to_try
 from paddle_cluster.plan import addresses, plan
 from paddle_cluster.plan.answers import Answer
 from paddle_cluster.system.clock import PINGS, NodeClock
@@ -209,3 +210,24 @@ def test_ways_are_read_with_their_addresses() -> None:
     assert read_message("reached", {"results": [[3, True, "", "fd00::1", 0.5]]}, "a node").results == (
         Way(3, True, "", "fd00::1", 0.5),
     )
+
+
+# -- what is demanded
+
+
+@pytest.mark.parametrize(
+    ("mode", "workspace", "are_wanted"),
+    [
+        (Mode.V2, None, True),
+        (Mode.FLUID, None, True),
+        (Mode.COLLECTIVE, None, False),
+        (Mode.V2, "/ws", False),
+    ],
+)
+def test_kernels_are_asked_for_only_where_the_job_sends_paddle(
+    tmp_path: Path, mode: Mode, workspace: str | None, are_wanted: bool
+) -> None:
+    planned = wide_plan(tmp_path, 2)
+    settings = replace(planned.settings, job=replace(planned.settings.job, mode=mode, workspace=workspace))
+    found = demanded(replace(planned, settings=settings), {0: "10.0.0.1", 1: "10.0.0.2"})
+    assert (found.kernels is not None) == are_wanted
