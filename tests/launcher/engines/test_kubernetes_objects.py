@@ -377,3 +377,14 @@ def test_a_dry_run_is_yaml_as_a_whole_and_holds_no_secret(tmp_path: Path) -> Non
     kinds = [each["kind"] for each in yaml.safe_load_all(done.stdout) if each]
     assert kinds == ["Job", "Secret", "Service"]
     assert "# job JOB" in done.stdout
+
+
+def test_a_workspace_that_pods_cannot_write_to_is_refused_before_any_connection(tmp_path: Path) -> None:
+    pytest.importorskip("kubernetes", reason="needs the Kubernetes client")
+    (tmp_path / "conf.py").write_text("K8S_IMAGE = 'image:1'\n")
+    argv = [sys.executable, str(ROOT / "paddle.py"), "-j", "/ws", "--conf=conf.py", "--engine=kubernetes"]
+    done = subprocess.run(
+        [*argv, "--nnodes=2"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 2, done.stderr
+    assert "--job_workspace=/ws: pods run as user 1000 and cannot write to /ws" in done.stderr
