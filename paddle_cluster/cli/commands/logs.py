@@ -72,7 +72,7 @@ def _show(job: KnownJob, wanted: Wanted, lines: int | None, follow: bool) -> Exi
     found = list(itertools.islice(wanted.backwards(followed), lines))
     _write(found[::-1])
     if not (found or follow):
-        show(f"{job.title}: no line of {log} is of this job and as asked for", sys.stderr)
+        show(f"{job.title}: no line of {log} is from this job and matches the options", sys.stderr)
     looked_at = time.monotonic()
     over = not follow
     while not over:

@@ -110,7 +110,7 @@ def test_ctrl_c_ends_with_what_is_left_and_with_how_the_job_goes_on(bench: Bench
     assert terminal.wait() == 130
     _, _, end = terminal.said.partition("== collect")
     assert "all processes on 1 node have exited" in end
-    assert re.search(rf"to go on .* --resume=latest .*{checkpoints}", end)
+    assert re.search(rf"to continue .* --resume=latest .*{checkpoints}", end)
 
 
 def test_status_tells_of_all_jobs_and_of_one(bench: Bench) -> None:
