@@ -280,7 +280,7 @@ def test_a_deployed_directory_without_the_script_is_named(
         shutil.copytree(job.workspace, host.path("/root/ws"))
     cluster["node-b"].path("/root/ws/train.py").unlink()
     launch = job.start("--job_workspace=/root/ws", "--mode=collective", package=False)
-    oracle.check(launch, 3, r"node-b: workspace: /root/ws/train\.py is not there")
+    oracle.check(launch, 3, r"node-b: workspace: /root/ws/train\.py does not exist")
 
 
 @pytest.fixture

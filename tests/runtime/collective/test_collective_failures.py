@@ -179,7 +179,7 @@ def test_ranks_that_do_not_come_to_the_meeting_are_named() -> None:
     everyone = members(3, timeout_s=5.0)
     errors = at_once([partial(refusal, me) for me in everyone[:2]])
     assert all(
-        f"rank 2 ({everyone[0].endpoints[2]}) did not come within 5 s" in str(error) for error in errors
+        f"rank 2 ({everyone[0].endpoints[2]}) did not connect within 5 s" in str(error) for error in errors
     )
     assert isinstance(failure(lambda: connect(members(2, timeout_s=0.2)[1])), PeerLate)
 

@@ -52,7 +52,7 @@ def an_agent_that_hears_nothing_stops_the_job_after_its_lease(make_node: MakeNod
     with somebody_else():
         node = ready_node(make_node, lease_s=6.0)
         family = run_until_ready(node, DEAF)
-        assert "nothing was heard" in node.expect("failed", reason="abandoned").fields["detail"]
+        assert "no message from the launcher" in node.expect("failed", reason="abandoned").fields["detail"]
         node.expect_lost()
         assert gone(family)
 
