@@ -139,7 +139,7 @@ class LocalEngine(Engine):
 
     def connect(self, node: Target) -> Stream:
         """Start an agent."""
-        return connect(node.label)
+        return connect(node.label, sys.executable)
 
     def reconnect(self, node: Target) -> Stream:
         """Never: an agent ends with its pipes."""
