@@ -34,8 +34,8 @@ paddle_cluster.main()
 @pytest.mark.parametrize(
     ("hosts", "most_ours", "most"),
     [
-        pytest.param(["local"] * 3, 85, 215, id="local"),
-        pytest.param(["root@127.0.0.1:1"], 100, 404, id="ssh"),
+        pytest.param(["local"] * 3, 85, 216, id="local"),
+        pytest.param(["root@127.0.0.1:1"], 100, 406, id="ssh"),
     ],
 )
 def test_a_plain_job_imports_few_modules_before_its_first_connection(
