@@ -53,9 +53,10 @@ class Pods:
         return self._job.start("--engine=kubernetes", "--nnodes=3", *args)
 
     def check_gone(self) -> None:
-        """No object is left."""
-        for resource in ("jobs", "secrets", "services", "pods"):
+        """No object is left; pods go once their processes have ended."""
+        for resource in ("jobs", "secrets", "services"):
             assert self.server.names(resource) == []
+        wait_for("pods to go", lambda: not self.server.names("pods"), 20)
 
 
 @contextlib.contextmanager
