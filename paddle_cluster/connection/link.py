@@ -108,7 +108,7 @@ class EventQueue(queue.SimpleQueue[Any]):
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of all events that nobody has taken yet."""
+        """Bytes of all events that were not taken yet."""
         return self._bytes
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:

@@ -9,7 +9,7 @@ that are `spent`; it may return one of its inputs or a view of it, unless it is 
 Besides attributes a kernel may name these keywords: `attrs`, all attributes by name; `rng`, a generator for this
 operator and step; `xp`, the array library, for kernels that have no input to tell it; `needs`, the frozenset of output
 slots that anybody reads: it may return None for the others; `names`, a mapping from each slot to the variable names in
-it; `spent`, the frozenset of input slots whose arrays nobody reads afterwards, so that the kernel may put its result
+it; `spent`, the frozenset of input slots whose arrays are not read afterwards, so that the kernel may put its result
 there; `room`, a function of an output slot that gives an array to put the result in and return, or None;
 `body`, the block that the attribute `sub_block` names, as an `ops.base.body.Body`; and `remote`, what connects the
 executor with other processes, as an `ops.base.body.Remote`, or None.

@@ -120,7 +120,7 @@ class Slabs:
         return ComingRows(self._free[: self._num_free], self._used, most, ready)
 
     def took(self, count: int) -> None:
-        """Note that so many rows were taken, as `coming` says."""
+        """Note that this many rows, as in `coming`, were taken."""
         again = min(count, self._num_free)
         fresh = count - again
         self._num_free -= again

@@ -63,7 +63,7 @@ def connection() -> tuple[socket.socket, socket.socket]:
         far, _ = listener.accept()
     for each in (near, far):
         prepare(each)
-        if sys.platform == "linux":  # a test may stand still for long with nobody reading
+        if sys.platform == "linux":  # a test may read nothing for long
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 0)
     return near, far
 

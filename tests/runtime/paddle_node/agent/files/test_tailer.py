@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tailer between two of its scans, while somebody else renames and removes files."""
+"""The tailer between two of its scans, while other programs rename and remove files."""
 
 from __future__ import annotations
 
