@@ -4,20 +4,14 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import logging
 import select
-import socket
-import sys
-import termios
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 
 from paddle.errors import WireError
-from paddle.pserver.transports.byte_stream import StreamReader, StreamWriter, prepare
+from paddle.pserver.transports.byte_stream import StreamReader, StreamWriter
 from paddle.pserver.wire.codec import decode
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.verbs import Ping, Values
@@ -25,8 +19,6 @@ from paddle.sealed_stream import Handshake, SealedSink, SealedSource
 from paddle.sealing import (
     CALLED,
     CALLER,
-    CONFIRMS,
-    GREETING_BYTES,
     HEADER_BYTES,
     MOST_PIECES,
     OVERHEAD,
@@ -35,13 +27,19 @@ from paddle.sealing import (
     Opener,
     Sealer,
     SealError,
-    piece_of,
+)
+from tests.runtime.pserver.transports.man_in_the_middle import (
+    ANSWER_S,
+    JOB,
+    OTHER_WORD,
+    WORD,
+    End,
+    Middle,
+    connection,
+    waiting,
+    went_on,
 )
 
-JOB, OTHER_JOB = b"5a" * 32, b"6b" * 32
-WORD, OTHER_WORD = bytes(range(16)), bytes(range(16, 32))
-ANSWER_S = 60.0
-SHORT = 4096  # what a handshake reads at once must be there as a whole
 SIZES = [
     (),
     (0,),
@@ -54,97 +52,6 @@ SIZES = [
     (3, 0, 300_000, 1),
     (2000,) * 9,
 ]
-
-
-def connection() -> tuple[socket.socket, socket.socket]:
-    """Both ends of a TCP connection."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        near = socket.create_connection(listener.getsockname(), ANSWER_S)
-        far, _ = listener.accept()
-    for each in (near, far):
-        prepare(each)
-        if sys.platform == "linux":  # a test may read nothing for long
-            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 0)
-    return near, far
-
-
-class End(NamedTuple):
-    """One side: its socket, and the handshake that it begins with."""
-
-    sock: socket.socket
-    handshake: Handshake
-
-    def reader(self, home: memoryview | None = None) -> StreamReader:
-        return StreamReader(self.handshake.source, lambda header: home)
-
-    def writer(self) -> StreamWriter:
-        return StreamWriter(self.handshake.sink)
-
-
-class Middle:
-    """A trainer, a server, and somebody between them who has every byte."""
-
-    def __init__(self, trainers_key: bytes = JOB, servers_key: bytes = JOB, word: bytes = WORD) -> None:
-        near, self.to_trainer = connection()
-        self.to_server, far = connection()
-        self.trainer = End(near, Handshake(near, trainers_key, word))
-        self.server = End(far, Handshake(far, servers_key, admits=lambda lane: lane == word))
-
-    def close(self) -> None:
-        for each in (self.trainer.sock, self.server.sock, self.to_trainer, self.to_server):
-            each.close()
-
-    def sent(self, by: int, count: int) -> bytes:
-        """Take so many bytes that a side sends."""
-        sock = self.to_trainer if by == CALLER else self.to_server
-        sock.setblocking(True)
-        sock.settimeout(ANSWER_S)
-        found = b""
-        while len(found) < count:
-            data = sock.recv(count - len(found))
-            assert data, "the connection ended"
-            found += data
-        return found
-
-    def give(self, to: int, data: bytes) -> None:
-        sock = self.to_trainer if to == CALLER else self.to_server
-        sock.settimeout(ANSWER_S)
-        sock.sendall(data)
-        receiver = (self.trainer if to == CALLER else self.server).sock
-        while len(data) < SHORT and waiting(receiver) < len(data):
-            assert select.select([receiver], [], [], ANSWER_S)[0], "it did not arrive"
-
-    def pieces(self, by: int, count: int) -> list[bytes]:
-        """Take so many pieces that a side sends."""
-        found = []
-        for _ in range(count):
-            header = self.sent(by, HEADER_BYTES)
-            length, _ = piece_of(memoryview(header), 0)
-            found.append(header + self.sent(by, length + OVERHEAD - HEADER_BYTES))
-        return found
-
-    def greet(
-        self,
-        at_server: Callable[[bytes], bytes] = lambda greeting: greeting,
-        at_trainer: Callable[[bytes], bytes] = lambda greeting: greeting,
-    ) -> None:
-        """Let both make their handshake; what is said in the clear may be changed on the way."""
-        self.give(CALLED, at_server(self.sent(CALLER, GREETING_BYTES)))
-        went_on(self.server.handshake)
-        self.give(CALLER, at_trainer(self.sent(CALLED, GREETING_BYTES)) + self.sent(CALLED, OVERHEAD))
-        assert went_on(self.trainer.handshake)
-        self.give(CALLED, self.sent(CALLER, OVERHEAD))
-        assert went_on(self.server.handshake)
-
-
-def waiting(sock: socket.socket) -> int:
-    """Return how many bytes a socket has received that nobody took."""
-    return int.from_bytes(fcntl.ioctl(sock, termios.FIONREAD, bytes(4)), sys.byteorder)
-
-
-def went_on(handshake: Handshake) -> bool:
-    """Go on with what was sent: twice, since a greeting and the piece behind it are read one after the other."""
-    return handshake.go_on() or handshake.go_on()
 
 
 @pytest.fixture
@@ -328,73 +235,6 @@ def test_what_is_cut_off_is_told_as_such(
         read_until_told(middle.server.reader())
 
 
-# -- the handshake
-
-
-def changed(at: int) -> Callable[[bytes], bytes]:
-    return lambda greeting: greeting[:at] + bytes([greeting[at] ^ 1]) + greeting[at + 1 :]
-
-
-GREETING_AT = {"magic": 0, "version": 4, "sender": 5, "word": 6, "nonce": 22}
-
-
-@pytest.mark.parametrize("where", ["at_server", "at_trainer"])
-@pytest.mark.parametrize("what", GREETING_AT)
-def test_a_greeting_that_is_changed_on_its_way_ends_the_handshake(what: str, where: str) -> None:
-    with contextlib.closing(Middle()) as middle, pytest.raises(SealError):
-        middle.greet(**{where: changed(GREETING_AT[what])})
-
-
-def test_a_trainers_greeting_that_is_sent_back_is_no_servers() -> None:
-    with contextlib.closing(Middle()) as middle:
-        middle.give(CALLER, middle.sent(CALLER, GREETING_BYTES))
-        with pytest.raises(SealError, match="it was sent back"):
-            went_on(middle.trainer.handshake)
-
-
-def test_who_knows_another_jobs_key_is_not_spoken_to() -> None:
-    with (
-        contextlib.closing(Middle(servers_key=OTHER_JOB)) as middle,
-        pytest.raises(SealError, match="job's key"),
-    ):
-        middle.greet()
-
-
-def test_a_trainer_that_does_not_show_that_it_knows_the_key_is_not_heard() -> None:
-    with contextlib.closing(Middle()) as middle:
-        middle.give(CALLED, middle.sent(CALLER, GREETING_BYTES))
-        assert not went_on(middle.server.handshake)
-        forged = memoryview(bytearray(OVERHEAD))
-        Sealer(b"x" * 32, CALLER, WORD).seal(b"", CONFIRMS, forged)
-        middle.give(CALLED, bytes(forged))
-        with pytest.raises(SealError, match="piece 0 of a stream does not open"):
-            went_on(middle.server.handshake)
-
-
-def test_a_whole_connection_that_is_played_again_gets_nowhere(middle: Middle) -> None:
-    """Recorded are the trainer's bytes; the server's nonce is another one this time."""
-    with contextlib.closing(Middle()) as recorded:
-        greeting = recorded.sent(CALLER, GREETING_BYTES)
-        recorded.give(CALLED, greeting)
-        went_on(recorded.server.handshake)
-        recorded.give(CALLER, recorded.sent(CALLED, GREETING_BYTES + OVERHEAD))
-        assert went_on(recorded.trainer.handshake)
-        confirmation = recorded.sent(CALLER, OVERHEAD)
-    with contextlib.closing(Middle()) as again:
-        again.give(CALLED, greeting + confirmation)
-        with pytest.raises(SealError, match="piece 0 of a stream does not open"):
-            went_on(again.server.handshake)
-
-
-def test_messages_before_the_handshake_is_over_are_refused() -> None:
-    with contextlib.closing(Middle()) as middle:
-        middle.give(CALLED, middle.sent(CALLER, GREETING_BYTES))
-        assert not went_on(middle.server.handshake)
-        middle.give(CALLED, bytes(memoryview(bytearray(OVERHEAD + 8))))
-        with pytest.raises(SealError):
-            went_on(middle.server.handshake)
-
-
 # -- counters
 
 
@@ -420,14 +260,3 @@ def test_a_stream_whose_key_is_used_up_ends_before_it_is_used_again() -> None:
         assert writer.put(Message(Ping()))
         with pytest.raises(WireError, match="must not be used again"):
             writer.put(Message(Ping()))
-
-
-def test_nothing_is_logged_that_tells_of_a_key(caplog: pytest.LogCaptureFixture) -> None:
-    with (
-        caplog.at_level(logging.DEBUG),
-        contextlib.closing(Middle(servers_key=OTHER_JOB)) as middle,
-        pytest.raises(SealError) as caught,
-    ):
-        middle.greet()
-    text = caplog.text + str(caught.value)
-    assert not any(key.decode() in text for key in (JOB, OTHER_JOB))
