@@ -23,7 +23,7 @@ from paddle_cluster.system.installation import COMMAND, PROGRAM
 from paddle_cluster.system.installation import argv as own_argv
 from paddle_node.linux import proc
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 
 _REST = f"""\
 All other arguments reach the trainers unchanged; everything after -- is passed

@@ -17,6 +17,7 @@ import pytest
 from paddle_cluster.cli import commands, main
 from paddle_cluster.cli.commands import COMMANDS
 from paddle_cluster.cli.commands.completion import offers
+from paddle_cluster.cli.commands.run import VERSION
 from paddle_cluster.config.options import CONF_NAMES, OPTIONS, REQUIRED
 from paddle_cluster.errors import ExitCode, UsageError
 
@@ -102,8 +103,10 @@ def test_help_names_no_option_that_there_is_not(run: Run) -> None:
 
 
 def test_version_is_that_of_the_project(run: Run) -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert run("--version").stdout.decode() == f"paddle.py {project['version']}\n"
+    assert run("--version").stdout.decode() == f"paddle.py {VERSION}\n"
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dynamic"] == ["version"]
+    assert f"This is version {VERSION}:" in (ROOT / "README.md").read_text()
+    assert f"\nversion: {VERSION}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 @pytest.mark.parametrize("argv", [["--help"], ["-p", "ws", "--conf=conf.py", "--dry_run"], ["--dryrun"]])
