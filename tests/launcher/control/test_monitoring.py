@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,12 +13,15 @@ from urllib.request import urlopen
 
 import pytest
 
+from paddle_cluster.control.views import NODES, PROCESSES
 from tests.cluster.deadline import wait_for
 from tests.launcher.control_jobs import LIMIT_S, Bench
 from tests.ports import free_range
 
 prometheus = pytest.importorskip("prometheus_client.parser")
 event_pb2 = pytest.importorskip("tensorboardX.proto.event_pb2")
+
+ROOT = Path(__file__).resolve().parents[3]
 
 TRAIN = """
 import json, os, signal, sys
@@ -103,3 +108,13 @@ def test_a_running_job_is_scraped_and_its_curves_are_read_back(bench: Bench) -> 
     assert ("Test cost", 1, 0.75) in values
     assert ("f1", 0, 0.25) in values
     assert ("Train cost", 11, 0.0625) in values
+
+
+def test_the_grafana_board_asks_for_metrics_that_there_are() -> None:
+    board = json.loads((ROOT / "docs" / "grafana.json").read_text())
+    asked = set(re.findall(r"paddle_\w+", json.dumps([panel["targets"] for panel in board["panels"]])))
+    facts = [fact for fact in (*PROCESSES, *NODES) if fact.metric]
+    served = {f"paddle_{fact.metric.removesuffix('_total')}{'_total' * fact.is_counter}" for fact in facts}
+    others = {"paddle_job_info", "paddle_job_failures", "paddle_process_up", "paddle_trainer_metric"}
+    assert len(asked) > 10
+    assert asked <= served | others
