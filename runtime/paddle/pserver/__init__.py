@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from paddle.optim.spec import OptimizerSpec
+    from paddle.pserver.client.batch import Batch
     from paddle.pserver.client.client import Client
     from paddle.pserver.client.declaration import GrowingTable, TensorOptions
     from paddle.pserver.reader import Reader, TensorInfo
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _HOMES = MappingProxyType(
     {
+        "Batch": "paddle.pserver.client.batch",
         "Client": "paddle.pserver.client.client",
         "GrowingTable": "paddle.pserver.client.declaration",
         "Initial": "paddle.pserver.sparse.initial",
@@ -29,7 +31,16 @@ _HOMES = MappingProxyType(
     }
 )
 
-__all__ = ["Client", "GrowingTable", "Initial", "OptimizerSpec", "Reader", "TensorInfo", "TensorOptions"]
+__all__ = [
+    "Batch",
+    "Client",
+    "GrowingTable",
+    "Initial",
+    "OptimizerSpec",
+    "Reader",
+    "TensorInfo",
+    "TensorOptions",
+]
 
 
 def __getattr__(name: str) -> Any:

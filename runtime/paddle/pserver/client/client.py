@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, overload
 
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
+from paddle.pserver.client.batch import Batch, batches_of, gradient_of
 from paddle.pserver.client.declaration import TensorOptions, declare
 from paddle.pserver.client.interop import (
     Destinations,
@@ -151,16 +152,24 @@ class Client:
         for each in targets.values():
             each.finish()
 
-    def push_pull(self, gradients: Mapping[str, Any], out: Mapping[str, Any], num_samples: int = 1) -> None:
+    def push_pull(
+        self,
+        gradients: Mapping[str, Any],
+        out: Mapping[str, Any],
+        num_samples: int = 1,
+        ahead: Batch | Mapping[str, Batch] | Sequence[Batch] | None = None,
+    ) -> None:
         """Take a step with all trainers' gradients, or with this one's alone if asynchronous; get the new values.
 
         A push is carried out once, even if connections break meanwhile.
 
         Args:
             gradients: float32 of the tensor's shape, or for a sparse tensor (ids, rows): ids (...) int64 or int32,
-                which may repeat, and rows (..., width) float32.
+                which may repeat, and rows (..., width) float32; or a `Batch` with its `grad`, or several in a list.
             out: dense tensors to refresh, float32, filled in place; may be the tensors of the model themselves.
             num_samples: samples behind these gradients; some learning rate schedules count them.
+            ahead: the next step's batches: their rows come with the answer, as they are after this step. In
+                synchronous training these are the rows that asking for them afterwards would bring.
 
         Raises:
             ConfigError: a name, shape, dtype or row id is wrong, or a gradient is NaN or infinite; nothing was
@@ -174,9 +183,15 @@ class Client:
                 raise ConfigError(
                     f"out array of tensor {name}: it is sparse: use pull_rows, or pull for the whole"
                 )
-        self._session.push_pull(
-            self._gradients(gradients), num_samples, {name: each.host for name, each in targets.items()}
+        coming = batches_of(ahead)
+        found = self._session.push_pull(
+            self._gradients(gradients),
+            num_samples,
+            {name: each.host for name, each in targets.items()},
+            {name: each.ids for name, each in coming.items()},
         )
+        for name, rows in found.items():
+            coming[name].take(rows)
         for each in targets.values():
             each.finish()
 
@@ -224,6 +239,27 @@ class Client:
             put_rows(name, found, out)
         return found
 
+    @overload
+    def batch(self, name: str, ids: Any) -> Batch: ...
+    @overload
+    def batch(self, name: Mapping[str, Any]) -> dict[str, Batch]: ...
+    def batch(self, name: str | Mapping[str, Any], ids: Any = None) -> Batch | dict[str, Batch]:
+        """Return the rows of a sparse tensor that a batch needs, each of them one time; see `Batch`.
+
+        Nothing is sent yet: rows come at their first use, or with the answer to a push that names the batch in
+        `ahead`. Those of several tensors come by one request.
+
+        Args:
+            name: of the tensor; or the ids of several tensors, by name.
+            ids: (...) int64 or int32; may repeat.
+
+        Raises:
+            ConfigError: there is no such tensor, it is not sparse, or the ids are no integers.
+        """
+        if isinstance(name, str):
+            return self._batches({name: ids})[name]
+        return self._batches(name)
+
     def barrier(self, wait_s: float | None = None) -> None:
         """Wait for every trainer that has not left; meanwhile, the others take steps without this trainer.
 
@@ -252,11 +288,29 @@ class Client:
     ) -> None:
         self.close()
 
-    def _gradients(self, gradients: Mapping[str, Any]) -> dict[str, HostArray | RowGradient]:
-        return {name: self._gradient(name, given) for name, given in gradients.items()}
+    def _batches(self, ids: Mapping[str, Any]) -> dict[str, Batch]:
+        self._require_created()
 
-    def _gradient(self, name: str, given: Any) -> HostArray | RowGradient:
+        def bring() -> None:
+            lacking = {name: each.ids for name, each in made.items() if not each.has_rows}
+            for name, rows in self._session.pull_rows_of(lacking).items():
+                made[name].take(rows)
+
+        made = {}
+        for name, theirs in ids.items():
+            made[name] = Batch(name, theirs, self._sparse(name).shape[1], bring)
+        return made
+
+    def _gradients(self, gradients: Mapping[str, Any]) -> dict[str, HostArray | RowGradient]:
+        found = ((name, self._gradient(name, given)) for name, given in gradients.items())
+        return {name: gradient for name, gradient in found if gradient is not None}
+
+    def _gradient(self, name: str, given: Any) -> HostArray | RowGradient | None:
         what = f"gradient of tensor {name}"
+        if isinstance(given, Batch):
+            return gradient_of(name, [given])
+        if isinstance(given, list) and given and all(isinstance(each, Batch) for each in given):
+            return gradient_of(name, given)
         if isinstance(given, tuple):
             if len(given) != 2:
                 raise ConfigError(f"{what}: expected (ids, rows), got a tuple of {len(given)}")
@@ -278,6 +332,13 @@ class Client:
             raise ConfigError(
                 f"{what}: tensor {name} is sparse: its gradients are (ids, rows), see pull_rows"
             )
+        return parameter
+
+    def _sparse(self, name: str) -> ParameterSpec:
+        parameter = self._parameters.get(name)
+        if parameter is None or not parameter.sparse:
+            known = ", ".join(each for each, found in self._parameters.items() if found.sparse) or "none"
+            raise ConfigError(f"batch: there is no sparse tensor {name!r}; sparse ones are {known}")
         return parameter
 
     def _require_created(self) -> None:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from paddle import backend
 from paddle.errors import ConfigError
 from paddle.optim.spec import ParameterSpec, RowGradient
+from paddle.pserver.sparse.distinct import DistinctIds
 
 # DLPack's device types that the processor can read: its own memory, pinned memory of CUDA and ROCm, managed memory.
 _HOST_DEVICES = frozenset({1, 3, 11, 13})
@@ -143,19 +144,27 @@ def row_gradient(ids: Any, values: Any, what: str) -> RowGradient:
         ConfigError: the shapes do not fit, or a dtype is wrong.
     """
     rows = read_ids(ids, f"row ids of {what}")
-    found = host_array(values, what)
-    if found.dtype != np.float32 or found.ndim != rows.ndim + 1 or found.shape[:-1] != rows.shape:
-        expected = ", ".join(map(str, rows.shape))
-        raise ConfigError(
-            f"{what}: expected ({expected}, width) float32 for ids {rows.shape}, got {found.shape} {found.dtype}"
-        )
-    rows, found = rows.reshape(-1), found.reshape(-1, found.shape[-1])
+    found = float_rows(values, rows.shape, what)
+    rows = rows.reshape(-1)
     if (np.diff(rows) > 0).all():
         return RowGradient(rows, np.ascontiguousarray(found))
-    order = np.argsort(rows, kind="stable")
-    rows = rows[order]
-    starts = np.flatnonzero(np.concatenate(([True], rows[1:] != rows[:-1])))
-    return RowGradient(rows[starts], np.add.reduceat(found[order], starts, axis=0))
+    distinct = DistinctIds.of(np.ascontiguousarray(rows))
+    return RowGradient(distinct.ids, distinct.add_up(found))
+
+
+def float_rows(values: Any, shape: tuple[int, ...], what: str) -> npt.NDArray[np.float32]:
+    """Return rows for ids of a shape as (n, width).
+
+    Raises:
+        ConfigError: they are not (*shape, width) float32.
+    """
+    found = host_array(values, what)
+    if found.dtype != np.float32 or found.ndim != len(shape) + 1 or found.shape[:-1] != shape:
+        expected = ", ".join(map(str, shape))
+        raise ConfigError(
+            f"{what}: expected ({expected}, width) float32 for ids {shape}, got {found.shape} {found.dtype}"
+        )
+    return found.reshape(-1, found.shape[-1])
 
 
 def _through_buffer(shape: tuple[int, ...], dtype: Any, put: Callable[[HostArray], None]) -> Target:

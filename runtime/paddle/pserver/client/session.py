@@ -240,7 +240,7 @@ class TrainerSession:
         """
         wanted = [self._stored.want(name, ids) for name, ids in ahead.items()]
         came = self._step.run(grads, num_samples, out, wanted)
-        return {each.name: self._stored.rows(each, came) for each in wanted}
+        return dict(zip(ahead, self._stored.rows_of(wanted, came), strict=True))
 
     def push(self, grads: Mapping[str, Array | RowGradient], num_samples: int) -> None:
         """Give this batch's gradients, as `push_pull` does; servers send no values back."""
@@ -282,6 +282,11 @@ class TrainerSession:
         A growing table has every id: one that got no gradient yet has the values that it would begin with.
         """
         return self._stored.rows(self._stored.want(name, ids))
+
+    def pull_rows_of(self, ids: Mapping[str, npt.NDArray[np.int64]]) -> dict[str, Array]:
+        """Do what `pull_rows` does for several parameters, by one request to each server."""
+        wanted = [self._stored.want(name, theirs) for name, theirs in ids.items()]
+        return dict(zip(ids, self._stored.rows_of(wanted), strict=True))
 
     def check_open(self) -> None:
         """Raise an error after `close`. Raises PserverError: it was closed."""

@@ -19,7 +19,7 @@ from paddle.pserver.client.layout import Array, Layout
 from paddle.pserver.client.request import Request
 from paddle.pserver.client.stored_values import StoredValues, WantedRows, reply_array
 from paddle.pserver.store.dense_step import DenseThreads
-from paddle.pserver.transports.shm import SMALL
+from paddle.pserver.transports.shm import ROWS
 from paddle.pserver.transports.transport import SharedSlabs
 from paddle.pserver.wire.arithmetic import is_looked_at_once
 from paddle.pserver.wire.message import Message, Section, chunk_span
@@ -246,8 +246,9 @@ class TrainerStep:
         sections: dict[int, list[Section]] = {}
         for name, gradient in rows.items():
             for index, share in self._layout.holders(name):
-                mine = np.flatnonzero(share.holds(gradient.rows))
-                both = Section(name, gradient.rows[mine]), Section(name, gradient.values[mine])
+                held = share.holds(gradient.rows)
+                mine = gradient if held.all() else RowGradient(gradient.rows[held], gradient.values[held])
+                both = Section(name, mine.rows), Section(name, np.ascontiguousarray(mine.values))
                 sections.setdefault(index, []).extend(both)
         return sections
 
@@ -353,8 +354,8 @@ class _Push:
 
 
 def _asked_of(index: int, ahead: Sequence[WantedRows], *, is_near: bool) -> list[Section]:
-    """Return what asks server `index` for rows; nothing where they would not go in one packet of this node."""
+    """Return what asks server `index` for rows; nothing where this node's memory has no room for them."""
     theirs = [each for each in ahead if index in each.places]
-    if is_near and sum(each.nbytes_of(index) for each in theirs) > SMALL:
+    if is_near and sum(each.nbytes_of(index) for each in theirs) > ROWS:
         return []
     return [each.asked_of(index) for each in theirs]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from paddle.errors import ConfigError, WireError
 from paddle.pserver.client.exchange import Exchange
 from paddle.pserver.client.layout import Array, Layout
-from paddle.pserver.transports.shm import SMALL
+from paddle.pserver.transports.shm import ROWS
 from paddle.pserver.wire.message import PART, Message, Section
 from paddle.pserver.wire.placement import RowShare
 from paddle.pserver.wire.verbs import Ok, Pull, PullRows, PullTable, SetValues
@@ -127,23 +127,37 @@ class StoredValues:
         )
 
     def rows(self, wanted: WantedRows, came: Mapping[int, Message] = _NONE) -> Array:
-        """Return rows (n, width) float32.
+        """Return rows (n, width) float32; see `rows_of`."""
+        return self.rows_of([wanted], came)[0]
+
+    def rows_of(self, wanted: Sequence[WantedRows], came: Mapping[int, Message] = _NONE) -> list[Array]:
+        """Return rows (n, width) float32 of several parameters, each named one time: one request to each server.
 
         Args:
             came: answers of servers that may have some of them already; the others are asked.
         """
-        replies = {i: came[i] for i in wanted.places if i in came and came[i].has_section(wanted.name)}
-        if lacking := [i for i in wanted.places if i not in replies]:
-            replies |= self._exchange.run(
-                {
-                    i: Message(PullRows(wanted.nbytes_of(i) <= SMALL), sections=(wanted.asked_of(i),))
-                    for i in lacking
-                }
-            )
+        lacking: dict[int, list[WantedRows]] = {}
+        for each in wanted:
+            for index in each.places:
+                if index not in came or not came[index].has_section(each.name):
+                    lacking.setdefault(index, []).append(each)
+        requests = {}
+        for index, theirs in lacking.items():
+            is_small = sum(each.nbytes_of(index) for each in theirs) <= ROWS
+            sections = tuple(each.asked_of(index) for each in theirs)
+            requests[index] = Message(PullRows(is_small), sections=sections)
+        replies = self._exchange.run(requests) if requests else {}
+        return [self._put_together(each, came, replies) for each in wanted]
+
+    def _put_together(
+        self, wanted: WantedRows, came: Mapping[int, Message], replies: Mapping[int, Message]
+    ) -> Array:
         found = np.empty((len(wanted.ids), wanted.width), np.float32)
         for index, place in wanted.places.items():
-            shape = (len(place), wanted.width)
-            found[place] = reply_array(replies[index], self._endpoints[index], wanted.name, shape)
+            is_here = index in came and came[index].has_section(wanted.name)
+            reply, shape = (came if is_here else replies)[index], (len(place), wanted.width)
+            array = reply_array(reply, self._endpoints[index], wanted.name, shape)
+            found[place if len(place) < len(found) else ...] = array
         return found
 
     def _spans(self, share: RowShare) -> Iterator[tuple[int, int]]:

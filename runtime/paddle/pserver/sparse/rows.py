@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.kernels import library
+from paddle.pserver.sparse.distinct import Sums, added_up, added_up_plainly, sums_struct
 from paddle.pserver.sparse.formulas import Formula
 from paddle.pserver.sparse.index import ABSENT, MOST_AT_ONCE, Index, PlainIndex, buckets_for, grouped
 from paddle.pserver.sparse.initial import KINDS, Initial
@@ -28,13 +29,10 @@ from paddle.pserver.sparse.structures import (
     Ids,
     Numbers,
     RowsStruct,
-    SumsStruct,
 )
 
 Floats = npt.NDArray[np.float32]
 Memory = npt.NDArray[np.uint8]
-Sums = tuple[Floats, Ids, Ids]
-"""Values (m, width), order (m,), starts: see `steps.Sums`."""
 
 KERNELS = library.Kernels(
     rows_read="pppnip",
@@ -42,7 +40,6 @@ KERNELS = library.Kernels(
     rows_scatter="ppnpp",
     rows_ticks="ppnp",
     rows_set_ticks="ppnp",
-    rows_add_up="pnpnp",
     rows_change="ppppnppufp",
     table_lookup="pnppnip",
     table_update="ppppufp",
@@ -178,12 +175,7 @@ class CompiledRows:
 
     def add_up(self, sums: Sums, which: Ids) -> Floats:
         """Return the sums (n, width) of rows `which` (n,)."""
-        out = np.empty((len(which), self._width), np.float32)
-        given = _sums(sums, self._width)
-        self._loops.rows_add_up(
-            ctypes.byref(given), self._width, _address(which, np.int64), len(which), out.ctypes.data
-        )
-        return out
+        return added_up(sums, which)
 
     def change(
         self,
@@ -200,7 +192,7 @@ class CompiledRows:
         Returns whether it was taken: the plain form cannot.
         """
         n = len(numbers)
-        given = _sums(sums, self._width)
+        given = sums_struct(sums, self._width)
         made = _formula(formula)
         g = np.empty(self._width, np.float32)
         self._loops.rows_change(
@@ -298,14 +290,8 @@ class PlainRows:
             theirs[places] = ticks[which]
 
     def add_up(self, sums: Sums, which: Ids) -> Floats:
-        """See `CompiledRows.add_up`: the k-th gradients of all rows are added after the (k-1)-th."""
-        values, order, starts = sums
-        begin, counts = starts[which], starts[which + 1] - starts[which]
-        out = values[order[begin]]
-        for k in range(1, int(counts.max(initial=1))):
-            more = np.flatnonzero(counts > k)
-            out[more] += values[order[begin[more] + k]]
-        return out
+        """See `CompiledRows.add_up`."""
+        return added_up_plainly(sums, which)
 
     def change(self, *_: object) -> bool:
         """See `CompiledRows.change`."""
@@ -340,12 +326,3 @@ def _start(array: npt.NDArray[Any]) -> int:
 
 def _numbers(numbers: Numbers) -> int:
     return _address(numbers, np.uint32)
-
-
-def _sums(sums: Sums, width: int) -> SumsStruct:
-    values, order, starts = sums
-    return SumsStruct(
-        _address(values, np.float32, len(order) * width),
-        _address(order, np.int64),
-        _address(starts, np.int64),
-    )

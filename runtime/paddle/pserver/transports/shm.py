@@ -11,8 +11,9 @@ processes of the same user are accepted, and the socket's name depends on the jo
 There is no lock on shared memory: messages say whose turn it is. A trainer writes its own only between the answer to
 a request and its next request, and a server reads it only before it answers. A server of a model writes the slab that
 does not hold (`store.dense_step`); the two change places with a batch, which needs a push of every trainer: so a
-slab that an answer names stays as it is until its reader pushes once more. Everybody maps what is not its own to read
-alone.
+slab that an answer names stays as it is until its reader pushes once more. Rows that do not fit into a packet lie in a
+third array of the server, one for each trainer, until its next answer to that trainer. Everybody maps what is not its
+own to read alone.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ import hashlib
 import logging
 import os
 import socket
-import struct
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,29 +30,36 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import PaddleError, WireError
+from paddle.pserver.transports.packet import (
+    MAX_PACKET,
+    address_of,
+    lies_in,
+    pack,
+    pack_placed,
+    place_of,
+    unpack,
+)
 from paddle.pserver.transports.socket_listener import Peer, SocketListener
 from paddle.pserver.transports.transport import Connection, Offer, Site
-from paddle.pserver.wire.codec import encode, parse
 from paddle.pserver.wire.keys import WireKeys
-from paddle.pserver.wire.message import Frame, Message, Section, error_message
+from paddle.pserver.wire.message import Message, Section, error_message
 from paddle.pserver.wire.shared_memory import Floats, SharedArray, mapped
 from paddle.pserver.wire.verbs import Attach, Ok, Pull, PullRows, PushPull, Step
 from paddle_node.linux import descriptors
 
 _log = logging.getLogger(__name__)
 
-MAX_PACKET = 1 << 17
 SMALL = MAX_PACKET // 2
 """Bytes of arrays that surely go in one packet, whatever else is in it."""
+ROWS = 1 << 23
+"""Bytes of rows that one answer brings: those that do not go in the packet lie in memory that the server shares."""
 
-FAR = (1 << 32) - 1
-_LENGTH = struct.Struct("<I")
-_PLACE = struct.Struct("<BQQ")
-_FAR = _LENGTH.pack(FAR)
 _BACKLOG = 64
 _ANSWER_S = 5.0
 _SCRATCH = 1 << 25
 """Elements for arrays that lie elsewhere; pages that were never touched take no memory."""
+_ANSWER = ROWS // 2
+"""Elements of a server's memory for the arrays of one answer to a trainer: twice what rows take."""
 _LINE = 64  # bytes; arrays begin at a multiple of it
 
 
@@ -63,80 +70,6 @@ def local_name(endpoint: str, keys: WireKeys | None) -> bytes:
         b"\0paddle-pserver-"
         + hashlib.blake2b(endpoint.encode(), key=key, digest_size=16).hexdigest().encode()
     )
-
-
-def lies_in(memory: Floats, array: npt.NDArray[Any]) -> bool:
-    """Return whether an array is a part of shared memory, and not empty; none lies there in part."""
-    return np.may_share_memory(memory, array)
-
-
-def pack(message: Message, shared: Sequence[Floats] = ()) -> bytes:
-    """Return a message as a packet; one of more than `MAX_PACKET` bytes cannot be sent.
-
-    Args:
-        shared: the sender's arrays that the receiver has mapped.
-    """
-    return pack_placed(message, [_place(section.array, shared) for section in message.sections])
-
-
-def pack_placed(message: Message, places: Sequence[bytes]) -> bytes:
-    """Do what `pack` does. `places`: where each array lies, see `place_of`; empty: it goes in the packet."""
-    if any(places):
-        pairs = zip(message.sections, places, strict=True)
-        # What nobody sends needs no checksum.
-        sections = [each if not at else Section(each.name, each.array, 0) for each, at in pairs]
-        message = Message(*message[:-1], tuple(sections))
-    parts: list[Frame] = []
-    for frame, at in zip(encode(message), [b"", *places], strict=True):
-        parts += (_FAR, at) if at else (_LENGTH.pack(len(frame)), frame)
-    return b"".join(parts)
-
-
-def place_of(number: int, offset: int, nbytes: int) -> bytes:
-    """Return what tells of bytes in the sender's shared array `number`."""
-    return _PLACE.pack(number, offset, nbytes)
-
-
-def _place(array: npt.NDArray[Any], shared: Sequence[Floats]) -> bytes:
-    for number, memory in enumerate(shared):
-        if lies_in(memory, array):
-            return place_of(number, address_of(array) - address_of(memory), array.nbytes)
-    return b""
-
-
-def address_of(array: npt.NDArray[Any]) -> int:
-    """Return where an array begins."""
-    address: int = array.__array_interface__["data"][0]  # `ctypes.data` takes twice as long
-    return address
-
-
-def unpack(packet: bytes, mapped: Sequence[Floats] = ()) -> Message:
-    """Return the message of a packet; nothing is damaged on the way within a machine, so no checksum is looked at.
-
-    Args:
-        mapped: the sender's arrays, as `pack` knows them.
-
-    Raises:
-        WireError: it was cut off, is no message, or speaks of memory that is not shared.
-    """
-    frames: list[Frame] = []
-    start = _LENGTH.size
-    while start <= len(packet):
-        length = _LENGTH.unpack_from(packet, start - _LENGTH.size)[0]
-        stop = start + (_PLACE.size if length == FAR else length)
-        if stop > len(packet):
-            raise WireError("a packet that was cut off")
-        frames.append(_seen(packet[start:stop], mapped) if length == FAR else packet[start:stop])
-        start = stop + _LENGTH.size
-    return parse(frames or [b""])
-
-
-def _seen(place: bytes, mapped: Sequence[Floats]) -> memoryview:
-    number, offset, count = _PLACE.unpack(place)
-    if number >= len(mapped) or offset + count > mapped[number].nbytes:
-        raise WireError(f"{count} bytes from byte {offset} of memory {number}, which is not shared")
-    whole: memoryview = mapped[number].data.cast("B")
-    return whole[offset : offset + count]
 
 
 class ShmConnection(Connection):
@@ -160,7 +93,7 @@ class ShmConnection(Connection):
                 raise WireError("another user's process has the name of a pserver")
             packet = pack(hello._replace(record=Attach(self._shared.array.size)))
             descriptors.send(self._sock, packet, [self._shared.descriptor])
-            self._values = self._attached(size)
+            self._values, self._answer = self._attached(size)
             self._sock.setblocking(False)
         except BaseException:
             self._sock.close()
@@ -189,7 +122,7 @@ class ShmConnection(Connection):
             return None
         if not packet:
             raise ConnectionResetError("closed")
-        return unpack(packet, self._values)
+        return unpack(packet, [*self._values, *self._answer])
 
     def values(self, reply: Message) -> Floats:
         """See `SharedSlabs.values`."""
@@ -243,23 +176,29 @@ class ShmConnection(Connection):
             message = message._replace(record=record._replace(in_place=True))
         return pack_placed(message, places)
 
-    def _attached(self, size: int) -> list[Floats]:
-        packet, given = descriptors.receive(self._sock, MAX_PACKET, 2)
+    def _attached(self, size: int) -> tuple[list[Floats], list[Floats]]:
+        packet, given = descriptors.receive(self._sock, MAX_PACKET, 3)
         try:
             answer = unpack(packet)
-            # A program's server shares one array, a model's two: without elements where all it holds are rows.
-            if not isinstance(answer.record, Ok) or len(given) not in ((2,) if size else (1, 2)):
+            # A program's server shares one array; a model's two, without elements where all it holds are rows, and one
+            # for answers.
+            if not isinstance(answer.record, Ok) or len(given) not in ((3,) if size else (1, 3)):
                 raise WireError("the pserver gives no shared memory")
-            return [mapped(descriptor, size or None) for descriptor in given]
+            values = [mapped(descriptor, size or None) for descriptor in given[:2]]
+            return values, [mapped(descriptor, _ANSWER) for descriptor in given[2:]]
         finally:
             _close(given)
 
 
 class _Trainer(Peer):
-    """A trainer's connection: its memory, once it was attached, and the arrays of ours that it can map."""
+    """A trainer's connection: its memory, once it was attached, and the arrays of ours that it can map.
+
+    `answer` is the last of these: the arrays of the latest answer, which the trainer copies before it asks again.
+    """
 
     memory: Floats | None = None
     shown: Sequence[Floats] = ()
+    answer: SharedArray | None = None
 
 
 class ShmListener(SocketListener[_Trainer]):
@@ -287,7 +226,9 @@ class ShmListener(SocketListener[_Trainer]):
         peer = self._by_address.get(address)
         if peer is None:
             return None
-        packet = pack(message, peer.shown) if self._may_fit(peer, message) else b""
+        packet = b""
+        if (placed := self._placed(peer, message)) is not None:
+            packet = pack(placed, peer.shown)
         try:
             if 0 < len(packet) <= MAX_PACKET:
                 return bool(peer.sock.send(packet))
@@ -322,21 +263,39 @@ class ShmListener(SocketListener[_Trainer]):
         if len(given) != 1:
             raise WireError(f"ATTACH with {len(given)} descriptors, expected 1")
         try:
-            ours = self._port.shared_slabs(message)
+            ours = list(self._port.shared_slabs(message))
         except PaddleError as error:
             self.send(peer.address, error_message(str(error))._replace(request=message.request))
             return
         peer.memory = mapped(given[0], message.expect(Attach).size)
+        if len(ours) > 1:  # a model's; what a program's server answers is not copied before the next answer
+            peer.answer = SharedArray(_ANSWER)
+            ours = [*ours, peer.answer]
         peer.shown = [each.array for each in ours]
         answer = pack(message._replace(record=Ok()))
         with contextlib.suppress(OSError):  # it has exited: the next read reports that
             descriptors.send(peer.sock, answer, [each.descriptor for each in ours])
 
     @staticmethod
-    def _may_fit(peer: _Trainer, message: Message) -> bool:
+    def _placed(peer: _Trainer, message: Message) -> Message | None:
+        """Return a message for one packet, large arrays in the memory for answers; None: it is too large."""
         arrays = [each.array for each in message.sections]
-        far = (a for a in arrays if not any(lies_in(memory, a) for memory in peer.shown))
-        return sum(array.nbytes for array in far) <= SMALL
+        far = [a.nbytes for a in arrays if not any(lies_in(memory, a) for memory in peer.shown)]
+        if sum(far) <= SMALL:
+            return message
+        room = None if peer.answer is None else peer.answer.array.view(np.uint8)
+        if room is None or not isinstance(message.record, Ok) or sum(far) + _LINE * len(far) > room.size:
+            return None
+        sections, at = [], 0
+        for section in message.sections:
+            name, array = section.name, section.array
+            if array.nbytes and not any(lies_in(memory, array) for memory in peer.shown):
+                there = room[at : at + array.nbytes].view(array.dtype).reshape(array.shape)
+                there[...] = array
+                at += -(-array.nbytes // _LINE) * _LINE
+                array = there
+            sections.append(Section(name, array))
+        return message._replace(sections=tuple(sections))
 
 
 def connect(offer: Offer) -> ShmConnection:
