@@ -97,8 +97,8 @@ class _Page:
         for kind, found in rows(job).items():
             yield from self._changed_rows(kind, found)
         yield from self._changed("preflight", preflight(job))
-        yield from self._changed("curve", job.status.get("curve"))
-        yield from self._changed("curves", job.status.get("curves"))
+        for kind, found in curves(job).items():
+            yield from self._changed(kind, found)
         if job.ended and not self._report[0]:
             self._report = (True, failure(job))
         yield from self._changed("failure", self._report[1])
@@ -163,6 +163,11 @@ def rows(job: KnownJob) -> dict[str, dict[str, dict[str, Any]]]:
     return {
         kind: {str(one.get(key)): _row(one) for one in _rows(job.status, kind)} for kind, key in _ROWS.items()
     }
+
+
+def curves(job: KnownJob) -> dict[str, Any]:
+    """The cost of its first trainer, and what other ranks and scripts report."""
+    return {name: job.status.get(name) for name in ("curve", "curves")}
 
 
 def preflight(job: KnownJob) -> dict[str, Any] | None:

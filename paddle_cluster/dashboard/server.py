@@ -189,6 +189,9 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {"Content-Disposition": f'attachment; filename="{name}.log"'}
         self._send_parts("text/plain; charset=utf-8", log_view.whole(job, process), headers)
 
+    def _curves(self, request: Request) -> None:
+        self._send_json(changes.curves(self._job(request.query.get("job", ""))))
+
     def _stop(self, request: Request) -> None:
         asked = self._body()
         job = self._job(str(asked.get("job")))
@@ -237,6 +240,7 @@ _ROUTES: Mapping[str, tuple[str, Callable[[_Handler, Request], None]]] = {
     "": ("GET", _Handler._page),
     "events": ("GET", _Handler._events),
     "log": ("GET", _Handler._log),
+    "curves": ("GET", _Handler._curves),
     "download": ("GET", _Handler._download),
     "stop": ("POST", _Handler._stop),
     "stacks": ("POST", _Handler._stacks),

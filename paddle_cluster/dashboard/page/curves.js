@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Curves of one job, drawn by uPlot: costs and metrics by rank, mean cost of passes, speed since the page is open.
+// Curves of one job, drawn by uPlot: costs and metrics by rank, mean cost of passes, speed since the page is open. Those
+// of another job are drawn dashed beside them.
 
 import { apart, byId, element, isNumber, short } from "./words.js";
 
@@ -15,6 +16,7 @@ export class Curves {
     this.drawn = {};
     this.first = { process: "trainer-0", points: [] };
     this.others = [];
+    this.beside = []; // curves of the job to compare with, as in `metrics`; its passes are those of the title "pass"
     this.figures = new Map(); // title of a metric -> the id of its figure
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.drawAnew());
     addEventListener("resize", () => this.resize());
@@ -23,10 +25,8 @@ export class Curves {
   // curve: {process, points: [[batches, cost], ...], passes: [[pass, mean cost], ...]}
   cost(curve) {
     if (!curve) return;
-    const { passes = [] } = curve;
-    this.first = { ...curve, points: curve.points ?? [] };
+    this.first = { passes: [], ...curve, points: curve.points ?? [] };
     this.costs();
-    this.draw("pass", apartFrom(passes), false);
   }
 
   // The costs of other ranks, and of all ranks what a script draws or reports: [{process, title, points}, ...]
@@ -34,15 +34,29 @@ export class Curves {
     this.others = curves ?? [];
     this.costs();
     for (const title of new Set(this.others.map((one) => one.title))) {
-      if (title === "cost") continue;
-      this.byRank(this.figure(title), this.others.filter((one) => one.title === title));
+      if (title !== "cost") this.byRank(this.figure(title), this.titled(title));
     }
   }
 
+  // Compare with another job: its title, and its curves as `cost` and `metrics` take them; nothing: with none.
+  compare(job, { curve, curves } = {}) {
+    const { process, points = [], passes = [] } = curve ?? {};
+    const found = [{ process, title: "cost", points }, { process, title: "pass", points: passes }, ...(curves ?? [])];
+    this.beside = found.filter((one) => one.points.length).map((one) => ({ ...one, process: `${one.process} of ${job}` }));
+    this.metrics(this.others);
+    this.drawAnew();
+  }
+
+  titled(title) {
+    return [...this.others, ...this.beside].filter((one) => one.title === title);
+  }
+
   costs() {
-    const rest = this.others.filter((one) => one.title === "cost");
+    const rest = this.titled("cost");
     byId("cost-caption").textContent = rest.length ? "Cost by rank" : `Cost of ${this.first.process}`;
     this.byRank("cost", [this.first, ...rest].filter((one) => one.points.length));
+    const { process, passes = [] } = this.first;
+    if (passes.length) this.byRank("pass", [{ process, points: passes }, ...this.titled("pass")]);
   }
 
   byRank(id, found) {
@@ -128,6 +142,7 @@ function options(width, isTime, [across, up], ranks) {
         value: (plot, value) => short(value ?? plot.data[at + 1].findLast(isNumber)),
         stroke: at ? `hsl(${(220 + 47 * at) % 360} 55% 50%)` : colour("--accent"),
         width: 1.6,
+        dash: label.includes(" of ") ? [6, 4] : [],
         spanGaps: true,
         points: { size: 5, ...(across === "pass" ? {} : { show: false }) },
       })),

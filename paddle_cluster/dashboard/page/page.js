@@ -139,6 +139,7 @@ const take = {
   jobs(jobs) {
     shown.jobs = jobs;
     drawJobs();
+    drawOthers();
   },
   job(job) {
     shown.job = job;
@@ -164,6 +165,37 @@ const take = {
   },
   log: (lines) => log.come(lines),
 };
+
+// Another job's curves, asked for again while it runs
+
+const other = byId("other");
+const REFRESH_MS = 5000;
+let refreshed = 0;
+
+function drawOthers() {
+  const chosen = other.value;
+  const found = [{ id: "", title: "no other job" }, ...shown.jobs.filter((job) => job.id !== shown.id)];
+  fill(other, found, () => element("option"), (option, job) => {
+    option.value = job.id;
+    put(option, job.title);
+  });
+  other.value = found.some((job) => job.id === chosen) ? chosen : "";
+  byId("beside").hidden = found.length < 2;
+  const job = shown.jobs.find((one) => one.id === other.value);
+  if (job && !job.ended_at && Date.now() - refreshed > REFRESH_MS) compare();
+}
+
+async function compare() {
+  refreshed = Date.now();
+  const job = shown.jobs.find((one) => one.id === other.value);
+  try {
+    curves.compare(job?.title, job && (await (await fetch(`curves?${new URLSearchParams({ job: job.id })}`)).json()));
+  } catch {
+    tell("the dashboard does not answer");
+  }
+}
+
+other.onchange = compare;
 
 function whoSpeaks() {
   const names = [...processes.rows.keys()];

@@ -281,6 +281,9 @@ def test_a_job_that_failed_says_why_and_one_that_is_done_does_not(
     assert [job["tone"] for job in failed["jobs"]] == ["bad", "good"]
     assert any("almost there" in line for line in failed["log"]["lines"])
     assert any("step 2" in line for line in done["log"]["lines"])
+    other = json.loads(page.ask("curves?" + urlencode({"job": done["job"]["id"]})).text)
+    assert other == {name: done[name] for name in ("curve", "curves")}
+    assert page.ask("curves?job=unknown").status == 404
 
 
 def test_text_of_a_job_cannot_end_the_script_that_holds_it(
