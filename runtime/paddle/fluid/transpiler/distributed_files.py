@@ -103,14 +103,70 @@ def load_persistables(
     if serving_operator(program) is not None and isinstance(overview, VarsDistributed):
         if filename is not None:
             raise FluidError("a server's variables are loaded from a file each: save them without filename")
-        _load_slices(Path(dirname), overview.get_distributed_vars_by_ep(program._ps_endpoint or ""))
-        _load_table(program, Path(dirname))
+        load_slices(Path(dirname), overview.get_distributed_vars_by_ep(program._ps_endpoint or ""))
+        name = program._distributed_lookup_table
+        if name is not None:
+            rows = read_table_files(Path(dirname), program.global_block().var(name))
+            global_scope().set(name, rows_of_server(program, rows))
         return
     remote = () if program._is_chief else _remote(program)
     load_vars(executor, dirname, program, _own(program, remote), filename=filename)
     name = program._distributed_lookup_table
     if name is not None and program._is_chief and _table_files(Path(dirname), name):
-        global_scope().set(name, _read_table(Path(dirname), program.global_block().var(name)))
+        global_scope().set(name, read_table_files(Path(dirname), program.global_block().var(name)))
+
+
+def load_slices(folder: Path, parts: list[VarDistributed]) -> None:
+    """Give a server its slices of the variables in a folder.
+
+    Raises:
+        ModelFileError: a file is missing, damaged or too short.
+    """
+    values = {}
+    wholes: dict[str, Any] = {}
+    for part in sorted(parts, key=lambda each: each.origin.name):
+        assert isinstance(part.origin, Variable)
+        if part.origin.name not in wholes:  # slices of one variable follow each other, and need one reading
+            read = to_host(variable_files.read_value(place_of(folder, part.origin.name), part.origin))
+            wholes = {part.origin.name: read}
+        whole = wholes[part.origin.name]
+        size = int(np.prod(part.slice.shape))
+        flat = whole.reshape(-1)[part.offset : part.offset + size]
+        if len(flat) != size:
+            raise ModelFileError(
+                f"{folder / part.origin.name}: {part.slice.name!r} needs {size} elements from {part.offset} on, "
+                f"the file has {whole.size}"
+            )
+        values[part.slice.name] = flat.reshape(part.slice.shape).copy()
+    scope = global_scope()
+    for name, value in values.items():
+        scope.set(name, value)
+
+
+def read_table_files(folder: Path, variable: Variable) -> SelectedRows:
+    """Return the rows of a table from all of its files.
+
+    Raises:
+        ModelFileError: there are none, or one is damaged.
+    """
+    paths = _table_files(folder, variable.name)
+    if not paths:
+        raise ModelFileError(
+            f"{folder / _FOLDER}: found no file {variable.name}_0, {variable.name}_1, ... of the distributed embedding"
+        )
+    held = [read_table(path, variable.name) for path in paths]
+    rows, values = (
+        np.concatenate([each.rows for each in held]),
+        np.concatenate([each.values for each in held]),
+    )
+    return SelectedRows(rows, values, variable.shape[0])
+
+
+def rows_of_server(program: Program, whole: SelectedRows) -> SelectedRows:
+    """Return those rows of a table that belong to the server of a program."""
+    server = program._endpoints.index(program._ps_endpoint or "")
+    mine = whole.rows.view(np.uint64) % np.uint64(len(program._endpoints)) == server
+    return SelectedRows(whole.rows[mine], whole.values[mine], whole.height)
 
 
 def _own(program: Program, remote: Container[str]) -> list[Variable]:
@@ -147,28 +203,6 @@ def _fetched(program: Program, parts: list[VarDistributed]) -> Any:
     return values[0] if len(values) == 1 else np.concatenate(values)
 
 
-def _load_slices(folder: Path, parts: list[VarDistributed]) -> None:
-    values = {}
-    wholes: dict[str, Any] = {}
-    for part in sorted(parts, key=lambda each: each.origin.name):
-        assert isinstance(part.origin, Variable)
-        if part.origin.name not in wholes:  # slices of one variable follow each other, and need one reading
-            read = to_host(variable_files.read_value(place_of(folder, part.origin.name), part.origin))
-            wholes = {part.origin.name: read}
-        whole = wholes[part.origin.name]
-        size = int(np.prod(part.slice.shape))
-        flat = whole.reshape(-1)[part.offset : part.offset + size]
-        if len(flat) != size:
-            raise ModelFileError(
-                f"{folder / part.origin.name}: {part.slice.name!r} needs {size} elements from {part.offset} on, "
-                f"the file has {whole.size}"
-            )
-        values[part.slice.name] = flat.reshape(part.slice.shape).copy()
-    scope = global_scope()
-    for name, value in values.items():
-        scope.set(name, value)
-
-
 def _save_table(program: Program, folder: Path) -> None:
     """Let servers save the table of a trainer's program, if it has one.
 
@@ -179,40 +213,6 @@ def _save_table(program: Program, folder: Path) -> None:
     if name is not None and connection is not None:
         paths = {each: f"{folder}/{_FOLDER}/{name}_{at}" for at, each in enumerate(program._endpoints)}
         connection.save(name, paths)
-
-
-def _load_table(program: Program, folder: Path) -> None:
-    """Give a server's program its rows of all files there are; nothing happens if it has no table.
-
-    Raises:
-        ModelFileError: there are none, or one is damaged.
-    """
-    name = program._distributed_lookup_table
-    if name is None:
-        return
-    whole = _read_table(Path(folder), program.global_block().var(name))
-    server = program._endpoints.index(program._ps_endpoint or "")
-    mine = whole.rows.view(np.uint64) % np.uint64(len(program._endpoints)) == server
-    global_scope().set(name, SelectedRows(whole.rows[mine], whole.values[mine], whole.height))
-
-
-def _read_table(folder: Path, variable: Variable) -> SelectedRows:
-    """Return the rows of a table from all of its files.
-
-    Raises:
-        ModelFileError: there are none, or one is damaged.
-    """
-    paths = _table_files(folder, variable.name)
-    if not paths:
-        raise ModelFileError(
-            f"{folder / _FOLDER}: found no file {variable.name}_0, {variable.name}_1, ... of the distributed embedding"
-        )
-    held = [read_table(path, variable.name) for path in paths]
-    rows, values = (
-        np.concatenate([each.rows for each in held]),
-        np.concatenate([each.values for each in held]),
-    )
-    return SelectedRows(rows, values, variable.shape[0])
 
 
 def _table_files(folder: Path, name: str) -> list[Path]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from paddle.backend import Array
+from paddle.backend import Array, array_module
 from paddle.ops.base.errors import InputError, OpError
 from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.selected_rows import SelectedRows
 
 
 def _infer(w: Spec, ids: Spec) -> Spec:
@@ -29,13 +30,26 @@ def _infer(w: Spec, ids: Spec) -> Spec:
     infer=_infer,
     shares_lod=False,
 )
-def lookup_sparse_table(w: Any, ids: Array) -> Array:
-    """Return rows of a growing table; one that is not there has the values that (seed, id) give, or 0 if is_test.
+def lookup_sparse_table(w: Any, ids: Array, *, is_test: bool) -> Array:
+    """Return rows (n, width) of a table that holds some rows; one that is not there is 0 if is_test.
 
     Raises:
-        OpError: always.
+        InputError: the table holds no selected rows.
+        OpError: it may grow, with the values that (seed, id) give: on servers alone.
     """
-    raise OpError("lookup_sparse_table is run by servers of paddle.fluid alone")
+    if not is_test:
+        raise OpError("lookup_sparse_table with is_test=False is run by servers of paddle.fluid alone")
+    if not isinstance(w, SelectedRows):
+        raise InputError(f"lookup_sparse_table: expected selected rows in W, got an array {w.shape}")
+    xp = array_module(ids)
+    wanted, order = ids.reshape(-1), xp.argsort(w.rows, kind="stable")
+    rows = w.rows[order]
+    at = xp.minimum(xp.searchsorted(rows, wanted), max(len(rows) - 1, 0))
+    out = xp.zeros((len(wanted), *w.values.shape[1:]), w.values.dtype)
+    if len(rows):
+        known = rows[at] == wanted
+        out[known] = w.values[order[at[known]]]
+    return out.reshape(*ids.shape[:-1], *w.values.shape[1:])
 
 
 @operator("save", "X ->", attrs={"overwrite": True, "save_as_fp16": False, "file_path": str}, has_effect=True)

@@ -61,7 +61,7 @@ def test_a_name_that_is_not_here_says_what_to_use() -> None:
         AttributeError, match=r"^not available: paddle.fluid.layers.py_func of Fluid 1.5; fetch"
     ):
         _ = fluid.layers.py_func
-    assert not hasattr(fluid, "contrib")
+    assert not hasattr(fluid, "dygraph")
 
 
 def test_an_import_of_such_a_name_says_it_too() -> None:

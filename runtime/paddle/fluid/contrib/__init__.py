@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names that scripts import from `fluid.contrib`: cells and decoders, mixed precision, readers; above `optimizer`."""
+
+import sys
+
+from paddle.fluid.contrib import (
+    beam_search_decoder,
+    ctr_reader,
+    distributed_reader,
+    mixed_precision,
+    rnn_impl,
+)
+from paddle.fluid.contrib.beam_search_decoder import BeamSearchDecoder, TrainingDecoder
+from paddle.fluid.contrib.distributed_reader import distributed_batch_reader
+from paddle.fluid.contrib.extend_optimizer import extend_with_decoupled_weight_decay
+from paddle.fluid.contrib.fused import fused_elemwise_activation
+from paddle.fluid.contrib.hdfs import HDFSClient
+from paddle.fluid.contrib.lookup_tables import (
+    convert_dist_to_sparse_program,
+    load_persistables_for_increment,
+    load_persistables_for_inference,
+)
+from paddle.fluid.contrib.rnn_impl import BasicGRUUnit, BasicLSTMUnit, basic_gru, basic_lstm
+from paddle.fluid.contrib.state_cell import InitState, StateCell
+from paddle.fluid.contrib.statistics import memory_usage, op_freq_statistic
+from paddle.fluid.errors import answering
+
+__all__ = [
+    "BasicGRUUnit", "BasicLSTMUnit", "BeamSearchDecoder", "HDFSClient", "InitState", "StateCell", "TrainingDecoder",
+    "basic_gru", "basic_lstm", "convert_dist_to_sparse_program", "ctr_reader", "distributed_batch_reader",
+    "extend_with_decoupled_weight_decay", "fused_elemwise_activation", "load_persistables_for_increment",
+    "load_persistables_for_inference", "memory_usage", "mixed_precision", "op_freq_statistic",
+]  # fmt: skip
+
+_here = sys.modules[__name__]
+_MODULES = {
+    "decoder": _here,
+    "decoder.beam_search_decoder": beam_search_decoder,
+    "extend_optimizer": _here,
+    "extend_optimizer.extend_optimizer_with_weight_decay": _here,
+    "int8_inference": _here,
+    "layers": _here,
+    "layers.nn": _here,
+    "layers.rnn_impl": rnn_impl,
+    "memory_usage_calc": _here,
+    "mixed_precision.decorator": mixed_precision,
+    "mixed_precision.fp16_lists": mixed_precision,
+    "mixed_precision.fp16_utils": mixed_precision,
+    "op_frequence": _here,
+    "quantize": _here,
+    "reader": _here,
+    "reader.ctr_reader": ctr_reader,
+    "reader.distributed_reader": distributed_reader,
+    "slim": _here,
+    "utils": _here,
+    "utils.hdfs_utils": _here,
+    "utils.lookup_table_utils": _here,
+}
+# Modules of the original whose names are in other modules here: scripts import them too.
+for _name, _module in _MODULES.items():
+    _package, _, _last = f"{__name__}.{_name}".rpartition(".")
+    sys.modules[f"{__name__}.{_name}"] = _module
+    if _last not in vars(sys.modules[_package]):
+        setattr(sys.modules[_package], _last, _module)
+
+__getattr__ = answering(__name__)

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TrainingDecoder and BeamSearchDecoder: one StateCell, run over given words, and over the best words found so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from paddle.fluid import layers
+from paddle.fluid.contrib.state_cell import InitState, Keep, StateCell
+from paddle.fluid.errors import FluidError, FluidTypeError
+from paddle.fluid.program import bodies
+from paddle.fluid.program.block import Block
+from paddle.fluid.program.defaults import default_main_program
+from paddle.fluid.program.variable import Variable
+
+__all__ = ["BeamSearchDecoder", "InitState", "StateCell", "TrainingDecoder"]
+
+
+class _Decoder:
+    """What both have: a block that is filled once, around a StateCell."""
+
+    def __init__(self, state_cell: StateCell) -> None:
+        self._cell, self._is_open, self._is_filled = state_cell, False, False
+        state_cell.enter(self)
+
+    @property
+    def state_cell(self) -> StateCell:
+        """The StateCell, in the block."""
+        self._inside("state_cell")
+        return self._cell
+
+    @contextmanager
+    def _filling(self) -> Iterator[None]:
+        if self._is_open or self._is_filled:
+            raise FluidError(f"{type(self).__name__}: block() can be filled once")
+        self._is_open = True
+        yield
+        self._is_open, self._is_filled = False, True
+        self._cell.leave()
+
+    def keep_state(self, init: InitState) -> tuple[Variable, Keep]:
+        """See `state_cell.Decoder`."""
+        raise NotImplementedError
+
+    def _inside(self, what: str) -> None:
+        if not self._is_open:
+            raise FluidError(f"{type(self).__name__}.{what} must be used inside of its block")
+
+    def _outside(self) -> None:
+        if not self._is_filled:
+            raise FluidError(f"{type(self).__name__}: fill its block before you take its results")
+
+
+class TrainingDecoder(_Decoder):
+    """Runs the cell over sequences of given words, for training."""
+
+    def __init__(self, state_cell: StateCell, name: str | None = None) -> None:
+        self.dynamic_rnn = layers.DynamicRNN(name)
+        super().__init__(state_cell)
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        """Fill the block of a step."""
+        with self._filling(), self.dynamic_rnn.block():
+            yield
+
+    def step_input(self, x: Variable) -> Variable:
+        """Return the rows of a step of sequences; see `layers.DynamicRNN`."""
+        self._inside("step_input")
+        return self.dynamic_rnn.step_input(x)
+
+    def static_input(self, x: Variable) -> Variable:
+        """Return what belongs to the sequences of a step; see `layers.DynamicRNN`."""
+        self._inside("static_input")
+        return self.dynamic_rnn.static_input(x)
+
+    def output(self, *outputs: Variable) -> None:
+        """Say what a step puts out."""
+        self._inside("output")
+        self.dynamic_rnn.output(*outputs)
+
+    def __call__(self) -> Variable | list[Variable]:
+        """Return what the steps put out: one variable, or a list."""
+        self._outside()
+        return self.dynamic_rnn()
+
+    def keep_state(self, init: InitState) -> tuple[Variable, Keep]:
+        """See `state_cell.Decoder`."""
+        memory = self.dynamic_rnn.memory(init=init.value)
+        return memory, lambda value: self.dynamic_rnn.update_memory(memory, value)
+
+
+class BeamSearchDecoder(_Decoder):
+    """Runs the cell over the best words so far, for inference: `decode()`, or a block of one's own."""
+
+    def __init__(
+        self,
+        state_cell: StateCell,
+        init_ids: Variable,
+        init_scores: Variable,
+        target_dict_dim: int,
+        word_dim: int,
+        input_var_dict: Mapping[str, Variable] = {},
+        topk_size: int = 50,
+        sparse_emb: bool = True,
+        max_len: int = 100,
+        beam_size: int = 1,
+        end_id: int = 1,
+        name: str | None = None,
+    ) -> None:
+        """Begin the loop.
+
+        Args:
+            state_cell: the states.
+            init_ids: (n, 1) int64 with 2 levels of LoD, a first word each.
+            init_scores: (n, 1) float32, likewise.
+            target_dict_dim: number of words.
+            word_dim: width of a word's embedding.
+            input_var_dict: inputs of the cell that are a row or sequence for each source, by name; every other input is
+                the embedding of the word before.
+            topk_size: words of a beam that compete.
+            sparse_emb: whether the embedding's gradient is sparse.
+            max_len: most words.
+            beam_size: beams of a source.
+            end_id: the word that ends a sentence.
+            name: has no meaning.
+        """
+        self._counter = layers.zeros([1], "int64")
+        self._counter.stop_gradient = True
+        self._zero = layers.fill_constant([1], "int64", 0)
+        self._most = layers.fill_constant([1], "int64", max_len)
+        self._goes_on = layers.less_than(self._counter, self._most)
+        self._while = layers.While(self._goes_on)
+        self._body: Block | None = None
+        self._arrays: dict[str, Variable] = {}
+        self._written: list[tuple[Variable, Variable]] = []
+        self._ids: Variable | None = None
+        self._scores: Variable | None = None
+        self._first = init_ids, init_scores
+        self._words, self._width, self._sparse = target_dict_dim, word_dim, sparse_emb
+        self._inputs, self._topk, self._beams, self._end = dict(input_var_dict), topk_size, beam_size, end_id
+        super().__init__(state_cell)
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        """Fill the block of a step; what `update_array` and `update_states` keep is written at its end."""
+        with self._filling(), self._while.block():
+            self._body = default_main_program().current_block()
+            yield
+            with layers.Switch() as switch, switch.case(self._goes_on):
+                layers.increment(self._counter)
+                for value, array in self._written:
+                    layers.array_write(value, self._counter, array)
+                layers.less_than(self._counter, self._most, cond=self._goes_on)
+
+    def early_stop(self) -> None:
+        """End the loop with this step; nothing of it is kept."""
+        layers.fill_constant([1], "bool", 0, out=self._goes_on)
+
+    def decode(self) -> None:
+        """Fill the block with the usual step: embedding, cell, projection, softmax, beam search.
+
+        Raises:
+            FluidError: input_var_dict names what is no input of the cell.
+        """
+        cell = self._cell
+        unknown = self._inputs.keys() - cell.inputs.keys()
+        if unknown:
+            raise FluidError(f"BeamSearchDecoder: {min(unknown)!r} is no input of its StateCell")
+        with self.block():
+            ids = self.read_array(self._first[0], is_ids=True)
+            scores = self.read_array(self._first[1], is_scores=True)
+            word = layers.embedding(ids, [self._words, self._width], self._sparse, dtype="float32")
+            kept = {each: self.read_array(value) for each, value in self._inputs.items()}
+            given = {each: layers.sequence_expand(value, scores) for each, value in kept.items()}
+            for each in cell.state_names:
+                cell.set_state(each, layers.sequence_expand(cell.get_state(each), scores))
+            cell.compute_state({each: given.get(each, word) for each in cell.inputs})
+            state = layers.lod_reset(cell.out_state(), scores)
+            best, words = layers.topk(layers.fc(state, self._words, act="softmax"), self._topk)
+            total = layers.elementwise_add(layers.log(best), layers.reshape(scores, [-1]), axis=0)
+            chosen, chosen_scores = layers.beam_search(
+                ids, scores, words, total, self._beams, self._end, level=0
+            )
+            cell.update_states()
+            self.update_array(ids, chosen)
+            self.update_array(scores, chosen_scores)
+            for each, value in kept.items():
+                self.update_array(value, given[each])
+            with layers.Switch() as switch, switch.case(layers.is_empty(chosen)):
+                self.early_stop()
+
+    def read_array(self, init: Variable, is_ids: bool = False, is_scores: bool = False) -> Variable:
+        """Return what `update_array` kept in the step before; in the first step `init`.
+
+        Args:
+            init: the first value.
+            is_ids: these are the words that are returned in the end.
+            is_scores: these are their scores.
+
+        Raises:
+            FluidError: it is both.
+            FluidTypeError: init is no variable.
+        """
+        self._inside("read_array")
+        if is_ids and is_scores:
+            raise FluidError("read_array: an array has ids or scores, not both")
+        _check("read_array", init)
+        array, value = self._kept(init)
+        if is_ids:
+            self._ids = array
+        if is_scores:
+            self._scores = array
+        self._arrays[value.name] = array
+        return value
+
+    def update_array(self, array: Variable, value: Variable) -> None:
+        """Keep a value for the next step, in the place of what `read_array` returned.
+
+        Raises:
+            FluidError: `read_array` did not return it.
+            FluidTypeError: one of them is no variable.
+        """
+        self._inside("update_array")
+        _check("update_array", array)
+        _check("update_array", value)
+        if array.name not in self._arrays:
+            raise FluidError(f"update_array: {array.name!r} was not returned by read_array")
+        self._written.append((value, self._arrays[array.name]))
+
+    def __call__(self) -> tuple[Variable, Variable]:
+        """Return the sentences and their scores; see `layers.beam_search_decode`.
+
+        Raises:
+            FluidError: the block is not filled, or nothing was read as ids and as scores.
+        """
+        self._outside()
+        if self._ids is None or self._scores is None:
+            raise FluidError("BeamSearchDecoder: call read_array with is_ids=True and with is_scores=True")
+        ids, scores = layers.beam_search_decode(self._ids, self._scores, self._beams, self._end)
+        return ids, scores
+
+    def keep_state(self, init: InitState) -> tuple[Variable, Keep]:
+        """See `state_cell.Decoder`."""
+        array, value = self._kept(init.value)
+        return value, lambda after: self._written.append((after, array))
+
+    def _kept(self, init: Variable) -> tuple[Variable, Variable]:
+        """Return an array that begins with a value, and what a step reads of it."""
+        assert self._body is not None
+        with bodies.around(self._body):
+            array = layers.array_write(init, self._zero)
+        return array, layers.array_read(array, self._counter)
+
+
+def _check(what: str, variable: object) -> None:
+    if not isinstance(variable, Variable):
+        raise FluidTypeError(f"{what}: expected a Variable, got {variable!r}")

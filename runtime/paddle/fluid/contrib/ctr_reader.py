@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ctr_reader: clicks in text files, which a program reads."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from paddle.fluid.errors import FluidError, ModelFileError
+from paddle.fluid.program.variable import Variable
+from paddle.fluid.reader import PyReader
+from paddle.ops.base.lod import offsets_of, with_lod
+from paddle.reader.minibatch import batch
+
+__all__ = ["ctr_reader"]
+
+
+class _Sample(NamedTuple):
+    label: int
+    dense: list[list[float]]
+    sparse: list[list[int]]
+
+
+def ctr_reader(
+    feed_dict: Sequence[Variable],
+    file_type: str,
+    file_format: str,
+    dense_slot_index: Sequence[int],
+    sparse_slot_index: Sequence[int],
+    capacity: int,
+    thread_num: int,
+    batch_size: int,
+    file_list: Sequence[str],
+    slots: Sequence[int],
+    name: str | None = None,
+) -> PyReader:
+    """Return a reader that is a part of the default main program: `start()` begins a pass, `reset()` ends it.
+
+    A run without more lines raises `fluid.core.EOFException`. Lines of "csv" are columns of numbers,
+    `label 0.5,1.5 17,4`; those of "svm" `label slot:id slot:id ...`, where a slot without ids has the id 0.
+
+    Args:
+        feed_dict: what is filled: the dense columns (batch, n) float32, the sparse ones, or slots, (ids, 1) int64 with
+            LoD, then the labels (batch, 1) int64; labels of svm are 1 where they are above 0, else 0.
+        file_type: "gzip" or "plain".
+        file_format: "csv" or "svm".
+        dense_slot_index: of csv: columns of dense values; the label's is 0.
+        sparse_slot_index: of csv: columns of ids.
+        capacity: batches made ahead.
+        thread_num: has no meaning: a thread reads the files in their order.
+        batch_size: lines of a batch; the last one may be smaller.
+        file_list: the files.
+        slots: of svm: the slots, in the order of the variables.
+        name: of the reader.
+
+    Raises:
+        FluidError: type or format are others.
+        ModelFileError: while it reads: a line is malformed.
+    """
+    if file_type not in ("gzip", "plain") or file_format not in ("csv", "svm"):
+        raise FluidError(
+            "ctr_reader: expected file_type 'gzip' or 'plain' and file_format 'csv' or 'svm', "
+            f"got {file_type!r} and {file_format!r}"
+        )
+    opened: Callable[..., Any] = gzip.open if file_type == "gzip" else open
+
+    def parsed(line: str) -> _Sample:
+        if file_format == "csv":
+            return _of_columns(line.split(), dense_slot_index, sparse_slot_index)
+        return _of_slots(line.split(), [str(each) for each in slots])
+
+    def samples() -> Iterator[_Sample]:
+        for path in file_list:
+            with opened(path, "rt") as lines:
+                for number, line in enumerate(lines, 1):
+                    try:
+                        yield parsed(line)
+                    except (ValueError, IndexError) as error:
+                        raise ModelFileError(
+                            f"{path}, line {number}: no line of {file_format}: {line.strip()!r:.60}"
+                        ) from error
+
+    reader = PyReader(feed_dict, capacity, iterable=False, name=name)
+    batches = batch(samples, batch_size)
+    reader.decorate_batch_generator(lambda: map(_arrays, batches()))
+    return reader
+
+
+def _of_columns(columns: Sequence[str], dense: Sequence[int], sparse: Sequence[int]) -> _Sample:
+    return _Sample(
+        int(columns[0]),
+        [[float(each) for each in columns[at].split(",")] for at in dense],
+        [[int(each) for each in columns[at].split(",")] for at in sparse],
+    )
+
+
+def _of_slots(words: Sequence[str], slots: Sequence[str]) -> _Sample:
+    found: dict[str, list[int]] = {}
+    for word in words[1:]:
+        slot, _, sign = word.partition(":")
+        found.setdefault(slot, []).append(int(sign))
+    return _Sample(int(int(words[0]) > 0), [], [found.get(slot, [0]) for slot in slots])
+
+
+def _arrays(samples: Sequence[_Sample]) -> list[Any]:
+    """Return a batch as a program reads it."""
+    dense = [np.array(column, np.float32) for column in zip(*(each.dense for each in samples), strict=True)]
+    sparse = []
+    for column in zip(*(each.sparse for each in samples), strict=True):
+        ids = np.concatenate([np.array(each, np.int64) for each in column])[:, None]
+        sparse.append(with_lod(ids, offsets_of([[len(each) for each in column]])))
+    return [*dense, *sparse, np.array([[each.label] for each in samples], np.int64)]

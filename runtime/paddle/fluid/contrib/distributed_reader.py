@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""distributed_batch_reader: the minibatches of one trainer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from paddle.fluid.errors import FluidError
+from paddle.reader.minibatch import batch
+
+__all__ = ["distributed_batch_reader"]
+
+
+def distributed_batch_reader(batch_reader: Callable[[], Any]) -> Callable[[], Iterator[Any]]:
+    """Return a reader of every n-th minibatch, from this trainer's number on.
+
+    PADDLE_TRAINERS_NUM and PADDLE_TRAINER_ID say which; without them all are read. What is left at the end, less than
+    a minibatch for each trainer, is dropped, so that all trainers take equally many steps.
+
+    Args:
+        batch_reader: function that returns an iterator over minibatches, the same in all trainers.
+
+    Raises:
+        FluidError: the trainer is none of the trainers.
+    """
+    count = int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
+    mine = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
+    if not 0 <= mine < count:
+        raise FluidError(
+            f"distributed_batch_reader: expected PADDLE_TRAINER_ID from 0 to {count - 1}, got {mine}"
+        )
+
+    def read() -> Iterator[Any]:
+        for each in batch(batch_reader, count, drop_last=True)():
+            yield each[mine]
+
+    return read

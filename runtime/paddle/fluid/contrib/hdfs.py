@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""HDFSClient: files of a Hadoop file system, by the `hadoop` command of its installation."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from paddle.fluid.errors import RunError
+
+__all__ = ["HDFSClient"]
+
+_log = logging.getLogger(__name__)
+_COLUMNS = 8  # of a line of -ls: mode, copies, owner, group, size, date, time, path
+
+
+class _Listed(NamedTuple):
+    mode: str
+    time: tuple[str, str]
+    path: str
+
+
+class HDFSClient:
+    """Runs `<hadoop_home>/bin/hadoop fs -D<name>=<value> ... -<command> ...` for each call, and waits for it.
+
+    What changes or copies files returns whether that was done; the log says why not.
+    """
+
+    def __init__(self, hadoop_home: str, configs: Mapping[str, object] | None) -> None:
+        """Note where Hadoop is.
+
+        Args:
+            hadoop_home: its folder.
+            configs: such as fs.default.name and hadoop.job.ugi.
+        """
+        options = [f"-D{name}={value}" for name, value in (configs or {}).items()]
+        self._begin = [os.path.join(hadoop_home, "bin", "hadoop"), "fs", *options]
+
+    def is_exist(self, hdfs_path: str | None = None) -> bool:
+        """Return whether a path exists."""
+        return self._run(["-test", "-e", str(hdfs_path)]).returncode == 0
+
+    def is_dir(self, hdfs_path: str | None = None) -> bool:
+        """Return whether a path is a folder."""
+        return self._run(["-test", "-d", str(hdfs_path)]).returncode == 0
+
+    def delete(self, hdfs_path: str) -> bool:
+        """Remove a file or a folder with all that is in it; return True also if there was none."""
+        if not self.is_exist(hdfs_path):
+            return True
+        return self._done(["-rmr" if self.is_dir(hdfs_path) else "-rm", hdfs_path])
+
+    def rename(self, hdfs_src_path: str, hdfs_dst_path: str, overwrite: bool = False) -> bool:
+        """Move a path; an existing destination is removed first if `overwrite`."""
+        if not self.is_exist(hdfs_src_path):
+            _log.error("rename: there is no %s", hdfs_src_path)
+            return False
+        return self._makes_room(hdfs_dst_path, overwrite) and self._done(
+            ["-mv", hdfs_src_path, hdfs_dst_path]
+        )
+
+    def makedirs(self, hdfs_path: str) -> bool:
+        """Make a folder, and those around it."""
+        return self.is_exist(hdfs_path) or self._done(["-mkdir", "-p", hdfs_path])
+
+    @staticmethod
+    def make_local_dirs(local_path: str) -> None:
+        """Make a folder on this machine, and those around it."""
+        os.makedirs(local_path, exist_ok=True)
+
+    def ls(self, hdfs_path: str) -> list[str]:
+        """Return the paths in a folder, sorted; a folder that does not exist has none."""
+        return sorted(each.path for each in self._listed("-ls", hdfs_path))
+
+    def lsr(self, hdfs_path: str, only_file: bool = True, sort: bool = True) -> list[str]:
+        """Return the paths in a folder and in those below it.
+
+        Args:
+            hdfs_path: the folder.
+            only_file: without folders.
+            sort: by the time of the last change; else as they come.
+        """
+        found = [each for each in self._listed("-lsr", hdfs_path) if not (only_file and each.mode[0] == "d")]
+        return [each.path for each in (sorted(found, key=lambda each: each.time) if sort else found)]
+
+    def download(self, hdfs_path: str, local_path: str, overwrite: bool = False, unzip: bool = False) -> bool:
+        """Copy a file or folder to this machine.
+
+        Args:
+            hdfs_path: from there.
+            local_path: to there; folders around it are made.
+            overwrite: in place of what is there.
+            unzip: unpack a zip file into the folder of local_path.
+        """
+        if not self.is_exist(hdfs_path):
+            _log.error("download: there is no %s", hdfs_path)
+            return False
+        place = Path(local_path)
+        if place.exists() and not overwrite:
+            _log.error("download: %s exists: pass overwrite=True, or another path", place)
+            return False
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.is_file():
+            place.unlink()
+        if not self._done(["-get", hdfs_path, local_path]):
+            return False
+        if unzip and zipfile.is_zipfile(place):
+            with zipfile.ZipFile(place) as packed:
+                packed.extractall(place.parent)
+        return True
+
+    def upload(self, hdfs_path: str, local_path: str, overwrite: bool = False, retry_times: int = 5) -> bool:
+        """Copy a file or folder of this machine there.
+
+        Args:
+            hdfs_path: to there.
+            local_path: from there.
+            overwrite: in place of what is there.
+            retry_times: how often it is tried.
+        """
+        if not os.path.exists(local_path):
+            _log.error("upload: there is no %s", local_path)
+            return False
+        if not self._makes_room(hdfs_path, overwrite):
+            return False
+        return any(self._done(["-put", local_path, hdfs_path]) for _ in range(max(1, retry_times)))
+
+    def _makes_room(self, path: str, overwrite: bool) -> bool:
+        """Return whether nothing is there any more."""
+        if not self.is_exist(path):
+            return True
+        if not overwrite:
+            _log.error("%s exists: pass overwrite=True, or another path", path)
+            return False
+        return self.delete(path)
+
+    def _listed(self, command: str, path: str) -> list[_Listed]:
+        if not self.is_exist(path):
+            return []
+        found = self._run([command, path])
+        if found.returncode:
+            _log.error("hadoop fs %s %s exited with %d: %s", command, path, found.returncode, found.stderr)
+            return []
+        lines = (line.split(None, _COLUMNS - 1) for line in found.stdout.splitlines())
+        return [
+            _Listed(each[0], (each[5], each[6]), each[7].strip()) for each in lines if len(each) == _COLUMNS
+        ]
+
+    def _done(self, arguments: Sequence[str]) -> bool:
+        found = self._run(arguments)
+        if found.returncode:
+            _log.error(
+                "hadoop fs %s exited with %d: %s", " ".join(arguments), found.returncode, found.stderr.strip()
+            )
+        return found.returncode == 0
+
+    def _run(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        """Run to the end.
+
+        Raises:
+            RunError: there is no such command.
+        """
+        argv = [*self._begin, *arguments]
+        try:
+            return subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
+        except OSError as error:
+            raise RunError(
+                f"{argv[0]} cannot be run: {error.strerror}: hadoop_home must be the folder of a Hadoop installation"
+            ) from error

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs with a distributed embedding on one machine: what their servers saved, for inference and training."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from paddle.fluid.errors import FluidError, FluidTypeError, ModelFileError
+from paddle.fluid.files.variable_files import is_persistable, load_vars, read_table
+from paddle.fluid.program.program import Program
+from paddle.fluid.program.variable import Variable, VarType
+from paddle.fluid.run.scope import global_scope
+from paddle.fluid.transpiler.distributed_files import load_slices, read_table_files, rows_of_server
+from paddle.fluid.transpiler.whereabouts import VarsDistributed
+
+__all__ = [
+    "convert_dist_to_sparse_program", "load_persistables_for_increment", "load_persistables_for_inference",
+]  # fmt: skip
+
+_log = logging.getLogger(__name__)
+_FETCHING = ("split_ids", "prefetch", "merge_ids")
+
+
+def convert_dist_to_sparse_program(program: Program) -> Program | None:
+    """Let a trainer's program look the distributed embedding up in its own scope, in place, and return it.
+
+    The table becomes selected rows, which `load_persistables_for_inference` fills; ids without a row give zeros. Prune
+    or clone the program for inference afterwards: what sends gradients is still in it. Without a distributed embedding
+    nothing happens: there is a warning, and None.
+
+    Raises:
+        FluidError: the program fetches no rows from servers.
+    """
+    name = program._distributed_lookup_table
+    if name is None:
+        _log.warning("convert_dist_to_sparse_program: the program has no distributed embedding")
+        return None
+    block = program.global_block()
+    types = [op.type for op in block.ops]
+    found = [at for at in range(len(types)) if tuple(types[at : at + 3]) == _FETCHING]
+    if not found:
+        raise FluidError(
+            f"convert_dist_to_sparse_program: nothing fetches rows of {name!r}: "
+            "pass what get_trainer_program() of a DistributeTranspiler returns"
+        )
+    block.var(name).type = VarType.SELECTED_ROWS
+    for at in reversed(found):
+        merge = block.ops[at + 2]
+        looked_up = list(zip(merge.inputs["Ids"], merge.outputs["Out"], strict=True))
+        for _ in _FETCHING:
+            block._remove_op(at)
+        for ids, out in reversed(looked_up):
+            block._insert_op(
+                at, "lookup_sparse_table", {"W": name, "Ids": ids}, {"Out": out}, {"is_test": True}
+            )
+    return program
+
+
+def load_persistables_for_inference(
+    dirname: str, executor: object, program: Program | None, lookup_table_var_name: str
+) -> Program:
+    """Load what trainer 0 saved, and the rows that all servers saved, into the current scope; return the program.
+
+    Args:
+        dirname: the folder given to `save_persistables`, with the files of all servers in `__lookup_table__`.
+        executor: has no meaning.
+        program: of `convert_dist_to_sparse_program`; None: the one in `<dirname>/__model__`.
+        lookup_table_var_name: of the table.
+
+    Raises:
+        ModelFileError: the folder or a file is missing or damaged.
+    """
+    folder = _folder(dirname)
+    if program is None:
+        program = Program.parse_from_string(_existing(folder / "__model__").read_bytes())
+    table = program.global_block().var(lookup_table_var_name)
+    load_vars(executor, dirname, program, predicate=_saved_by_trainers(lookup_table_var_name))
+    global_scope().set(table.name, read_table_files(folder, table))
+    return program
+
+
+def load_persistables_for_increment(
+    dirname: str,
+    executor: object,
+    program: Program,
+    lookup_table_var: Variable | str,
+    lookup_table_var_path: str,
+) -> None:
+    """Load a server's slices and its rows of the distributed embedding, to train on.
+
+    Args:
+        dirname: the folder given to `save_persistables`.
+        executor: has no meaning.
+        program: of the server, `get_pserver_program()`.
+        lookup_table_var: the table or its name.
+        lookup_table_var_path: the file with the rows; those of other servers are left out.
+
+    Raises:
+        FluidTypeError: the program is no server's.
+        ModelFileError: the folder or a file is missing or damaged.
+    """
+    folder = _folder(dirname)
+    overview = getattr(program, "_parameters_on_pservers", None)
+    if not isinstance(program, Program) or not isinstance(overview, VarsDistributed):
+        raise FluidTypeError(
+            f"load_persistables_for_increment: expected the program of a parameter server, got {program!r}"
+        )
+    path = _existing(Path(lookup_table_var_path))
+    name = lookup_table_var if isinstance(lookup_table_var, str) else lookup_table_var.name
+    load_slices(folder, overview.get_distributed_vars_by_ep(program._ps_endpoint or ""))
+    global_scope().set(name, rows_of_server(program, read_table(path, name)))
+
+
+def _saved_by_trainers(table: str) -> Callable[[Variable], bool]:
+    """Return whether a trainer saves a variable: no table, no gradient, no slice and no temporary."""
+    others = ("@GRAD", ".trainer_", ".block", "tmp_")
+    return lambda each: (
+        is_persistable(each) and each.name != table and not any(other in each.name for other in others)
+    )
+
+
+def _folder(dirname: str) -> Path:
+    if not Path(dirname).is_dir():
+        raise ModelFileError(f"there is no folder {dirname!r}: save_persistables of trainer 0 makes it")
+    return Path(dirname)
+
+
+def _existing(path: Path) -> Path:
+    if not path.exists():
+        raise ModelFileError(
+            f"there is no file {str(path)!r}: check the path, and copy the servers' files here"
+        )
+    return path

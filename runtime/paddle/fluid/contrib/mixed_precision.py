@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mixed precision: forward and backward pass partly in float16 on a GPU; parameters and updates stay float32.
+
+The loss is multiplied by a factor before gradients are derived, so that small ones do not become 0 in float16, and
+gradients are divided by it before updates. A dynamic factor grows after many steps with finite gradients and shrinks
+after some without; such a step changes no parameter by its gradient, which counts as 0. Micikevicius et al., 2018.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from paddle.fluid import layers
+from paddle.fluid.contrib.fp16_lists import AutoMixedPrecisionLists
+from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.optimizer import Optimizer
+from paddle.fluid.program.block import Block
+from paddle.fluid.program.defaults import default_main_program, default_startup_program, program_guard
+from paddle.fluid.program.operator import Operator
+from paddle.fluid.program.program import Program
+from paddle.fluid.program.variable import Parameter, Variable, VarType
+from paddle.fluid.run.places import is_compiled_with_cuda
+from paddle.graph import unique_name
+from paddle.graph.block import Name
+
+__all__ = ["AutoMixedPrecisionLists", "OptimizerWithMixedPrecision", "decorate", "rewrite_program"]
+
+_log = logging.getLogger(__name__)
+_FP32, _FP16 = np.dtype("float32"), np.dtype("float16")
+# Slots that the original's float16 kernels have as float32.
+_STATISTICS = {
+    "batch_norm": frozenset(
+        ["Scale", "Bias", "Mean", "Variance", "MeanOut", "VarianceOut", "SavedMean", "SavedVariance"]
+    )
+}
+
+Pair = tuple[Parameter, Variable]
+_DType = np.dtype[Any]
+
+
+def decorate(
+    optimizer: Optimizer,
+    amp_lists: AutoMixedPrecisionLists | None = None,
+    init_loss_scaling: float = 1.0,
+    incr_every_n_steps: int = 1000,
+    decr_every_n_nan_or_inf: int = 2,
+    incr_ratio: float = 2.0,
+    decr_ratio: float = 0.8,
+    use_dynamic_loss_scaling: bool = False,
+) -> OptimizerWithMixedPrecision:
+    """Return an optimizer that trains in mixed precision; without a GPU in float32, with one warning.
+
+    Args:
+        optimizer: any other.
+        amp_lists: which operators compute in float16; None: the default lists.
+        init_loss_scaling: first factor of the loss.
+        incr_every_n_steps: steps with finite gradients in a row until the factor grows.
+        decr_every_n_nan_or_inf: steps without until it shrinks.
+        incr_ratio: by which it grows.
+        decr_ratio: by which it shrinks.
+        use_dynamic_loss_scaling: whether it changes at all.
+    """
+    return OptimizerWithMixedPrecision(
+        optimizer,
+        amp_lists or AutoMixedPrecisionLists(),
+        float(init_loss_scaling),
+        (incr_every_n_steps, incr_ratio, decr_every_n_nan_or_inf, decr_ratio)
+        if use_dynamic_loss_scaling
+        else None,
+    )
+
+
+class OptimizerWithMixedPrecision:
+    """See `decorate`."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        amp_lists: AutoMixedPrecisionLists,
+        first: float,
+        dynamic: tuple[int, float, int, float] | None,
+    ) -> None:
+        self._optimizer, self._lists, self._first, self._dynamic = optimizer, amp_lists, first, dynamic
+        self._scaling: Variable | None = None
+        self._scaled: Variable | None = None
+
+    def get_loss_scaling(self) -> Variable:
+        """Return the factor, (1,) float32; call `minimize` first."""
+        assert self._scaling is not None, "call minimize before get_loss_scaling"
+        return self._scaling
+
+    def get_scaled_loss(self) -> Variable | None:
+        """Return the loss times the factor; None before `minimize`."""
+        return self._scaled
+
+    def minimize(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Sequence[Name] | None = None,
+        no_grad_set: Collection[Name] | None = None,
+    ) -> tuple[list[Operator], list[Pair]]:
+        """See `Optimizer.minimize`."""
+        startup = startup_program or default_startup_program()
+        pairs = self.backward(loss, startup, parameter_list, no_grad_set)
+        with program_guard(loss.block.program, startup):  # type: ignore[arg-type]
+            return self.apply_gradients(pairs), pairs
+
+    def backward(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Sequence[Name] | None = None,
+        no_grad_set: Collection[Name] | None = None,
+        callbacks: Sequence[object] | None = None,
+    ) -> list[Pair]:
+        """Rewrite the program, append the backward pass; return [(parameter, gradient without the factor)]."""
+        program: Program = loss.block.program  # type: ignore[assignment]
+        with program_guard(program, startup_program or default_startup_program()):
+            self._scaling = layers.create_global_var(
+                [1], self._first, "float32", True, name=unique_name.generate("loss_scaling")
+            )
+            if is_compiled_with_cuda():
+                rewrite_program(program, self._lists)
+            else:
+                _warn_of_float32()
+            self._scaled = (
+                loss.astype("float32") * self._scaling if loss.dtype != _FP32 else loss * self._scaling
+            )
+            pairs = self._optimizer.backward(
+                self._scaled, startup_program, parameter_list, no_grad_set, callbacks
+            )
+            if self._dynamic is not None or self._first != 1.0:
+                self._unscaled(pairs)
+            return pairs
+
+    def apply_gradients(self, params_grads: Sequence[Pair]) -> list[Operator]:
+        """See `Optimizer.apply_gradients`."""
+        return self._optimizer.apply_gradients(params_grads)
+
+    def _unscaled(self, pairs: Sequence[Pair]) -> None:
+        """Append what divides gradients by the factor, in place, and changes the factor."""
+        scaling, helper = self.get_loss_scaling(), LayerHelper("loss_scaling")
+        gradients = [gradient for _, gradient in pairs]
+        infinite = helper.create_variable_for_type_inference("bool", stop_gradient=True)
+        with default_main_program()._backward_role_guard():
+            helper.append_op(
+                "check_finite_and_unscale",
+                {"X": gradients, "Scale": scaling},
+                {"Out": gradients, "FoundInfinite": infinite},
+            )
+            if self._dynamic is None:
+                return
+            good, bad = (
+                layers.create_global_var(
+                    [1], 0, "int32", True, name=unique_name.generate(f"num_{kind}_steps")
+                )
+                for kind in ("good", "bad")
+            )
+            names = ("incr_every_n_steps", "incr_ratio", "decr_every_n_nan_or_inf", "decr_ratio")
+            helper.append_op(
+                "update_loss_scaling",
+                {
+                    "X": gradients,
+                    "FoundInfinite": infinite,
+                    "PrevLossScaling": scaling,
+                    "InGoodSteps": good,
+                    "InBadSteps": bad,
+                },
+                {"Out": gradients, "LossScaling": scaling, "OutGoodSteps": good, "OutBadSteps": bad},
+                dict(zip(names, self._dynamic, strict=True)),
+            )
+
+
+def rewrite_program(main_prog: Program, amp_lists: AutoMixedPrecisionLists) -> None:
+    """Put casts into block 0 of a program without backward pass, so that operators compute as the lists say, in place.
+
+    A float32 input of an operator in float16 is cast, and the other way round; a variable once until it is written
+    again. Outputs in float16 are declared as such, unless they are persistable. Operators with blocks of their own
+    compute in float32.
+    """
+    block = main_prog.global_block()
+    casts: dict[tuple[str, _DType], str] = {}
+    for op in list(block.ops):
+        assert isinstance(op, Operator)
+        if op.type == "cast":
+            continue
+        dtype = _chosen(block, op, amp_lists)
+        kept = _STATISTICS.get(op.type, frozenset())
+        inputs = {}
+        for slot, names in op.inputs.items():
+            inputs[slot] = (
+                names if slot in kept else tuple(_cast(block, op, each, dtype, casts) for each in names)
+            )
+        if inputs != op.inputs:
+            op._change(inputs=inputs)
+        for slot, names in op.outputs.items():
+            for name in names:
+                casts.pop((name, _FP16), None)
+                casts.pop((name, _FP32), None)
+                made = block.find(name)
+                if dtype == _FP16 and slot not in kept and made is not None and not made.persistable:
+                    made.dtype = _FP16 if made.dtype == _FP32 else made.dtype
+    main_prog.touch()
+
+
+def _chosen(block: Block, op: Operator, lists: AutoMixedPrecisionLists) -> _DType:
+    """Return which of both an operator computes in."""
+    if op.type in lists.gray_list:
+        read = [block.find(name) for name in op.input_names]
+        return _FP16 if any(each is not None and each.dtype == _FP16 for each in read) else _FP32
+    return _FP16 if op.type in lists.white_list else _FP32
+
+
+def _cast(block: Block, op: Operator, name: str, dtype: _DType, casts: dict[tuple[str, _DType], str]) -> str:
+    """Return the variable to read in the place of another, of this dtype if that is the other one of both."""
+    variable = block.find(name)
+    if variable is None or variable.dtype not in (_FP16, _FP32) or variable.dtype == dtype:
+        return name
+    if (name, dtype) not in casts:
+        made = unique_name.generate(f"{name}.cast_{'fp16' if dtype == _FP16 else 'fp32'}")
+        block.create_var(made, variable.shape, dtype, lod_level=variable.lod_level)
+        attrs = {"in_dtype": VarType.of(variable.dtype), "out_dtype": VarType.of(dtype)}
+        block._insert_op(op.idx, "cast", {"X": name}, {"Out": made}, attrs)
+        casts[name, dtype] = made
+    return casts[name, dtype]
+
+
+@cache
+def _warn_of_float32() -> None:
+    _log.warning("mixed precision: there is no GPU here, so all operators compute in float32")

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program needs and consists of: memory_usage, op_freq_statistic."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import prod
+
+from paddle.fluid.errors import FluidError, FluidTypeError
+from paddle.fluid.program.program import Program
+
+__all__ = ["memory_usage", "op_freq_statistic"]
+
+_LEAST, _MOST = 1.05, 1.1  # what a run needs beside its variables, as the original counts it
+_UNITS = ("B", "KB", "MB")
+
+
+def memory_usage(program: Program, batch_size: int) -> tuple[float, float, str]:
+    """Return what the outputs of block 0 need for a batch, from, to, and their unit, at most MB.
+
+    Args:
+        program: whose variables are counted, each once; those of unknown rank count nothing.
+        batch_size: what stands for an unknown size.
+
+    Raises:
+        FluidTypeError: program is none.
+        FluidError: batch_size is not positive, or a variable has two unknown sizes.
+    """
+    if not isinstance(program, Program):
+        raise FluidTypeError(f"memory_usage: expected a Program, got {program!r}")
+    if batch_size <= 0:
+        raise FluidError(f"memory_usage: expected a positive batch_size, got {batch_size}")
+    block = program.global_block()
+    total = 0.0
+    for name in {name for op in block.ops for name in op.output_names}:
+        variable = block.find(name)
+        if variable is None or not variable.shape:
+            continue
+        if sum(size < 0 for size in variable.shape) > 1:
+            raise FluidError(f"memory_usage: {variable.describe()} has more than one unknown size")
+        total += prod(-size * batch_size if size < 0 else size for size in variable.shape) * (
+            variable.dtype.itemsize
+        )
+    unit = 0
+    while total > 1024 and unit + 1 < len(_UNITS):
+        total, unit = total / 1024, unit + 1
+    return total * _LEAST, total * _MOST, _UNITS[unit]
+
+
+def op_freq_statistic(program: Program) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+    """Return how often each operator of block 0 occurs, and each pair "first->second", frequent ones first.
+
+    A pair is an operator and the last one before it that wrote one of its inputs; parameters count as neither.
+    Operators that write nothing but parameters are left out.
+
+    Raises:
+        FluidTypeError: program is none.
+    """
+    if not isinstance(program, Program):
+        raise FluidTypeError(f"op_freq_statistic: expected a Program, got {program!r}")
+    block = program.global_block()
+    parameters = {each.name for each in block.all_parameters()}
+    single: Counter[str] = Counter()
+    pairs: Counter[str] = Counter()
+    wrote: dict[str, str] = {}
+    for op in block.ops:
+        pairs.update(f"{wrote[name]}->{op.type}" for name in op.input_names if name in wrote)
+        written = [name for name in op.output_names if name not in parameters]
+        single[op.type] += bool(written)
+        wrote.update(dict.fromkeys(written, op.type))
+    return (+single).most_common(), pairs.most_common()
