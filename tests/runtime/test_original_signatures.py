@@ -7,6 +7,7 @@ import ast
 import enum
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 SPEC = Path(__file__).parents[3] / "shared" / "spec"
+DOCS = Path(__file__).parents[2] / "docs"
 REQUIRED = inspect.Parameter.empty
 LISTS = {"fluid_names.tsv": "paddle.", "v2_names.tsv": "paddle.v2."}
 
@@ -135,4 +137,18 @@ def test_arguments_are_called_ordered_and_set_as_in_the_original(file: str, pref
     }
     assert [f"{name}: {told}" for name, told in others.items() if name not in OTHERWISE] == []
     assert set(OTHERWISE) & set(names) == set(others)
-    assert sum(thing is not None for thing in things.values()) > len(things) // 3
+
+
+def test_a_name_that_is_absent_stands_in_the_docs() -> None:
+    if not SPEC.is_dir():
+        pytest.skip(f"needs the lists of names in {SPEC}")
+    pages = " ".join(path.read_text(encoding="utf-8") for path in DOCS.glob("*.md"))
+    names = [f"paddle.v2.{name}" for name, _ in listed("v2_names.tsv")]
+    absent = {first_absent(name) for name in names if found(name) is None}
+    assert sorted(each for each in absent if not re.search(rf"\b{each}\b", pages)) == []
+
+
+def first_absent(path: str) -> str:
+    """Return the part of a dotted name that is not there, such as a module."""
+    parts = path.split(".")
+    return next(parts[at] for at in range(len(parts)) if found(".".join(parts[: at + 1])) is None)

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 
 from paddle.v2.errors import UsageError
 from paddle.v2.parameter_config import UpdateHook
+
+_EXTRAS = frozenset(["device", "drop_rate", "error_clipping_threshold"])
 
 Initializer = Callable[[str], np.ndarray]
 
@@ -84,14 +87,29 @@ class ParameterAttribute:
         """This attribute, or a copy that starts as N(mean, std) if it does not say how to start."""
         return self if self.says_how_to_start else replace(self, initial_mean=mean, initial_std=std)
 
+    def set_default_parameter_name(self, name: str) -> None:
+        """Take this name, unless there is one."""
+        if self.name is None:
+            self.name = name
 
-@dataclass(frozen=True)
+    @staticmethod
+    def to_bias(bias_attr: object) -> ParameterAttribute | bool:
+        """Return the attribute itself, or False for anything else: no bias."""
+        return bias_attr if isinstance(bias_attr, ParameterAttribute) else False
+
+
+@dataclass
 class ExtraLayerAttribute:
-    """Settings of any layer: dropout after its activation. ``device`` is accepted and has no effect."""
+    """Settings of any layer: dropout after its activation. ``device`` is accepted and has no effect.
+
+    Attributes:
+        supported: the settings that a layer takes, which ``layer_support`` says.
+    """
 
     error_clipping_threshold: float | None = None
     drop_rate: float | None = None
     device: int | None = None
+    supported: frozenset[str] = field(init=False, repr=False, compare=False, default=_EXTRAS)
 
     def __post_init__(self) -> None:
         if self.drop_rate is not None and not 0 <= self.drop_rate <= 1:
@@ -100,6 +118,22 @@ class ExtraLayerAttribute:
             raise UsageError(
                 f"error_clipping_threshold must not be negative, got {self.error_clipping_threshold}"
             )
+
+    def check(self, layer_name: str) -> None:
+        """Refuse settings that a layer does not support.
+
+        Raises:
+            NotImplementedError: names the layer and the setting.
+        """
+        for each in self.to_kwargs(self):
+            if each not in self.supported:
+                raise NotImplementedError(f"layer {layer_name} does not support {each}")
+
+    @staticmethod
+    def to_kwargs(attr: ExtraLayerAttribute | None) -> dict[str, Any]:
+        """Return the settings that were given, by name."""
+        found = {} if attr is None else {each: getattr(attr, each) for each in sorted(_EXTRAS)}
+        return {each: value for each, value in found.items() if value is not None}
 
 
 Hook = HookAttr = HookAttribute

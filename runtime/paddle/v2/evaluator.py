@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evaluators: metrics over layers. One takes part wherever all its inputs are in the network.
 
-A declaration registers a configuration; ``metric`` has the arithmetic.
+A declaration registers a configuration; ``metric`` has the arithmetic, ``printers`` those that print.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddle.signatures import function
@@ -17,20 +19,21 @@ from paddle.v2.model import Attrs, EvaluatorConfig, InputConfig, LayerConfig
 if TYPE_CHECKING:
     from paddle.v2.layer.output import LayerOutput
 
+LAYERS_OF = ("input", "label", "query_id", "weight")
 CHUNK_SCHEMES = ("plain", "IOB", "IOE", "IOBES")
 
 
-def _metric(signature: str, says: str, **defaults: float) -> Callable[..., None]:
+def _metric(text: str, says: str, **defaults: float) -> Callable[..., None]:
     """Return the evaluator of a row; `defaults` are what None means for its own arguments."""
-    kind = signature.partition("(")[0]
+    kind = text.partition("(")[0]
 
     def declare(given: dict[str, Any]) -> None:
-        layers = [given[each] for each in ("input", "label", "weight") if given.get(each) is not None]
+        layers = [given[each] for each in LAYERS_OF if given.get(each) is not None]
         attrs = {each: fill if given[each] is None else given[each] for each, fill in defaults.items()}
         weighted = given["weight"] is not None
         _register(kind, given["name"], [layer.name for layer in layers], {**attrs, "weighted": weighted})
 
-    return function(signature, says, declare)
+    return function(text, says, declare)
 
 
 classification_error = _metric(
@@ -81,10 +84,7 @@ def chunk(
         raise UsageError(
             f"chunk: chunk_scheme must be one of {', '.join(CHUNK_SCHEMES)}, got {chunk_scheme!r}"
         )
-    space = model.current()
-    # A layer of its own for the ids: with a label, crf_decoding has another value beside them.
-    tags = space.auto_name("evaluated_ids")
-    space.add_layer(LayerConfig(tags, "ids", input.size, (InputConfig(input.name),)))
+    tags = _ids_of(input)
     attrs: Attrs = {
         "chunk_scheme": chunk_scheme,
         "num_chunk_types": int(num_chunk_types),
@@ -103,19 +103,181 @@ def ctc_error(input: LayerOutput, label: LayerOutput, name: str | None = None) -
     _register("ctc_error", name, [input.name, label.name], {})
 
 
+pnpair = _metric(
+    "pnpair(input, label, query_id, weight=None, name=None)",
+    """Pairs of rows of one query that the last column orders as their labels, over the pairs that it orders otherwise.
+
+    Args:
+        input: scores.
+        label: of each row; pairs of equal labels do not count.
+        query_id: rows with the same number are compared.
+        weight: of each row; a pair has the mean of two.
+    """,
+)
+
+
+def _printer(text: str, says: str, **attrs: Any) -> Callable[..., None]:
+    """Return the printer of a row: what a batch gives is printed, and there is no metric."""
+    kind = text.partition("(")[0]
+
+    def declare(given: dict[str, Any]) -> None:
+        inputs = given["input"] if isinstance(given["input"], (list, tuple)) else [given["input"]]
+        layers = [*inputs, *([given["label"]] if "label" in given else [])]
+        own = {each: given[each] for each in ("num_results", "threshold") if given.get(each) is not None}
+        _register(kind, given["name"], [layer.name for layer in layers], {**attrs, **own})
+
+    return function(text, says, declare)
+
+
+value_printer = _printer("value_printer(input, name=None)", "Print the values of layers, batch by batch, to stderr.")
+gradient_printer = _printer(
+    "gradient_printer(input, name=None)",
+    "Print the gradients of the cost with respect to layers, batch by batch, to stderr.",
+    gradient=True,
+)
+maxid_printer = _printer(
+    "maxid_printer(input, num_results=None, name=None)",
+    "Print the columns with the `num_results` (1) largest values of each row, and these, to stderr.",
+    num_results=1,
+)
+maxframe_printer = _printer(
+    "maxframe_printer(input, num_results=None, name=None)",
+    "Print which `num_results` (1) rows of each sequence of a layer of size 1 are the largest, and these, to stderr.",
+    num_results=1,
+)
+classification_error_printer = _printer(
+    "classification_error_printer(input, label, threshold=0.5, name=None)",
+    "Print for each row whether its class is wrong, 1, or right, 0, to stderr; see `classification_error`.",
+    top_k=1,
+)
+
+
+def seqtext_printer(
+    input: LayerOutput,
+    result_file: str,
+    id_input: LayerOutput | None = None,
+    dict_file: str | None = None,
+    delimited: bool | None = None,
+    name: str | None = None,
+) -> None:
+    """Write the words of each sequence of ids as a line, batch after batch; what the file held before is lost.
+
+    A line is "words", with `id_input` "id TAB words"; with several results of `beam_search` it is
+    "rank TAB log-probability TAB words" below a line with the id, or the number of the sample.
+
+    Args:
+        input: ids, such as max_id, or beam_search.
+        result_file: path; its folder must exist.
+        id_input: integers that name the samples.
+        dict_file: path with a word on each line, the first one is word 0; None: the ids are written.
+        delimited: False: words follow one another without blanks.
+        name: of the evaluator.
+
+    Raises:
+        UsageError: a file cannot be written or read.
+    """
+    try:
+        if dict_file is not None:
+            Path(dict_file).read_bytes()
+        Path(result_file).write_text("", "utf-8")
+    except OSError as error:
+        raise UsageError(f"seqtext_printer: cannot open {error.filename}: {error.strerror}") from error
+    attrs: Attrs = {
+        "result_file": str(result_file),
+        "dict_file": str(dict_file or ""),
+        "between": "" if delimited is False else " ",
+        "named": id_input is not None,
+    }
+    inputs = [_ids_of(input)]
+    if input.layer_type == "beam_search":
+        attrs = {**attrs, **{key: input.config.attrs[key] for key in ("eos_id", "max_length", "num_results")}}
+        inputs.append(input.name)
+    _register("seqtext_printer", name, [*inputs, *([] if id_input is None else [id_input.name])], attrs)
+
+
+def evaluator_base(
+    input: LayerOutput | Sequence[LayerOutput],
+    type: str,
+    label: LayerOutput | None = None,
+    weight: LayerOutput | None = None,
+    name: str | None = None,
+    chunk_scheme: str | None = None,
+    num_chunk_types: int | None = None,
+    classification_threshold: float | None = None,
+    positive_label: int | None = None,
+    dict_file: str | None = None,
+    result_file: str | None = None,
+    num_results: int | None = None,
+    delimited: bool | None = None,
+    top_k: int | None = None,
+    excluded_chunk_types: Sequence[int] | None = None,
+    overlap_threshold: float | None = None,
+    background_id: int | None = None,
+    evaluate_difficult: bool | None = None,
+    ap_type: str | None = None,
+) -> None:
+    """Declare an evaluator by its type in the original's configurations, such as "last-column-auc".
+
+    `input` may hold all layers: input, label and weight in this order, in front of the weight the query of "pnpair",
+    in front of the input the ids of "seq_text_printer". Other arguments are those of the evaluator.
+
+    Raises:
+        UsageError: there is no such type, or the evaluator does not have an argument that was given.
+    """
+    given = {key: value for key, value in locals().items() if key not in ("input", "type") and value is not None}
+    if type not in _TYPES:
+        raise UsageError(f"evaluator_base: unknown type {type!r}; there are {', '.join(_TYPES)}")
+    declare, names = _TYPES[type]
+    layers = list(input) if isinstance(input, (list, tuple)) else [input]
+    if type == "seq_text_printer" and len(layers) == 1:
+        names = names[1:]
+    if names == ("input",):
+        given["input"] = layers if len(layers) > 1 else layers[0]
+    else:
+        given.update(zip(names, layers, strict=False))
+    if "classification_threshold" in given:
+        given["threshold"] = given.pop("classification_threshold")
+    wrong = sorted(given.keys() - signature(declare).parameters.keys())
+    if wrong:
+        raise UsageError(f"evaluator_base: {type!r} does not have {', '.join(wrong)}")
+    declare(**given)
+
+
+_WITH_LABEL = ("input", "label", "weight")
+_TYPES: Mapping[str, tuple[Callable[..., None], tuple[str, ...]]] = {
+    "classification_error": (classification_error, _WITH_LABEL),
+    "last-column-auc": (auc, _WITH_LABEL),
+    "pnpair": (pnpair, LAYERS_OF),
+    "precision_recall": (precision_recall, _WITH_LABEL),
+    "ctc_edit_distance": (ctc_error, _WITH_LABEL),
+    "chunk": (chunk, _WITH_LABEL),
+    "sum": (sum, ("input", "weight")),
+    "last-column-sum": (column_sum, ("input", "weight")),
+    "value_printer": (value_printer, ("input",)),
+    "gradient_printer": (gradient_printer, ("input",)),
+    "max_id_printer": (maxid_printer, ("input",)),
+    "max_frame_printer": (maxframe_printer, ("input",)),
+    "seq_text_printer": (seqtext_printer, ("id_input", "input")),
+    "classification_error_printer": (classification_error_printer, _WITH_LABEL),
+}
+"""Type in configurations -> the evaluator, and what the layers are that it is given in a row."""
+
+
+def _ids_of(input: LayerOutput) -> str:
+    """Declare a layer of its own for the ids of a layer, which may have another value beside them; return its name."""
+    space = model.current()
+    name = space.auto_name("evaluated_ids")
+    space.add_layer(LayerConfig(name, "ids", input.size, (InputConfig(input.name),)))
+    return name
+
+
 def _register(kind: str, name: str | None, inputs: Sequence[str], attrs: Attrs) -> None:
     space = model.current()
     name = space.auto_name(f"{kind}_evaluator", name)
     space.evaluators.append(EvaluatorConfig(name, kind, tuple(inputs), attrs))
 
 
-_NOT_YET = ("seqtext_printer", "maxframe_printer")
-_NOT_PLANNED = ("pnpair", "value_printer", "gradient_printer", "maxid_printer", "detection_map")
-
-
 def __getattr__(name: str) -> object:
-    if name in _NOT_YET:
-        raise MissingNameError(f"paddle.evaluator.{name} needs sequence operators, not available yet")
-    if name in _NOT_PLANNED or name == "classification_error_printer":
+    if name == "detection_map":
         raise MissingNameError(f"paddle.evaluator.{name} is not available")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -73,6 +73,9 @@ class LayerConfig:
         object.__setattr__(self, "size", whole_number(self.size, f"size of layer {self.name!r}"))
 
 
+GRADIENT = "@GRAD"
+"""Behind the name of a layer: the gradient of the cost with respect to its value."""
+
 READS_AROUND_GROUPS = frozenset({"group_input", "memory"})  # what a group sees, and where its memories begin
 
 
@@ -84,6 +87,11 @@ class EvaluatorConfig:
     type: str
     inputs: tuple[str, ...]
     attrs: Attrs = field(default_factory=dict)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """What it is measured by: layers, or ``<layer>@GRAD``, their gradients."""
+        return tuple(f"{each}{GRADIENT}" for each in self.inputs) if self.attrs.get("gradient") else self.inputs
 
 
 @dataclass

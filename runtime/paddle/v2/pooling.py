@@ -4,16 +4,19 @@
 from __future__ import annotations
 
 
-class BasePool:
+class BasePoolingType:
     """A kind of pooling; ``name`` is what configurations store."""
 
     name = ""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 
 
-class Max(BasePool):
+class Max(BasePoolingType):
     """The largest item."""
 
     name = "max"
@@ -22,8 +25,15 @@ class Max(BasePool):
         self.output_max_index = output_max_index
 
 
-def _pool(kind: str, name: str, does: str) -> type[BasePool]:
-    return type(kind, (BasePool,), {"__doc__": does, "__module__": __name__, "name": name})
+class _Plain(BasePoolingType):
+    """A kind of pooling without settings."""
+
+    def __init__(self) -> None:
+        super().__init__(self.name)
+
+
+def _pool(kind: str, name: str, does: str) -> type[_Plain]:
+    return type(kind, (_Plain,), {"__doc__": does, "__module__": __name__, "name": name})
 
 
 MaxWithMask = _pool("MaxWithMask", "max-pool-with-mask", "The largest item, with its position.")
@@ -36,7 +46,7 @@ CudnnAvgInclPad = _pool(
 )
 
 
-class Avg(BasePool):
+class Avg(BasePoolingType):
     """The mean item; ``strategy`` is average, sum or squarerootn (the last two for sequences)."""
 
     name = "average"

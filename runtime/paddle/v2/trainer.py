@@ -100,7 +100,7 @@ class SGD:
         self._machine.build()
         parameters.attach(self)
         self._reporter = Reporter.from_environment(self._settings.environment)
-        self._evaluated = list(dict.fromkeys(name for item in network.evaluators for name in item.inputs))
+        self._evaluated = list(dict.fromkeys(name for item in network.evaluators for name in item.reads))
         self._log = TrainingLog(
             trainer_logger(self._settings.environment), self._settings.log_period, network.evaluators
         )

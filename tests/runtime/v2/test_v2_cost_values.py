@@ -157,7 +157,7 @@ def test_convolution_in_groups_with_a_bias_per_pixel() -> None:
     ("pool", "reduce"), [(paddle.pooling.Max(), np.max), (paddle.pooling.Avg(), np.mean), (None, np.max)]
 )
 def test_pooling_rounds_up_and_averages_what_is_there(
-    pool: paddle.pooling.BasePool | None, reduce: Callable[..., np.ndarray]
+    pool: paddle.pooling.BasePoolingType | None, reduce: Callable[..., np.ndarray]
 ) -> None:
     found = values(layer.img_pool(image_layer(), 2, stride=2, pool_type=pool), IMAGE)
     want = np.empty((2, 3, 3, 2), np.float32)

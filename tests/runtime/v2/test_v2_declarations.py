@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -264,16 +265,9 @@ def test_a_mixed_layer_takes_projections_inside_its_block_only() -> None:
         m += layer.full_matrix_projection(x)
 
 
-def names() -> list[str]:
-    found = [name.removesuffix("_projection") for name in paddle.layer.__all__ if name != "LayerOutput"]
-    return [*found, *paddle.optimizer.__all__, *paddle.__all__]
-
-
-@pytest.mark.parametrize(
-    "name", sorted(set(names()) - {"Optimizer", "regularization", "minibatch", "settings"})
-)
-def test_every_public_name_is_documented(name: str) -> None:
-    assert re.search(rf"\b{name}\b", (ROOT / "docs" / "v2-api.md").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("module", [paddle, paddle.layer, paddle.networks, paddle.optimizer])
+def test_every_public_name_says_what_it_is(module: Any) -> None:
+    assert [name for name in module.__all__ if not inspect.getdoc(getattr(module, name))] == []
 
 
 ORIGINAL = """optimizer layer activation parameters init trainer event data_type attr pooling dataset reader topology

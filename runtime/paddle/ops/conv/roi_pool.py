@@ -9,7 +9,7 @@ import numpy as np
 
 from paddle.backend import Array, from_host, to_host
 from paddle.ops.base.errors import InputError, ShapeError
-from paddle.ops.base.lod import sequences
+from paddle.ops.base.lod import plain, sequences
 from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.base.segments import owners
 
@@ -17,30 +17,31 @@ _ATTRS = {"spatial_scale": 1.0, "pooled_height": 1, "pooled_width": 1}
 _INT64 = np.dtype("int64")
 
 
-def _infer(x: Spec, rois: Spec, *, pooled_height: int, pooled_width: int) -> tuple[Spec, Spec]:
+def _infer(
+    x: Spec, rois: Spec, images: Spec | None, *, pooled_height: int, pooled_width: int
+) -> tuple[Spec, Spec]:
     if len(x.shape) != 4 or len(rois.shape) != 2 or rois.shape[1] != 4:
         raise ShapeError(f"expected X (N, C, H, W) and ROIs (rois, 4), got {x.shape} and {rois.shape}")
     shape = (rois.shape[0], x.shape[1], pooled_height, pooled_width)
     return Spec(shape, x.dtype), Spec(shape, _INT64)
 
 
-@operator("roi_pool", "X ROIs+ -> Out Argmax~", attrs=_ATTRS, infer=_infer)
+@operator("roi_pool", "X ROIs+ Images? -> Out Argmax~", attrs=_ATTRS, infer=_infer)
 def roi_pool(
-    x: Array, rois: Any, *, spatial_scale: float, pooled_height: int, pooled_width: int
+    x: Array, rois: Any, of: Array | None, *, spatial_scale: float, pooled_height: int, pooled_width: int
 ) -> tuple[Array, Array]:
     """Return (rois, C, pooled_height, pooled_width), and where in its image each came from, -1 from nowhere.
 
     Args:
         x: (N, C, H, W).
         rois: (rois, 4) left, top, right, bottom, both ends counted; the sequence number is the image's.
+        of: (rois, 1) numbers of images, which go before those of the sequences.
     """
-    data, offsets = sequences(rois, "ROIs")
-    if len(offsets) - 1 > len(x):
-        raise InputError(f"ROIs have {len(offsets) - 1} sequences, there are {len(x)} images")
-    images, boxes = to_host(x), _rounded(to_host(data) * spatial_scale)
+    whose = _images(rois, of, len(x))
+    images, boxes = to_host(x), _rounded(to_host(plain(rois)) * spatial_scale)
     out = np.zeros((len(boxes), x.shape[1], pooled_height, pooled_width), images.dtype)
     places = np.full(out.shape, -1, _INT64)
-    for number, (image, box) in enumerate(zip(owners(offsets), boxes, strict=True)):
+    for number, (image, box) in enumerate(zip(whose, boxes, strict=True)):
         rows = _cuts(box[1], box[3], pooled_height, x.shape[2])
         columns = _cuts(box[0], box[2], pooled_width, x.shape[3])
         for i, (top, bottom) in enumerate(rows):
@@ -54,17 +55,34 @@ def roi_pool(
     return from_host(out, x), from_host(places, x)
 
 
-@gradient("roi_pool", "X ROIs+ Argmax Out@GRAD -> X@GRAD")
-def roi_pool_grad(x: Array, rois: Any, places: Array, dout: Array) -> Array:
+@gradient("roi_pool", "X ROIs+ Images? Argmax Out@GRAD -> X@GRAD")
+def roi_pool_grad(x: Array, rois: Any, of: Array | None, places: Array, dout: Array) -> Array:
     """dOut goes to the pixels that were the greatest."""
-    _, offsets = sequences(rois, "ROIs")
+    whose = _images(rois, of, len(x))
     dx = np.zeros((len(x), x.shape[1], x.shape[2] * x.shape[3]), x.dtype)
     at, arriving = to_host(places), to_host(dout)
-    images = np.broadcast_to(owners(offsets).reshape(-1, 1, 1, 1), at.shape)
+    images = np.broadcast_to(whose.reshape(-1, 1, 1, 1), at.shape)
     channels = np.broadcast_to(np.arange(x.shape[1]).reshape(1, -1, 1, 1), at.shape)
     found = at >= 0
     np.add.at(dx, (images[found], channels[found], at[found]), arriving[found])
     return from_host(dx.reshape(x.shape), x)
+
+
+def _images(rois: Any, of: Array | None, count: int) -> Any:
+    """Return the number of each roi's image.
+
+    Raises:
+        InputError: there is no such image.
+    """
+    if of is not None:
+        found = to_host(of).reshape(-1).astype(int)
+        if found.size and not 0 <= found.min() <= found.max() < count:
+            raise InputError(f"Images name {found.min()} to {found.max()}, there are {count} images")
+        return found
+    offsets = sequences(rois, "ROIs")[1]
+    if len(offsets) - 1 > count:
+        raise InputError(f"ROIs have {len(offsets) - 1} sequences, there are {count} images")
+    return owners(offsets)
 
 
 def _rounded(values: Any) -> Any:

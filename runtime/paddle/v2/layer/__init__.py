@@ -4,21 +4,25 @@
 from __future__ import annotations
 
 from paddle.v2.layer.combine import *  # noqa: F403
+from paddle.v2.layer.conv_terms import *  # noqa: F403
+from paddle.v2.layer.convolution import *  # noqa: F403
 from paddle.v2.layer.cost import *  # noqa: F403
 from paddle.v2.layer.data import data
 from paddle.v2.layer.group import *  # noqa: F403
 from paddle.v2.layer.image import *  # noqa: F403
+from paddle.v2.layer.layer_type import *  # noqa: F403
 from paddle.v2.layer.lstm_gru import *  # noqa: F403
 from paddle.v2.layer.missing import RENAMED, explain
-from paddle.v2.layer.mixed import concat, embedding, fc, mixed
+from paddle.v2.layer.mixed import concat, embedding, fc, mixed, selective_fc
 from paddle.v2.layer.norm import *  # noqa: F403
 from paddle.v2.layer.output import *  # noqa: F403
+from paddle.v2.layer.pool import *  # noqa: F403
 from paddle.v2.layer.projection import *  # noqa: F403
 from paddle.v2.layer.rows import *  # noqa: F403
 from paddle.v2.layer.sequence import *  # noqa: F403
 from paddle.v2.layer.structured import *  # noqa: F403
 
-__all__ = ["concat", "data", "embedding", "fc", "mixed"]
+__all__ = ["concat", "data", "embedding", "fc", "mixed", "selective_fc"]
 __all__ += [
     name
     for name, found in globals().items()

@@ -28,8 +28,8 @@ from paddle.v2.layer.projection import dotmul_operator
 from paddle.v2.model import LayerConfig
 
 __all__ = [
-    "addto", "cos_sim", "dot_prod", "dropout", "factorization_machine", "gated_unit", "interpolation", "l2_distance",
-    "out_prod", "power", "prelu", "scale_shift", "scaling", "slope_intercept",
+    "addto", "conv_shift", "cos_sim", "dot_prod", "dropout", "factorization_machine", "gated_unit", "interpolation",
+    "l2_distance", "out_prod", "power", "prelu", "scale_shift", "scaling", "slope_intercept", "tensor",
 ]  # fmt: skip
 
 _OF_FC = ("param_attr", "bias_attr", "attr")
@@ -38,7 +38,7 @@ _OF_FC = ("param_attr", "bias_attr", "attr")
 @declares("input, act=None, name=None, bias_attr=None, layer_attr=None", many=True)
 def addto(input: list[LayerOutput]) -> Made:
     """Declare the elementwise sum of layers of one size; no bias unless given."""
-    return Made(input, require_same_size(input, "addto"), image=input[0].image)
+    return Made(input, require_same_size(input, "addto"), input[0].volume, image=input[0].image)
 
 
 @emits("addto", together=None)
@@ -108,6 +108,53 @@ def _out_prod(emitter: Emitter, config: LayerConfig) -> Variable:
     x, y = emitter.inputs(config)
     columns, rows = emitter.reshape(x, [-1, x.shape[1], 1]), emitter.reshape(y, [-1, 1, y.shape[1]])
     return emitter.reshape(emitter.binary("matmul", columns, rows), [-1, config.size])
+
+
+@declares("a, b, name=None, layer_attr=None", prefix="conv_shift_layer")
+def conv_shift(a: LayerOutput, b: LayerOutput) -> Made:
+    """Declare the circular convolution of rows: c_i = sum_j a_(i + j) b_j, j from -(n - 1) / 2 to (n - 1) / 2.
+
+    n is the size of `b`, an odd number; columns of `a` are counted modulo its size.
+    """
+    inputs = as_list([a, b], "conv_shift")
+    if b.size % 2 == 0 or b.size > a.size:
+        raise UsageError(f"conv_shift: b must have an odd size of at most {a.size}, got {b.size}")
+    return Made(inputs, a.size)
+
+
+@emits("conv_shift", together=None)
+def _conv_shift(emitter: Emitter, config: LayerConfig) -> Variable:
+    a, b = emitter.inputs(config)
+    size, reach = config.size, (b.shape[1] - 1) // 2
+    ring = a
+    if reach:
+        ends = emitter.columns(a, size - reach, size), a, emitter.columns(a, 0, reach)
+        ring = emitter.op("concat", {"X": list(ends)}, {"axis": 1})
+    shifted = [emitter.columns(ring, at, at + size) for at in range(b.shape[1])]
+    factors = [emitter.columns(b, at, at + 1) for at in range(b.shape[1])]
+    return emitter.add_all(
+        [emitter.binary("elementwise_mul", *each, axis=0) for each in zip(shifted, factors, strict=True)]
+    )
+
+
+@declares(
+    "a, b, size, act=None, name=None, param_attr=None, bias_attr=None, layer_attr=None",
+    prefix="tensor_layer",
+    has_bias=True,
+)
+def tensor(a: LayerOutput, b: LayerOutput, size: int, param_attr: WeightAttr) -> Made:
+    """Declare y_k = a W_k b^T for `size` learned matrices W_k."""
+    inputs = as_list([a, b], "tensor")
+    return Made(inputs, size, weights=[Weight([a.size, b.size, size], param_attr)])
+
+
+@emits("tensor", together=None)
+def _tensor(emitter: Emitter, config: LayerConfig) -> Variable:
+    a, b = emitter.inputs(config)
+    # As in the original, the parameter holds one matrix after the other, whatever the order of its dims.
+    weight = emitter.shaped_parameter(config.inputs[0].parameter, [config.size, a.shape[1], b.shape[1]])
+    value = emitter.op("bilinear_tensor_product", {"X": a, "Y": b, "Weight": weight})
+    return emitter.add_bias(value, config.bias)
 
 
 @declares("input, weight, name=None, layer_attr=None", prefix="scaling_layer")

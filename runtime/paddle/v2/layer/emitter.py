@@ -120,7 +120,7 @@ class Emitter:
         self._layer, outer_layer = config.name, self._layer
         value = LAYERS[config.type].emit(self, config)
         if value is not None:
-            self._finish(config, value)
+            self.finish(config, value)
         self._layer = outer_layer
 
     def rows(self, name: str) -> Variable:
@@ -159,6 +159,11 @@ class Emitter:
         if name in self.ids and name not in self._rows:
             return self.ids[name]
         return None if name in self.sparse else self.rows(name)
+
+    def forms(self, name: str) -> list[Variable]:
+        """What holds the value of a layer: as rows, as an image, and in front of its softmax."""
+        held = (self._rows, self._images, self._logits)
+        return [variables[name] for variables in held if name in variables]
 
     def image(self, name: str, channels: int, height: int, width: int) -> Variable:
         """The value of a layer as (N, channels, height, width)."""
@@ -315,7 +320,7 @@ class Emitter:
         vector = self.shaped_parameter(bias, [self.parameters[bias].size])
         return self.op("elementwise_add", {"X": value, "Y": vector}, {"axis": 1})
 
-    def _finish(self, config: LayerConfig, value: Variable) -> None:
+    def finish(self, config: LayerConfig, value: Variable) -> None:
         """Apply activation, dropout and error clipping, and make the result the layer's value."""
         extras = config.extras
         if config.activation == "softmax" and not extras.error_clipping_threshold:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Image layers: convolution, pooling, normalisation, maxout, padding, cropping, windows. Images are (N, C, H, W)."""
+"""Image layers: normalisation, maxout, padding, cropping, resizing, turning, windows. Images are (N, C, H, W)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from paddle.graph import Variable
-from paddle.v2 import pooling
 from paddle.v2.data_type import whole_number
-from paddle.v2.errors import NotAvailableError, UsageError
+from paddle.v2.errors import UsageError
 from paddle.v2.layer.declared import Made, declares
 from paddle.v2.layer.emitter import Emitter, emits
-from paddle.v2.layer.output import LayerOutput, Weight, WeightAttr, require_layer, require_size, weight_attr
+from paddle.v2.layer.output import LayerOutput, Weight, WeightAttr, require_layer, require_size
 from paddle.v2.model import Attrs, LayerConfig
 
 __all__ = [
-    "block_expand", "crop", "img_cmrnorm", "img_conv", "img_pool", "maxout", "pad", "scale_sub_region",
+    "bilinear_interp", "block_expand", "crop", "cross_channel_norm", "img_cmrnorm", "maxout", "pad", "rotate",
+    "scale_sub_region", "switch_order",
 ]  # fmt: skip
 
 
@@ -85,83 +85,6 @@ def pair(x: int | tuple[int, int], y: int | None, what: str, *, least: int) -> t
 
 
 @declares(
-    "input, filter_size, num_filters, name=None, num_channels=None, act=None, groups=1, stride=1, padding=0, "
-    "dilation=1, bias_attr=None, param_attr=None, shared_biases=True, layer_attr=None, filter_size_y=None, "
-    "stride_y=None, padding_y=None, dilation_y=None, trans=False, layer_type=None",
-    prefix="conv",
-    default_act="relu",
-    has_bias=True,
-)
-def img_conv(
-    input: LayerOutput,
-    filter_size: int | tuple[int, int],
-    num_filters: int,
-    num_channels: int | None,
-    groups: int,
-    stride: int | tuple[int, int],
-    padding: int | tuple[int, int],
-    dilation: int | tuple[int, int],
-    param_attr: WeightAttr,
-    shared_biases: bool,
-    filter_size_y: int | None,
-    stride_y: int | None,
-    padding_y: int | None,
-    dilation_y: int | None,
-    trans: bool,
-    layer_type: str | None,
-) -> Made:
-    """Declare a convolution (cross-correlation); the default activation is Relu.
-
-    A weight without ``initial_*`` starts as N(0, sqrt(2 / (filter_size^2 * channels))). Sizes are (x, y) pairs or one
-    number. Unlike the original, ``param_attr`` is never changed, so it can be given to several layers.
-    """
-    if trans or layer_type in ("exconvt", "cudnn_convt"):
-        raise NotAvailableError("img_conv(trans=True) is not available yet")
-    image = geometry(input, num_channels, "img_conv")
-    fx, fy = pair(filter_size, filter_size_y, "img_conv: filter_size", least=1)
-    sx, sy = pair(stride, stride_y, "img_conv: stride", least=1)
-    px, py = pair(padding, padding_y, "img_conv: padding", least=0)
-    dx, dy = pair(dilation, dilation_y, "img_conv: dilation", least=1)
-    if groups < 1 or image.channels % groups or num_filters % groups:
-        raise UsageError(
-            f"img_conv: {image.channels} channels and {num_filters} filters do not split into {groups} groups"
-        )
-    height = (image.height + 2 * py - ((fy - 1) * dy + 1)) // sy + 1
-    width = (image.width + 2 * px - ((fx - 1) * dx + 1)) // sx + 1
-    if height < 1 or width < 1:
-        raise UsageError(
-            f"img_conv: a {fx}x{fy} filter does not fit an image of {image.height}x{image.width} pixels"
-        )
-    attr = weight_attr(param_attr).or_normal(0.0, math.sqrt(2.0 / (fx**2 * image.channels)))
-    # The operator's sizes are (y, x).
-    window = {"filter": (fy, fx), "strides": (sy, sx), "paddings": (py, px), "dilations": (dy, dx)}
-    return Made(
-        [input],
-        num_filters * height * width,
-        {**image.attrs, **window, "groups": groups},
-        [Weight([], attr, num_filters * image.channels // groups * fx * fy)],
-        [num_filters if shared_biases else num_filters * height * width, 1],
-        (num_filters, height, width),
-    )
-
-
-@emits("img_conv", together=None)
-def _img_conv(emitter: Emitter, config: LayerConfig) -> Variable:
-    attrs, filters = config.attrs, config.num_filters
-    channels, groups = int(attrs["channels"]), int(attrs["groups"])  # type: ignore[arg-type]
-    shape = [filters, channels // groups, *attrs["filter"]]  # type: ignore[misc]
-    weight = emitter.shaped_parameter(config.inputs[0].parameter, shape)
-    settings = {key: attrs[key] for key in ("strides", "paddings", "dilations", "groups")}
-    inputs = {"Input": source_image(emitter, config), "Filter": weight}
-    value = emitter.op("conv2d", inputs, settings, "Output")
-    if not config.bias:
-        return value
-    shared = emitter.parameters[config.bias].size == filters
-    shape = [filters] if shared else [filters, config.height, config.width]
-    return emitter.binary("elementwise_add", value, emitter.shaped_parameter(config.bias, shape), axis=1)
-
-
-@declares(
     "input, size, scale=0.0128, power=0.75, name=None, num_channels=None, layer_attr=None", prefix="crmnorm"
 )
 def img_cmrnorm(input: LayerOutput, size: int, scale: float, power: float, num_channels: int | None) -> Made:
@@ -174,6 +97,81 @@ def img_cmrnorm(input: LayerOutput, size: int, scale: float, power: float, num_c
 def _img_cmrnorm(emitter: Emitter, config: LayerConfig) -> Variable:
     attrs = {"k": 1.0, **{key: config.attrs[key] for key in ("n", "alpha", "beta")}}
     return emitter.ops("lrn", {"X": source_image(emitter, config)}, attrs, ["Out", "MidOut"])[0]
+
+
+@declares("input, name=None, param_attr=None")
+def cross_channel_norm(input: LayerOutput, param_attr: WeightAttr) -> Made:
+    """Declare each pixel's channels divided by their Euclidean length, each channel times a learned number.
+
+    The length is the square root of 1e-6 plus the sum of squares.
+    """
+    image = geometry(input, None, "cross_channel_norm")
+    weight = Weight([image.channels, 1], param_attr)
+    return made_of_image(input, image, image, {})._replace(weights=[weight])
+
+
+@emits("cross_channel_norm", together=None)
+def _cross_channel_norm(emitter: Emitter, config: LayerConfig) -> Variable:
+    value, channels = source_image(emitter, config), config.num_filters
+    squares = emitter.unary("reduce_sum", emitter.unary("square", value), dim=[1], keep_dim=False)
+    lengths = emitter.unary("sqrt", emitter.unary("scale", squares, scale=1.0, bias=1e-6))
+    # Rows of (N H W, C) divide by a column: an operand is only stretched along its last dimensions.
+    by_pixel = emitter.ops("transpose2", {"X": value}, {"axis": [0, 2, 3, 1]}, ["Out", "XShape"])[0]
+    rows = emitter.reshape(by_pixel, [-1, channels])
+    normed = emitter.binary("elementwise_div", rows, emitter.reshape(lengths, [-1, 1]), axis=0)
+    scale = emitter.shaped_parameter(config.inputs[0].parameter, [channels])
+    scaled = emitter.binary("elementwise_mul", normed, scale, axis=1)
+    image = emitter.reshape(scaled, [-1, config.height, config.width, channels])
+    return emitter.ops("transpose2", {"X": image}, {"axis": [0, 3, 1, 2]}, ["Out", "XShape"])[0]
+
+
+@declares(
+    "input, out_size_x=None, out_size_y=None, name=None, layer_attr=None", prefix="bilinear_interp_layer"
+)
+def bilinear_interp(input: LayerOutput, out_size_x: int | None, out_size_y: int | None) -> Made:
+    """Declare images of another width and height, between whose corners pixels are interpolated linearly."""
+    image = geometry(input, None, "bilinear_interp")
+    width, height = pair((out_size_x or 0, out_size_y or 0), None, "bilinear_interp: out_size", least=1)
+    return made_of_image(input, image, Geometry(image.channels, height, width), {})
+
+
+@emits("bilinear_interp", together=None)
+def _bilinear_interp(emitter: Emitter, config: LayerConfig) -> Variable:
+    attrs = {"out_h": config.height, "out_w": config.width, "align_corners": True}
+    return emitter.unary("bilinear_interp", source_image(emitter, config), **attrs)
+
+
+@declares("input, height, width, name=None, layer_attr=None", prefix="rotate_layer")
+def rotate(input: LayerOutput, height: int, width: int) -> Made:
+    """Declare maps of `height` x `width` turned clockwise by 90 degrees: y(j, i) = x(height - 1 - i, j)."""
+    height, width = pair((height, width), None, "rotate: height and width", least=1)
+    if input.size % (height * width):
+        raise UsageError(f"rotate: {input.name!r} of size {input.size} has no maps of {height}x{width}")
+    image = Geometry(input.size // (height * width), height, width)
+    return made_of_image(input, image, Geometry(image.channels, width, height), {})
+
+
+@emits("rotate", together=None)
+def _rotate(emitter: Emitter, config: LayerConfig) -> Variable:
+    upside_down = emitter.unary("reverse", source_image(emitter, config), axis=[2])
+    return emitter.ops("transpose2", {"X": upside_down}, {"axis": [0, 1, 3, 2]}, ["Out", "XShape"])[0]
+
+
+@declares("input, name=None, reshape_axis=None, act=None, layer_attr=None")
+def switch_order(input: LayerOutput, reshape_axis: int | None) -> Made:
+    """Declare images as (N, H, W, C), cut into rows at an axis: 3 makes a row (C) of each pixel of each image."""
+    image = geometry(input, None, "switch_order")
+    if reshape_axis not in (1, 2, 3):
+        raise UsageError(f"switch_order: reshape_axis must be 1, 2 or 3, got {reshape_axis!r}")
+    size = math.prod((image.height, image.width, image.channels)[reshape_axis - 1 :])
+    return Made([input], size, image.attrs)
+
+
+@emits("switch_order")
+def _switch_order(emitter: Emitter, config: LayerConfig) -> Variable:
+    image = {"X": source_image(emitter, config)}
+    switched = emitter.ops("transpose2", image, {"axis": [0, 2, 3, 1]}, ["Out", "XShape"])[0]
+    return emitter.reshape(switched, [-1, config.size])
 
 
 @declares("input, groups, num_channels=None, name=None, layer_attr=None", prefix="maxout_layer")
@@ -261,53 +259,6 @@ def _scale_sub_region(emitter: Emitter, config: LayerConfig) -> Variable:
 
 
 @declares(
-    "input, pool_size, name=None, num_channels=None, pool_type=None, stride=1, padding=0, layer_attr=None, "
-    "pool_size_y=None, stride_y=None, padding_y=None, ceil_mode=True, exclude_mode=None",
-    prefix="pool",
-)
-def img_pool(
-    input: LayerOutput,
-    pool_size: int,
-    num_channels: int | None,
-    pool_type: pooling.BasePool | None,
-    stride: int,
-    padding: int,
-    pool_size_y: int | None,
-    stride_y: int | None,
-    padding_y: int | None,
-    ceil_mode: bool,
-    exclude_mode: bool | None,
-) -> Made:
-    """Declare pooling, Max by default; the output size is rounded up, averages leave padding out."""
-    kind, exclusive = _pool_kind(pool_type, exclude_mode)
-    image = geometry(input, num_channels, "img_pool")
-    kernel = pair(pool_size, pool_size_y, "img_pool: pool_size", least=1)
-    steps = pair(stride, stride_y, "img_pool: stride", least=1)
-    pads = pair(padding, padding_y, "img_pool: padding", least=0)
-    width = _pooled(image.width, kernel[0], pads[0], steps[0], ceil_mode)
-    height = _pooled(image.height, kernel[1], pads[1], steps[1], ceil_mode)
-    if height < 1 or width < 1:
-        raise UsageError(
-            f"img_pool: a {kernel[0]}x{kernel[1]} window does not fit {image.height}x{image.width} pixels"
-        )
-    attrs: Attrs = {
-        "pooling_type": kind,
-        "ksize": kernel[::-1],
-        "strides": steps[::-1],
-        "paddings": pads[::-1],
-        "ceil_mode": ceil_mode,
-        "exclusive": exclusive,
-    }
-    return made_of_image(input, image, Geometry(image.channels, height, width), attrs)
-
-
-@emits("img_pool", together=None)
-def _img_pool(emitter: Emitter, config: LayerConfig) -> Variable:
-    keys = ("pooling_type", "ksize", "strides", "paddings", "ceil_mode", "exclusive")
-    return emitter.unary("pool2d", source_image(emitter, config), **{key: config.attrs[key] for key in keys})
-
-
-@declares(
     "input, block_x=0, block_y=0, stride_x=0, stride_y=0, padding_x=0, padding_y=0, num_channels=None, name=None, "
     "layer_attr=None",
     prefix="block_expand_layer",
@@ -341,19 +292,3 @@ def block_expand(
 def _block_expand(emitter: Emitter, config: LayerConfig) -> Variable:
     attrs = {key: config.attrs[key] for key in ("kernels", "strides", "paddings")}
     return emitter.unary("im2sequence", source_image(emitter, config), **attrs)
-
-
-def _pooled(size: int, kernel: int, padding: int, stride: int, ceil_mode: bool) -> int:
-    reach = size + 2 * padding - kernel
-    return (-(-reach // stride) if ceil_mode else reach // stride) + 1
-
-
-def _pool_kind(pool_type: pooling.BasePool | None, exclude_mode: bool | None) -> tuple[str, bool]:
-    kind = pooling.Max() if pool_type is None else pool_type
-    if isinstance(kind, (pooling.Max, pooling.CudnnMax)):
-        return "max", True
-    if isinstance(kind, pooling.CudnnAvgInclPad):
-        return "avg", False
-    if isinstance(kind, pooling.CudnnAvg) or (isinstance(kind, pooling.Avg) and kind.strategy == "average"):
-        return "avg", exclude_mode is not False
-    raise UsageError(f"img_pool takes Max, Avg or their Cudnn forms, got {pool_type!r}")

@@ -8,8 +8,12 @@ from collections.abc import Mapping, Sequence
 
 from paddle.v2.errors import MissingNameError
 
-# name in version 0.10 -> the name that 0.11 gave to the same layer
-RENAMED: Mapping[str, str] = {"huber_cost": "huber_classification_cost", "mse_cost": "square_error_cost"}
+# name in version 0.10, or of a keyword of Python 2 -> the name that 0.11 gave to the same layer
+RENAMED: Mapping[str, str] = {
+    "huber_cost": "huber_classification_cost",
+    "mse_cost": "square_error_cost",
+    "print": "printer",
+}
 # names of configurations for `paddle train` that v2 changed by more than leaving out "_layer"
 _OF_CONFIGURATIONS: Mapping[str, str] = {
     "cross_entropy": "cross_entropy_cost",
@@ -28,29 +32,7 @@ NEEDS_SEQUENCES = frozenset(
         "sub_nested_seq",
     ]
 )
-NOT_AVAILABLE = frozenset(
-    [
-        "LayerType",
-        "bilinear_interp",
-        "conv_operator",
-        "conv_projection",
-        "conv_shift",
-        "cross_channel_norm",
-        "detection_output",
-        "img_conv3d",
-        "img_pool3d",
-        "multibox_loss",
-        "print",
-        "printer",
-        "priorbox",
-        "roi_pool",
-        "rotate",
-        "selective_fc",
-        "spp",
-        "switch_order",
-        "tensor",
-    ]
-)
+NOT_AVAILABLE = frozenset(["detection_output", "multibox_loss", "priorbox"])
 
 
 def explain(name: str, known: Sequence[str]) -> AttributeError:

@@ -11,6 +11,7 @@ from paddle.graph import Variable
 from paddle.v2 import model
 from paddle.v2.attr import ParameterAttribute
 from paddle.v2.errors import UsageError, UsageTypeError
+from paddle.v2.layer.declared import Made, declares
 from paddle.v2.layer.emitter import Emitter, emits
 from paddle.v2.layer.output import (
     NO_IMAGE,
@@ -18,6 +19,7 @@ from paddle.v2.layer.output import (
     BiasAttr,
     LayerAttr,
     LayerOutput,
+    Weight,
     WeightAttr,
     activation_name,
     add_bias,
@@ -27,12 +29,17 @@ from paddle.v2.layer.output import (
     extras_of,
     or_zeros,
     register,
+    require_layer,
+    require_size,
     weight_attr,
 )
 from paddle.v2.layer.projection import Projection, project, table_projection
 from paddle.v2.model import LayerConfig
 
-__all__ = ["concat", "embedding", "fc", "mixed"]
+__all__ = ["concat", "embedding", "fc", "mixed", "selective_fc"]
+
+
+_HIDDEN = 1e4  # far below any sum that is selected
 
 
 class MixedLayer(LayerOutput):
@@ -79,8 +86,10 @@ class MixedLayer(LayerOutput):
                 raise UsageError(
                     f"mixed layer {self.name!r} has size {size}, its term over {link.layer!r} {link.size}"
                 )
-        bias = add_bias(self.name, [1, size], self._bias_attr)
-        self.config = replace(unfinished, size=size, inputs=links, bias=bias)
+        image = image_of(self._terms[:1])
+        bias = add_bias(self.name, [1, image[0] or size], self._bias_attr)
+        sides = dict(zip(("num_filters", "height", "width"), image, strict=True))
+        self.config = replace(unfinished, size=size, inputs=links, bias=bias, **sides)
         self.parents = [layer for term in self._terms for layer in term.layers]
         self._finished = True
         register(self)
@@ -138,6 +147,43 @@ def fc(
     return declare(LayerConfig(name, "fc", size, tuple(links), act_name, bias, extras), inputs)
 
 
+@declares(
+    "input, size, select=None, act=None, name=None, pass_generation=False, has_selected_colums=True, mul_ratio=0.02, "
+    "param_attr=None, bias_attr=None, layer_attr=None",
+    prefix="selective_fc_layer",
+    many=True,
+    default_act="tanh",
+    has_bias=True,
+)
+def selective_fc(
+    input: list[LayerOutput],
+    size: int,
+    select: LayerOutput | None,
+    pass_generation: bool,
+    has_selected_colums: bool,
+    mul_ratio: float,
+    param_attr: WeightAttr | Sequence[ParameterAttribute],
+) -> Made:
+    """Declare a fully connected layer, with weights [size, input size], of which some columns count for each row.
+
+    Args:
+        input: one layer or several.
+        size: width of the output.
+        select: a sparse_binary_vector of the columns that count, the others are 0; None: all.
+        pass_generation: has no effect, as there is one method of computing.
+        has_selected_colums: False: all columns count.
+        mul_ratio: has no effect: it chose between methods by how many columns are selected.
+        param_attr: one for all weights, or one for each input.
+    """
+    chosen = [select] if select is not None and has_selected_colums else []
+    if chosen:
+        require_layer(select, "selective_fc")
+        require_size(chosen[0], size, "selective_fc: select")
+    attrs = weight_attrs(param_attr, len(input), "selective_fc")
+    weights = [Weight([size, each.size], attr) for each, attr in zip(input, attrs, strict=True)]
+    return Made([*input, *chosen], size, {"is_selective": bool(chosen)}, weights)
+
+
 def weight_attrs(
     param_attr: WeightAttr | Sequence[ParameterAttribute], count: int, layer: str
 ) -> list[ParameterAttribute]:
@@ -182,8 +228,18 @@ def concat(
             raise UsageError(f"concat {name!r}: every projection needs a size")
         links = [term.bind(name, index, 0) for index, term in enumerate(terms)]
         size, parents = sum(link.size for link in links), [layer for term in terms for layer in term.layers]
+        image = image_of(terms)
         return build(
-            "concat2", parents, size, name, links=links, act=act, bias=bias_attr, layer_attr=layer_attr
+            "concat2",
+            parents,
+            size,
+            name,
+            links=links,
+            act=act,
+            bias=bias_attr,
+            bias_dims=[1, image[0] or size],
+            layer_attr=layer_attr,
+            image=image,
         )
     layers = [item for item in items if isinstance(item, LayerOutput)]
     if len(layers) != len(items):
@@ -206,19 +262,63 @@ def _fc(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.add_bias(emitter.add_all([*map(emitter.product, config.inputs)]), config.bias)
 
 
+@emits("selective_fc", together=None)
+def _selective_fc(emitter: Emitter, config: LayerConfig) -> Variable | None:
+    links = config.inputs[:-1] if config.attrs["is_selective"] else config.inputs
+    products = [
+        emitter.binary(
+            "matmul",
+            emitter.rows(link.layer),
+            emitter.parameter(link.parameter),
+            transpose_X=False,
+            transpose_Y=True,
+        )
+        for link in links
+    ]
+    value = emitter.add_bias(emitter.add_all(products), config.bias)
+    if not config.attrs["is_selective"]:
+        return value
+    mask = emitter.dense(config.inputs[-1].layer)
+    if config.activation == "softmax":
+        # What is not selected is so much smaller that its exponential adds nothing to the sum.
+        hidden = emitter.unary("scale", mask, scale=_HIDDEN, bias=-_HIDDEN)
+        value = emitter.binary("elementwise_add", value, hidden)
+    active = emitter.activated(value, config.activation)
+    emitter.finish(replace(config, activation=""), emitter.binary("elementwise_mul", active, mask))
+    return None
+
+
 @emits("mixed", together=None)
 def _mixed(emitter: Emitter, config: LayerConfig) -> Variable:
     terms = [project(emitter, link) for link in config.inputs]
-    return emitter.add_bias(emitter.add_all(terms), config.bias)
+    return _biased(emitter, emitter.add_all(terms), config)
 
 
 @emits("concat2", together=None)
 def _concat2(emitter: Emitter, config: LayerConfig) -> Variable:
     parts = [project(emitter, link) for link in config.inputs]
-    return emitter.add_bias(emitter.op("concat", {"X": parts}, {"axis": 1}), config.bias)
+    return _biased(emitter, emitter.op("concat", {"X": parts}, {"axis": 1}), config)
 
 
 @emits("concat", together=None)
 def _concat(emitter: Emitter, config: LayerConfig) -> Variable:
     # Images are stored channel by channel, so rows side by side are channels side by side.
     return emitter.op("concat", {"X": emitter.inputs(config)}, {"axis": 1})
+
+
+def image_of(terms: Sequence[Projection]) -> tuple[int, int, int]:
+    """Return channels, height and width of terms that convolve, side by side; `NO_IMAGE` if they do not make images."""
+    images = [term.attrs.get("image", NO_IMAGE) for term in terms]
+    places = {image[1:] for image in images}  # type: ignore[index]
+    if NO_IMAGE in images or len(places) > 1:
+        return NO_IMAGE
+    return (sum(image[0] for image in images), *places.pop())  # type: ignore[index,misc,return-value]
+
+
+def _biased(emitter: Emitter, value: Variable, config: LayerConfig) -> Variable:
+    """Add a bias to every row, or one number to every pixel of a channel."""
+    if not config.bias or emitter.parameters[config.bias].size == config.size:
+        return emitter.add_bias(value, config.bias)
+    image = emitter.reshape(value, [-1, config.num_filters, config.height, config.width])
+    bias = emitter.shaped_parameter(config.bias, [config.num_filters])
+    return emitter.binary("elementwise_add", image, bias, axis=1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from paddle.graph import Variable
 from paddle.v2 import model
 from paddle.v2.attr import ParameterAttribute
-from paddle.v2.errors import NotAvailableError
+from paddle.v2.layer.convolution import volume_of
 from paddle.v2.layer.emitter import Emitter, emits
 from paddle.v2.layer.image import Geometry, geometry, source_image
 from paddle.v2.layer.output import (
@@ -46,14 +46,16 @@ def batch_norm(
 ) -> LayerOutput:
     """Declare batch normalisation per channel (per column for a layer that is no image); default activation Relu.
 
+    With ``img3D`` the input is a volume.
     ``batch_norm_type`` chooses an implementation in the original and has no effect here.
     """
     require_layer(input, "batch_norm")
-    if img3D:
-        raise NotAvailableError("batch_norm(img3D=True) is not available")
     name = model.current().auto_name("batch_norm", name)
     seen = Geometry(input.size, 1, 1)
-    if num_channels or input.num_filters:
+    if img3D:
+        channels, depth, height, width = volume_of(input, num_channels, f"batch_norm {name!r}")
+        seen = Geometry(channels, depth * height, width)
+    elif num_channels or input.num_filters:
         seen = geometry(input, num_channels, f"batch_norm {name!r}")
     space = model.current()
     scale = space.add_parameter(f"_{name}.w0", [], weight_attr(param_attr).or_normal(1.0, 0.0), size=seen[0])
@@ -74,6 +76,7 @@ def batch_norm(
         image=input.image,
         attrs={
             **seen.attrs,
+            **input.volume,
             "epsilon": epsilon,
             "momentum": moving_average_fraction,
             "test_with_batch": use_global_stats is False,

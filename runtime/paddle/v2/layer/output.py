@@ -72,8 +72,8 @@ class LayerOutput:
 
     @property
     def depth(self) -> int:
-        """Layers of a volume: there are none but flat images."""
-        return 1
+        """Layers of a volume, 1 for an image."""
+        return int(self.config.attrs.get("depth", 1))  # type: ignore[arg-type]
 
     @property
     def layer_type(self) -> str:
@@ -109,6 +109,11 @@ class LayerOutput:
     def image(self) -> tuple[int, int, int]:
         """Channels, rows and columns of an image, 0 where there are none or they are unknown."""
         return self.num_filters, self.height, self.width
+
+    @property
+    def volume(self) -> dict[str, int]:
+        """What a layer of the same form stores of its depth: nothing for an image."""
+        return {"depth": self.depth} if self.depth > 1 else {}
 
     @property
     def data_type(self) -> InputType | None:

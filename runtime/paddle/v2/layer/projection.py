@@ -38,9 +38,10 @@ class Projection:
         if self.kind == "padded_context":
             dims = (int(self.attrs["padding"]), self.layers[0].size)  # type: ignore[arg-type]
         parameter = ""
-        if dims is not None:
+        weights = self.attrs.get("weights")
+        if dims is not None or weights is not None:
             parameter = model.current().add_parameter(
-                f"_{layer_name}.w{index}", dims, weight_attr(self.attribute)
+                f"_{layer_name}.w{index}", dims or (), weight_attr(self.attribute), size=weights
             )
         other = {"other": self.layers[1].name} if len(self.layers) > 1 else {}
         return InputConfig(self.layers[0].name, parameter, self.kind, size, {**self.attrs, **other})
@@ -146,7 +147,7 @@ def dotmul_operator(a: LayerOutput, b: LayerOutput, scale: float = 1.0) -> Proje
 
 def project(emitter: Emitter, link: InputConfig) -> Variable:
     """Write one term as operators, (N, link.size)."""
-    return _PROJECTORS[link.projection](emitter, link)
+    return PROJECTORS[link.projection](emitter, link)
 
 
 def _check_range(layer: LayerOutput, start: int, end: int) -> None:
@@ -195,7 +196,7 @@ def _dotmul_operator(emitter: Emitter, link: InputConfig) -> Variable:
     return product if scale == 1.0 else emitter.unary("scale", product, scale=scale)
 
 
-_PROJECTORS: Mapping[str, Callable[[Emitter, InputConfig], Variable]] = {
+PROJECTORS: dict[str, Callable[[Emitter, InputConfig], Variable]] = {
     "full_matrix": Emitter.product,
     "trans_full_matrix": _trans,
     "table": _table,
@@ -207,3 +208,4 @@ _PROJECTORS: Mapping[str, Callable[[Emitter, InputConfig], Variable]] = {
     "padded_context": _context,
     "dotmul_operator": _dotmul_operator,
 }
+"""Kind of a term -> the operators that it appends; modules of further terms enter theirs."""

@@ -7,12 +7,12 @@ from paddle.graph import Variable
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.declared import Made, declares
 from paddle.v2.layer.emitter import Emitter, emits
-from paddle.v2.layer.output import Act, LayerOutput, as_list, require_same_size, require_size
+from paddle.v2.layer.output import LayerOutput, as_list, require_same_size, require_size
 from paddle.v2.model import LayerConfig
 
 __all__ = [
-    "clip", "convex_comb", "linear_comb", "max_id", "multiplex", "repeat", "resize", "row_l2_norm", "sampling_id",
-    "sum_to_one_norm", "trans",
+    "clip", "convex_comb", "linear_comb", "max_id", "multiplex", "printer", "repeat", "resize", "row_l2_norm",
+    "sampling_id", "sum_to_one_norm", "trans",
 ]  # fmt: skip
 
 
@@ -80,10 +80,8 @@ def _resize(emitter: Emitter, config: LayerConfig) -> Variable:
 @declares(
     "input, num_repeats, as_row_vector=True, act=None, name=None, layer_attr=None", prefix="repeat_layer"
 )
-def repeat(input: LayerOutput, num_repeats: int, as_row_vector: bool, act: Act) -> Made:
+def repeat(input: LayerOutput, num_repeats: int, as_row_vector: bool) -> Made:
     """Declare each row repeated: [x1 x2 x1 x2] as a row vector, [x1 x1 x2 x2] otherwise."""
-    if act is not None and act.name:
-        raise UsageError("repeat: put the activation on another layer")
     attrs = {"times": num_repeats, "as_row_vector": as_row_vector}
     return Made([input], input.size * num_repeats, attrs)
 
@@ -169,3 +167,26 @@ def _max_id(emitter: Emitter, config: LayerConfig) -> None:
     largest, column = emitter.ops("top_k", {"X": value}, {"k": 1}, ["Out", "Indices"])
     emitter.ids[config.name] = column
     emitter.set_probabilities(config.name, largest)
+
+
+@declares("input, format=None, name=None", prefix="print", many=True)
+def printer(input: list[LayerOutput], format: str | None) -> Made:
+    """Declare that the values of layers are printed whenever the network runs; give it as an extra layer.
+
+    Args:
+        input: one layer or several; the printer has the value of the first.
+        format: printed before each value; a %s stands for the layer's name. "layer=%s value" by default.
+    """
+    return Made(input, input[0].size, {"format": format or "layer=%s value"})
+
+
+@emits("printer", called="printer")
+def _printer(emitter: Emitter, config: LayerConfig) -> Variable:
+    shown = []
+    for link in config.inputs:
+        value = emitter.readable(link.layer)
+        value = emitter.dense(link.layer) if value is None else value
+        message = str(config.attrs["format"]).replace("%s", link.layer)
+        settings = {"message": message, "print_tensor_name": False, "print_tensor_type": False}
+        shown.append(emitter.op("print", {"In": value}, {"summarize": -1, **settings}))
+    return emitter.unary("scale", emitter.numbers(config.inputs[0].layer), scale=1.0)

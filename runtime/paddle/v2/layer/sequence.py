@@ -43,7 +43,9 @@ class ExpandLevel:
     "input, pooling_type=None, name=None, bias_attr=None, agg_level='non-seq', stride=-1, layer_attr=None",
     "seq_pooling",
 )
-def pooling(input: LayerOutput, pooling_type: kinds.BasePool | None, agg_level: str, stride: int) -> Made:
+def pooling(
+    input: LayerOutput, pooling_type: kinds.BasePoolingType | None, agg_level: str, stride: int
+) -> Made:
     """Declare one row for each sequence: the greatest (by default), mean, sum, or sum over √length of its rows."""
     _whole(agg_level, stride, "pooling")
     chosen = pooling_type or kinds.Max()

@@ -23,6 +23,7 @@ from paddle.optim.spec import RowGradient
 from paddle.v2.errors import UsageError, UsageTypeError
 from paddle.v2.layer.emitter import Emitter, frame_of
 from paddle.v2.layer.lengths import check_lengths, meetings
+from paddle.v2.model import GRADIENT
 from paddle.v2.network import Network
 from paddle.v2.parameters import Parameters
 from paddle.v2.training.feeder import Feed
@@ -112,11 +113,13 @@ class GradientMachine:
 
         Args:
             step: number of the batch since training began; draws the dropout masks.
+            read: layers whose values are given back, or ``<layer>@GRAD`` for their gradients, left out if there are none.
         """
         check_lengths(feed, self._meetings)
         runnable = self._runnable(is_test=False)
-        names = list(dict.fromkeys([*read, *self._observed]))
-        values = [_readable(runnable.emitter, name) for name in names]
+        wanted = {name: _wanted(runnable.emitter, name) for name in [*read, *self._observed]}
+        names = [name for name, value in wanted.items() if value is not None]
+        values = [value for value in wanted.values() if value is not None]
         gradients = [gradient for _, gradient in self._gradients]
         results = self._run(runnable, feed, [*runnable.costs, *gradients, *values], step)
         count = len(runnable.costs)
@@ -134,6 +137,7 @@ class GradientMachine:
         """Forward alone, as for inference."""
         check_lengths(feed, self._meetings)
         runnable = self._runnable(is_test=True)
+        read = [name for name in read if not name.endswith(GRADIENT)]
         values = [_readable(runnable.emitter, name) for name in read]
         results = self._run(runnable, feed, [*runnable.costs, *values], 0)
         count = len(runnable.costs)
@@ -314,6 +318,14 @@ class LayerOutputs:
                 "prob": None,
             }
         return found
+
+
+def _wanted(emitter: Emitter, name: str) -> Variable | str | None:
+    """Return a layer's value; of ``<layer>@GRAD`` the gradient of it, or None where none is computed."""
+    if not name.endswith(GRADIENT):
+        return _readable(emitter, name)
+    forms = (f"{each.name}{GRADIENT}" for each in emitter.forms(name.removesuffix(GRADIENT)))
+    return next((each for each in forms if emitter.block.has_var(each)), None)
 
 
 def _readable(emitter: Emitter, name: str) -> Variable:

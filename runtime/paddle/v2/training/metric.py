@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The arithmetic of evaluators: what a batch adds, how batches add up, what a user sees.
 
-A part is an array that adds up elementwise, except for AUC, whose parts are histograms with the bins in use.
+A part is an array that adds up elementwise, except for AUC, whose parts are histograms with the bins in use, and for
+pairs of rows, whose parts are the rows: those of a query may come in several batches.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from paddle.ops.base.lod import LoDArray, plain
 from paddle.ops.metric.chunk_eval import chunk_eval
 from paddle.ops.metric.edit_distance import edit_distance
 from paddle.v2.model import Attrs, EvaluatorConfig
+from paddle.v2.training.printers import PRINTERS
 
 Values: TypeAlias = Sequence[NDArray[Any]]
 Part: TypeAlias = NDArray[np.float64]
@@ -34,11 +36,14 @@ class Metric:
 
     def __init__(self, config: EvaluatorConfig) -> None:
         self.config = config
-        self._kind = _KINDS[config.type]
+        self._kind = _KINDS["sum" if config.type in PRINTERS else config.type]
         self._part: Part | None = None
 
     def measure(self, values: Sequence[Any]) -> Part:
         """What one batch contributes; `values` are those of `config.inputs`, `LoDArray`s where they have sequences."""
+        if self.config.type in PRINTERS:
+            PRINTERS[self.config.type](self.config, values)
+            return np.zeros(0)
         if not self._kind.of_sequences:
             values = [plain(value) for value in values]
         return self._kind.measure(values, self.config.attrs)
@@ -49,7 +54,7 @@ class Metric:
 
     def report(self) -> dict[str, float]:
         """Metrics by name; nothing before the first batch."""
-        if self._part is None:
+        if self._part is None or self.config.type in PRINTERS:
             return {}
         found = self._kind.report(self._part, self.config.attrs)
         return {
@@ -66,7 +71,7 @@ class Metrics:
 
     def measure(self, values: Mapping[str, Any]) -> list[Part]:
         """What one batch contributes to each evaluator."""
-        return [metric.measure([values[name] for name in metric.config.inputs]) for metric in self._metrics]
+        return [metric.measure([values.get(name) for name in metric.config.reads]) for metric in self._metrics]
 
     def add(self, parts: Sequence[Part]) -> None:
         """Take in the contributions of a batch."""
@@ -212,6 +217,27 @@ def _ctc_error(values: Sequence[Any], attrs: Attrs) -> Part:
     return np.array([(distances / longer).sum(), len(distances)])
 
 
+def _pnpair(values: Values, attrs: Attrs) -> Part:
+    """Query, label, score and weight of each row."""
+    score, label, query = (each.reshape(len(each), -1)[:, -1].astype(np.float64) for each in values[:3])
+    return np.stack([query, label, score, _weights(values, attrs, len(score))])
+
+
+def _report_pnpair(part: Part, attrs: Attrs) -> dict[str, float]:
+    right = wrong = 0.0
+    for query in np.unique(part[0]):
+        _, label, score, weight = part[:, part[0] == query]
+        order = np.sign(label[:, None] - label) * np.sign(score[:, None] - score)
+        of_pair = np.triu(weight[:, None] + weight, 1) / 2
+        right += float(of_pair[order > 0].sum())
+        wrong += float(of_pair[order < 0].sum())
+    return {"": right / (wrong if wrong > 0 else 1.0)}
+
+
+def _beside(left: Part, right: Part) -> Part:
+    return np.concatenate([left, right], axis=1)
+
+
 _KINDS: Mapping[str, _Kind] = {
     "classification_error": _Kind(_classification_error, _add, _ratio),
     "sum": _Kind(_sum, _add, _ratio),
@@ -219,5 +245,6 @@ _KINDS: Mapping[str, _Kind] = {
     "auc": _Kind(_auc, _merge_auc, _report_auc),
     "chunk": _Kind(_chunk, _add, _report_chunk, of_sequences=True),
     "ctc_error": _Kind(_ctc_error, _add, _ratio, of_sequences=True),
+    "pnpair": _Kind(_pnpair, _beside, _report_pnpair),
     "precision_recall": _Kind(_precision_recall, _add, _report_precision_recall),
 }
