@@ -141,6 +141,7 @@ UPWARD: Mapping[tuple[str, str], str] = {
 SIZES: Mapping[str, str] = {
     "paddle_cluster/text": "sizes, events and lines: there is no fourth subject",
     "runtime/paddle/fluid/incubate": "of what the original has under that name, generators of data alone are here",
+    "runtime/paddle/v2": "what the original has under that name",
     "runtime/paddle/ops/update": "rules of optim.rules are operators by their rows there",
     "runtime/paddle/pserver/durable": "its fifth subject, checkpoints, is the folder in it",
     "runtime/paddle/ops/metric": "there are no more metrics; they are looked for under that name",

@@ -143,8 +143,9 @@ def test_a_name_that_is_absent_stands_in_the_docs() -> None:
     if not SPEC.is_dir():
         pytest.skip(f"needs the lists of names in {SPEC}")
     pages = " ".join(path.read_text(encoding="utf-8") for path in DOCS.glob("*.md"))
-    names = [f"paddle.v2.{name}" for name, _ in listed("v2_names.tsv")]
-    absent = {first_absent(name) for name in names if found(name) is None}
+    rooms = ("paddle.v2.", "paddle.", "paddle.trainer.")
+    names = [name for name, _ in listed("v2_names.tsv") if not any(found(room + name) for room in rooms)]
+    absent = {first_absent(f"paddle.v2.{name}") for name in names}
     assert sorted(each for each in absent if not re.search(rf"\b{each}\b", pages)) == []
 
 

@@ -129,7 +129,9 @@ def _printer(text: str, says: str, **attrs: Any) -> Callable[..., None]:
     return function(text, says, declare)
 
 
-value_printer = _printer("value_printer(input, name=None)", "Print the values of layers, batch by batch, to stderr.")
+value_printer = _printer(
+    "value_printer(input, name=None)", "Print the values of layers, batch by batch, to stderr."
+)
 gradient_printer = _printer(
     "gradient_printer(input, name=None)",
     "Print the gradients of the cost with respect to layers, batch by batch, to stderr.",
@@ -224,7 +226,9 @@ def evaluator_base(
     Raises:
         UsageError: there is no such type, or the evaluator does not have an argument that was given.
     """
-    given = {key: value for key, value in locals().items() if key not in ("input", "type") and value is not None}
+    given = {
+        key: value for key, value in locals().items() if key not in ("input", "type") and value is not None
+    }
     if type not in _TYPES:
         raise UsageError(f"evaluator_base: unknown type {type!r}; there are {', '.join(_TYPES)}")
     declare, names = _TYPES[type]

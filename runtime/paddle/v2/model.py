@@ -91,7 +91,9 @@ class EvaluatorConfig:
     @property
     def reads(self) -> tuple[str, ...]:
         """What it is measured by: layers, or ``<layer>@GRAD``, their gradients."""
-        return tuple(f"{each}{GRADIENT}" for each in self.inputs) if self.attrs.get("gradient") else self.inputs
+        return (
+            tuple(f"{each}{GRADIENT}" for each in self.inputs) if self.attrs.get("gradient") else self.inputs
+        )
 
 
 @dataclass

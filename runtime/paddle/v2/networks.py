@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from paddle.signatures import renamed, takes
 from paddle.v2 import activation, layer, model, pooling
 from paddle.v2.attr import ExtraLayerAttribute
-from paddle.v2.errors import MissingNameError, UsageError
-from paddle.v2.layer.output import LayerOutput, WeightAttr
+from paddle.v2.errors import UsageError
+from paddle.v2.layer.output import LayerOutput, WeightAttr, as_list, require_layer
 from paddle.v2.recurrent_networks import (
     bidirectional_gru,
     bidirectional_lstm,
@@ -24,8 +26,9 @@ from paddle.v2.recurrent_networks import (
 
 __all__ = [
     "bidirectional_gru", "bidirectional_lstm", "dot_product_attention", "gru_group", "gru_unit", "img_conv_bn_pool",
-    "img_conv_group", "lstmemory_group", "lstmemory_unit", "sequence_conv_pool", "simple_attention", "simple_gru",
-    "simple_gru2", "simple_img_conv_pool", "simple_lstm", "small_vgg", "text_conv_pool", "vgg_16_network",
+    "img_conv_group", "inputs", "lstmemory_group", "lstmemory_unit", "multi_head_attention", "outputs",
+    "sequence_conv_pool", "simple_attention", "simple_gru", "simple_gru2", "simple_img_conv_pool", "simple_lstm",
+    "small_vgg", "text_conv_pool", "vgg_16_network",
 ]  # fmt: skip
 
 
@@ -202,11 +205,84 @@ def dot_product_attention(
     return _weighed(products, attended_sequence, softmax_param_attr, name)
 
 
-def _weighed(scores: LayerOutput, sequence: LayerOutput, attr: WeightAttr, name: str) -> LayerOutput:
+def multi_head_attention(
+    query: LayerOutput,
+    key: LayerOutput,
+    value: LayerOutput,
+    key_proj_size: int,
+    value_proj_size: int,
+    head_num: int,
+    attention_type: str,
+    softmax_param_attr: WeightAttr = None,
+    name: str | None = None,
+) -> LayerOutput:
+    """Declare the means of a sequence, weighed in several ways, side by side: one row a sample.
+
+    Args:
+        query: one row a sample, compared with each row of `key`.
+        key: a sequence.
+        value: a sequence of the same lengths, of whose projections the means are.
+        key_proj_size: width of a head's projections of query and key.
+        value_proj_size: width of a head's projection of value.
+        head_num: number of heads.
+        attention_type: "dot-product attention", divided by the root of key_proj_size, or "additive attention".
+        softmax_param_attr: of the projections to the weights.
+        name: prefix of all layers.
+    """
+    if attention_type not in ("dot-product attention", "additive attention"):
+        raise UsageError(
+            f"multi_head_attention: attention_type must be 'dot-product attention' or 'additive attention', got "
+            f"{attention_type!r}"
+        )
+    name = model.current().auto_name("multi_head_attention", name)
+    sizes = {"query": key_proj_size, "key": key_proj_size, "value": value_proj_size}
+    given = {"query": query, "key": key, "value": value}
+    projected: dict[str, LayerOutput] = {
+        what: layer.mixed(
+            size * head_num, layer.full_matrix_projection(given[what]), name=f"{name}_{what}_proj"
+        )
+        for what, size in sizes.items()
+    }
+    projected["query"] = layer.expand(projected["query"], key)
+    heads = []
+    for head in range(head_num):
+        parts = {
+            what: layer.mixed(size, layer.identity_projection(projected[what], size * head, size))
+            for what, size in sizes.items()
+        }
+        if attention_type == "dot-product attention":
+            product = layer.linear_comb(parts["query"], parts["key"], name=f"{name}_dot-product_{head}")
+            fit = layer.slope_intercept(
+                product, slope=math.sqrt(1.0 / key_proj_size), name=f"{name}_dot-product_scaling_{head}"
+            )
+        else:
+            both = [layer.identity_projection(parts[what]) for what in ("query", "key")]
+            fit = layer.mixed(key_proj_size, both, f"{name}_combine_{head}", activation.Tanh())
+        heads.append(_weighed(fit, parts["value"], softmax_param_attr, name, f"_{head}"))
+    return layer.concat(heads)
+
+
+def inputs(layers: LayerOutput | Sequence[LayerOutput], *args: LayerOutput) -> None:
+    """Check that these are data layers. ``feeding`` orders columns in v2, so that this changes nothing else there."""
+    for each in [*as_list(layers, "inputs"), *args]:
+        require_layer(each, "inputs")
+        if each.data_type is None:
+            raise UsageError(f"inputs takes data layers, got {each!r}")
+
+
+def outputs(layers: LayerOutput | Sequence[LayerOutput], *args: LayerOutput) -> None:
+    """Check that these are layers. ``SGD`` and ``infer`` take them in v2, so that this changes nothing else there."""
+    for each in [*as_list(layers, "outputs"), *args]:
+        require_layer(each, "outputs")
+
+
+def _weighed(
+    scores: LayerOutput, sequence: LayerOutput, attr: WeightAttr, name: str, number: str = ""
+) -> LayerOutput:
     softmax = activation.SequenceSoftmax()
-    weights = layer.fc(scores, 1, softmax, name=f"{name}_softmax", param_attr=attr, bias_attr=False)
-    scaled = layer.scaling(sequence, weights, name=f"{name}_scaling")
-    return layer.pooling(scaled, pooling.Sum(), name=f"{name}_pooling")
+    weights = layer.fc(scores, 1, softmax, name=f"{name}_softmax{number}", param_attr=attr, bias_attr=False)
+    scaled = layer.scaling(sequence, weights, name=f"{name}_scaling{number}")
+    return layer.pooling(scaled, pooling.Sum(), name=f"{name}_pooling{number}")
 
 
 def _each(value: Any, count: int) -> list[Any]:
@@ -215,9 +291,3 @@ def _each(value: Any, count: int) -> list[Any]:
             raise UsageError(f"img_conv_group: {len(value)} settings for {count} convolutions: {value!r}")
         return list(value)
     return [value] * count
-
-
-def __getattr__(name: str) -> object:
-    if name == "multi_head_attention":
-        raise MissingNameError(f"paddle.networks.{name} is not available yet")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

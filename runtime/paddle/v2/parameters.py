@@ -39,6 +39,14 @@ class Holder(Protocol):
         """The gradient of the last batch, or None."""
 
 
+class Configurations(Protocol):
+    """The message of a network, as ``Topology(layers).proto()`` gives it."""
+
+    @property
+    def parameters(self) -> Sequence[ParameterConfig]:
+        """The configurations, in order of creation."""
+
+
 class Parameters:
     """Parameters by name, in order of creation."""
 
@@ -147,6 +155,26 @@ class Parameters:
     def attach(self, holder: Holder) -> None:
         """From now on, read and write through ``holder``."""
         self._holder = holder
+
+    def append_gradient_machine(self, gradient_machine: Holder) -> None:
+        """From now on, read and write through a machine, which takes over the values that were set or made here."""
+        for name, value in self._values.items():
+            gradient_machine.replace(name, value)
+        self._holder = gradient_machine
+
+    def update_param_conf(self, model_config: Configurations) -> None:
+        """Take over the configurations of a network's parameters, such as ``Topology(layers).proto()``.
+
+        Raises:
+            UsageError: a parameter has a value of another size here.
+        """
+        for config in model_config.parameters:
+            value = self._values.get(config.name)
+            if value is not None and value.size != config.size:
+                raise UsageError(
+                    f"parameter {config.name!r} has {value.size} values here, {config.size} in the network given"
+                )
+            self._configs[config.name] = config
 
     def serialize(self, name: str, f: IO[Any]) -> None:
         """Write one value with its 16-byte header."""

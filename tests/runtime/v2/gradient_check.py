@@ -23,7 +23,7 @@ def check_closely(cost: LayerOutput, samples: list[Any], *, rel: float = 1e-3, s
     network = Topology(cost).network
     machine = GradientMachine(network, parameters, [cost.name])
     feed = DataFeeder(network.data_types)(samples)
-    gradients = {name: np.array(each) for name, each in machine.train(feed, 0).gradients.items()}
+    gradients = {name: np.array(each, np.float64) for name, each in machine.train(feed, 0).gradients.items()}
     rng = np.random.default_rng(7)
     assert gradients
     for name, gradient in gradients.items():

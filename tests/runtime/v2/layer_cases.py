@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +23,7 @@ def dense(name: str, dim: int) -> LayerOutput:
     return layer.data(name, data_type.dense_vector(dim))
 
 
-def values(
-    out: LayerOutput, *columns: np.ndarray, parameters: dict[str, np.ndarray] | None = None
-) -> np.ndarray:
+def values(out: LayerOutput, *columns: Any, parameters: dict[str, np.ndarray] | None = None) -> np.ndarray:
     made = paddle.parameters.create(out)
     for name, value in (parameters or {}).items():
         made[name] = value

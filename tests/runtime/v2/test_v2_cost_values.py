@@ -111,7 +111,7 @@ def ids4() -> LayerOutput:
 @pytest.mark.parametrize("name", COSTS)
 def test_costs_have_one_value_per_row(name: str) -> None:
     declare, want, columns = COSTS[name]
-    np.testing.assert_allclose(values(declare(), *columns), want, rtol=1e-5, atol=1e-6)  # type: ignore[arg-type]
+    np.testing.assert_allclose(values(declare(), *columns), want, rtol=1e-5, atol=1e-6)
 
 
 def test_probabilities_next_to_their_cost_are_the_softmax() -> None:
@@ -240,7 +240,7 @@ def test_fc_of_a_sparse_vector_is_that_of_the_dense_one() -> None:
     binary = layer.data("b", data_type.sparse_binary_vector(50))
     out = layer.fc([sparse, binary], 3, act.Linear(), param_attr=[share, share], bias_attr=False)
     batch = [([(3, 2.0), (49, -1.0)], [7, 3]), ([], [0])]
-    found = values(out, *zip(*batch, strict=True), parameters={"w": w})  # type: ignore[arg-type]
+    found = values(out, *zip(*batch, strict=True), parameters={"w": w})
     want = np.stack([2 * w[3] - w[49] + w[7] + w[3], w[0]])
     np.testing.assert_allclose(found, want, rtol=1e-5)
 
@@ -253,7 +253,7 @@ def test_factorization_machine_takes_dense_and_sparse_rows() -> None:
     source = layer.data("s", data_type.sparse_float_vector(4))
     out = layer.factorization_machine(source, 2, param_attr=attr.Param(name="v"))
     sparse = [[(column, float(value)) for column, value in enumerate(row)] for row in ROWS]
-    np.testing.assert_allclose(values(out, sparse, parameters={"v": v}), want, rtol=1e-5)  # type: ignore[arg-type]
+    np.testing.assert_allclose(values(out, sparse, parameters={"v": v}), want, rtol=1e-5)
 
 
 def test_tables_and_projections() -> None:
@@ -286,7 +286,7 @@ def test_tables_and_projections() -> None:
         + ROWS[:, [2, 3, 0, 1]]
     )
     parameters = {"table": table, "scale": scale, "vector": vector, "matrix": matrix}
-    np.testing.assert_allclose(values(out, picked, ROWS, parameters=parameters), want, rtol=1e-5)  # type: ignore[arg-type]
+    np.testing.assert_allclose(values(out, picked, ROWS, parameters=parameters), want, rtol=1e-5)
 
 
 def test_concat_of_projections_puts_them_side_by_side() -> None:
@@ -317,7 +317,7 @@ def test_power_raises_positive_rows() -> None:
 def test_multiplex_chooses_rows_and_max_id_columns() -> None:
     index, x, y = layer.data("i", data_type.integer_value(2)), dense("x", 4), dense("y", 4)
     out = layer.multiplex([index, x, y])
-    np.testing.assert_allclose(values(out, [1, 0, 1], ROWS, OTHER), np.stack([OTHER[0], ROWS[1], OTHER[2]]))  # type: ignore[arg-type]
+    np.testing.assert_allclose(values(out, [1, 0, 1], ROWS, OTHER), np.stack([OTHER[0], ROWS[1], OTHER[2]]))
     best = layer.max_id(x)
     assert best.size == x.size
     found = paddle.infer(best, paddle.parameters.create(best), [(row,) for row in ROWS], field=["id", "prob"])

@@ -39,11 +39,11 @@ def run(out: LayerOutput, *columns: Any, weights: list[Any] | None = None) -> np
     return found
 
 
-def convolved(x: np.ndarray, w: np.ndarray, stride: int, pad: int) -> np.ndarray:
+def convolved(x: Any, w: Any, stride: int, pad: int) -> Any:
     """Cross-correlation of x (C, *sizes) with w (F, C, *kernel), by definition."""
     x = np.pad(x, [(0, 0)] + [(pad, pad)] * (x.ndim - 1))
     sizes = [(size - kernel) // stride + 1 for size, kernel in zip(x.shape[1:], w.shape[2:], strict=True)]
-    out = np.zeros((len(w), *sizes))
+    out: Any = np.zeros((len(w), *sizes))
     for place in product(*map(range, sizes)):
         cut = tuple(
             slice(at * stride, at * stride + kernel) for at, kernel in zip(place, w.shape[2:], strict=True)
@@ -52,7 +52,7 @@ def convolved(x: np.ndarray, w: np.ndarray, stride: int, pad: int) -> np.ndarray
     return out
 
 
-def transposed(x: np.ndarray, w: np.ndarray, stride: int, pad: int) -> np.ndarray:
+def transposed(x: Any, w: Any, stride: int, pad: int) -> Any:
     """Each number of x (C, *sizes) paints w (C, F, *kernel), `stride` apart; `pad` is cut off at each end."""
     sizes = [(size - 1) * stride + kernel for size, kernel in zip(x.shape[1:], w.shape[2:], strict=True)]
     out = np.zeros((w.shape[1], *sizes))
@@ -137,10 +137,10 @@ def test_each_sample_has_filters_of_its_own(trans: bool, stride: int) -> None:
     np.testing.assert_allclose(run(out, *columns), np.reshape(expected, (2, -1)), rtol=2e-5, atol=2e-5)
 
 
-def pooled(x: np.ndarray, size: int, reduce: Any) -> np.ndarray:
+def pooled(x: Any, size: int, reduce: Any) -> Any:
     """Windows of `size` that follow one another over (C, *sizes); the last ones may be cut off."""
     counts = [-(-each // size) for each in x.shape[1:]]
-    out = np.zeros((len(x), *counts))
+    out: Any = np.zeros((len(x), *counts))
     for place in product(*map(range, counts)):
         cut = tuple(slice(at * size, (at + 1) * size) for at in place)
         out[(slice(None), *place)] = reduce(x[(slice(None), *cut)].reshape(len(x), -1), axis=1)

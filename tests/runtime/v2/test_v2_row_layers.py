@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -109,7 +110,7 @@ def test_kinds_of_layers_have_the_originals_names() -> None:
 
 def test_a_function_says_which_settings_its_layer_supports() -> None:
     @layer.layer_support("drop_rate")
-    def mine(input: LayerOutput, layer_attr: attr.Extra | None = None) -> str:
+    def mine(input: LayerOutput, layer_attr: Any = None) -> str:
         """Declare nothing."""
         return "declared"
 

@@ -86,15 +86,13 @@ def test_layers_that_need_steps_of_their_own_say_what_they_lack() -> None:
     for name in ("kmax_seq_score", "sub_nested_seq"):
         with pytest.raises(AttributeError, match=f"{name} needs sequence operators, not available yet"):
             getattr(layer, name)
-    with pytest.raises(AttributeError, match="not available yet"):
-        _ = paddle.networks.multi_head_attention
 
 
 def test_parts_of_the_original_that_are_not_here_say_so() -> None:
     with pytest.raises(AttributeError, match=r"master.*not available"):
         getattr(paddle, "master")  # noqa: B009 - the type checker knows that it is missing
-    with pytest.raises(AttributeError, match="selective_fc is not available"):
-        _ = layer.selective_fc
+    with pytest.raises(AttributeError, match="multibox_loss is not available"):
+        _ = layer.multibox_loss
 
 
 def test_a_misspelt_layer_gets_a_hint() -> None:

@@ -96,10 +96,9 @@ def _source(emitter: Emitter, link: InputConfig) -> Variable:
 
 
 def _conv(emitter: Emitter, link: InputConfig) -> Variable:
-    attrs = dict(link.attrs)
-    filters: int = attrs["image"][0]  # type: ignore[index]
-    channels: int = attrs["channels"]  # type: ignore[assignment]
-    weight = emitter.shaped_parameter(link.parameter, filters_shape(attrs, channels, filters))
+    attrs: Mapping[str, Any] = link.attrs
+    shape = filters_shape(attrs, attrs["channels"], attrs["image"][0])
+    weight = emitter.shaped_parameter(link.parameter, shape)
     settings = {key: attrs[key] for key in ("strides", "paddings", "dilations", "groups")}
     inputs = {"Input": _source(emitter, link), "Filter": weight}
     value = emitter.op("conv2d_transpose" if attrs["trans"] else "conv2d", inputs, settings, "Output")

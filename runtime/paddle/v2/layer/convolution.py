@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from paddle.graph import Variable
 from paddle.v2.data_type import whole_number
@@ -46,7 +46,7 @@ class Window(NamedTuple):
 class Convolved(NamedTuple):
     """What a convolution makes: its filters, the number of its weights, how they start, and its sizes."""
 
-    attrs: dict[str, object]
+    attrs: dict[str, Any]
     weights: int
     attr: WeightAttr
     sizes: Sizes
@@ -79,11 +79,10 @@ def convolved(
     return Convolved({**window._asdict(), "groups": groups, "trans": trans}, weights, attr, sizes)
 
 
-def filters_shape(config_attrs: dict[str, object], channels: int, filters: int) -> list[int]:
+def filters_shape(config_attrs: Mapping[str, Any], channels: int, filters: int) -> list[int]:
     """Return the shape of a convolution's weights: (F, C / groups, *filter), transposed (C, F / groups, *filter)."""
-    groups: int = config_attrs["groups"]  # type: ignore[assignment]
     outer, inner = (channels, filters) if config_attrs.get("trans") else (filters, channels)
-    return [outer, inner // groups, *config_attrs["filter"]]  # type: ignore[misc]
+    return [outer, inner // config_attrs["groups"], *config_attrs["filter"]]
 
 
 @declares(
@@ -186,8 +185,9 @@ def img_conv3d(
 
 @emits("img_conv", together=None)
 def _img_conv(emitter: Emitter, config: LayerConfig) -> Variable:
-    attrs, filters = dict(config.attrs), config.num_filters
-    shape = filters_shape(attrs, int(attrs["channels"]), filters)  # type: ignore[call-overload]
+    attrs: Mapping[str, Any] = config.attrs
+    filters = config.num_filters
+    shape = filters_shape(attrs, attrs["channels"], filters)
     weight = emitter.shaped_parameter(config.inputs[0].parameter, shape)
     is_volume = "sizes" in attrs
     source = source_volume(emitter, config) if is_volume else source_image(emitter, config)
@@ -196,7 +196,7 @@ def _img_conv(emitter: Emitter, config: LayerConfig) -> Variable:
     value = emitter.op(kind, {"Input": source, "Filter": weight}, settings, "Output")
     if config.bias:
         inside = [config.height, config.width]
-        inside = [int(attrs["depth"]), *inside] if is_volume else inside  # type: ignore[call-overload]
+        inside = [attrs["depth"], *inside] if is_volume else inside
         shape = [filters] if emitter.parameters[config.bias].size == filters else [filters, *inside]
         value = emitter.binary("elementwise_add", value, emitter.shaped_parameter(config.bias, shape), axis=1)
     return emitter.reshape(value, [-1, config.size]) if is_volume else value
@@ -231,8 +231,8 @@ def volume_of(layer: LayerOutput, channels: int | None, who: str) -> tuple[int, 
 
 def source_volume(emitter: Emitter, config: LayerConfig) -> Variable:
     """The first input as the volumes (N, C, D, H, W) that a layer stores the sizes of."""
-    shape = [-1, config.attrs["channels"], *config.attrs["sizes"]]  # type: ignore[misc]
-    return emitter.reshape(emitter.first(config), shape)  # type: ignore[arg-type]
+    attrs: Mapping[str, Any] = config.attrs
+    return emitter.reshape(emitter.first(config), [-1, attrs["channels"], *attrs["sizes"]])
 
 
 def triple(given: int | Sequence[int], what: str, *, least: int) -> Sizes:

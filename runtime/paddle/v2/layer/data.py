@@ -44,7 +44,7 @@ def data(
             f"data layer {name!r}: {type.dim} values are not a whole number of {height}x{width} images"
         )
     image = (type.dim // cells if cells else 0, height, width)
-    attrs = {"depth": depth} if cells and (depth or 1) > 1 else {}
+    attrs = {"depth": depth} if cells and depth and depth > 1 else {}
     return declare(
         LayerConfig(name, "data", type.dim, (), "", "", extras_of(layer_attr), *image, type, attrs), []
     )

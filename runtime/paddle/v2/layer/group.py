@@ -286,6 +286,14 @@ def _outer_values(emitter: Emitter, inputs: Sequence[LayerConfig], reverse: bool
 class BaseGeneratedInput:
     """What stands for the word that was made at the step before."""
 
+    def before_real_step(self) -> LayerOutput:
+        """Declare what the step of `beam_search` gets."""
+        raise NotImplementedError(f"{type(self).__name__}.before_real_step")
+
+    def after_real_step(self, *args: Any) -> LayerOutput:
+        """Take what the step returns; return the chances of the next word."""
+        raise NotImplementedError(f"{type(self).__name__}.after_real_step")
+
 
 @dataclass(frozen=True)
 class GeneratedInput(BaseGeneratedInput):
@@ -294,6 +302,22 @@ class GeneratedInput(BaseGeneratedInput):
     size: int
     embedding_name: str
     embedding_size: int
+
+    def before_real_step(self) -> LayerOutput:
+        """Declare the last word, looked up in the table."""
+        name = model.current().auto_name("generated_word")
+        word = declare(LayerConfig(name, "generated_word", self.size), [])
+        return embedding(word, self.embedding_size, param_attr=ParameterAttribute(name=self.embedding_name))
+
+    def after_real_step(self, input: LayerOutput) -> LayerOutput:
+        """Return the chances of the next word.
+
+        Raises:
+            UsageError: this is not a layer with activation Softmax.
+        """
+        if not isinstance(input, LayerOutput) or input.activation != "softmax":
+            raise UsageError(f"beam_search: the step must return a layer with Softmax, got {input!r}")
+        return input
 
 
 def beam_search(
@@ -330,11 +354,11 @@ def beam_search(
     if not 1 <= results <= beam_size:
         raise UsageError(f"beam_search: num_results_per_sample must be 1 to {beam_size}, got {results}")
     with space.steps_of(name):
-        out = step(
-            *[_word(each) if isinstance(each, GeneratedInput) else seen_by_steps(each) for each in inputs]
-        )
-        if not isinstance(out, LayerOutput) or out.activation != "softmax":
-            raise UsageError(f"beam_search {name!r}: the step must return a layer with Softmax, got {out!r}")
+        seen = [
+            each.before_real_step() if isinstance(each, GeneratedInput) else seen_by_steps(each)
+            for each in inputs
+        ]
+        out = generated[0].after_real_step(step(*seen))
         memories = memories_of(name)
     statics = any(isinstance(each, StaticInput) for each in inputs)
     if not statics and not any(space.layers[each].inputs for each in memories):
@@ -353,14 +377,6 @@ def beam_search(
     links = tuple(InputConfig(each) for each in dict.fromkeys([out.name, *memories.values()]))
     own = space.auto_name("beam_search_predict")
     return declare(LayerConfig(own, "beam_search", results, links, attrs=attrs), [out])
-
-
-def _word(generated: GeneratedInput) -> LayerOutput:
-    name = model.current().auto_name("generated_word")
-    word = declare(LayerConfig(name, "generated_word", generated.size), [])
-    return embedding(
-        word, generated.embedding_size, param_attr=ParameterAttribute(name=generated.embedding_name)
-    )
 
 
 @emits("beam_search")

@@ -88,8 +88,16 @@ class MixedLayer(LayerOutput):
                 )
         image = image_of(self._terms[:1])
         bias = add_bias(self.name, [1, image[0] or size], self._bias_attr)
-        sides = dict(zip(("num_filters", "height", "width"), image, strict=True))
-        self.config = replace(unfinished, size=size, inputs=links, bias=bias, **sides)
+        channels, height, width = image
+        self.config = replace(
+            unfinished,
+            size=size,
+            inputs=links,
+            bias=bias,
+            num_filters=channels,
+            height=height,
+            width=width,
+        )
         self.parents = [layer for term in self._terms for layer in term.layers]
         self._finished = True
         register(self)
@@ -312,7 +320,7 @@ def image_of(terms: Sequence[Projection]) -> tuple[int, int, int]:
     places = {image[1:] for image in images}  # type: ignore[index]
     if NO_IMAGE in images or len(places) > 1:
         return NO_IMAGE
-    return (sum(image[0] for image in images), *places.pop())  # type: ignore[index,misc,return-value]
+    return (sum(image[0] for image in images), *places.pop())  # type: ignore[index,misc]
 
 
 def _biased(emitter: Emitter, value: Variable, config: LayerConfig) -> Variable:

@@ -101,7 +101,8 @@ def img_pool3d(
         for each, (what, least) in zip(given, (("pool_size", 1), ("stride", 1), ("padding", 0)), strict=True)
     )
     depth, height, width = sizes = [
-        _pooled(size, *side, ceil_mode) for size, *side in zip(inside, kernel, pads, steps, strict=True)
+        _pooled(size, window, pad, step, ceil_mode)
+        for size, window, pad, step in zip(inside, kernel, pads, steps, strict=True)
     ]
     if min(sizes) < 1:
         raise UsageError(f"img_pool3d: a window of {kernel} does not fit volumes of {tuple(inside)} cells")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from paddle.graph import Variable
 from paddle.v2 import model
@@ -38,7 +39,7 @@ class Projection:
         if self.kind == "padded_context":
             dims = (int(self.attrs["padding"]), self.layers[0].size)  # type: ignore[arg-type]
         parameter = ""
-        weights = self.attrs.get("weights")
+        weights: Any = self.attrs.get("weights")
         if dims is not None or weights is not None:
             parameter = model.current().add_parameter(
                 f"_{layer_name}.w{index}", dims or (), weight_attr(self.attribute), size=weights

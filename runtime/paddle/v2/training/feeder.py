@@ -70,6 +70,15 @@ class DataFeeder:
                 _sequences(feed, name, kind, items)
         return feed
 
+    def convert(self, dat: Sequence[Sample], argument: Feed | None = None) -> Feed:
+        """Return the feed values of a batch, in `argument` where one is given."""
+        feed = self(dat)
+        if argument is None:
+            return feed
+        argument.clear()
+        argument.update(feed)
+        return argument
+
 
 @dataclass(slots=True)
 class _Read:

@@ -113,7 +113,7 @@ class GradientMachine:
 
         Args:
             step: number of the batch since training began; draws the dropout masks.
-            read: layers whose values are given back, or ``<layer>@GRAD`` for their gradients, left out if there are none.
+            read: layers whose values are given back, or ``<layer>@GRAD`` for a gradient, left out if there is none.
         """
         check_lengths(feed, self._meetings)
         runnable = self._runnable(is_test=False)

@@ -71,7 +71,9 @@ class Metrics:
 
     def measure(self, values: Mapping[str, Any]) -> list[Part]:
         """What one batch contributes to each evaluator."""
-        return [metric.measure([values.get(name) for name in metric.config.reads]) for metric in self._metrics]
+        return [
+            metric.measure([values.get(name) for name in metric.config.reads]) for metric in self._metrics
+        ]
 
     def add(self, parts: Sequence[Part]) -> None:
         """Take in the contributions of a batch."""

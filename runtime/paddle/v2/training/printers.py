@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -38,7 +39,7 @@ def _largest_rows(config: EvaluatorConfig, values: Sequence[Any]) -> None:
         ends = value.lod[-1] if isinstance(value, LoDArray) else np.arange(len(rows) + 1)
         lines = [
             f"{_ranked(rows[first:end], np.arange(end - first), _count(config))} total {end - first} frames"
-            for first, end in zip(ends[:-1], ends[1:], strict=True)
+            for first, end in pairwise(ends)
         ]
         _say(config, f"layer={layer} sequence max frames:\n" + "\n".join(lines))
 
@@ -59,7 +60,7 @@ def _words(config: EvaluatorConfig, values: Sequence[Any]) -> None:
     lines = []
     if "num_results" not in attrs:
         ends = values[0].lod[-1] if isinstance(values[0], LoDArray) else np.arange(len(ids) + 1)
-        for at, (first, end) in enumerate(zip(ends[:-1], ends[1:], strict=True)):
+        for at, (first, end) in enumerate(pairwise(ends)):
             text = _text(config, ids[first:end])
             lines.append(text if names is None else f"{names[at]}\t{text}")
     else:
@@ -85,7 +86,8 @@ def _generated(config: EvaluatorConfig, ids: NDArray[Any]) -> Iterator[NDArray[A
         else:
             sentence = ids[first : first + attrs["max_length"]]
             ends = np.flatnonzero(sentence == attrs["eos_id"])
-            yield (sentence := sentence[: ends[0] + 1] if len(ends) else sentence)
+            sentence = sentence[: ends[0] + 1] if len(ends) else sentence
+            yield sentence
             first += len(sentence)
 
 

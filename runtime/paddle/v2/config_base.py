@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Layer``, the original's name for what functions of ``paddle.layer`` return."""
+
+from __future__ import annotations
+
+from paddle.v2.layer.output import LayerOutput as Layer
+
+__all__ = ["Layer"]

@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``DataFeeder`` under the original's name: what turns a batch of samples into what a network is fed with."""
+
+from __future__ import annotations
+
+from paddle.v2.training.feeder import DataFeeder
+
+__all__ = ["DataFeeder"]
