@@ -31,7 +31,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
     "runtime/paddle_node/agent": ("link", "files processes", "relay node", "."),
     "runtime/paddle/ops": (
         "base",
-        "activation math shape creation norm sequence rows control metric",
+        "activation math shape creation norm sequence rows control metric detection",
         "conv loss recurrent",
         "update",
     ),
@@ -111,7 +111,7 @@ ARROWS: Mapping[str, int] = {
     "paddle_cluster": 97,
     "runtime/paddle_node": 2,
     "runtime/paddle_node/agent": 12,
-    "runtime/paddle/ops": 17,
+    "runtime/paddle/ops": 18,
     "runtime/paddle/optim": 12,
     "runtime/paddle/reader": 19,
     "runtime/paddle/dataset": 4,
@@ -174,6 +174,7 @@ ENTRIES: Mapping[str, str] = {
     "runtime/paddle/v2/layer": "a family of layers a module: the package names all of them",
     "runtime/paddle/fluid/layers": "what the original has under that name",
     "runtime/paddle/fluid/layers/nn": "a family of layers a module: the package names all of them",
+    "runtime/paddle/fluid/layers/detection": "a family of layers a module: the package names all of them",
 }
 """Folder -> the registry whose entries its modules are, so that none of them is a fragment."""
 

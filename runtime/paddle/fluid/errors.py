@@ -34,12 +34,10 @@ class ModelFileError(FluidError, errors.ModelFileError):
 
 
 _DETECTION = """
-    anchor_generator bipartite_match box_clip box_coder box_decoder_and_assign collect_fpn_proposals deformable_conv
-    deformable_roi_pooling density_prior_box detection_map detection_output distribute_fpn_proposals
-    generate_mask_labels generate_proposal_labels generate_proposals iou_similarity multi_box_head multiclass_nms
-    polygon_box_transform prior_box psroi_pool retinanet_detection_output retinanet_target_assign roi_align
-    roi_perspective_transform rpn_target_assign sigmoid_focal_loss ssd_loss target_assign yolo_box yolov3_loss
-    DetectionMAP
+    box_decoder_and_assign collect_fpn_proposals deformable_conv deformable_roi_pooling
+    distribute_fpn_proposals generate_mask_labels generate_proposal_labels psroi_pool
+    retinanet_detection_output retinanet_target_assign roi_align roi_perspective_transform rpn_target_assign
+    sigmoid_focal_loss
 """
 _RARE = """
     add_position_encoding affine_grid continuous_value_model fsp_matrix grid_sampler mean_iou similarity_focus
@@ -48,7 +46,7 @@ _RARE = """
 
 ABSENT: Mapping[str, str] = MappingProxyType(
     {
-        **dict.fromkeys(_DETECTION.split(), "object detection is not supported"),
+        **dict.fromkeys(_DETECTION.split(), "this part of detection is not supported"),
         **dict.fromkeys(_RARE.split(), "compose it from other layers"),
         "adaptive_pool3d": "use pool3d",
         "data_norm": "use batch_norm",

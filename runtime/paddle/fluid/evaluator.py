@@ -18,13 +18,14 @@ from paddle.fluid.layers.metric_op import accuracy
 from paddle.fluid.layers.nn.elements import reduce_sum
 from paddle.fluid.layers.nn.sequences import chunk_eval, edit_distance
 from paddle.fluid.layers.tensor import cast, fill_constant, sums
+from paddle.fluid.metrics import DetectionMAP
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Variable
 from paddle.fluid.run.scope import global_scope
 from paddle.graph import unique_name
 from paddle.graph.scope import fetched
 
-__all__ = ["Accuracy", "ChunkEvaluator", "EditDistance", "Evaluator"]
+__all__ = ["Accuracy", "ChunkEvaluator", "DetectionMAP", "EditDistance", "Evaluator"]
 
 Array = npt.NDArray[Any]
 

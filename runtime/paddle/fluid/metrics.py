@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures that add up over minibatches, in plain Python: update, eval, reset."""
+"""Measures that add up over minibatches, in plain Python: update, eval, reset; DetectionMAP is one of programs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.fluid.errors import FluidError, FluidTypeError, answering
+from paddle.fluid.executor import Executor
+from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.layers.detection.matching import detection_map
+from paddle.fluid.layers.tensor import cast, concat, fill_constant
+from paddle.fluid.program.defaults import program_guard
+from paddle.fluid.program.program import Program
+from paddle.fluid.program.variable import Variable
+from paddle.graph import unique_name
 
 __all__ = [
-    "Accuracy", "Auc", "ChunkEvaluator", "CompositeMetric", "EditDistance", "MetricBase", "Precision",
+    "Accuracy", "Auc", "ChunkEvaluator", "CompositeMetric", "DetectionMAP", "EditDistance", "MetricBase", "Precision",
     "Recall",
 ]  # fmt: skip
 
@@ -203,6 +211,84 @@ class Auc(MetricBase):
             return 0.0
         heights = (positive + np.concatenate([[0], positive[:-1]])) / 2
         return float((np.diff(negative, prepend=0) * heights).sum() / positive[-1] / negative[-1])
+
+
+class DetectionMAP:
+    """Mean average precision of boxes found, as variables that a run of the main program computes.
+
+    Args:
+        input: (rows, 6) label, score and box, a sequence for each image; see `multiclass_nms`.
+        gt_label: (objects, 1), a sequence for each image, as the two that follow.
+        gt_box: (objects, 4).
+        gt_difficult: (objects, 1) 0 or 1.
+        class_num: how many classes there are.
+
+    All others are those of `layers.detection_map`.
+    """
+
+    def __init__(
+        self,
+        input: Variable,
+        gt_label: Variable,
+        gt_box: Variable,
+        gt_difficult: Variable | None = None,
+        class_num: int | None = None,
+        background_label: int = 0,
+        overlap_threshold: float = 0.5,
+        evaluate_difficult: bool = True,
+        ap_version: str = "integral",
+    ) -> None:
+        if class_num is None:
+            raise FluidError("DetectionMAP: give class_num, the number of classes")
+        self.helper = LayerHelper("map_eval")
+        columns = [gt_label, gt_box] if gt_difficult is None else [gt_label, gt_difficult, gt_box]
+        label = concat([*(cast(each, gt_box.dtype) for each in columns[:-1]), gt_box], axis=1)
+        states = [
+            self._state("accum_pos_count", "int32", (class_num, 1)),
+            self._state("accum_true_pos", "float32", (-1, 2), 1),
+            self._state("accum_false_pos", "float32", (-1, 2), 1),
+        ]
+        self.has_state = self._state("has_state", "int32", (1,))
+
+        def mean(**counted: Any) -> Variable:
+            return detection_map(
+                input,
+                label,
+                class_num,
+                background_label,
+                overlap_threshold=overlap_threshold,
+                evaluate_difficult=evaluate_difficult,
+                ap_version=ap_version,
+                **counted,
+            )
+
+        self.cur_map = mean()
+        self.accum_map = mean(has_state=self.has_state, input_states=states, out_states=states)
+        fill_constant([1], "int32", 1, out=self.has_state)
+
+    def get_map_var(self) -> tuple[Variable, Variable]:
+        """Return the variables (1,) of this minibatch, and of all since the last reset."""
+        return self.cur_map, self.accum_map
+
+    def reset(self, executor: Executor, reset_program: Program | None = None) -> None:
+        """Begin anew: run a program, `reset_program` with one operator more or a new one, on the executor."""
+        program = reset_program or Program()
+        with program_guard(program):
+            state = self.has_state
+            twin = program.current_block().create_var(state.name, state.shape, state.dtype, persistable=True)
+            fill_constant([1], "int32", 0, out=twin)
+        executor.run(program)
+
+    def _state(self, suffix: str, dtype: str, shape: tuple[int, ...], lod_level: int = 0) -> Variable:
+        name = f"{unique_name.generate(self.helper.name)}_{suffix}"
+        state = self.helper.create_global_variable(name, shape, dtype, persistable=True)
+        state.lod_level = lod_level
+        block = self.helper.startup_program.global_block()
+        twin = block.create_var(name, shape, dtype, persistable=True)
+        first = tuple(max(size, 1) for size in shape)
+        attrs = {"shape": first, "dtype": dtype, "value": 0.0}
+        block.append_op("fill_constant", outputs={"Out": twin}, attrs=attrs)
+        return state
 
 
 def _rounded(preds: npt.ArrayLike) -> npt.NDArray[np.int64]:

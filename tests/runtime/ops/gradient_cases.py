@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any
 
 from tests.runtime.ops.breadth_cases import BREADTH_CASES
+from tests.runtime.ops.detection_cases import DETECTION_CASES
 from tests.runtime.ops.family_cases import DENSE_CASES, LOSS_CASES, RECURRENT_CASES, SAMPLED_CASES
 from tests.runtime.ops.gradient_check import Case, Values
 from tests.runtime.ops.sequence_cases import SEQUENCE_CASES
@@ -306,6 +307,7 @@ CASES: list[Case] = [
     *RECURRENT_CASES,
     *SAMPLED_CASES,
     *BREADTH_CASES,
+    *DETECTION_CASES,
     *DENSE_CASES,
     *SEQUENCE_CASES,
 ]

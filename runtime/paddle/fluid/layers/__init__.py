@@ -6,9 +6,24 @@ A layer that is one operator is a row, see `plain`.
 """
 
 from paddle.fluid.errors import answering
-from paddle.fluid.layers import control_flow, io, learning_rate_scheduler, metric_op, nn, ops, tensor
+from paddle.fluid.layers import (
+    control_flow,
+    detection,
+    io,
+    learning_rate_scheduler,
+    metric_op,
+    nn,
+    ops,
+    tensor,
+)
 from paddle.fluid.layers import device as device
 from paddle.fluid.layers.control_flow import *  # noqa: F403
+from paddle.fluid.layers.detection.boxes import *  # noqa: F403
+from paddle.fluid.layers.detection.matching import *  # noqa: F403
+from paddle.fluid.layers.detection.priors import *  # noqa: F403
+from paddle.fluid.layers.detection.proposals import *  # noqa: F403
+from paddle.fluid.layers.detection.ssd import *  # noqa: F403
+from paddle.fluid.layers.detection.yolo import *  # noqa: F403
 from paddle.fluid.layers.io import *  # noqa: F403
 from paddle.fluid.layers.learning_rate_scheduler import *  # noqa: F403
 from paddle.fluid.layers.metric_op import *  # noqa: F403
@@ -27,6 +42,7 @@ from paddle.fluid.layers.tensor import *  # noqa: F403
 
 __all__ = [
     *control_flow.__all__,
+    *detection.__all__,
     *io.__all__,
     *learning_rate_scheduler.__all__,
     *metric_op.__all__,

@@ -27,6 +27,13 @@ ORIGINAL = {
         lod_rank_table max_sequence_len lod_tensor_to_array array_to_lod_tensor split_lod_tensor
         merge_lod_tensor shrink_memory reorder_lod_tensor_by_rank Print is_empty
     """,
+    "detection": """
+        prior_box density_prior_box multi_box_head bipartite_match target_assign detection_output ssd_loss detection_map
+        rpn_target_assign retinanet_target_assign sigmoid_focal_loss anchor_generator roi_perspective_transform
+        generate_proposal_labels generate_proposals generate_mask_labels iou_similarity box_coder
+        polygon_box_transform yolov3_loss yolo_box box_clip multiclass_nms retinanet_detection_output
+        distribute_fpn_proposals box_decoder_and_assign collect_fpn_proposals
+    """,
     "io": """
         data open_files open_recordio_file read_file shuffle batch double_buffer random_data_generator py_reader
         create_py_reader_by_data Preprocessor load

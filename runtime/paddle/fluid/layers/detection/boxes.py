@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Boxes coded by prior boxes, compared, and chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.layers.plain import layer
+from paddle.fluid.program.variable import Variable
+
+__all__ = ["box_coder", "iou_similarity", "multiclass_nms", "polygon_box_transform"]
+
+iou_similarity = layer(
+    "iou_similarity(x, y, name=None)",
+    "intersection over union (n, m) of boxes x (n, 4) with boxes y (m, 4)",
+)
+
+
+def box_coder(
+    prior_box: Variable,
+    prior_box_var: Variable | Sequence[float] | None,
+    target_box: Variable,
+    code_type: str = "encode_center_size",
+    box_normalized: bool = True,
+    name: str | None = None,
+    axis: int = 0,
+) -> Variable:
+    """Return codes (N, M, 4) of boxes (N, 4) by prior boxes, or boxes from codes (N, M, 4).
+
+    Args:
+        prior_box: (M, 4) left, top, right, bottom.
+        prior_box_var: variances that codes are divided by, (M, 4), or 4 numbers, or None.
+        target_box: boxes, or codes.
+        code_type: encode_center_size or decode_center_size.
+        box_normalized: False: boxes count pixels, both ends included.
+        axis: decoding: 0: a column of codes belongs to a prior box; 1: a row.
+    """
+    inputs = {"PriorBox": prior_box, "TargetBox": target_box}
+    attrs: dict[str, object] = {"code_type": code_type, "box_normalized": box_normalized, "axis": axis}
+    if isinstance(prior_box_var, Variable):
+        inputs["PriorBoxVar"] = prior_box_var
+    elif prior_box_var is not None:
+        attrs["variance"] = tuple(map(float, prior_box_var))
+    return LayerHelper("box_coder", name).apply("box_coder", inputs, attrs)
+
+
+multiclass_nms = layer(
+    "multiclass_nms(bboxes, scores, score_threshold, nms_top_k, keep_top_k, nms_threshold=0.3, normalized=True, "
+    "nms_eta=1.0, background_label=0, name=None)",
+    """(found, 6) label, score and box of what is found in each image, a sequence each; [[-1]] if nothing is.
+
+    Boxes are (N, M, 4) with scores (N, classes, M), or (rows, classes, 4) with scores (rows, classes) and LoD""",
+    fixed="Out",
+)
+polygon_box_transform = layer(
+    "polygon_box_transform(input, name=None)",
+    "(N, 2k, H, W) corners of polygons: 4 times the place less the shift there",
+)

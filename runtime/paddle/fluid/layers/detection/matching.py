@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects matched to suggested boxes, and how good the boxes found are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.layers.plain import several
+from paddle.fluid.program.variable import Variable
+from paddle.signatures import renamed, takes
+
+__all__ = ["bipartite_match", "detection_map", "target_assign"]
+
+bipartite_match = several(
+    "bipartite_match(dist_matrix, match_type=None, dist_threshold=None, name=None)",
+    """the object of each image that each box is matched to, (N, M) int32, -1 for none, and their value.
+
+    dist_matrix is (objects, M), a sequence for each image, greater for what is closer. match_type bipartite, the
+    default: an object gets one box; per_prediction: each box left gets its best object from dist_threshold, 0.5, on""",
+)
+target_assign = several(
+    "target_assign(input, matched_indices, negative_indices=None, mismatch_value=None, name=None)",
+    """targets (N, M, K) of boxes matched to objects (objects, M or 1, K) with LoD, and their weights (N, M, 1).
+
+    Boxes without an object get mismatch_value and weight 0, or 1 if negative_indices names them""",
+)
+
+
+@takes(
+    "detect_res, label, class_num, background_label=0, overlap_threshold=0.3, evaluate_difficult=True, "
+    "has_state=None, input_states=None, out_states=None, ap_version='integral'"
+)
+def detection_map(given: dict[str, Any]) -> Variable:
+    """Return the mean average precision (1,) of boxes found, of all batches counted.
+
+    Args:
+        detect_res: (rows, 6) label, score, left, top, right, bottom, a sequence for each image.
+        label: (rows, 6) label, difficult, left, top, right, bottom, or (rows, 5) without difficult.
+        class_num: how many classes there are.
+        background_label: has no meaning, as in the original.
+        overlap_threshold: a box found is true if it overlaps an object by more.
+        evaluate_difficult: whether difficult objects count.
+        has_state: (1,) int32; 0: begin anew, otherwise continue from input_states.
+        input_states: variables of counts, true marks and false marks; out_states get them after this batch.
+        ap_version: integral or 11point.
+    """
+    inputs = renamed(given, "DetectRes=detect_res Label=label HasState=has_state")
+    inputs.update(zip(("PosCount", "TruePos", "FalsePos"), given["input_states"] or (), strict=False))
+    slots = ("AccumPosCount", "AccumTruePos", "AccumFalsePos")
+    outs = dict(zip(slots, given["out_states"] or (), strict=False))
+    attrs = renamed(given, "class_num overlap_threshold evaluate_difficult ap_type=ap_version")
+    *_, result = LayerHelper("detection_map").apply_all("detection_map", inputs, attrs, outs, [*slots, "MAP"])
+    return result

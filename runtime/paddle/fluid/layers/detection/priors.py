@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prior boxes around each place of a feature map."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from paddle.fluid.errors import FluidError
+from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.program.variable import Variable
+from paddle.signatures import renamed, takes
+
+__all__ = ["density_prior_box", "prior_box"]
+
+Numbers = float | Sequence[float] | None
+
+
+def listed(given: Numbers) -> tuple[float, ...]:
+    """Return numbers as a tuple of floats; one number is a tuple of one, None is none."""
+    if given is None:
+        return ()
+    return tuple(map(float, given)) if isinstance(given, Sequence) else (float(given),)
+
+
+@takes(
+    "input, image, min_sizes, max_sizes=None, aspect_ratios=[1.0], variance=[0.1,0.1,0.2,0.2], flip=False, "
+    "clip=False, steps=[0.0,0.0], offset=0.5, name=None, min_max_aspect_ratios_order=False"
+)
+def prior_box(given: dict[str, Any]) -> tuple[Variable, Variable]:
+    """Return boxes (H, W, boxes, 4), as parts of the image, around each place of a feature map, and their variances.
+
+    Args:
+        input: the feature map (N, C, H, W).
+        image: (N, C, height, width).
+        min_sizes: sides in pixels, with a box of each aspect ratio.
+        max_sizes: none, or one for each of min_sizes: a square of side √(min max) more.
+        aspect_ratios: width over height; 1 is always there.
+        variance: what codes of boxes are divided by.
+        flip: take 1 / ratio as well.
+        clip: cut boxes to the image.
+        steps: pixels (across, down) from place to place; 0: those that cover the image.
+        offset: of the centre in its step.
+        min_max_aspect_ratios_order: the square stands second and not last.
+    """
+    largest = listed(given["max_sizes"])
+    attrs = {
+        **{name: listed(given[name]) for name in ("min_sizes", "aspect_ratios")},
+        "max_sizes": largest if largest and largest[0] > 0 else (),
+    }
+    return _boxes("prior_box", given, {**attrs, **renamed(given, "flip min_max_aspect_ratios_order")})
+
+
+@takes(
+    "input, image, densities=None, fixed_sizes=None, fixed_ratios=None, variance=[0.1,0.1,0.2,0.2], clip=False, "
+    "steps=[0.0,0.0], offset=0.5, flatten_to_2d=False, name=None"
+)
+def density_prior_box(given: dict[str, Any]) -> tuple[Variable, Variable]:
+    """Return boxes (H, W, boxes, 4) and their variances; density d of a size gives d × d boxes of each ratio a place.
+
+    Args:
+        densities: one for each of fixed_sizes.
+        fixed_sizes: sides in pixels.
+        fixed_ratios: width over height.
+        flatten_to_2d: return (H W boxes, 4).
+
+    All others are those of `prior_box`.
+    """
+    densities = tuple(map(int, given["densities"] or ()))
+    attrs = {name: listed(given[name]) for name in ("fixed_sizes", "fixed_ratios")}
+    return _boxes(
+        "density_prior_box",
+        given,
+        {**attrs, "densities": densities, "flatten_to_2d": given["flatten_to_2d"]},
+    )
+
+
+def _boxes(op_type: str, given: dict[str, Any], attrs: dict[str, Any]) -> tuple[Variable, Variable]:
+    if len(listed(given["steps"])) != 2:
+        raise FluidError(f"{op_type}: steps are (across, down), got {given['steps']}")
+    across, down = listed(given["steps"])
+    shared = {**renamed(given, "variances=variance clip offset"), "step_w": across, "step_h": down}
+    boxes, variances = LayerHelper(op_type, given["name"]).apply_all(
+        op_type, renamed(given, "Input=input Image=image"), {**attrs, **shared}, fixed=["Boxes", "Variances"]
+    )
+    return boxes, variances

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""YOLO v3: the loss of a feature map, and the boxes that it finds."""
+
+from __future__ import annotations
+
+from paddle.fluid.layers.plain import layer, several
+
+__all__ = ["yolo_box", "yolov3_loss"]
+
+yolov3_loss = layer(
+    "yolov3_loss(x, gt_box, gt_label, anchors, anchor_mask, class_num, ignore_thresh, downsample_ratio, gt_score=None, "
+    "use_label_smooth=True, name=None)",
+    """the loss (N,) of a map x (N, A (5 + class_num), H, W), whose A anchors anchor_mask names among all.
+
+    gt_box is (N, B, 4) centres and sides as parts of the image, 0 for none; gt_label (N, B) int32; gt_score (N, B).
+    A place whose box overlaps an object by more than ignore_thresh does not pay for seeing one. downsample_ratio is
+    the network's input over the map""",
+    to="gt_box=GTBox gt_label=GTLabel gt_score=GTScore",
+)
+yolo_box = several(
+    "yolo_box(x, img_size, anchors, class_num, conf_thresh, downsample_ratio, name=None)",
+    """boxes (N, A H W, 4) in pixels of images of img_size (N, 2) int32, height and width, and scores of classes.
+
+    Both are 0 where an object is less likely than conf_thresh""",
+)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""anchor_generator: boxes in pixels around each place of a feature map; box_clip: boxes cut to their image."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array, from_host, to_host
+from paddle.ops.base.errors import AttrError, InputError, ShapeError
+from paddle.ops.base.lod import lod_of, with_lod
+from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.segments import owners
+from paddle.ops.detection.boxes import host, images_of
+
+
+def rounded(values: Array) -> Array:
+    """Return the nearest whole numbers; a half goes away from zero, as C rounds."""
+    whole = np.trunc(values)
+    return whole + np.trunc(2 * (values - whole))
+
+
+def within(boxes: Array, height: Any, width: Any) -> Array:
+    """Return boxes (..., 4) cut to the pixels of an image; sizes may be arrays that numpy spreads."""
+    last = np.stack(np.broadcast_arrays(width - 1, height - 1, width - 1, height - 1), axis=-1)
+    return np.maximum(np.minimum(boxes, last), 0)
+
+
+def _infer(features: Spec, *, attrs: dict[str, Any]) -> tuple[Spec, Spec]:
+    if len(features.shape) != 4:
+        raise ShapeError(f"expected Input (N, C, H, W), got {features.shape}")
+    if len(attrs["stride"]) != 2 or len(attrs["variances"]) != 4:
+        raise AttrError(f"expected 2 strides and 4 variances, got {attrs['stride']} and {attrs['variances']}")
+    count = len(attrs["anchor_sizes"]) * len(attrs["aspect_ratios"])
+    spec = Spec((*features.shape[2:], count, 4), features.dtype)
+    return spec, spec
+
+
+@operator(
+    "anchor_generator",
+    "Input -> Anchors Variances",
+    attrs={
+        "anchor_sizes": tuple,
+        "aspect_ratios": tuple,
+        "variances": (0.1, 0.1, 0.2, 0.2),
+        "stride": tuple,
+        "offset": 0.5,
+    },
+    infer=_infer,
+    shares_lod=False,
+)
+def anchor_generator(features: Array, *, attrs: dict[str, Any]) -> tuple[Array, Array]:
+    """Return boxes (H, W, boxes, 4) in pixels and their variances, for each ratio (height over width) all sizes.
+
+    The base of a ratio has the area of a stride and whole sides; a size scales it from the stride.
+    """
+    strides = np.array(attrs["stride"], float)
+    ratios = np.array(attrs["aspect_ratios"], float)
+    widths = rounded(np.sqrt(strides.prod() / ratios))
+    base = np.stack([widths, rounded(widths * ratios)], axis=1)
+    scales = np.array(attrs["anchor_sizes"], float)[:, None] / strides
+    half = (0.5 * (base[:, None] * scales - 1)).reshape(-1, 2)
+    x, y = (
+        np.arange(size) * stride + attrs["offset"] * (stride - 1)
+        for size, stride in zip((features.shape[3], features.shape[2]), strides, strict=True)
+    )
+    centres = np.stack(np.meshgrid(x, y), axis=-1)[:, :, None]
+    boxes = np.concatenate([centres - half, centres + half], axis=-1)
+    variances = np.broadcast_to(np.array(attrs["variances"]), boxes.shape)
+    found = (from_host(each.astype(features.dtype), features) for each in (boxes, variances))
+    anchors, spread = found
+    return anchors, spread
+
+
+def _infer_clip(boxes: Spec, info: Spec) -> Spec:
+    if boxes.shape[-1] not in (4, -1) or len(info.shape) != 2:
+        raise ShapeError(f"expected Input (..., 4) and ImInfo (N, 3), got {boxes.shape} and {info.shape}")
+    return boxes
+
+
+@operator("box_clip", "Input+ ImInfo -> Output+", infer=_infer_clip)
+def box_clip(boxes: Any, info: Array) -> Any:
+    """Return boxes cut to the pixels of their image, which is (height, width) / scale of its row of ImInfo.
+
+    Args:
+        boxes: (rows, ..., 4), rows of an image as a sequence.
+        info: (N, 3) height, width and scale.
+    """
+    data, images = host(boxes), to_host(info)
+    offsets = images_of(boxes, len(data))
+    if len(offsets) - 1 != len(images):
+        raise InputError(f"Input has boxes of {len(offsets) - 1} images, ImInfo has {len(images)} rows")
+    sizes = rounded(images[:, :2] / images[:, 2:3])[owners(offsets)]
+    height, width = (sizes[:, at].reshape(-1, *[1] * (data.ndim - 2)) for at in (0, 1))
+    cut = within(data, height, width).astype(data.dtype)
+    return with_lod(from_host(cut, boxes), lod_of(boxes))

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""bipartite_match: pairs rows, the objects of an image, with columns, the boxes suggested, greatest overlap first."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array, from_host
+from paddle.ops.base.errors import AttrError
+from paddle.ops.base.registry import Spec, operator
+from paddle.ops.detection.boxes import host, images_of
+
+_INT32 = np.dtype("int32")
+_LEAST = 1e-6  # below this, a row and a column have nothing in common
+
+
+def _infer(distances: Spec, *, match_type: str) -> tuple[Spec, Spec]:
+    if match_type not in ("bipartite", "per_prediction"):
+        raise AttrError(f"match_type: expected 'bipartite' or 'per_prediction', got {match_type!r}")
+    shape = (-1 if distances.lod_level else 1, distances.shape[1])
+    return Spec(shape, _INT32), Spec(shape, distances.dtype)
+
+
+@operator(
+    "bipartite_match",
+    "DistMat+ -> ColToRowMatchIndices ColToRowMatchDist",
+    attrs={"match_type": "bipartite", "dist_threshold": 0.5},
+    infer=_infer,
+)
+def bipartite_match(distances: Any, *, match_type: str, dist_threshold: float) -> tuple[Array, Array]:
+    """Return for each image and column the row that it is matched to (images, M) int32, -1 for none, and their value.
+
+    Args:
+        distances: (rows, M), a sequence of rows for each image; one image without LoD. Greater is closer.
+        match_type: bipartite: each row gets one column at most; per_prediction: each column that is free then gets
+            its best row, if the value is at least dist_threshold.
+    """
+    values = host(distances)
+    offsets = images_of(distances, len(values))
+    indices = np.full((len(offsets) - 1, values.shape[1]), -1, _INT32)
+    found = np.zeros(indices.shape, values.dtype)
+    for number, (start, end) in enumerate(itertools.pairwise(offsets)):
+        _match(values[start:end], indices[number], found[number])
+        if match_type == "per_prediction":
+            _match_rest(values[start:end], indices[number], found[number], dist_threshold)
+    return from_host(indices, distances), from_host(found, distances)
+
+
+def _match(values: Array, indices: Array, found: Array) -> None:
+    """Take the greatest value, then the greatest of the other rows and columns, and so on."""
+    # Columns first: of equal values the one in the first column counts, and there the one in the first row.
+    rest = values.T.copy()
+    for _ in range(min(values.shape)):
+        column, row = np.unravel_index(rest.argmax(), rest.shape)
+        if not rest[column, row] >= _LEAST:
+            break
+        indices[column], found[column] = row, values[row, column]
+        rest[column] = rest[:, row] = -1
+
+
+def _match_rest(values: Array, indices: Array, found: Array, threshold: float) -> None:
+    if len(values):
+        rows = values.argmax(axis=0)
+        best = values[rows, np.arange(len(rows))]
+        chosen = (indices == -1) & (best >= max(threshold, _LEAST))
+        indices[chosen], found[chosen] = rows[chosen], best[chosen]

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""box_coder, box_decoder_and_assign: boxes as shifts and scales of prior boxes, and back.
+
+With centre p and sides s of a prior box and variances v, a box of centre c and sides t is coded as
+((c − p) / s / v, log(t / s) / v).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array, from_host, to_host
+from paddle.ops.base.errors import AttrError, ShapeError
+from paddle.ops.base.lod import lod_of, with_lod
+from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.shapes import agree
+from paddle.ops.detection.boxes import corners, expect_boxes, host
+
+_ATTRS = {"code_type": "encode_center_size", "box_normalized": True, "axis": 0, "variance": ()}
+_CODES = ("encode_center_size", "decode_center_size")
+
+
+def encoded(boxes: Array, priors: Array, whole: bool) -> Array:
+    """Return the code (..., 4) of boxes by priors, which numpy spreads, without variances."""
+    centres, sides = (
+        (priors[..., :2] + priors[..., 2:] + whole) / 2,
+        priors[..., 2:] - priors[..., :2] + whole,
+    )
+    middles = (boxes[..., :2] + boxes[..., 2:]) / 2
+    widths = boxes[..., 2:] - boxes[..., :2] + whole
+    return np.concatenate([(middles - centres) / sides, np.log(np.abs(widths / sides))], axis=-1)
+
+
+def decoded(codes: Array, priors: Array, whole: bool, longest: float = np.inf) -> Array:
+    """Return boxes (..., 4) from codes without variances; the logarithm of a scale is at most `longest`."""
+    sides = priors[..., 2:] - priors[..., :2] + whole
+    centres = priors[..., :2] + sides / 2
+    found = corners(codes[..., :2] * sides + centres, np.exp(codes[..., 2:].clip(None, longest)) * sides)
+    found[..., 2:] -= whole
+    return found
+
+
+def _infer(prior: Spec, variances: Spec | None, target: Spec, *, attrs: dict[str, Any]) -> Spec:
+    expect_boxes(prior, "PriorBox")
+    if attrs["code_type"] not in _CODES:
+        raise AttrError(f"code_type: expected one of {', '.join(_CODES)}, got {attrs['code_type']!r}")
+    if attrs["axis"] not in (0, 1) or len(attrs["variance"]) not in (0, 4):
+        raise AttrError(f"expected axis 0 or 1 and 4 variances, got {attrs['axis']} and {attrs['variance']}")
+    if attrs["code_type"] == "encode_center_size":
+        expect_boxes(target, "TargetBox")
+        return Spec((target.shape[0], prior.shape[0], 4), target.dtype, target.lod_level)
+    if len(target.shape) != 3 or not agree(target.shape[1 - attrs["axis"]], prior.shape[0]):
+        raise ShapeError(
+            f"TargetBox: expected codes (N, M, 4) with the priors {prior.shape} along axis {1 - attrs['axis']}, got "
+            f"{target.shape}"
+        )
+    return Spec(target.shape, target.dtype, (prior if attrs["axis"] else target).lod_level)
+
+
+@operator("box_coder", "PriorBox+ PriorBoxVar? TargetBox+ -> OutputBox+", attrs=_ATTRS, infer=_infer)
+def box_coder(prior: Any, variances: Array | None, target: Any, *, attrs: dict[str, Any]) -> Any:
+    """Return codes (N, M, 4) of boxes (N, 4) by M priors, or boxes from codes (N, M, 4).
+
+    Args:
+        prior: (M, 4); with axis 1 a decoded row belongs to a prior, otherwise a column.
+        variances: (M, 4) or (4,); None: the attribute `variance`, or 1.
+        target: boxes, or codes.
+    """
+    priors, values, whole = host(prior), host(target), not attrs["box_normalized"]
+    scale = np.array(attrs["variance"] or 1.0, values.dtype) if variances is None else to_host(variances)
+    if attrs["code_type"] == "encode_center_size":
+        codes = encoded(values[:, None], priors[None], whole) / scale
+        return with_lod(from_host(codes.astype(values.dtype), target), lod_of(target))
+    if attrs["axis"]:
+        priors, scale = priors[:, None], scale[:, None] if scale.ndim == 2 else scale
+    boxes = decoded(values * scale, priors, whole)
+    lod = lod_of(prior if attrs["axis"] else target)
+    return with_lod(from_host(boxes.astype(values.dtype), target), lod)

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arithmetic on boxes (left, top, right, bottom), on the host; iou_similarity: how much boxes overlap.
+
+Whole boxes count pixels: both ends belong to them, so that a side is 1 longer than the difference of its ends.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array, from_host, to_host
+from paddle.ops.base.errors import ShapeError
+from paddle.ops.base.lod import Offsets, lod_of, plain
+from paddle.ops.base.registry import Spec, operator
+
+
+def areas(boxes: Array, whole: bool = False) -> Array:
+    """Return the area of each box (..., 4), 0 where an end lies before its start."""
+    sides = boxes[..., 2:] - boxes[..., :2]
+    product: Array = np.where((sides < 0).any(axis=-1), 0, (sides + whole).prod(axis=-1))
+    return product
+
+
+def overlaps(left: Array, right: Array, whole: bool = False) -> Array:
+    """Return intersection over union (n, m) of each of n boxes with each of m; 0 for boxes without area.
+
+    Boxes are (n, 4) and (m, 4); boxes of any leading shapes that numpy spreads give a value for each pair.
+    """
+    a, b = (left[:, None], right[None]) if left.ndim == 2 and right.ndim == 2 else (left, right)
+    sides = np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]) + whole
+    common = sides.clip(0).prod(axis=-1)
+    union = areas(a, whole) + areas(b, whole) - common
+    found: Array = common / np.where(union > 0, union, 1)
+    return found
+
+
+def corners(centres: Array, sides: Array) -> Array:
+    """Return boxes (..., 4) from centres and sides (..., 2)."""
+    return np.concatenate([centres - sides / 2, centres + sides / 2], axis=-1)
+
+
+def images_of(value: Any, rows: int) -> Offsets:
+    """Return the offsets of the last level: rows of each image; all rows are one image's without LoD."""
+    levels = lod_of(value)
+    return levels[-1] if levels else np.array([0, rows])
+
+
+def host(value: Any) -> Array:
+    """Return the rows of a value on the host."""
+    return to_host(plain(value))
+
+
+def expect_boxes(spec: Spec, slot: str) -> None:
+    """Refuse anything but (rows, 4).
+
+    Raises:
+        ShapeError: the shape is another one.
+    """
+    if len(spec.shape) != 2 or spec.shape[1] not in (4, -1):
+        raise ShapeError(f"{slot}: expected boxes (rows, 4), got {spec.shape}")
+
+
+def _infer(x: Spec, y: Spec) -> Spec:
+    expect_boxes(x, "X")
+    expect_boxes(y, "Y")
+    return Spec((x.shape[0], y.shape[0]), x.dtype)
+
+
+@operator("iou_similarity", "X Y -> Out", infer=_infer)
+def iou_similarity(x: Array, y: Array) -> Array:
+    """Return intersection over union (n, m) of boxes x (n, 4) with boxes y (m, 4)."""
+    return from_host(overlaps(to_host(x), to_host(y)), x)

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""prior_box and density_prior_box: boxes of given sizes around each place of a feature map, as parts of the image."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array, from_host
+from paddle.ops.base.errors import AttrError, ShapeError
+from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.shapes import product
+from paddle.ops.detection.boxes import corners
+
+_GRID = {"variances": (0.1, 0.1, 0.2, 0.2), "clip": False, "step_w": 0.0, "step_h": 0.0, "offset": 0.5}
+
+
+def expanded_ratios(ratios: tuple[float, ...], flip: bool) -> list[float]:
+    """Return 1 and all ratios that are not there yet, with `flip` the inverse of each after it."""
+    found = [1.0]
+    for ratio in ratios:
+        if all(abs(ratio - each) >= 1e-6 for each in found):
+            found += [ratio, 1.0 / ratio] if flip else [ratio]
+    return found
+
+
+def _shared(features: Spec, image: Spec, attrs: dict[str, Any], count: int) -> tuple[Spec, Spec]:
+    if len(features.shape) != 4 or len(image.shape) != 4:
+        raise ShapeError(f"expected Input and Image (N, C, H, W), got {features.shape} and {image.shape}")
+    if len(attrs["variances"]) != 4:
+        raise AttrError(f"variances: expected 4 numbers, got {attrs['variances']}")
+    shape = (*features.shape[2:], count, 4)
+    flat = (product(shape[:3]), 4)
+    spec = Spec(flat if attrs.get("flatten_to_2d") else shape, features.dtype)
+    return spec, spec
+
+
+def _infer(features: Spec, image: Spec, *, attrs: dict[str, Any]) -> tuple[Spec, Spec]:
+    least, most = attrs["min_sizes"], attrs["max_sizes"]
+    if not least or (most and len(most) != len(least)):
+        raise AttrError(f"expected min_sizes and as many max_sizes or none, got {least} and {most}")
+    if any(a <= 0 for a in least) or any(b <= a for a, b in zip(least, most, strict=False)):
+        raise AttrError(
+            f"sizes must be positive and each max_sizes above its min_sizes, got {least} and {most}"
+        )
+    count = len(expanded_ratios(attrs["aspect_ratios"], attrs["flip"])) * len(least) + len(most)
+    return _shared(features, image, attrs, count)
+
+
+@operator(
+    "prior_box",
+    "Input Image -> Boxes Variances",
+    attrs={
+        "min_sizes": tuple,
+        "max_sizes": (),
+        "aspect_ratios": (),
+        "flip": False,
+        "min_max_aspect_ratios_order": False,
+        **_GRID,
+    },
+    infer=_infer,
+    shares_lod=False,
+)
+def prior_box(features: Array, image: Array, *, attrs: dict[str, Any]) -> tuple[Array, Array]:
+    """Return boxes and their variances (H, W, boxes, 4) around each place of the features (N, C, H, W).
+
+    Each min_size has a box of each aspect ratio and, with a max_size, a square of side √(min_size max_size): last,
+    or second with min_max_aspect_ratios_order.
+    """
+    ratios = np.array(expanded_ratios(attrs["aspect_ratios"], attrs["flip"]))
+    sides = []
+    for number, least in enumerate(attrs["min_sizes"]):
+        boxes = np.stack([least * np.sqrt(ratios), least / np.sqrt(ratios)], axis=1)
+        if attrs["max_sizes"]:
+            square = np.full((1, 2), np.sqrt(least * attrs["max_sizes"][number]))
+            at = 1 if attrs["min_max_aspect_ratios_order"] else len(boxes)
+            boxes = np.concatenate([boxes[:at], square, boxes[at:]])
+        sides.append(boxes)
+    centres = _centres(features, image, attrs)[:, :, None]
+    return _placed(corners(centres, np.concatenate(sides)), features, image, attrs)
+
+
+def _infer_density(features: Spec, image: Spec, *, attrs: dict[str, Any]) -> tuple[Spec, Spec]:
+    sizes, densities = attrs["fixed_sizes"], attrs["densities"]
+    if len(sizes) != len(densities) or any(each <= 0 for each in (*sizes, *densities)):
+        raise AttrError(f"expected as many fixed_sizes as densities, positive, got {sizes} and {densities}")
+    count = sum(each * each for each in densities) * len(attrs["fixed_ratios"])
+    return _shared(features, image, attrs, count)
+
+
+@operator(
+    "density_prior_box",
+    "Input Image -> Boxes Variances",
+    attrs={"fixed_sizes": (), "fixed_ratios": (), "densities": (), "flatten_to_2d": False, **_GRID},
+    infer=_infer_density,
+    shares_lod=False,
+)
+def density_prior_box(features: Array, image: Array, *, attrs: dict[str, Any]) -> tuple[Array, Array]:
+    """Return boxes and their variances (H, W, boxes, 4), or (H W boxes, 4) with flatten_to_2d.
+
+    A size of density d has d × d boxes of each ratio, whose centres lie evenly in a step. All are cut to the image.
+    """
+    step = int(sum(_steps(features, image, attrs)) * 0.5)
+    shifts, sides = [], []
+    for size, density in zip(attrs["fixed_sizes"], attrs["densities"], strict=True):
+        apart = step // density
+        line = np.arange(density) * float(apart) + apart / 2.0 - step / 2.0
+        grid = np.stack(np.meshgrid(line, line), axis=-1).reshape(-1, 2)
+        for ratio in attrs["fixed_ratios"]:
+            shifts.append(grid)
+            sides.append(np.tile([[size * np.sqrt(ratio), size / np.sqrt(ratio)]], (len(grid), 1)))
+    centres = _centres(features, image, attrs)[:, :, None] + np.concatenate(shifts)
+    boxes, variances = _placed(
+        corners(centres, np.concatenate(sides)), features, image, {**attrs, "clip": True}
+    )
+    return (boxes.reshape(-1, 4), variances.reshape(-1, 4)) if attrs["flatten_to_2d"] else (boxes, variances)
+
+
+def _steps(features: Array, image: Array, attrs: dict[str, Any]) -> tuple[float, float]:
+    """Return (across, down) pixels from place to place; without both, those that cover the image."""
+    if attrs["step_w"] == 0 or attrs["step_h"] == 0:
+        return image.shape[3] / features.shape[3], image.shape[2] / features.shape[2]
+    return attrs["step_w"], attrs["step_h"]
+
+
+def _centres(features: Array, image: Array, attrs: dict[str, Any]) -> Array:
+    """Return (H, W, 2) the pixel (x, y) in the middle of each place."""
+    across, down = _steps(features, image, attrs)
+    x = (np.arange(features.shape[3]) + attrs["offset"]) * across
+    y = (np.arange(features.shape[2]) + attrs["offset"]) * down
+    return np.stack(np.meshgrid(x, y), axis=-1)
+
+
+def _placed(boxes: Array, features: Array, image: Array, attrs: dict[str, Any]) -> tuple[Array, Array]:
+    size = np.array([image.shape[3], image.shape[2]] * 2)
+    parts = boxes / size
+    cut = parts.clip(0, 1) if attrs["clip"] else parts
+    variances = np.broadcast_to(np.array(attrs["variances"]), cut.shape)
+    return from_host(cut.astype(features.dtype), features), from_host(
+        variances.astype(features.dtype), features
+    )

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""yolov3_loss: what a feature map of YOLO v3 costs, by the objects in its images.
+
+Each object belongs to the anchor most like it, of all maps. If that is one of this map, the place under its centre
+pays for box, classes and for not seeing an object; all other places pay for seeing one, but for those whose boxes
+overlap an object by more than ignore_thresh.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from paddle.backend import Array, from_host, to_host
+from paddle.ops.base.errors import AttrError, ShapeError
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.detection.boxes import corners, overlaps
+from paddle.ops.detection.yolo_box import by_anchor, expect_channels, placed, sigmoid
+
+_INT32 = np.dtype("int32")
+_ATTRS = {
+    "class_num": int,
+    "anchors": tuple,
+    "anchor_mask": tuple,
+    "downsample_ratio": 32,
+    "ignore_thresh": 0.7,
+    "use_label_smooth": True,
+}
+
+
+class _Matches(NamedTuple):
+    """Objects of this map, a row each: where they lie, and what is to be predicted there.
+
+    Attributes:
+        at: image, anchor of this map, row and column.
+        goal: (n, 4) shifts and logarithms of scales.
+        scale: (n, 1) what the box costs; less for a large one.
+        classes: (n, classes) probabilities.
+        score: (n,) what the object counts.
+    """
+
+    at: tuple[Array, Array, Array, Array]
+    goal: Array
+    scale: Array
+    classes: Array
+    score: Array
+
+
+def _infer(
+    x: Spec, box: Spec, label: Spec, score: Spec | None, *, attrs: dict[str, Any]
+) -> tuple[Spec, Spec, Spec]:
+    anchors, mask = attrs["anchors"], attrs["anchor_mask"]
+    if not anchors or len(anchors) % 2 or not mask or not all(0 <= each < len(anchors) // 2 for each in mask):
+        raise AttrError(f"expected pairs of anchors and places among them, got {anchors} and {mask}")
+    expect_channels(x, len(mask), attrs["class_num"])
+    if len(box.shape) != 3 or len(label.shape) != 2:
+        raise ShapeError(
+            f"expected GTBox (N, objects, 4) and GTLabel (N, objects), got {box.shape}, {label.shape}"
+        )
+    seen = Spec((x.shape[0], len(mask), *x.shape[2:]), x.dtype)
+    return Spec(x.shape[:1], x.dtype), seen, Spec(box.shape[:2], _INT32)
+
+
+@operator(
+    "yolov3_loss",
+    "X GTBox GTLabel GTScore? -> Loss ObjectnessMask~ GTMatchMask~",
+    attrs=_ATTRS,
+    infer=_infer,
+    shares_lod=False,
+)
+def yolov3_loss(
+    x: Array, box: Array, label: Array, score: Array | None, *, attrs: dict[str, Any]
+) -> tuple[Array, Array, Array]:
+    """Return the loss of each image (N,), what each place's object counts, and the anchor of each object.
+
+    Args:
+        x: (N, A (5 + classes), H, W) for the A anchors of this map.
+        box: (N, B, 4) centres and sides of objects, as parts of the image; none where a side is 0.
+        label: (N, B) int32 classes.
+        score: (N, B) what each object counts; None: 1.
+
+    The second is (N, A, H, W): the object's score, 0 without one, −1 where a place does not pay; the third (N, B)
+    int32, −1 for an anchor of another map.
+    """
+    maps, boxes = by_anchor(x, len(attrs["anchor_mask"])), to_host(box)
+    seen = _unpaid(maps, boxes, attrs)
+    index = _anchor_of(boxes, maps.shape[3], attrs)
+    match = _matches(maps, boxes, index, to_host(label), score, attrs)
+    seen[match.at] = match.score
+    image, anchor, row, column = match.at
+    own = maps[image, anchor, :, row, column]
+    cost = _cross_entropy(own[:, :2], match.goal[:, :2]) + np.abs(match.goal[:, 2:] - own[:, 2:4])
+    each = (cost * match.scale).sum(axis=1)
+    each += (_cross_entropy(own[:, 5:], match.classes) * match.score[:, None]).sum(axis=1)
+    present, paid = _paid(seen)
+    loss = (_cross_entropy(maps[:, :, 4], present) * paid).sum(axis=(1, 2, 3))
+    np.add.at(loss, image, each)
+    return from_host(loss.astype(maps.dtype), x), from_host(seen, x), from_host(index, x)
+
+
+@gradient("yolov3_loss", "X GTBox GTLabel GTScore? ObjectnessMask GTMatchMask Loss@GRAD -> X@GRAD")
+def yolov3_loss_grad(
+    x: Array,
+    box: Array,
+    label: Array,
+    score: Array | None,
+    seen: Array,
+    index: Array,
+    dloss: Array,
+    *,
+    attrs: dict[str, Any],
+) -> Array:
+    """Cross entropies of sigmoids give the difference, absolute differences their sign."""
+    maps, arriving = by_anchor(x, len(attrs["anchor_mask"])), to_host(dloss)
+    match = _matches(maps, to_host(box), to_host(index), to_host(label), score, attrs)
+    present, paid = _paid(to_host(seen))
+    dx = np.zeros_like(maps)
+    dx[:, :, 4] = (sigmoid(maps[:, :, 4]) - present) * paid * arriving.reshape(-1, 1, 1, 1)
+    image, anchor, row, column = match.at
+    own = maps[image, anchor, :, row, column]
+    change = np.zeros_like(own)
+    change[:, :2] = (sigmoid(own[:, :2]) - match.goal[:, :2]) * match.scale
+    change[:, 2:4] = np.where(own[:, 2:4] > match.goal[:, 2:], 1, -1) * match.scale
+    change[:, 5:] = (sigmoid(own[:, 5:]) - match.classes) * match.score[:, None]
+    # Objects may share a place: what arrives there adds up.
+    np.add.at(np.moveaxis(dx, 2, -1), match.at, change * arriving[image, None])
+    return from_host(dx.reshape(x.shape), x)
+
+
+def _cross_entropy(x: Array, target: Array) -> Array:
+    found: Array = np.maximum(x, 0) - x * target + np.log1p(np.exp(-np.abs(x)))
+    return found
+
+
+def _paid(seen: Array) -> tuple[Array, Array]:
+    """Return whether a place should see an object, and what it pays if it does not do so."""
+    present = seen > 1e-5
+    return present, np.where(present, seen, seen > -0.5)
+
+
+def _are_objects(boxes: Array) -> Array:
+    found: Array = (boxes[..., 2:] >= 1e-6).all(axis=-1)
+    return found
+
+
+def _unpaid(maps: Array, boxes: Array, attrs: dict[str, Any]) -> Array:
+    """Return (N, A, H, W): −1 where the predicted box overlaps an object enough, elsewhere 0."""
+    own = np.asarray(attrs["anchors"]).reshape(-1, 2)[list(attrs["anchor_mask"])]
+    predicted = corners(*placed(maps, own, attrs["downsample_ratio"]))
+    seen = np.zeros(predicted.shape[:-1], maps.dtype)
+    for number, objects in enumerate(boxes):
+        real = objects[_are_objects(objects)]
+        if len(real):
+            shares = overlaps(predicted[number].reshape(-1, 4), corners(real[:, :2], real[:, 2:]))
+            over = shares.max(axis=1) > attrs["ignore_thresh"]
+            seen[number][over.reshape(seen.shape[1:])] = -1
+    return seen
+
+
+def _anchor_of(boxes: Array, height: int, attrs: dict[str, Any]) -> Array:
+    """Return (N, B) int32 the place in anchor_mask of the anchor most like each object, −1 if it is not there."""
+    anchors = np.asarray(attrs["anchors"], boxes.dtype).reshape(-1, 2) / (attrs["downsample_ratio"] * height)
+    sides = boxes[..., 2:].reshape(-1, 2)
+    zeros = np.zeros_like(sides), np.zeros_like(anchors)
+    best = overlaps(corners(zeros[0], sides), corners(zeros[1], anchors)).argmax(axis=1)
+    place = {anchor: at for at, anchor in reversed(list(enumerate(attrs["anchor_mask"])))}
+    found = np.array([place.get(each, -1) for each in best.tolist()], _INT32).reshape(boxes.shape[:2])
+    found[~_are_objects(boxes)] = -1
+    return found
+
+
+def _matches(
+    maps: Array, boxes: Array, index: Array, label: Array, score: Array | None, attrs: dict[str, Any]
+) -> _Matches:
+    image, number = np.nonzero(index >= 0)
+    objects, anchor = boxes[image, number], index[image, number]
+    height, width = maps.shape[3:]
+    column = (objects[:, 0] * width).astype(int).clip(0, width - 1)
+    row = (objects[:, 1] * height).astype(int).clip(0, height - 1)
+    base = np.asarray(attrs["anchors"], maps.dtype).reshape(-1, 2)[np.array(attrs["anchor_mask"])[anchor]]
+    shifts = objects[:, :2] * height - np.stack([column, row], axis=1)
+    scales = np.log(objects[:, 2:] * (attrs["downsample_ratio"] * height) / base)
+    counts = np.ones(len(objects), maps.dtype) if score is None else to_host(score)[image, number]
+    smooth = 1.0 / attrs["class_num"] if attrs["use_label_smooth"] else 0.0
+    classes = np.where(label[image, number][:, None] == np.arange(attrs["class_num"]), 1 - smooth, smooth)
+    scale = (2 - objects[:, 2:].prod(axis=1)) * counts
+    goal = np.concatenate([shifts, scales], axis=1).astype(maps.dtype)
+    return _Matches((image, anchor, row, column), goal, scale[:, None], classes.astype(maps.dtype), counts)
