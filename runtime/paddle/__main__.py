@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The `paddle` command: `python -m paddle version | pserver | pserver-leave | launch | launch_ps | launch_v2`."""
+"""The `paddle` command, `python -m paddle`: trains a configuration, starts servers, and the rest of its usage text."""
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -11,18 +12,22 @@ from paddle import glog, version
 from paddle.distributed import launch, launch_ps, launch_v2
 from paddle.env import JobEnvironment
 from paddle.errors import PaddleError
-from paddle.flags import PSERVER_FLAGS, describe
+from paddle.flags import PSERVER_FLAGS, TRAIN_FLAGS, describe
 
 _USAGE = """usage: paddle [--help] [<args>]
 These are common paddle commands used in various situations:
+    train             Train or test a configuration file
+    merge_model       Put a configuration and its parameters into one file
     pserver           Start a parameter server
     pserver-leave     Tell parameter servers that this trainer has left
     launch            Start one process of a script for each device of this machine
     launch_ps         Start parameter servers and trainers of a script on this machine
     launch_v2         Start a parameter server and a trainer of a v2 job on this machine
     version           Print paddle version
+    dump_config       Print a configuration file as the network it declares
+    make_diagram      Draw the network of a configuration file
 
-'paddle pserver --help' lists its flags; so do 'paddle launch --help' and those of launch_ps and launch_v2."""
+'paddle train --help' and 'paddle pserver --help' list flags; so do 'paddle launch --help' and those of launch_ps and launch_v2."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,12 +35,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command, *rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if command in _COMMANDS:
         return _COMMANDS[command](rest)
-    if command in _NOT_YET:
-        sys.stderr.write(
-            f"paddle: the command {command!r} ({_NOT_YET[command]}) is not available yet. To train with "
-            "paddle.v2 or paddle.fluid, run a script: `python train.py`\n"
-        )
-        return 1
     _say(_USAGE)
     if command == "--help":
         return 0
@@ -65,6 +64,35 @@ def _pserver(arguments: Sequence[str]) -> int:
         return 0
 
 
+def _train(arguments: Sequence[str]) -> int:
+    if "--help" in arguments or "-help" in arguments:
+        _say("usage: paddle train --config=FILE [--flag=value ...]\n" + describe(TRAIN_FLAGS))
+        return 0
+    log = glog.open_log(glog.TRAINER)
+    try:
+        # numpy loads here, so that `paddle version` works without it.
+        from paddle.trainer import command
+
+        return command.run(arguments, JobEnvironment.read(), log)
+    except PaddleError as error:
+        log.error("%s", error)
+        return 1
+
+
+def _of_module(name: str) -> Callable[[Sequence[str]], int]:
+    """The command that a module's `main` carries out; it loads when it is asked for."""
+
+    def run(arguments: Sequence[str]) -> int:
+        try:
+            done: int = importlib.import_module(name).main(arguments)
+        except PaddleError as error:
+            sys.stderr.write(f"paddle: {error}\n")
+            return 1
+        return done
+
+    return run
+
+
 def _pserver_leave(arguments: Sequence[str]) -> int:
     log = glog.open_log(glog.PSERVER, echo=True)
     try:
@@ -79,23 +107,15 @@ def _pserver_leave(arguments: Sequence[str]) -> int:
 _COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = MappingProxyType(
     {
         "version": _version,
+        "train": _train,
+        "merge_model": _of_module("paddle.utils.merge_model"),
+        "dump_config": _of_module("paddle.utils.dump_config"),
+        "make_diagram": _of_module("paddle.utils.make_model_diagram"),
         "pserver": _pserver,
         "pserver-leave": _pserver_leave,
         "launch": launch.main,
         "launch_ps": launch_ps.main,
         "launch_v2": launch_v2.main,
-    }
-)
-
-
-# commands of the original -> what they do
-_NOT_YET: Mapping[str, str] = MappingProxyType(
-    {
-        "train": "trains from a configuration file",
-        "merge_model": "puts a configuration and its parameters into one file",
-        "dump_config": "prints a parsed configuration file",
-        "make_diagram": "draws a configuration file",
-        "usage": "reports usage statistics",
     }
 )
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flags of `paddle.init` and of `paddle pserver`: names, types, defaults and syntax.
+"""The flags of `paddle.init`, `paddle train` and `paddle pserver`: names, types, defaults and syntax.
 
 Each default is written here and nowhere else. The syntax is gflags': `--name=value`, `--name value`,
 `--bool`, `--nobool`; one dash or two; the last of several wins. Unknown names are errors that tell the
@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -131,19 +131,47 @@ _TRAINER = {
 }
 _TRAINER_UNUSED = _unused(
     """
-    parallel_thread_num=1 start_pserver=False job=train config= config_args= local=True num_passes=100
-    dot_period=1 saving_period=1 saving_period_by_batches=0 save_dir= start_pass=0 init_model_path=
-    load_missing_parameter_strategy=fail test_period=0 average_test_period=0 test_pass=-1 test_wait=0
-    model_list= predict_output_dir= predict_file= feat_file= distribute_test=False with_cost=True
-    save_only_one=False show_parameter_stats_period=0 show_layer_stat=False use_old_updater=False
-    thread_local_rand_use_global_seed=False log_clipping=False log_error_clipping=False checkgrad_eps=1e-05
+    parallel_thread_num=1 start_pserver=False average_test_period=0 test_wait=0 predict_file= feat_file=
+    distribute_test=False with_cost=True show_layer_stat=False use_old_updater=False
+    thread_local_rand_use_global_seed=False log_clipping=False log_error_clipping=False
     enable_grad_share=104857600 grad_share_block_num=64 enable_parallel_vector=0 parallel_nn=False
     beam_size=1 rnn_use_batch=False prev_batch_state=False diy_beam_search_prob_so=
     allow_only_one_model_on_one_gpu=True cudnn_dir= cuda_dir= warpctc_dir= lapack_dir= nccl_dir=
     cudnn_conv_workspace_limit_in_mb=4096 use_mkldnn=False use_nnpack=False python_path=
-    python_bin=python2.7 version=False
+    python_bin=python2.7
     """
 )
+# What `paddle train` does; paddle.init accepts these flags too, and does nothing with them.
+_TRAIN = {
+    "config": Flag("", "the configuration file"),
+    "config_args": Flag("", "name=value,name=value: arguments that the configuration asks for"),
+    "job": Flag("train", "train, test, checkgrad or time"),
+    "local": Flag(True, "train in this process alone, without parameter servers"),
+    "num_passes": Flag(100, "passes over the training data", 0, _MAX_COUNT),
+    "start_pass": Flag(
+        0, "the first pass; above 0 it begins with what the pass before it saved", 0, _MAX_COUNT
+    ),
+    "save_dir": Flag("", "directory of the passes' directories; ./output/model if empty"),
+    "saving_period": Flag(1, "passes between two saved ones; 0: none", 0, _MAX_COUNT),
+    "saving_period_by_batches": Flag(0, "batches between two saved parts of a pass; 0: none", 0, _MAX_COUNT),
+    "save_only_one": Flag(False, "delete the directory of the pass saved before"),
+    "init_model_path": Flag("", "directory of parameters to begin with, or to test"),
+    "load_missing_parameter_strategy": Flag("fail", "a parameter without a file: fail, rand or zero"),
+    "dot_period": Flag(1, "batches between two dots; 0: none", 0, _MAX_COUNT),
+    "test_period": Flag(0, "batches between two tests; 0: after each pass", 0, _MAX_COUNT),
+    "test_pass": Flag(-1, "job=test: the first saved pass to test; -1: none", -1, _MAX_COUNT),
+    "model_list": Flag("", "job=test: a file with a directory of parameters a line"),
+    "predict_output_dir": Flag("", "job=test: directory of a file rank-00000 with the values of the outputs"),
+    "show_parameter_stats_period": Flag(
+        0, "batches between two lines about each parameter; 0: none", 0, _MAX_COUNT
+    ),
+    "checkgrad_eps": Flag(1e-5, "job=checkgrad: share of the cost that a step changes", 0, 1.0),
+    "version": Flag(False, "print the version and exit"),
+}
+_TRAIN_ONLY = {
+    "feed_data": Flag(False, "job=time: read a new batch each time"),
+    **_unused("test_all_data_in_one_period=False"),
+}
 # In the manuals, though no release defined them all.
 _DOCUMENTED_ONLY = _unused(
     """
@@ -152,10 +180,15 @@ _DOCUMENTED_ONLY = _unused(
     """
 )
 
+_IGNORED_TRAIN = {name: replace(flag, ignored=True) for name, flag in _TRAIN.items()}
+
 INIT_FLAGS: Mapping[str, Flag] = MappingProxyType(
-    {**_PORTS, **_PORTS_UNUSED, **_TRAINER, **_TRAINER_UNUSED, **_DOCUMENTED_ONLY}
+    {**_PORTS, **_PORTS_UNUSED, **_TRAINER, **_TRAINER_UNUSED, **_IGNORED_TRAIN, **_DOCUMENTED_ONLY}
 )
 """Flags of paddle.init; each may also come as PADDLE_INIT_<NAME> in the environment."""
+
+TRAIN_FLAGS: Mapping[str, Flag] = MappingProxyType({**INIT_FLAGS, **_TRAIN, **_TRAIN_ONLY})
+"""Flags of `paddle train`; each may also come as PADDLE_INIT_<NAME> in the environment."""
 
 PSERVER_FLAGS: Mapping[str, Flag] = MappingProxyType(
     {

@@ -18,6 +18,11 @@ class SequenceType(enum.IntEnum):
     SEQUENCE = 1
     SUB_SEQUENCE = 2
 
+    @classmethod
+    def tostring(cls, value: int) -> str:
+        """The name of a level, as `SequenceType.SEQUENCE`."""
+        return f"{cls.__name__}.{cls(value).name}"
+
 
 class DataType(enum.IntEnum):
     """How one item is written."""
@@ -26,6 +31,11 @@ class DataType(enum.IntEnum):
     SparseNonValue = 1
     SparseValue = 2
     Index = 3
+
+    @classmethod
+    def tostring(cls, value: int) -> str:
+        """The name of a form, as `DataType.Index`."""
+        return f"{cls.__name__}.{cls(value).name}"
 
 
 @dataclass(frozen=True, repr=False)

@@ -245,7 +245,14 @@ def current() -> Model:
 @contextlib.contextmanager
 def fresh() -> Iterator[Model]:
     """A new, empty name space for the length of a ``with`` block."""
-    _models.append(Model())
+    with entered(Model()) as space:
+        yield space
+
+
+@contextlib.contextmanager
+def entered(space: Model) -> Iterator[Model]:
+    """Let declarations go to a name space for the length of a ``with`` block."""
+    _models.append(space)
     try:
         yield _models[-1]
     finally:

@@ -50,6 +50,9 @@ class SGD:
         is_local: False sends gradients to the parameter servers that ``paddle.init`` names.
         pserver_spec: not supported (the fault-tolerant servers of the original).
         use_etcd: has no effect.
+
+    Attributes:
+        first_pass: number of the first pass of `train`, where passes before it were trained elsewhere.
     """
 
     def __init__(
@@ -108,6 +111,7 @@ class SGD:
         self._averager: Averager | None = None
         self._step = 0
         self._closed = False
+        self.first_pass = 0
 
     def get_topology_proto(self) -> NetworkMessage:
         """The network as data."""
@@ -131,7 +135,7 @@ class SGD:
         feeder = DataFeeder(self._topology.data_type(), feeding)
         updater = self._start_updater()
         try:
-            for pass_id in range(num_passes):
+            for pass_id in range(self.first_pass, self.first_pass + num_passes):
                 if updater.passes_over:
                     updater.passes_over -= 1
                     continue
@@ -158,10 +162,16 @@ class SGD:
 
     def save_parameter_to_tar(self, f: IO[Any]) -> None:
         """Write all parameters: decayed to the present, averaged if the optimizer says so, whole tables fetched."""
+        with self.to_save() as parameters:
+            parameters.to_tar(f)
+
+    @contextlib.contextmanager
+    def to_save(self) -> Iterator[Parameters]:
+        """The parameters as they are saved, for the length of a ``with`` block; see `save_parameter_to_tar`."""
         if self._updater is not None:
             self._updater.catch_up()
         with self._averager.applied() if self._averager is not None else contextlib.nullcontext():
-            self._parameters.to_tar(f)
+            yield self._parameters
 
     def close(self) -> None:
         """Leave the parameter servers; happens by itself when the process ends."""

@@ -37,17 +37,27 @@ def data(
         raise UsageError(f"data layer {name!r}: the dimension must be at least 1, got {type.dim}")
     if type.seq_type == SequenceType.SUB_SEQUENCE:
         raise NotAvailableError(f"data layer {name!r}: {type}: sequences of sequences are not available yet")
-    height, width = height or 0, width or 0
-    cells = height * width * (depth or 1)
-    if cells and type.dim % cells:
+    return declare_input(name, type.dim, type, (depth or 1, height or 0, width or 0), layer_attr)
+
+
+def declare_input(
+    name: str, size: int, type: InputType | None, volume: tuple[int, int, int], layer_attr: LayerAttr
+) -> LayerOutput:
+    """Declare an input of the network.
+
+    Args:
+        type: None where a data provider will say it.
+        volume: depth, height and width of an image; the last two 0 for all else.
+    """
+    depth, height, width = volume
+    cells = height * width * depth
+    if cells and size % cells:
         raise UsageError(
-            f"data layer {name!r}: {type.dim} values are not a whole number of {height}x{width} images"
+            f"data layer {name!r}: {size} values are not a whole number of {height}x{width} images"
         )
-    image = (type.dim // cells if cells else 0, height, width)
-    attrs = {"depth": depth} if cells and depth and depth > 1 else {}
-    return declare(
-        LayerConfig(name, "data", type.dim, (), "", "", extras_of(layer_attr), *image, type, attrs), []
-    )
+    image = (size // cells if cells else 0, height, width)
+    attrs = {"depth": depth} if cells and depth > 1 else {}
+    return declare(LayerConfig(name, "data", size, (), "", "", extras_of(layer_attr), *image, type, attrs), [])
 
 
 @emits("data")

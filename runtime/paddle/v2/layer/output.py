@@ -303,8 +303,10 @@ def require_layer(layer: object, who: str) -> None:
 
 
 def is_index(layer: LayerOutput) -> bool:
-    """Whether samples of a data layer, or what a step sees of one, are integers."""
-    return layer.data_type is not None and layer.data_type.type == DataType.Index
+    """Whether samples of a data layer, or what a step sees of one, are integers, as far as that is known."""
+    if layer.data_type is None:  # a configuration of `paddle train` leaves it to its data provider
+        return layer.layer_type == "data"
+    return layer.data_type.type == DataType.Index
 
 
 def require_size(layer: LayerOutput, size: int, who: str) -> None:

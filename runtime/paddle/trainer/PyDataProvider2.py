@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data providers of `paddle train`: ``from paddle.trainer.PyDataProvider2 import *``.
+
+`@provider` turns a generator function ``process(settings, file_name)`` into a class: an instance has the settings, and
+its ``generator(settings, file_name)`` yields samples whose columns are in the order of ``settings.input_types``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from logging import Logger, getLogger
+from typing import Any
+
+import numpy as np
+
+from paddle.v2.data_type import (
+    DataType,
+    InputType,
+    SequenceType,
+    dense_array,
+    dense_vector,
+    dense_vector_sequence,
+    dense_vector_sub_sequence,
+    integer_value,
+    integer_value_sequence,
+    sparse_binary_vector,
+    sparse_binary_vector_sequence,
+    sparse_binary_vector_sub_sequence,
+    sparse_float_vector,
+    sparse_float_vector_sequence,
+    sparse_float_vector_sub_sequence,
+)
+from paddle.v2.errors import UsageError, UsageTypeError
+
+dense_slot = dense_vector
+index_slot = integer_value
+sparse_non_value_slot = sparse_binary_vector
+sparse_value_slot = sparse_vector = sparse_float_vector
+integer_sequence = integer_value_sequence
+
+Generate = Callable[[Any, Any], Iterator[Any]]
+
+
+def integer_value_sub_sequence(dim: int) -> InputType:
+    """A list of lists of integers."""
+    return integer_value(dim, SequenceType.SUB_SEQUENCE)
+
+
+class CacheType:
+    """What a provider keeps between passes."""
+
+    NO_CACHE = 0
+    CACHE_PASS_IN_MEM = 1
+
+
+class InputOrderWrapper:
+    """Turns samples that are dicts into lists, in the order of some names."""
+
+    def __init__(self, generator: Generate, input_order: Sequence[str]) -> None:
+        self.generator, self.input_order = generator, input_order
+
+    def __call__(self, obj: Any, filename: Any) -> Iterator[list[Any]]:
+        for item in self.generator(obj, filename):
+            if not isinstance(item, Mapping):
+                raise UsageTypeError(
+                    f"a provider whose input_types is a dict must yield dicts, got {item!r:.80} from {filename}"
+                )
+            missing = [name for name in self.input_order if name not in item]
+            if missing:
+                raise UsageError(f"a sample of {filename} has no {missing[0]!r}; it has {list(item)}")
+            yield [item[name] for name in self.input_order]
+
+
+class SingleSlotWrapper:
+    """Lets a provider of one column yield the column itself."""
+
+    def __init__(self, generator: Generate) -> None:
+        self.generator = generator
+
+    def __call__(self, obj: Any, filename: Any) -> Iterator[Any]:
+        for item in self.generator(obj, filename):
+            yield item if isinstance(item, Mapping) else [item]
+
+
+class CheckInputTypeWrapper:
+    """Refuses samples that are no lists although input types are one."""
+
+    def __init__(self, generator: Generate, input_types: Sequence[InputType], logger: Logger) -> None:
+        self.generator, self.input_types, self.logger = generator, input_types, logger
+
+    def __call__(self, obj: Any, filename: Any) -> Iterator[Any]:
+        for item in self.generator(obj, filename):
+            if len(self.input_types) > 1 and not isinstance(item, (list, tuple)):
+                self.logger.error("a provider of %d columns yields %r", len(self.input_types), item)
+                raise UsageTypeError(
+                    f"a provider of {len(self.input_types)} columns must yield a list or tuple of as many, got {item!r:.80}"
+                )
+            yield item
+
+
+class CheckWrapper:
+    """Compares each sample with the input types: reports one that does not fit, then leaves it out or raises."""
+
+    def __init__(
+        self, generator: Generate, input_types: Sequence[InputType], check_fail_continue: bool, logger: Logger
+    ) -> None:
+        self.generator, self.input_types = generator, input_types
+        self.check_fail_continue, self.logger = check_fail_continue, logger
+
+    def __call__(self, obj: Any, filename: Any) -> Iterator[Any]:
+        for item in self.generator(obj, filename):
+            try:
+                self._check(item)
+            except (ValueError, TypeError) as error:
+                self.logger.warning("%s: %s", filename, error)
+                if not self.check_fail_continue:
+                    raise UsageError(
+                        f"a sample of {filename} does not fit its input types: {error}"
+                    ) from error
+                continue
+            yield item
+
+    def _check(self, item: Any) -> None:
+        if len(item) != len(self.input_types):
+            raise ValueError(
+                f"a sample has {len(item)} columns, expected {len(self.input_types)}: {item!r:.80}"
+            )
+        for kind, column in zip(self.input_types, item, strict=True):
+            check = self.loop_check
+            if kind.seq_type == SequenceType.NO_SEQUENCE:
+                self.loop_callback(kind, column)
+            elif kind.seq_type == SequenceType.SEQUENCE:
+                check(lambda each, kind=kind: self.loop_callback(kind, each), column)
+            else:
+                for inner in column:
+                    check(lambda each, kind=kind: self.loop_callback(kind, each), inner)
+
+    @staticmethod
+    def loop_callback(input_type: InputType, each: Any) -> None:
+        """Compare one item with its type.
+
+        Raises:
+            ValueError: it does not fit.
+        """
+        if input_type.type == DataType.Dense:
+            if np.size(each) != input_type.dim:
+                raise ValueError(f"expected {input_type.dim} numbers, got {np.size(each)}: {each!r:.80}")
+            return
+        columns = [each] if input_type.type == DataType.Index else each
+        if input_type.type == DataType.SparseValue:
+            columns = [pair[0] for pair in each]
+        wrong = [column for column in columns if not 0 <= int(column) < input_type.dim]
+        if wrong:
+            raise ValueError(f"{wrong[0]!r} does not lie in [0, {input_type.dim})")
+
+    @staticmethod
+    def loop_check(callback: Callable[[Any], None], item: Any) -> None:
+        """Compare every item of a sequence."""
+        for each in item:
+            callback(each)
+
+
+class DataProvider:
+    """The settings of one data source, as hooks and generator functions see and change them.
+
+    Attributes:
+        input_types: InputType of each column; after `__init__` in the order of `input_order`.
+        generator: yields the samples of a file, called with the settings and the file's name.
+    """
+
+    def __init__(self, made_by: Mapping[str, Any], file_list: Sequence[str], **kwargs: Any) -> None:
+        self.logger = getLogger("paddle.provider")
+        self.file_list = list(file_list)
+        self.input_types: Any = None
+        self.input_order: list[str] = list(kwargs.get("input_order", ()))
+        self.pool_size: int = made_by["pool_size"]
+        self.min_pool_size: int = made_by["min_pool_size"]
+        self.can_over_batch_size: bool = made_by["can_over_batch_size"]
+        self.calc_batch_size: Callable[[Any], int] | None = made_by["calc_batch_size"]
+        self.cache: int = made_by["cache"]
+        self.should_shuffle: bool | None = _truth(made_by["should_shuffle"])
+        self.generator: Generate = made_by["generator"]
+        for name, value in made_by["others"].items():
+            setattr(self, name, value)
+        if made_by["init_hook"] is not None:
+            made_by["init_hook"](self, file_list=file_list, **kwargs)
+        types = made_by["input_types"] or self.input_types or getattr(self, "slots", None)
+        self._set_types(types)
+        if len(self.input_types) > 1 and not isinstance(types, Mapping):
+            self.generator = CheckInputTypeWrapper(self.generator, self.input_types, self.logger)
+        if made_by["check"]:
+            self.generator = CheckWrapper(
+                self.generator, self.input_types, made_by["check_fail_continue"], self.logger
+            )
+
+    def _set_types(self, types: Any) -> None:
+        if not types:
+            raise UsageError(
+                "a data provider has no input_types: give them to @provider, or set settings.input_types in init_hook"
+            )
+        if isinstance(types, Mapping):
+            self.input_order = [name for name in self.input_order if name in types] or list(types)
+            self.input_types = [types[name] for name in self.input_order]
+            self.generator = InputOrderWrapper(self.generator, self.input_order)
+            return
+        self.input_types = list(types) if isinstance(types, (list, tuple)) else [types]
+        if len(self.input_types) == 1:
+            self.generator = SingleSlotWrapper(self.generator)
+
+
+def provider(
+    input_types: Any = None,
+    should_shuffle: bool | str | None = None,
+    pool_size: int = -1,
+    min_pool_size: int = -1,
+    can_over_batch_size: bool = True,
+    calc_batch_size: Callable[[Any], int] | None = None,
+    cache: int = CacheType.NO_CACHE,
+    check: bool = False,
+    check_fail_continue: bool = False,
+    init_hook: Callable[..., None] | None = None,
+    **outter_kwargs: Any,
+) -> Callable[[Generate], Callable[..., DataProvider]]:
+    """Turn a generator function ``process(settings, file_name)`` into a data provider.
+
+    Args:
+        input_types: a type for each column, a dict from data layers to types, or one type; or `init_hook` sets them.
+        should_shuffle: whether the order of samples is drawn anew each pass; None: in training alone.
+        pool_size: samples in memory that a batch is drawn from; -1: all.
+        min_pool_size: samples that must be there before a batch is drawn; -1: as many as the pool holds.
+        can_over_batch_size: whether a sample may make a batch larger than `batch_size`.
+        calc_batch_size: what a sample counts for a batch; 1 by default.
+        cache: CacheType.CACHE_PASS_IN_MEM reads files in the first pass alone.
+        check: compare every sample with its types.
+        check_fail_continue: leave out samples that do not fit, in place of an error.
+        init_hook: called once with the settings, `file_list`, `is_train` and the arguments of the data source.
+        outter_kwargs: further attributes of the settings.
+    """
+    made_by = {name: value for name, value in locals().items() if name != "outter_kwargs"}
+    made_by["others"] = outter_kwargs
+
+    def decorate(generator: Generate) -> Callable[..., DataProvider]:
+        def make(file_list: Sequence[str], **kwargs: Any) -> DataProvider:
+            return DataProvider({**made_by, "generator": generator}, file_list, **kwargs)
+
+        make.__name__ = getattr(generator, "__name__", "provider")
+        make.__doc__ = generator.__doc__
+        return make
+
+    return decorate
+
+
+def deserialize_args(args: Any) -> Any:
+    """Return arguments that were written as JSON; the original's were a pickle, which is never loaded."""
+    return json.loads(args) if isinstance(args, (str, bytes)) else args
+
+
+def _truth(given: bool | str | None) -> bool | None:
+    if not isinstance(given, str):
+        return given
+    if given.lower() not in ("1", "t", "true", "on", "0", "f", "false", "off"):
+        raise UsageError(f"@provider: should_shuffle must be True or False, got {given!r}")
+    return given.lower() in ("1", "t", "true", "on")
+
+
+__all__ = [
+    "CacheType", "CheckInputTypeWrapper", "CheckWrapper", "DataProvider", "DataType", "InputOrderWrapper", "InputType",
+    "SequenceType", "SingleSlotWrapper", "dense_array", "dense_slot", "dense_vector", "dense_vector_sequence",
+    "dense_vector_sub_sequence", "deserialize_args", "index_slot", "integer_sequence", "integer_value",
+    "integer_value_sequence", "integer_value_sub_sequence", "provider", "sparse_binary_vector",
+    "sparse_binary_vector_sequence", "sparse_binary_vector_sub_sequence", "sparse_float_vector",
+    "sparse_float_vector_sequence", "sparse_float_vector_sub_sequence", "sparse_non_value_slot", "sparse_value_slot",
+    "sparse_vector",
+]  # fmt: skip

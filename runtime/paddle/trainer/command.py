@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle train`: reads flags and a configuration, and does the job that they ask for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from logging import Logger
+from pathlib import Path
+
+from paddle.env import JobEnvironment
+from paddle.errors import FlagError
+from paddle.flags import INIT_FLAGS, TRAIN_FLAGS, Value, parse_arguments, read_flags
+from paddle.trainer import pass_directory
+from paddle.trainer.config_parser import parse_config
+from paddle.trainer.jobs import JOBS
+from paddle.trainer.session import Session
+from paddle.v2 import settings
+from paddle.v2.errors import UsageError
+
+# what the launcher knows better than a command line
+_OF_THE_JOB = frozenset(
+    ["nics", "num_gradient_servers", "port", "ports_num", "ports_num_for_sparse", "pservers", "trainer_id"]
+)
+
+
+def run(arguments: Sequence[str], environment: JobEnvironment, log: Logger) -> int:
+    """Do a job; return the exit code.
+
+    Raises:
+        PaddleError: a flag, the configuration or the data is wrong, or training failed.
+    """
+    given = _given(arguments, environment)
+    flags = read_flags(TRAIN_FLAGS, given)
+    if flags["version"]:
+        sys.stdout.write(pass_directory.version_block())
+        return 0
+    log.info("commandline: paddle train %s", "".join(f"{each} " for each in arguments))
+    job = JOBS.get(str(flags["job"]))
+    if job is None:
+        raise FlagError(f"flag --job: expected {', '.join(JOBS)}, got {flags['job']!r}")
+    if not flags["config"]:
+        raise FlagError("flag --config is missing: give the configuration file, --config=trainer_config.py")
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    settings.init(**{name: text for name, text in given.items() if name in INIT_FLAGS})
+    config = parse_config(str(flags["config"]), str(flags["config_args"]))
+    session = Session(config, flags, log)
+    _load(session, flags)
+    job(session, log, is_local=bool(flags["local"]))
+    return 0
+
+
+def _given(arguments: Sequence[str], environment: JobEnvironment) -> dict[str, object]:
+    """What environment and command line set, by flag; in a job of the launcher, training is with its servers."""
+    given: dict[str, object] = {**environment.init_flags}
+    in_job = bool(environment.endpoints)
+    if in_job:
+        given.setdefault("local", False)
+    texts = parse_arguments(TRAIN_FLAGS, arguments)
+    given |= {name: text for name, text in texts.items() if not (in_job and name in _OF_THE_JOB)}
+    return given
+
+
+def _load(session: Session, flags: Mapping[str, Value]) -> None:
+    """Take parameters from where flags say that training begins."""
+    start = int(flags["start_pass"])
+    if flags["init_model_path"]:
+        session.load(Path(str(flags["init_model_path"])))
+    elif start:
+        folder = str(flags["save_dir"]) or pass_directory.SAVE_DIR
+        before = pass_directory.pass_directory(folder, start - 1)
+        if not (before / pass_directory.DONE).is_file():
+            raise UsageError(
+                f"--start_pass={start} begins with {before}, which is not there or not complete; give another "
+                "--start_pass, or --init_model_path"
+            )
+        session.load(before)

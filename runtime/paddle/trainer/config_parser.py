@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads configuration files of `paddle train`: `parse_config`, and what is in scope of a file without an import."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from paddle.flags import parse_bool
+from paddle.trainer_config_helpers.configuration import Configuration, current, reading
+from paddle.v2 import model
+from paddle.v2.errors import UsageError
+from paddle.v2.network import Network, NetworkMessage, network_of
+
+__all__ = [
+    "default_decay_rate", "default_device", "default_gradient_clipping_threshold", "default_initial_mean",
+    "default_initial_smart", "default_initial_std", "default_initial_strategy", "default_momentum",
+    "default_num_batches_regularization", "get_config_arg",
+]  # fmt: skip
+
+
+class TrainerConfig:
+    """What a configuration file says, in the shape of the original's message.
+
+    Attributes:
+        configuration: as the file's calls left it.
+        model_config: the network, as data.
+        opt_config: arguments of `settings` by name.
+    """
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration = configuration
+        self.opt_config = dict(configuration.settings)
+
+    @property
+    def network(self) -> Network:
+        """The layers that outputs and evaluators need."""
+        configuration = self.configuration
+        configuration.check()
+        assert configuration.space is not None
+        names = [layer.name for layer in configuration.outputs]
+        return network_of(configuration.space, names, extra_outputs(configuration))
+
+    @property
+    def model_config(self) -> NetworkMessage:
+        """The network as a message."""
+        return NetworkMessage(self.network)
+
+    def SerializeToString(self) -> bytes:  # noqa: N802 - protobuf's name
+        """The network as JSON: see `Network.to_json`."""
+        return self.network.to_json()
+
+
+def parse_config(trainer_config: str | Callable[[], None], config_arg_str: str = "") -> TrainerConfig:
+    """Read a configuration.
+
+    Args:
+        trainer_config: path of a file, or a function that makes the calls of one.
+        config_arg_str: "name=value,name=value", for `get_config_arg`.
+
+    Raises:
+        UsageError: the file cannot be read, or stops with an error that is not ours.
+    """
+    configuration = Configuration(arguments=_arguments(config_arg_str))
+    with reading(configuration):
+        if callable(trainer_config):
+            trainer_config()
+        else:
+            _run(Path(trainer_config))
+    return TrainerConfig(configuration)
+
+
+def parse_config_and_serialize(trainer_config: str | Callable[[], None], config_arg_str: str = "") -> bytes:
+    """Read a configuration and return it as bytes."""
+    return parse_config(trainer_config, config_arg_str).SerializeToString()
+
+
+def extra_outputs(configuration: Configuration) -> list[str]:
+    """Names of the layers that evaluators read and no output needs."""
+    assert configuration.space is not None
+    layers = configuration.space.layers
+    return list(
+        dict.fromkeys(
+            name
+            for item in configuration.space.evaluators
+            for name in item.inputs
+            if layers[name].type != "ids"
+        )
+    )
+
+
+def get_config_arg(name: str, type: Callable[[Any], Any], default: Any = None) -> Any:
+    """Return an argument of `--config_args`, read as a type, or the default.
+
+    Raises:
+        UsageError: the text does not fit the type.
+    """
+    text = current().arguments.get(name)
+    if text is None:
+        return default
+    try:
+        return parse_bool(text) if type is bool else type(text)
+    except ValueError as error:
+        raise UsageError(f"--config_args: {name}={text!r} is not a valid {type.__name__}") from error
+
+
+def default_momentum(val: float) -> None:
+    """Set the momentum of parameters that say none."""
+    model.current().defaults.momentum = float(val)
+
+
+def default_decay_rate(val: float) -> None:
+    """Set the L2 rate of parameters that say none."""
+    model.current().defaults.decay_rate = float(val)
+
+
+def default_gradient_clipping_threshold(val: float) -> None:
+    """Set the clipping threshold of parameters that say none."""
+    model.current().defaults.gradient_clipping_threshold = float(val)
+
+
+def _without_effect(name: str, why: str) -> Callable[[Any], None]:
+    def ignore(val: Any) -> None:
+        pass
+
+    ignore.__name__, ignore.__doc__ = name, f"Has no effect: {why}."
+    return ignore
+
+
+_OWN_START = "layers of trainer_config_helpers say how their parameters start"
+default_device = _without_effect("default_device", "a layer has no device of its own")
+default_num_batches_regularization = _without_effect(
+    "default_num_batches_regularization", "every batch decays"
+)
+default_initial_mean = _without_effect("default_initial_mean", _OWN_START)
+default_initial_std = _without_effect("default_initial_std", _OWN_START)
+default_initial_strategy = _without_effect("default_initial_strategy", _OWN_START)
+default_initial_smart = _without_effect("default_initial_smart", _OWN_START)
+
+
+def _run(path: Path) -> None:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise UsageError(f"the configuration {path} cannot be read: {why}") from error
+    folder = str(path.parent.absolute())
+    if folder not in sys.path:  # for the modules beside it
+        sys.path.insert(0, folder)
+    scope: dict[str, Any] = {name: globals()[name] for name in __all__}
+    scope |= {"__file__": str(path), "__name__": "__paddle_config__", "xrange": range}
+    try:
+        exec(compile(text, str(path), "exec"), scope)  # noqa: S102 - a configuration is a program
+    except SyntaxError as error:
+        raise UsageError(
+            f"the configuration {path} cannot be read: {error}. `2to3 -w {path.name}` rewrites most of a script for "
+            "Python 2"
+        ) from error
+    except (NameError, AttributeError) as error:
+        line = next(
+            (
+                at.lineno
+                for at in reversed(traceback.extract_tb(error.__traceback__))
+                if at.filename == str(path)
+            ),
+            0,
+        )
+        raise UsageError(f"{path}, line {line}: {error}") from error
+
+
+def _arguments(text: str) -> Mapping[str, str]:
+    found = {}
+    for each in filter(None, text.split(",")):
+        name, equals, value = each.partition("=")
+        if not equals:
+            raise UsageError(f"--config_args: expected name=value,name=value, got {each!r}")
+        found[name.strip()] = value.strip()
+    return found

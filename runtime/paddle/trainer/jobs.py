@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The jobs of `paddle train`: train, test, time and checkgrad, a function each."""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Callable, Iterator, Mapping
+from logging import Logger
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from paddle.trainer import pass_directory
+from paddle.trainer.progress import Periods
+from paddle.trainer.session import Session
+from paddle.v2 import event as events
+from paddle.v2.errors import UsageError
+from paddle.v2.inference import Inference
+
+_WARM_UP = 10
+_TOLERANCE = 0.01
+_LEAST_STEP = 1e-3
+
+
+def train(session: Session, log: Logger, *, is_local: bool) -> None:
+    """Train pass by pass; what flags ask for in between does `Periods`."""
+    flags = session.flags
+    trainer = session.trainer(is_local=is_local)
+    log.info("trainer mode: Normal")
+
+    def test() -> None:
+        trainer.test(session.test_batches, session.columns)
+
+    handler = Periods(
+        trainer,
+        session.parameters,
+        flags,
+        Path(str(flags["config"])),
+        test if session.has_tests else None,
+        log,
+        is_first=not int(flags["trainer_id"]),
+    )
+    passes = int(flags["num_passes"]) - int(flags["start_pass"])
+    trainer.train(session.train_batches, max(passes, 0), handler, session.columns)
+    trainer.close()
+
+
+def test(session: Session, log: Logger, *, is_local: bool) -> None:
+    """Test the parameters of each directory that flags name; with predict_output_dir, write the outputs' values."""
+    log.info("trainer mode: Testing")
+    folder = str(session.flags["predict_output_dir"])
+    for directory in _tested(session):
+        if directory is not None:
+            session.load(directory)
+        if folder:
+            _predict(session, Path(folder))
+        else:
+            trainer = session.trainer(is_local=True)
+            trainer.test(session.test_batches, session.columns)
+
+
+def time(session: Session, log: Logger, *, is_local: bool) -> None:
+    """Train on ten batches, then measure test_period further ones and log what they took."""
+    flags, trainer = session.flags, session.trainer(is_local=is_local)
+    measured = int(flags["test_period"]) or _WARM_UP
+    batches = session.train_batches()
+    first = next(batches, None)
+    if first is None:
+        raise UsageError("the data provider has no samples to measure with")
+    began: list[float] = []
+
+    def reader() -> Iterator[list[object]]:
+        log.info("Burning time...")
+        for number in range(_WARM_UP + measured):
+            if number == _WARM_UP:
+                log.info("Burning time end.")
+            following = next(batches, None) if flags["feed_data"] and number >= _WARM_UP else first
+            if following is None:
+                return
+            yield list(following)
+
+    def handler(event: object) -> None:
+        if isinstance(event, events.EndIteration):
+            began.append(clock.perf_counter())
+
+    trainer.train(reader, 1, handler, session.columns)
+    trainer.close()
+    steps = np.diff(began[_WARM_UP - 1 :]) * 1e3
+    if steps.size:
+        log.info(
+            "FwdBwd batches=%d samples=%d total=%.3fms avg=%.3fms max=%.3fms min=%.3fms",
+            steps.size,
+            steps.size * len(first),
+            steps.sum(),
+            steps.mean(),
+            steps.max(),
+            steps.min(),
+        )
+
+
+def checkgrad(session: Session, log: Logger, *, is_local: bool) -> None:
+    """Compare gradients of one batch with differences of its cost.
+
+    Each parameter is moved along its gradient, both ways, until the cost changes by checkgrad_eps of itself. Numbers
+    are float32, so a share below 1e-3 is made 1e-3.
+    """
+    machine, feed = session.machine(), session.feed()
+    share = max(float(session.flags["checkgrad_eps"]), _LEAST_STEP)
+    cost, gradients = session.loss(machine, feed)
+    for name, gradient in gradients.items():
+        square = float(np.sum(np.square(gradient, dtype=np.float64)))
+        if not square:
+            log.info("%20s has no gradient", name)
+            continue
+        step, value, found = share * cost / square, np.array(machine.newest(name)), []
+        for sign in (1, -1):
+            machine.replace(name, (value.reshape(-1) + sign * step * gradient.reshape(-1)).astype(np.float32))
+            found.append(session.loss(machine, feed)[0])
+        machine.replace(name, value)
+        true, analytic = (found[0] - found[1]) / 2, step * square
+        difference = abs(true - analytic) / abs(analytic)
+        log.info(
+            "%20s step=%-11.6g cost1=%-11.6g cost2=%-11.6g true_delta=%-11.6g analytic_delta=%-11.6g diff=%.6g%s",
+            name,
+            step,
+            *found,
+            true,
+            analytic,
+            difference,
+            " ***" if difference > _TOLERANCE else "",
+        )
+
+
+def _tested(session: Session) -> list[Path | None]:
+    """The directories to test: of a list, of passes, or the one to begin with, which is loaded already."""
+    flags = session.flags
+    if flags["model_list"]:
+        try:
+            lines = Path(str(flags["model_list"])).read_text(encoding="utf-8").split()
+        except OSError as error:
+            raise UsageError(
+                f"--model_list={flags['model_list']} cannot be read: {error.strerror}"
+            ) from error
+        return [Path(line) for line in lines]
+    first, end = int(flags["test_pass"]), int(flags["num_passes"])
+    if first >= 0:
+        folder = str(flags["save_dir"]) or pass_directory.SAVE_DIR
+        return [pass_directory.pass_directory(folder, pass_id) for pass_id in range(first, end)]
+    if not flags["init_model_path"]:
+        raise UsageError("--job=test needs --init_model_path, --test_pass with --save_dir, or --model_list")
+    return [None]
+
+
+def _predict(session: Session, folder: Path) -> None:
+    """Write a line for each row of the outputs, a number and a semicolon for each column."""
+    with session.entered():
+        inference = Inference(session.parameters, session.outputs)
+    names = [layer.name for layer in session.outputs]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"rank-{int(session.flags['trainer_id']):05d}"
+    with path.open("w", encoding="ascii") as file:
+        for batch in session.test_batches():
+            for result in inference.iter_infer(batch, session.columns):
+                columns = [result[name].get("id", result[name].get("value")) for name in names]
+                for row in range(len(columns[0])):
+                    cells = (f"{cell:g};" for column in columns for cell in np.ravel(column[row]))
+                    file.write("".join(cells) + "\n")
+
+
+Job = Callable[..., None]
+JOBS: Mapping[str, Job] = MappingProxyType(
+    {"train": train, "test": test, "checkgrad": checkgrad, "time": time}
+)
+"""What `--job` may say."""

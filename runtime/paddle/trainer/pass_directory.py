@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Directories of parameters, as `paddle train` saves them after a pass: ``<save_dir>/pass-00003``.
+
+A directory has a file for each parameter, of its name (16-byte header and float32 values); a copy of the configuration,
+whose name is in ``path.txt``; and, written last, ``done``.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from paddle.v2.errors import ModelFileError
+from paddle.v2.parameters import Parameters
+from paddle.version import __version__
+
+DONE = "done"
+SAVE_DIR = "./output/model"  # where --save_dir names none
+_STRATEGIES = ("fail", "rand", "zero")
+
+
+def pass_directory(save_dir: str, pass_id: int, part: int = 0) -> Path:
+    """The directory of a pass, or of part 1, 2, ... of an unfinished one."""
+    return Path(save_dir) / (f"pass-{pass_id:05d}-{part:03d}" if part else f"pass-{pass_id:05d}")
+
+
+def save(parameters: Parameters, directory: Path, config: Path | None = None) -> None:
+    """Write all parameters.
+
+    Args:
+        config: the configuration file to copy.
+
+    Raises:
+        ModelFileError: a file cannot be written.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / DONE).unlink(missing_ok=True)
+        for name in parameters.names():
+            with (directory / name).open("wb") as file:
+                parameters.serialize(name, file)
+        if config is not None:
+            shutil.copy(config, directory / config.name)
+            (directory / "path.txt").write_text(config.name, encoding="utf-8")
+        (directory / DONE).write_text(version_block(), encoding="utf-8")
+    except OSError as error:
+        raise ModelFileError(f"cannot save parameters to {directory}: {error.strerror}") from error
+
+
+def load(parameters: Parameters, directory: Path, if_missing: str = "fail") -> None:
+    """Read all parameters.
+
+    Args:
+        if_missing: what a parameter without a file gets: fail: an error; rand: its initial value; zero: zeros.
+
+    Raises:
+        ModelFileError: the directory or a file is missing or does not fit.
+    """
+    if if_missing not in _STRATEGIES:
+        raise ModelFileError(
+            f"--load_missing_parameter_strategy: expected {', '.join(_STRATEGIES)}, got {if_missing!r}"
+        )
+    if not directory.is_dir():
+        raise ModelFileError(f"there is no directory of parameters {directory}")
+    for name in parameters.names():
+        path = directory / name
+        if path.is_file():
+            with path.open("rb") as file:
+                parameters.deserialize(name, file)
+        elif if_missing == "fail":
+            raise ModelFileError(
+                f"{directory} has no parameter {name!r}; --load_missing_parameter_strategy=rand or zero goes without it"
+            )
+        elif if_missing == "zero":
+            parameters.set(name, 0 * parameters.get(name))
+
+
+def remove(directory: Path, say: Callable[[str], None]) -> None:
+    """Delete a directory of an earlier pass, if it is one and there."""
+    if (directory / DONE).is_file():
+        say(f"delete dir {directory}")
+        shutil.rmtree(directory)
+
+
+def version_block() -> str:
+    """What `--version` prints, and what the file `done` holds."""
+    facts = {
+        "withGpu": False,
+        "withAvx": True,
+        "withPyDataProvider": True,
+        "withTimer": False,
+        "withFpga": False,
+    }
+    lines = [f"\t{name}: {str(value).lower()}" for name, value in facts.items()]
+    return "\n".join([f"paddle version: {__version__}", *lines, "real byte size: 4", ""])

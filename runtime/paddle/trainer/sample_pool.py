@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The samples of a data source, drawn from a pool into batches.
+
+A pool is filled with samples of all files in turn, and a batch takes samples out of it at random. With the pool as
+large as the data, which it is unless a provider says otherwise, that is a shuffle of each pass.
+"""
+
+from __future__ import annotations
+
+import importlib
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from paddle.trainer.PyDataProvider2 import CacheType, DataProvider
+from paddle.trainer_config_helpers.configuration import DataSource
+from paddle.v2.data_type import InputType
+from paddle.v2.errors import UsageError
+
+Sample = Sequence[Any]
+Batches = Iterator[list[Sample]]
+
+
+class SampleSource:
+    """One data source: its provider and its files.
+
+    Attributes:
+        types: name of a data layer -> type of its column, in the order of columns.
+    """
+
+    def __init__(self, source: DataSource, input_order: Sequence[str], *, is_train: bool, seed: int) -> None:
+        """Load the provider's module and let its `init_hook` run.
+
+        Raises:
+            UsageError: there is no such file, module or provider, or its types do not match the data layers.
+        """
+        self._files = _listed(source.files)
+        make = _provider(source)
+        arguments = {"is_train": is_train, **source.arguments}
+        provider = make(self._files, input_order=list(input_order), **arguments)
+        if not isinstance(provider, DataProvider):
+            raise UsageError(
+                f"{source.module}.{source.provider} is not a provider: decorate it with @provider(...)"
+            )
+        self._provider = provider
+        names = provider.input_order
+        if len(names) != len(provider.input_types):
+            raise UsageError(
+                f"{source.module}.{source.provider} has {len(provider.input_types)} input types for the data layers "
+                f"{names}; give input_types as a dict, or call inputs(...) with the layers in their order"
+            )
+        self.types: Mapping[str, InputType] = dict(zip(names, provider.input_types, strict=True))
+        shuffles = provider.should_shuffle
+        self._shuffles = is_train if shuffles is None else bool(shuffles)
+        self._random = random.Random(seed)  # noqa: S311 - the order of samples
+        self._cache: list[Sample] | None = None
+
+    def batches(self, batch_size: int) -> Batches:
+        """Yield the batches of one pass."""
+        weigh, may_exceed = self._provider.calc_batch_size or _one, self._provider.can_over_batch_size
+        batch: list[Sample] = []
+        weight = 0
+        for sample in self._shuffled() if self._shuffles else self._samples():
+            more = int(weigh(sample))
+            if batch and not may_exceed and weight + more > batch_size:
+                yield batch
+                batch, weight = [], 0
+            batch.append(sample)
+            weight += more
+            if weight >= batch_size:
+                yield batch
+                batch, weight = [], 0
+        if batch:
+            yield batch
+
+    def _shuffled(self) -> Iterator[Sample]:
+        """All samples, each drawn from a pool."""
+        limits = [size for size in (self._provider.pool_size, self._provider.min_pool_size) if size >= 0]
+        wanted = min(limits) if limits else None
+        pool: list[Sample] = []
+        samples = self._samples()
+        while True:
+            pool.extend(samples if wanted is None else islice(samples, max(wanted, 1) - len(pool)))
+            if not pool:
+                return
+            at = self._random.randrange(len(pool))
+            pool[at], pool[-1] = pool[-1], pool[at]
+            yield pool.pop()
+
+    def _samples(self) -> Iterator[Sample]:
+        """The samples of all files: one file after the other, or in turn at random if they are shuffled."""
+        if self._cache is not None:
+            yield from self._cache
+            return
+        keeps = self._provider.cache == CacheType.CACHE_PASS_IN_MEM
+        kept: list[Sample] = []
+        opened = [iter(self._provider.generator(self._provider, name)) for name in self._files]
+        while opened:
+            at = self._random.randrange(len(opened)) if self._shuffles else 0
+            sample = next(opened[at], None)
+            if sample is None:
+                del opened[at]
+                continue
+            if keeps:
+                kept.append(sample)
+            yield sample
+        if keeps:
+            self._cache = kept
+
+
+def _one(sample: Sample) -> int:
+    return 1
+
+
+def _listed(files: str | Sequence[str]) -> list[str]:
+    """The paths of a list file, or those given."""
+    if not isinstance(files, str):
+        return list(files)
+    try:
+        lines = Path(files).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UsageError(
+            f"define_py_data_sources2: the list file {files!r} cannot be read: {error.strerror}. It has the path of a "
+            "data file on each line"
+        ) from error
+    return [line.strip() for line in lines if line.strip()]
+
+
+def _provider(source: DataSource) -> Callable[..., object]:
+    try:
+        module = importlib.import_module(source.module)
+    except SyntaxError as error:
+        raise UsageError(
+            f"the data provider {source.module} cannot be read: {error}. `2to3 -w` rewrites most of a script for Python 2"
+        ) from error
+    except ModuleNotFoundError as error:
+        if error.name != source.module:
+            raise
+        raise UsageError(
+            f"there is no module {source.module!r} for the data provider; put {source.module}.py beside the "
+            "configuration"
+        ) from error
+    found = getattr(module, source.provider, None)
+    if not callable(found):
+        raise UsageError(f"the module {source.module} has no data provider {source.provider!r}")
+    return found  # type: ignore[no-any-return]

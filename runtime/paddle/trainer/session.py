@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run of `paddle train`: the configuration, its data, and the trainer that both make."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from logging import Logger
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paddle.flags import Value
+from paddle.trainer import pass_directory
+from paddle.trainer.config_parser import TrainerConfig, extra_outputs
+from paddle.trainer.sample_pool import Batches, SampleSource
+from paddle.trainer_config_helpers.configuration import DataSource
+from paddle.v2 import model, parameters
+from paddle.v2.data_type import DataType, InputType
+from paddle.v2.errors import UsageError
+from paddle.v2.layer.output import LayerOutput
+from paddle.v2.optimizer import Momentum
+from paddle.v2.parameters import Parameters
+from paddle.v2.topology import Topology
+from paddle.v2.trainer import SGD
+from paddle.v2.training.feeder import DataFeeder, Feed
+from paddle.v2.training.gradient_machine import GradientMachine
+
+
+class Session:
+    """A configuration with its data sources, and parameters where the flags say they begin.
+
+    Attributes:
+        columns: the data layers, in the order of a sample's columns.
+        parameters: values, from a directory where flags name one.
+    """
+
+    def __init__(self, config: TrainerConfig, flags: Mapping[str, Value], log: Logger) -> None:
+        configuration = config.configuration
+        configuration.check()
+        assert configuration.space is not None
+        self.config, self.flags, self._log = config, flags, log
+        self._space = configuration.space
+        self._seed = int(flags["seed"]) + int(flags["trainer_id"])
+        order = configuration.input_order
+        self._train = self._open(configuration.train, order, is_train=True)
+        self._test = self._open(configuration.test, order, is_train=False)
+        known = self._train or self._test
+        if known is None:
+            raise UsageError("the configuration names no data: call define_py_data_sources2(...)")
+        self.columns = list(known.types)
+        declare_types(self._space, known.types)
+        check_types(self._topology())
+        with self.entered():
+            self.parameters = parameters.create([*self.outputs, *self._extra()])
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Let v2 see the configuration's layers for the length of a ``with`` block."""
+        with model.entered(self._space):
+            yield
+
+    @property
+    def outputs(self) -> list[LayerOutput]:
+        """The layers that the configuration is for."""
+        return self.config.configuration.outputs
+
+    @property
+    def has_tests(self) -> bool:
+        """Whether there is a data source for tests."""
+        return self._test is not None
+
+    def trainer(self, *, is_local: bool) -> SGD:
+        """A trainer of the outputs; evaluators measure what they lead to, and other layers besides."""
+        with self.entered():
+            optimizer = self.config.configuration.optimizer or Momentum()
+            trainer = SGD(self.outputs, self.parameters, optimizer, self._extra(), is_local=is_local)
+        trainer.first_pass = int(self.flags["start_pass"])
+        return trainer
+
+    def train_batches(self) -> Batches:
+        """The batches of a pass over the training data."""
+        return self._batches(self._train, "training")
+
+    def test_batches(self) -> Batches:
+        """The batches of a pass over the test data."""
+        return self._batches(self._test, "tests")
+
+    def load(self, directory: Path) -> None:
+        """Take parameters from a directory."""
+        self._log.info("Loading parameters from %s", directory)
+        pass_directory.load(self.parameters, directory, str(self.flags["load_missing_parameter_strategy"]))
+
+    def feed(self) -> Feed:
+        """The first batch of training data, as a network is fed with it.
+
+        Raises:
+            UsageError: there is none.
+        """
+        batch = next(self.train_batches(), None)
+        if batch is None:
+            raise UsageError("the data provider has no samples to check gradients with")
+        return DataFeeder(self._topology().data_type(), self.columns)(batch)
+
+    def machine(self) -> GradientMachine:
+        """The network of the outputs, with dense gradients, to be used without a trainer."""
+        topology = self._topology()
+        topology.make_dense()
+        return GradientMachine(topology.network, self.parameters, topology.network.outputs)
+
+    @staticmethod
+    def loss(machine: GradientMachine, feed: Feed) -> tuple[float, dict[str, NDArray[np.float32]]]:
+        """What training makes small, and its gradients; a second call draws the same dropout masks."""
+        costs = machine.network.outputs
+        step = machine.train(feed, 0, costs)
+        coeffs = {name: float(machine.network.layers[name].attrs.get("coeff", 1.0)) for name in costs}  # type: ignore[arg-type]
+        total = sum(coeffs[name] * float(np.sum(step.values[name], dtype=np.float64)) for name in costs)
+        return total, {name: np.asarray(gradient) for name, gradient in step.gradients.items()}
+
+    def _topology(self) -> Topology:
+        with self.entered():
+            return Topology(self.outputs, self._extra())
+
+    def _extra(self) -> list[LayerOutput]:
+        """The layers that evaluators measure."""
+        return [LayerOutput(self._space.layers[name]) for name in extra_outputs(self.config.configuration)]
+
+    def _batches(self, source: SampleSource | None, what: str) -> Batches:
+        if source is None:
+            raise UsageError(f"the configuration names no data for {what}: see define_py_data_sources2")
+        return source.batches(self.config.configuration.batch_size or 1)
+
+    def _open(
+        self, source: DataSource | None, order: Sequence[str], *, is_train: bool
+    ) -> SampleSource | None:
+        if source is None:
+            return None
+        return SampleSource(source, order, is_train=is_train, seed=self._seed)
+
+
+def declare_types(space: model.Model, types: Mapping[str, InputType]) -> None:
+    """Give data layers the types that a data provider says.
+
+    Raises:
+        UsageError: a data layer has no type, or another width than its data.
+    """
+    for name, layer in space.layers.items():
+        if layer.type != "data" or layer.input_type is not None:
+            continue
+        kind = types.get(name)
+        if kind is None:
+            continue
+        if kind.type == DataType.Index:
+            kind = replace(kind, dim=layer.size if kind.dim > 1 else 1)
+        elif kind.dim != layer.size:
+            raise UsageError(f"data layer {name!r} has size {layer.size}, but the data provider says {kind}")
+        space.layers[name] = replace(layer, input_type=kind)
+
+
+def check_types(topology: Topology) -> None:
+    """Refuse a network with data layers of unknown type."""
+    for name, layer in topology.network.layers.items():
+        if layer.type == "data" and layer.input_type is None:
+            raise UsageError(f"the data provider has no input type for data layer {name!r}")

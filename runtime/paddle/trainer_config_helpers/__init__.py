@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The names that configurations of `paddle train` import: v2's declarations under their v1 spelling.
+
+Each table maps a v1 name to the declaration of ``paddle.v2`` that it is.
+"""
+
+from __future__ import annotations
+
+from paddle.trainer_config_helpers import layer_math
+from paddle.trainer_config_helpers.activations import *  # noqa: F403
+from paddle.trainer_config_helpers.activations import __all__ as _activations
+from paddle.trainer_config_helpers.attrs import *  # noqa: F403
+from paddle.trainer_config_helpers.attrs import __all__ as _attrs
+from paddle.trainer_config_helpers.data_sources import *  # noqa: F403
+from paddle.trainer_config_helpers.data_sources import __all__ as _data_sources
+from paddle.trainer_config_helpers.evaluators import *  # noqa: F403
+from paddle.trainer_config_helpers.evaluators import __all__ as _evaluators
+from paddle.trainer_config_helpers.layers import *  # noqa: F403
+from paddle.trainer_config_helpers.layers import __all__ as _layers
+from paddle.trainer_config_helpers.layers import missing
+from paddle.trainer_config_helpers.networks import *  # noqa: F403
+from paddle.trainer_config_helpers.networks import __all__ as _networks
+from paddle.trainer_config_helpers.optimizers import *  # noqa: F403
+from paddle.trainer_config_helpers.optimizers import __all__ as _optimizers
+from paddle.trainer_config_helpers.poolings import *  # noqa: F403
+from paddle.trainer_config_helpers.poolings import __all__ as _poolings
+
+__all__ = ["layer_math"]
+__all__ += _activations + _attrs + _data_sources + _evaluators  # noqa: PLE0605
+__all__ += _layers + _networks + _optimizers + _poolings  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> object:
+    raise missing(__name__, name, __all__)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a configuration file says beside its layers: inputs, outputs, settings, where the data comes from.
+
+The functions that configurations call write into the `current` one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from paddle.v2 import model
+from paddle.v2.errors import UsageError
+from paddle.v2.layer.output import LayerOutput
+from paddle.v2.optimizer import Optimizer
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Where samples come from.
+
+    Attributes:
+        files: a list file with a path a line, or the paths.
+        module: with the provider.
+        provider: its name there.
+        arguments: for its `init_hook`.
+    """
+
+    files: str | Sequence[str]
+    module: str
+    provider: str
+    arguments: Mapping[str, Any]
+
+
+@dataclass
+class Configuration:
+    """What one configuration file says.
+
+    Attributes:
+        arguments: of `get_config_arg`.
+        space: the declarations of its layers.
+        inputs: names of data layers in the order of a provider's columns; empty: as the outputs lead to them.
+        settings: what `settings` was called with.
+    """
+
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    space: model.Model | None = None
+    inputs: list[str] = field(default_factory=list)
+    outputs: list[LayerOutput] = field(default_factory=list)
+    batch_size: int = 0
+    optimizer: Optimizer | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    train: DataSource | None = None
+    test: DataSource | None = None
+
+    @property
+    def input_order(self) -> list[str]:
+        """Names of the data layers in the order of a provider's columns."""
+        if self.inputs:
+            return self.inputs
+        found: dict[str, None] = {}
+        for output in self.outputs:
+            _add_inputs(output, found, set())
+        return list(found)
+
+    def check(self) -> None:
+        """Make sure that there is something to train or to predict.
+
+        Raises:
+            UsageError: there is no output.
+        """
+        if not self.outputs:
+            raise UsageError("the configuration never calls outputs(...), so it is not known what to train")
+
+
+_stack: list[Configuration] = [Configuration()]
+
+
+def current() -> Configuration:
+    """The configuration that is being read."""
+    return _stack[-1]
+
+
+@contextlib.contextmanager
+def reading(configuration: Configuration) -> Iterator[None]:
+    """Let calls write into a configuration for the length of a ``with`` block, and layers into its name space."""
+    configuration.space = configuration.space or model.Model()
+    _stack.append(configuration)
+    try:
+        with model.entered(configuration.space):
+            yield
+    finally:
+        _stack.pop()
+
+
+def _add_inputs(layer: LayerOutput, found: dict[str, None], seen: set[str]) -> None:
+    waiting = [layer]
+    while waiting:  # depth first, parents in their order
+        at = waiting.pop()
+        if at.name in seen:
+            continue
+        seen.add(at.name)
+        if at.layer_type == "data":
+            found[at.name] = None
+        waiting.extend(reversed(at.parents))

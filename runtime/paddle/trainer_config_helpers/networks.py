@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks, and what a configuration says of its own: which layers are its inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paddle.trainer_config_helpers.configuration import current
+from paddle.v2 import networks
+from paddle.v2.errors import UsageError, UsageTypeError
+from paddle.v2.layer.output import LayerOutput
+
+__all__ = ["inputs", "outputs"]
+__all__ += networks.__all__  # noqa: PLE0605
+
+for _name in networks.__all__:
+    globals()[_name] = getattr(networks, _name)
+
+
+def inputs(layers: LayerOutput | Sequence[LayerOutput], *args: LayerOutput) -> None:
+    """Say which data layers take the columns of a provider's samples, in order.
+
+    Without this call the order is that in which the outputs lead to them, each input's own inputs first.
+    """
+    current().inputs = [layer.name for layer in _flat(layers, args, "inputs")]
+
+
+def outputs(layers: LayerOutput | Sequence[LayerOutput], *args: LayerOutput) -> None:
+    """Say which layers the network is for: costs in training, layers to print in prediction."""
+    found = _flat(layers, args, "outputs")
+    if not found:
+        raise UsageError("outputs needs at least one layer")
+    current().outputs = found
+
+
+def _flat(
+    first: LayerOutput | Sequence[LayerOutput], more: Sequence[LayerOutput], who: str
+) -> list[LayerOutput]:
+    found = [*(first if isinstance(first, (list, tuple)) else [first]), *more]
+    for layer in found:
+        if not isinstance(layer, LayerOutput):
+            raise UsageTypeError(f"{who} takes layers, got {layer!r:.80}")
+    return found

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How v2 names became what they are: the rules that lead from a name of v2 back to its v1 spelling."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+
+# layers whose v1 names are no more than their v2 names and "_layer"
+_OTHERWISE: Mapping[str, str] = {
+    "cross_entropy_cost": "cross_entropy",
+    "cross_entropy_with_selfnorm_cost": "cross_entropy_with_selfnorm",
+    "max_id": "maxid_layer",
+    "multi_binary_label_cross_entropy_cost": "multi_binary_label_cross_entropy",
+}
+_UNCHANGED = frozenset(
+    [
+        "beam_search",
+        "cross_entropy_over_beam",
+        "factorization_machine",
+        "first_seq",
+        "grumemory",
+        "hsigmoid",
+        "last_seq",
+        "layer_support",
+        "lstmemory",
+        "memory",
+        "parse_network",
+        "recurrent_group",
+    ]
+)
+_UNCHANGED_ENDS = ("_projection", "_operator", "_cost", "_sim")
+
+
+def layer_name(name: str) -> str:
+    """The v1 name of a layer."""
+    if name in _OTHERWISE:
+        return _OTHERWISE[name]
+    is_class = name[:1].isupper()
+    if is_class or name in _UNCHANGED or name.endswith(_UNCHANGED_ENDS):
+        return name
+    return f"{name}_layer"
+
+
+def missing(module: str, name: str, known: Iterable[str]) -> AttributeError:
+    """The error for a name that a module lacks."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return AttributeError(f"module {module!r} has no attribute {name!r}{hint}")
