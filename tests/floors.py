@@ -91,6 +91,19 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "training",
         ".",
     ),
+    "runtime/paddle/trainer_config_helpers": (
+        "v1_names configuration activations attrs layer_math poolings",
+        "data_sources evaluators layers networks optimizers",
+        ".",
+    ),
+    "runtime/paddle/trainer": (
+        "PyDataProvider2 config_parser pass_directory",
+        "sample_pool progress",
+        "session",
+        "jobs",
+        ".",
+    ),
+    "runtime/paddle/utils": (".",),
     "runtime/paddle/fluid": (
         "errors",
         "program",
@@ -120,6 +133,9 @@ ARROWS: Mapping[str, int] = {
     "runtime/paddle/collective": 9,
     "runtime/paddle/distributed": 5,
     "runtime/paddle/v2": 65,
+    "runtime/paddle/trainer_config_helpers": 17,
+    "runtime/paddle/trainer": 12,
+    "runtime/paddle/utils": 0,
     "runtime/paddle/fluid": 110,
 }
 """Package -> how many pairs of its rooms import one another, at most. These numbers only go down."""
@@ -171,6 +187,8 @@ ENTRIES: Mapping[str, str] = {
     "runtime/paddle/fluid": "what the original has under that name",
     "runtime/paddle/fluid/contrib": "what the original has under that name",
     "runtime/paddle/v2": "what the original has under that name",
+    "runtime/paddle/trainer_config_helpers": "what the original has under that name",
+    "runtime/paddle/utils": "what the original has under that name",
     "runtime/paddle/v2/layer": "a family of layers a module: the package names all of them",
     "runtime/paddle/fluid/layers": "what the original has under that name",
     "runtime/paddle/fluid/layers/nn": "a family of layers a module: the package names all of them",

@@ -26,6 +26,12 @@ class Mode(StrEnum):
     V2 = "v2"
     FLUID = "fluid"
     COLLECTIVE = "collective"
+    V1 = "v1"
+
+    @property
+    def has_pserver_command(self) -> bool:
+        """Whether pservers are `paddle pserver`, which writes checkpoints, and not the user's script."""
+        return self in (Mode.V1, Mode.V2)
 
 
 class Wire(StrEnum):
@@ -165,7 +171,7 @@ COMMON = (
         "MODE",
         Mode,
         Mode.V2,
-        "v2 (default), fluid; collective: any script",
+        "v2 (default), fluid, v1: paddle train; collective: any script",
         choices=tuple(Mode),
     ),
     Option("nproc_per_node", "job.nproc_per_node", "N", whole(1), None, "trainers per node (default: 1)"),

@@ -6,26 +6,32 @@ No connection is made and no file is written here.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
+from paddle_cluster.config import entry as entries
 from paddle_cluster.config import host_settings
 from paddle_cluster.config.arguments import Arguments
 from paddle_cluster.config.conf_file import ConfFile, Layers, conf_path, read_conf
 from paddle_cluster.config.engines import ENGINES, NodeRequest
+from paddle_cluster.config.entry import Entry
 from paddle_cluster.config.host_settings import HostList, HostSettings
 from paddle_cluster.config.hosts import LOCAL, Host, count_question
 from paddle_cluster.config.options import BY_KEY, Mode
 from paddle_cluster.config.settings import GROUPS, THREAD_VARIABLES, Settings, Sources
-from paddle_cluster.config.values import ValueMismatchError, mismatch
+from paddle_cluster.config.values import ValueMismatchError, inside, mismatch
 from paddle_cluster.config.variables import files as variable_files
 from paddle_cluster.config.variables import read as read_variables
-from paddle_cluster.errors import ConfError
+from paddle_cluster.errors import ConfError, UsageError
 from paddle_cluster.system.state_dir import places
 from paddle_cluster.text.sizes import counted
 
+_CONFIG = re.compile(r"--?config(=|$)")
 MOST_A_MACHINE = 4096  # trainers
 MAX_LOCAL = 250  # each has an address of its own, 127.0.0.2 and on
 
@@ -37,6 +43,7 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
         ConfError: everything that is wrong in the three, one line each, with file:line, variable or option.
     """
     path = conf_path(arguments, environ)
+    arguments = _with_mode(arguments)
     layers = Layers(read_conf(path) if path else ConfFile(), arguments, environ)
     engine = ENGINES[arguments["engine"]]
     is_named_here = arguments["hostfile"] is None and engine.hosts is None
@@ -78,7 +85,9 @@ def resolve(arguments: Arguments, environ: Mapping[str, str]) -> Settings:
         "cluster.own": own,
         "cluster.slots": slots,
         "ssh.host_keys": host_settings.keys(listed.hosts, own),
+        "job.mode": arguments["mode"],
         "job.mode_is_explicit": "mode" in arguments.given,
+        "job.entry": _entry(arguments),
         "job.passthrough": arguments.passthrough,
         "job.flags": arguments.flags,
         "job.threads": tuple((name, environ[name]) for name in THREAD_VARIABLES if environ.get(name)),
@@ -143,7 +152,7 @@ def _remarks(arguments: Arguments, listed: HostList) -> Iterator[str]:
     if listed.ignored:
         yield f"{listed.source}: ignored: {', '.join(listed.ignored)}"
     folder, period = (arguments.flag(f"checkpoint_{name}") for name in ("dir", "period"))
-    if arguments["mode"] is Mode.V2 and folder and (period or "0") == "0":
+    if arguments["mode"].has_pserver_command and folder and (period or "0") == "0":
         yield "--checkpoint_dir without --checkpoint_period=BATCHES: no checkpoint is written"
 
 
@@ -268,10 +277,50 @@ def _problems(listed: HostList, read: Mapping[str, Any], arguments: Arguments) -
         )
 
 
+def _with_mode(arguments: Arguments) -> Arguments:
+    """The arguments with --mode=v1 where they mean it: --config, and a workspace without the script of other modes."""
+    package = arguments["job_dispatch_package"]
+    is_said = "mode" in arguments.given or "entry" in arguments.given
+    if is_said or package is None or not _config(arguments) or (package / entries.DEFAULT).exists():
+        return arguments
+    return replace(arguments, given={**arguments.given, "mode": Mode.V1})
+
+
+def _config(arguments: Arguments) -> str:
+    """The configuration among the trainers' flags, which may come after `--`; empty: there is none."""
+    words = arguments.passthrough
+    texts = (
+        word.partition("=")[2] or following
+        for word, following in pairwise((*words, ""))
+        if _CONFIG.match(word)
+    )
+    return next(texts, "")
+
+
+def _entry(arguments: Arguments) -> Entry:
+    """What trainers run: with --mode=v1 the configuration that `paddle train` reads.
+
+    Raises:
+        UsageError: --mode=v1 has no configuration, or a script besides.
+    """
+    if arguments["mode"] is not Mode.V1:
+        found: Entry = arguments["entry"]
+        return found
+    config = _config(arguments)
+    if "entry" in arguments.given or not config:
+        raise UsageError(
+            "--mode=v1 trains a configuration with `paddle train`: give --config=trainer_config.py, and no --entry"
+        )
+    try:
+        return Entry(path=inside(config))
+    except ValueError as error:
+        raise UsageError(f"--config: {error}") from error
+
+
 def _wrong_resume(arguments: Arguments) -> str:
     """Return an error in --resume, which each pserver would report otherwise, or ""."""
     resume = arguments.flag("resume")
-    if arguments["mode"] is not Mode.V2 or not resume:
+    if not arguments["mode"].has_pserver_command or not resume:
         return ""
     if not arguments.flag("checkpoint_dir"):
         return "needs --checkpoint_dir=DIR, the directory of the checkpoints"

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from paddle_cluster.config.options import Mode
 from paddle_cluster.config.settings import Settings
 from paddle_cluster.engines import slurm_allocation
 from paddle_cluster.engines.porter_engine import PorterEngine
@@ -150,7 +149,7 @@ def batch(own: Sequence[str], argv: Sequence[str], settings: Settings) -> Batch:
     words, env = without_values(argv)
     words.remove("--detach")
     flags = dict(settings.job.flags)
-    has_checkpoints = settings.job.mode is Mode.V2 and "checkpoint_dir" in flags
+    has_checkpoints = settings.job.mode.has_pserver_command and "checkpoint_dir" in flags
     if has_checkpoints and "resume" not in flags:
         words.insert(0, "--resume=auto")
     can_go_on = has_checkpoints or "--requeue" in settings.engines.slurm_options

@@ -40,7 +40,7 @@ def checkpoint_dir(settings: Settings) -> str | None:
     """Where pservers write checkpoints, absolute; None if they write none, or below the job's own directory."""
     flags = dict(settings.job.flags)
     folder = flags.get("checkpoint_dir", "")
-    is_written = settings.job.mode is Mode.V2 and flags.get("checkpoint_period", "0") != "0"
+    is_written = settings.job.mode.has_pserver_command and flags.get("checkpoint_period", "0") != "0"
     return folder if is_written and folder.startswith("/") else None
 
 
@@ -48,7 +48,11 @@ def resumed_from(settings: Settings, job_dir: str) -> str | None:
     """The folder on a node in which its pserver looks for the newest checkpoint; None if the job does not do that."""
     flags = dict(settings.job.flags)
     folder = flags.get("checkpoint_dir", "")
-    if settings.job.mode is not Mode.V2 or flags.get("resume") not in ("latest", "auto") or not folder:
+    if (
+        not settings.job.mode.has_pserver_command
+        or flags.get("resume") not in ("latest", "auto")
+        or not folder
+    ):
         return None
     return folder if folder.startswith("/") else f"{job_dir}/{folder}"
 
@@ -56,8 +60,8 @@ def resumed_from(settings: Settings, job_dir: str) -> str | None:
 def checkpoints_below_root(settings: Settings, job_id: str) -> str:
     """Where pservers write checkpoints, absolute or relative to ROOT_DIR; empty if they write none."""
     folder = dict(settings.job.flags).get("checkpoint_dir", "")
-    if settings.job.mode is not Mode.V2 or not folder or folder.startswith("/"):
-        return folder if settings.job.mode is Mode.V2 else ""
+    if not settings.job.mode.has_pserver_command or not folder or folder.startswith("/"):
+        return folder if settings.job.mode.has_pserver_command else ""
     return f"{settings.job.workspace or job_id}/{folder}"
 
 
@@ -75,12 +79,12 @@ def saved(settings: Settings, job_id: str) -> dict[str, object]:
 def resume_hint(settings: Settings) -> list[str]:
     """Return how a job continues that was stopped or lost its state, if there may be a checkpoint."""
     flags, name = dict(settings.job.flags), settings.job.saving.name
-    if settings.job.mode is not Mode.V2 and name:
+    if not settings.job.mode.has_pserver_command and name:
         return [
             f"to continue: give the same command again, with --keep_as={name}: the nodes keep what the script "
             "saved in PADDLE_CHECKPOINT_DIR"
         ]
-    if settings.job.mode is not Mode.V2 or not flags.get("checkpoint_dir"):
+    if not settings.job.mode.has_pserver_command or not flags.get("checkpoint_dir"):
         return []
     return [
         "to continue from the last complete checkpoint: give the same command again, with --resume=latest "

@@ -353,7 +353,9 @@ def pserver_argv(
 
 
 def script_argv(settings: Settings, python: str) -> tuple[str, ...]:
-    """The argv of a process that runs the entry, the passed-through tokens as they were given."""
+    """The argv of a process that runs the entry, or `paddle train`; the passed-through tokens as they were given."""
+    if settings.job.mode is Mode.V1:
+        return (python, "-u", "-P", "-m", "paddle", "train", *settings.job.passthrough)
     return (*settings.job.entry.argv(python), *settings.job.passthrough)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The `paddle` command, `python -m paddle`: trains a configuration, starts servers, and the rest of its usage text."""
+"""The `paddle` command, `python -m paddle`: trains configuration files, starts parameter servers and launchers."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ These are common paddle commands used in various situations:
     train             Train or test a configuration file
     merge_model       Put a configuration and its parameters into one file
     pserver           Start a parameter server
+    version           Print paddle version
+    dump_config       Print a configuration file as the network that it declares
+    make_diagram      Draw the network of a configuration file
     pserver-leave     Tell parameter servers that this trainer has left
     launch            Start one process of a script for each device of this machine
     launch_ps         Start parameter servers and trainers of a script on this machine
     launch_v2         Start a parameter server and a trainer of a v2 job on this machine
-    version           Print paddle version
-    dump_config       Print a configuration file as the network it declares
-    make_diagram      Draw the network of a configuration file
 
-'paddle train --help' and 'paddle pserver --help' list flags; so do 'paddle launch --help' and those of launch_ps and launch_v2."""
+'paddle train --help' lists its flags; so do those of pserver, launch, launch_ps and launch_v2."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,6 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command, *rest = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if command in _COMMANDS:
         return _COMMANDS[command](rest)
+    if command == "usage":
+        sys.stderr.write("paddle: the command 'usage' is not available: no usage statistics are collected\n")
+        return 1
     _say(_USAGE)
     if command == "--help":
         return 0

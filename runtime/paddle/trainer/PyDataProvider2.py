@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from logging import Logger, getLogger
 from typing import Any
 
@@ -61,6 +62,7 @@ class InputOrderWrapper:
         self.generator, self.input_order = generator, input_order
 
     def __call__(self, obj: Any, filename: Any) -> Iterator[list[Any]]:
+        """Yield the samples of a file."""
         for item in self.generator(obj, filename):
             if not isinstance(item, Mapping):
                 raise UsageTypeError(
@@ -79,6 +81,7 @@ class SingleSlotWrapper:
         self.generator = generator
 
     def __call__(self, obj: Any, filename: Any) -> Iterator[Any]:
+        """Yield the samples of a file."""
         for item in self.generator(obj, filename):
             yield item if isinstance(item, Mapping) else [item]
 
@@ -90,11 +93,13 @@ class CheckInputTypeWrapper:
         self.generator, self.input_types, self.logger = generator, input_types, logger
 
     def __call__(self, obj: Any, filename: Any) -> Iterator[Any]:
+        """Yield the samples of a file."""
         for item in self.generator(obj, filename):
             if len(self.input_types) > 1 and not isinstance(item, (list, tuple)):
                 self.logger.error("a provider of %d columns yields %r", len(self.input_types), item)
                 raise UsageTypeError(
-                    f"a provider of {len(self.input_types)} columns must yield a list or tuple of as many, got {item!r:.80}"
+                    f"a provider of {len(self.input_types)} columns must yield a list or tuple of as many, "
+                    f"got {item!r:.80}"
                 )
             yield item
 
@@ -109,6 +114,7 @@ class CheckWrapper:
         self.check_fail_continue, self.logger = check_fail_continue, logger
 
     def __call__(self, obj: Any, filename: Any) -> Iterator[Any]:
+        """Yield the samples of a file."""
         for item in self.generator(obj, filename):
             try:
                 self._check(item)
@@ -127,14 +133,12 @@ class CheckWrapper:
                 f"a sample has {len(item)} columns, expected {len(self.input_types)}: {item!r:.80}"
             )
         for kind, column in zip(self.input_types, item, strict=True):
-            check = self.loop_check
+            callback = partial(self.loop_callback, kind)
             if kind.seq_type == SequenceType.NO_SEQUENCE:
-                self.loop_callback(kind, column)
-            elif kind.seq_type == SequenceType.SEQUENCE:
-                check(lambda each, kind=kind: self.loop_callback(kind, each), column)
-            else:
-                for inner in column:
-                    check(lambda each, kind=kind: self.loop_callback(kind, each), inner)
+                callback(column)
+            for inner in column if kind.seq_type == SequenceType.SUB_SEQUENCE else [column]:
+                if kind.seq_type != SequenceType.NO_SEQUENCE:
+                    self.loop_check(callback, inner)
 
     @staticmethod
     def loop_callback(input_type: InputType, each: Any) -> None:
@@ -172,7 +176,7 @@ class DataProvider:
     def __init__(self, made_by: Mapping[str, Any], file_list: Sequence[str], **kwargs: Any) -> None:
         self.logger = getLogger("paddle.provider")
         self.file_list = list(file_list)
-        self.input_types: Any = None
+        self.input_types: Any = None  # of a hook: a dict, a list or one type
         self.input_order: list[str] = list(kwargs.get("input_order", ()))
         self.pool_size: int = made_by["pool_size"]
         self.min_pool_size: int = made_by["min_pool_size"]
@@ -186,7 +190,7 @@ class DataProvider:
         if made_by["init_hook"] is not None:
             made_by["init_hook"](self, file_list=file_list, **kwargs)
         types = made_by["input_types"] or self.input_types or getattr(self, "slots", None)
-        self._set_types(types)
+        self.input_types = self._ordered(types)
         if len(self.input_types) > 1 and not isinstance(types, Mapping):
             self.generator = CheckInputTypeWrapper(self.generator, self.input_types, self.logger)
         if made_by["check"]:
@@ -194,19 +198,21 @@ class DataProvider:
                 self.generator, self.input_types, made_by["check_fail_continue"], self.logger
             )
 
-    def _set_types(self, types: Any) -> None:
+    def _ordered(self, types: Any) -> list[InputType]:
+        """The types in the order of columns, which samples get too."""
         if not types:
             raise UsageError(
                 "a data provider has no input_types: give them to @provider, or set settings.input_types in init_hook"
             )
         if isinstance(types, Mapping):
             self.input_order = [name for name in self.input_order if name in types] or list(types)
-            self.input_types = [types[name] for name in self.input_order]
             self.generator = InputOrderWrapper(self.generator, self.input_order)
-            return
-        self.input_types = list(types) if isinstance(types, (list, tuple)) else [types]
-        if len(self.input_types) == 1:
+            return [types[name] for name in self.input_order]
+        if not isinstance(types, (list, tuple)):
+            types = [types]
+        if len(types) == 1:
             self.generator = SingleSlotWrapper(self.generator)
+        return list(types)
 
 
 def provider(

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from logging import Logger
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paddle.trainer import pass_directory
 from paddle.trainer.progress import Periods
@@ -162,10 +164,15 @@ def _predict(session: Session, folder: Path) -> None:
     with path.open("w", encoding="ascii") as file:
         for batch in session.test_batches():
             for result in inference.iter_infer(batch, session.columns):
-                columns = [result[name].get("id", result[name].get("value")) for name in names]
+                columns = [_shown(result[name]) for name in names]
                 for row in range(len(columns[0])):
                     cells = (f"{cell:g};" for column in columns for cell in np.ravel(column[row]))
                     file.write("".join(cells) + "\n")
+
+
+def _shown(fields: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+    """What a layer prints: ids where it has them, else its values."""
+    return fields["id"] if "id" in fields else fields["value"]
 
 
 Job = Callable[..., None]

@@ -133,7 +133,8 @@ def _provider(source: DataSource) -> Callable[..., object]:
         module = importlib.import_module(source.module)
     except SyntaxError as error:
         raise UsageError(
-            f"the data provider {source.module} cannot be read: {error}. `2to3 -w` rewrites most of a script for Python 2"
+            f"the data provider {source.module} cannot be read: {error}. `2to3 -w {source.module}.py` rewrites most "
+            "of a script for Python 2"
         ) from error
     except ModuleNotFoundError as error:
         if error.name != source.module:

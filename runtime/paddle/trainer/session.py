@@ -22,7 +22,6 @@ from paddle.v2.data_type import DataType, InputType
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.output import LayerOutput
 from paddle.v2.optimizer import Momentum
-from paddle.v2.parameters import Parameters
 from paddle.v2.topology import Topology
 from paddle.v2.trainer import SGD
 from paddle.v2.training.feeder import DataFeeder, Feed

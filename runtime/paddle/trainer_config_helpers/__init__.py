@@ -17,17 +17,17 @@ from paddle.trainer_config_helpers.evaluators import *  # noqa: F403
 from paddle.trainer_config_helpers.evaluators import __all__ as _evaluators
 from paddle.trainer_config_helpers.layers import *  # noqa: F403
 from paddle.trainer_config_helpers.layers import __all__ as _layers
-from paddle.trainer_config_helpers.layers import missing
 from paddle.trainer_config_helpers.networks import *  # noqa: F403
 from paddle.trainer_config_helpers.networks import __all__ as _networks
 from paddle.trainer_config_helpers.optimizers import *  # noqa: F403
 from paddle.trainer_config_helpers.optimizers import __all__ as _optimizers
 from paddle.trainer_config_helpers.poolings import *  # noqa: F403
 from paddle.trainer_config_helpers.poolings import __all__ as _poolings
+from paddle.trainer_config_helpers.v1_names import missing
 
 __all__ = ["layer_math"]
-__all__ += _activations + _attrs + _data_sources + _evaluators  # noqa: PLE0605
-__all__ += _layers + _networks + _optimizers + _poolings  # noqa: PLE0605
+__all__ += _activations + _attrs + _data_sources + _evaluators
+__all__ += _layers + _networks + _optimizers + _poolings
 
 
 def __getattr__(name: str) -> object:

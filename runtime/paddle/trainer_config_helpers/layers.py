@@ -7,13 +7,14 @@ from paddle.trainer_config_helpers.v1_names import layer_name, missing
 from paddle.v2 import layer
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.data import declare_input
+from paddle.v2.layer.missing import RENAMED
 from paddle.v2.layer.output import LayerAttr, LayerOutput
 
-V2_NAMES = {layer_name(name): name for name in (*layer.__all__, *layer.RENAMED) if name != "data"}
+V2_NAMES = {layer_name(name): name for name in (*layer.__all__, *RENAMED) if name != "data"}
 """The v1 name of a layer -> its v2 name."""
 
 __all__ = ["data_layer"]
-__all__ += V2_NAMES  # noqa: PLE0605
+__all__ += V2_NAMES
 
 for _old, _new in V2_NAMES.items():
     globals()[_old] = getattr(layer, _new)

@@ -11,7 +11,7 @@ from paddle.v2.errors import UsageError, UsageTypeError
 from paddle.v2.layer.output import LayerOutput
 
 __all__ = ["inputs", "outputs"]
-__all__ += networks.__all__  # noqa: PLE0605
+__all__ += networks.__all__
 
 for _name in networks.__all__:
     globals()[_name] = getattr(networks, _name)

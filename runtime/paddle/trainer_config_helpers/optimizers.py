@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Learning methods in their v1 form, and `settings`, which makes an optimizer of ``paddle.v2`` of one.
 
-A learning method says what it is called and its own numbers; the learning rate and all else are arguments of `settings`.
+A learning method says what it is called and its own numbers; the learning rate and all else are given to `settings`.
 """
 
 from __future__ import annotations

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from paddle.v2 import pooling
 
-BasePoolingType = pooling.BasePool
+BasePoolingType = pooling.BasePoolingType
 
 __all__ = ["BasePoolingType"]
 
 for _name, _kind in vars(pooling).items():
-    if isinstance(_kind, type) and issubclass(_kind, BasePoolingType) and _kind is not BasePoolingType:
+    _is_kind = isinstance(_kind, type) and issubclass(_kind, BasePoolingType) and not _name.startswith("_")
+    if _is_kind and _kind is not BasePoolingType:
         globals()[f"{_name}Pooling"] = _kind
         __all__.append(f"{_name}Pooling")

@@ -64,7 +64,7 @@ def test_an_option_that_was_given_is_offered_again_only_if_it_repeats(here: Path
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        (["--mode="], ("--mode=v2", "--mode=fluid", "--mode=collective")),
+        (["--mode="], ("--mode=v2", "--mode=fluid", "--mode=collective", "--mode=v1")),
         (["--mode=c"], ("--mode=collective",)),
         (["--mode", "f"], ("fluid",)),
         (["--wire="], ("--wire=curve", "--wire=plain")),
@@ -151,7 +151,7 @@ def bash_replies(here: Path, function: str, *line: str, before: str = "") -> lis
     [
         (["paddle.py", "sta"], ["status"]),
         (["./paddle.py", "--npr"], ["--nproc_per_node="]),
-        (["paddle.py", "--mode", "="], ["v2", "fluid", "collective"]),
+        (["paddle.py", "--mode", "="], ["v2", "fluid", "collective", "v1"]),
         (["paddle.py", "--mode", "=", "co"], ["collective"]),
         (["paddle.py", "--mode", "co"], ["collective"]),
         (["paddle.py", "--conf", "=", "my"], ["my conf.py"]),

@@ -113,7 +113,7 @@ def test_no_job_option_is_refused_with_both_to_choose_from(argv: list[str]) -> N
         ([PACKAGE, "-p", "other"], "twice"),
         ([PACKAGE, "--dry_run", "--dry_run"], "twice"),
         ([PACKAGE, "--dry_run=yes"], "takes no value"),
-        ([PACKAGE, "--mode=v3"], "v2, fluid, collective"),
+        ([PACKAGE, "--mode=v3"], "v2, fluid, collective, v1"),
         ([PACKAGE, "--wire=tls"], "curve, plain"),
         ([PACKAGE, "--engine=k8s"], "did you mean --engine=kubernetes?"),
         ([PACKAGE, "--engine=mpirun"], "did you mean --engine=openmpi?"),

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle merge_model`, and `merge_v2_model`: a network and its parameters in one file, for inference elsewhere.
+
+As in the original the file is an int64 (little-endian) with the length of the network's description, the description,
+and each parameter in the order of the network, with its 16-byte header. The description is this runtime's JSON where
+the original's is a protobuf message.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import struct
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from paddle.trainer import pass_directory
+from paddle.trainer.config_parser import parse_config
+from paddle.v2.errors import ModelFileError
+from paddle.v2.layer.output import LayerOutput
+from paddle.v2.network import MAX_BYTES, Network
+from paddle.v2.parameters import Parameters
+from paddle.v2.topology import Topology
+
+_LENGTH = struct.Struct("<q")
+_GZIP = b"\x1f\x8b"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Merge a configuration and a directory of parameters; return the exit code."""
+    parser = argparse.ArgumentParser("paddle merge_model", allow_abbrev=False)
+    parser.add_argument("--model_dir", default="", help="directory of parameters, such as output/pass-00009")
+    parser.add_argument("--config_file", default="", help="the configuration file")
+    parser.add_argument("--config_args", default="", help="its arguments, name=value,name=value")
+    parser.add_argument("--model_file", default="", help="the file to write")
+    given = parser.parse_args(arguments)
+    if not (given.model_dir and given.config_file and given.model_file):
+        parser.print_usage(sys.stderr)
+        return 0
+    network = parse_config(given.config_file, given.config_args).network
+    parameters = parameters_of(network)
+    pass_directory.load(parameters, Path(given.model_dir))
+    write(network, parameters, given.model_file)
+    return 0
+
+
+def merge_v2_model(net: LayerOutput | Sequence[LayerOutput], param_file: str, output_file: str) -> None:
+    """Write a network of v2 and the parameters of a tar into one file.
+
+    Args:
+        net: the layers to infer.
+        param_file: a tar of parameters, or one packed by gzip.
+        output_file: the file to write.
+
+    Raises:
+        ModelFileError: a file cannot be read or written, or the tar lacks a parameter.
+    """
+    try:
+        with open(param_file, "rb") as raw:
+            is_packed = raw.read(len(_GZIP)) == _GZIP
+            raw.seek(0)
+            with gzip.open(raw) if is_packed else nullcontext(raw) as file:
+                parameters = Parameters.from_tar(file)
+    except OSError as error:
+        raise ModelFileError(f"{param_file} cannot be read: {error.strerror or error}") from error
+    write(Topology(net).network, parameters, output_file)
+
+
+def write(network: Network, parameters: Parameters, path: str) -> None:
+    """Write a network and its parameters into one file.
+
+    Raises:
+        ModelFileError: a parameter is missing, or the file cannot be written.
+    """
+    missing = [name for name in network.parameters if name not in parameters]
+    if missing:
+        raise ModelFileError(f"there is no parameter {missing[0]!r}, which the network needs")
+    description = network.to_json()
+    try:
+        with open(path, "wb") as file:
+            file.write(_LENGTH.pack(len(description)) + description)
+            for name in network.parameters:
+                parameters.serialize(name, file)
+    except OSError as error:
+        raise ModelFileError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def read(path: str) -> tuple[Network, Parameters]:
+    """Read a file that `merge_v2_model` or `paddle merge_model` wrote.
+
+    Raises:
+        ModelFileError: it is none, or damaged.
+    """
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_LENGTH.size)
+            length = _LENGTH.unpack(head)[0] if len(head) == _LENGTH.size else -1
+            if not 0 < length <= MAX_BYTES:
+                raise ModelFileError(f"{path} is not a merged model: it does not begin with a length")
+            network = Network.from_json(file.read(length))
+            parameters = parameters_of(network)
+            for name in network.parameters:
+                parameters.deserialize(name, file)
+    except OSError as error:
+        raise ModelFileError(f"{path} cannot be read: {error.strerror}") from error
+    return network, parameters
+
+
+def parameters_of(network: Network) -> Parameters:
+    """The parameters of a network, with their initial values."""
+    found = Parameters()
+    for config in network.parameters.values():
+        found.add(config)
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
