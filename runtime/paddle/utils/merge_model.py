@@ -13,8 +13,8 @@ import gzip
 import struct
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 from paddle.trainer import pass_directory
 from paddle.trainer.config_parser import parse_config
@@ -61,8 +61,8 @@ def merge_v2_model(net: LayerOutput | Sequence[LayerOutput], param_file: str, ou
         with open(param_file, "rb") as raw:
             is_packed = raw.read(len(_GZIP)) == _GZIP
             raw.seek(0)
-            with gzip.open(raw) if is_packed else nullcontext(raw) as file:
-                parameters = Parameters.from_tar(file)
+            file: Any = gzip.GzipFile(fileobj=raw) if is_packed else raw
+            parameters = Parameters.from_tar(file)
     except OSError as error:
         raise ModelFileError(f"{param_file} cannot be read: {error.strerror or error}") from error
     write(Topology(net).network, parameters, output_file)
