@@ -10,12 +10,13 @@ from paddle.v2 import evaluator
 
 __all__ = []
 
+_MAKERS = (evaluator.__name__, "paddle.signatures")  # what is defined there, or made of a row
 for _name, _found in vars(evaluator).items():
-    # functions that `paddle.signatures` made have no module of their own
-    _is_own = isinstance(_found, FunctionType) and not _name.startswith("_") and _name != "function"
-    if _is_own:
-        globals()[f"{_name}_evaluator"] = _found
-        __all__.append(f"{_name}_evaluator")
+    _is_own = isinstance(_found, FunctionType) and _found.__module__ in _MAKERS and not _name.startswith("_")
+    if _is_own and _name != "function":
+        _old = _name if _name == "evaluator_base" else f"{_name}_evaluator"
+        globals()[_old] = _found
+        __all__.append(_old)
 
 
 def __getattr__(name: str) -> object:

@@ -57,7 +57,9 @@ def declare_input(
         )
     image = (size // cells if cells else 0, height, width)
     attrs = {"depth": depth} if cells and depth > 1 else {}
-    return declare(LayerConfig(name, "data", size, (), "", "", extras_of(layer_attr), *image, type, attrs), [])
+    return declare(
+        LayerConfig(name, "data", size, (), "", "", extras_of(layer_attr), *image, type, attrs), []
+    )
 
 
 @emits("data")
