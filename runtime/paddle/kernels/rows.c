@@ -21,17 +21,18 @@ void KERNEL(rows_read)(const struct rows *rows, const uint32_t *numbers, const i
     }
 }
 
-/* Copy rows (n,) to parts (parts, n, width) and their ticks to (n,); of those that are fresh (n,), if that is given,
+/* Copy rows (n,) to parts (parts, n, part) and their ticks to (n,); of those that are fresh (n,), if that is given,
  * the values are drawn, states are 0, and the tick is the one given. A row is values and states side by side; in parts
  * all rows' values come first, then all rows' states. */
 void KERNEL(rows_gather)(const struct rows *rows, const uint32_t *numbers, ptrdiff_t n, const int64_t *ids,
                          const uint8_t *fresh, uint32_t tick, float *restrict parts, uint32_t *restrict ticks) {
-    int64_t width = rows->width, count = rows->floats / width;
+    int64_t width = rows->part, count = rows->floats / width;
     for (ptrdiff_t i = -AHEAD; i < n; i++) {
         if (i + AHEAD < n && !(fresh && fresh[i + AHEAD])) fetch_row(rows, numbers[i + AHEAD]);
         if (i < 0) continue;
         if (fresh && fresh[i]) {
             draw(rows, rows->kind, ids[i], parts + i * width);
+            memset(parts + i * width + rows->width, 0, (size_t)(4 * (width - rows->width)));
             for (int64_t part = 1; part < count; part++) memset(parts + (part * n + i) * width, 0, (size_t)(4 * width));
             ticks[i] = tick;
         } else {
@@ -46,7 +47,7 @@ void KERNEL(rows_gather)(const struct rows *rows, const uint32_t *numbers, ptrdi
 /* Undo rows_gather: write parts and ticks back. */
 void KERNEL(rows_scatter)(const struct rows *rows, const uint32_t *numbers, ptrdiff_t n, const float *restrict parts,
                           const uint32_t *ticks) {
-    int64_t width = rows->width, count = rows->floats / width;
+    int64_t width = rows->part, count = rows->floats / width;
     for (ptrdiff_t i = 0; i < n; i++) {
         for (int64_t part = 0; part < count; part++)
             memcpy(row_of(rows, numbers[i]) + part * width, parts + (part * n + i) * width, (size_t)(4 * width));

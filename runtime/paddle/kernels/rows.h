@@ -7,6 +7,9 @@
  *
  *     number   | slab | place: bits |
  *
+ * Values and each state are a part of a row: `part` elements, the row's width, or more where the part of the values ends
+ * with numbers that the row has one time, such as row-wise AdaGrad's.
+ *
  *     slab     address | row 0: values, state 1, state 2 | row 1 | .. | row 2^bits - 1 |     4 * floats bytes each
  *                      | tick 0 | tick 1 | .. | tick 2^bits - 1 |                            4 bytes each
  *
@@ -26,7 +29,7 @@ enum { CONSTANT, UNIFORM, NORMAL, ZERO }; /* how a row is drawn; ZERO: it is 0 w
 
 struct rows {
     char *const *slabs;
-    int64_t bits, floats, width;
+    int64_t bits, floats, width, part;
     uint64_t key;
     double mean, spread;
     int64_t kind;

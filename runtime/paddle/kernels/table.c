@@ -132,7 +132,7 @@ void KERNEL(table_lookup)(const struct piece *directory, int64_t bits, const str
  *
  *     w: width floats | state 1: width | state 2: width |       no states: SGD; one: AdaGrad; two: Adam
  */
-enum { DESCENT, MOMENTUM, ADAGRAD, ADAGRAD_MOMENTUM, FLUID_ADAGRAD, ADAM };
+enum { DESCENT, MOMENTUM, ADAGRAD, ADAGRAD_MOMENTUM, FLUID_ADAGRAD, ROW_ADAGRAD, ADAM };
 
 struct formula {
     int64_t kind;
@@ -181,6 +181,14 @@ static void step(float *restrict w, const float *restrict g, int64_t width, cons
             s[j] += g[j] * g[j];
             w[j] -= eta * g[j] / (sqrtf(s[j] + start) + epsilon);
         }
+        break;
+    }
+    case ROW_ADAGRAD: { /* s += sum of g^2 / width;  w -= eta g/(sqrt(s + s0) + epsilon): one s for the row */
+        float *restrict s = w + width, sum = 0.0f;
+        EACH sum += g[j] * g[j];
+        *s += sum / (float)width;
+        float root = sqrtf(*s + f[1]) + f[2];
+        EACH w[j] -= eta * g[j] / root;
         break;
     }
     default: { /* m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  w -= alpha m/(sqrt(v) + epsilon): alpha has the

@@ -34,6 +34,11 @@ class DenseUpdater:
             raise ConfigError(f"parameter {parameter.name} is static: it cannot be updated")
         self._optimizer, self._parameter, self._size = optimizer, parameter, size
         self._rule = rule_of(optimizer)
+        if self._rule.row_keeps:
+            raise ConfigError(
+                f"parameter {parameter.name}: {optimizer.rule} keeps a number for each row of a sparse parameter; "
+                "use adagrad or fluid_adagrad for dense ones"
+            )
         if self._rule.penalises_gradient and parameter.momentum:
             raise ConfigError(
                 f"parameter {parameter.name}: momentum: {optimizer.rule} takes none from a parameter, got "

@@ -9,6 +9,8 @@ from __future__ import annotations
 import logging
 import math
 from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from paddle.errors import ConfigError
 from paddle.optim.schedule import (
@@ -19,7 +21,7 @@ from paddle.optim.schedule import (
     read_segments,
     read_step_schedule,
 )
-from paddle.optim.spec import OptimizerSpec
+from paddle.optim.spec import OptimizerSpec, ParameterSpec
 
 _log = logging.getLogger(__name__)
 
@@ -92,3 +94,28 @@ class LearningRate:
                 f"after {after}"
             )
         return rate
+
+
+class StepRates(NamedTuple):
+    """The rates of one step: the job's, and those of parameters with an optimizer of their own, by name."""
+
+    job: float
+    own: Mapping[str, float]
+
+    def of(self, name: str) -> float:
+        """Return the rate for a parameter."""
+        return self.own.get(name, self.job)
+
+
+class JobRates:
+    """The rates of a job's optimizer and of those that parameters have of their own. Not thread-safe."""
+
+    def __init__(self, optimizer: OptimizerSpec, parameters: Iterable[ParameterSpec]) -> None:
+        """Read the schedules. Raises ConfigError: see `LearningRate`."""
+        self._job = LearningRate(optimizer)
+        self._own = {each.name: LearningRate(each.optimizer) for each in parameters if each.optimizer}
+
+    def at(self, num_samples: int, pass_id: int, num_updates: int) -> StepRates:
+        """Return the rates of a step; see `LearningRate.at`."""
+        at = num_samples, pass_id, num_updates
+        return StepRates(self._job.at(*at), {name: rate.at(*at) for name, rate in self._own.items()})

@@ -43,6 +43,7 @@ class RowStep:
         self._optimizer, self._parameter = optimizer, parameter
         self.rule = rule_of(optimizer)
         self.states = self.rule.states(parameter.momentum)
+        self.row_states = self.rule.row_keeps
         self.decays = bool(parameter.l1 or parameter.l2)
 
     def apply(self, w: Array, g: Array, state: State, since: Since, batch: int, learning_rate: float) -> None:
@@ -178,6 +179,7 @@ class _LazyRows(SparseUpdater):
                 "use Momentum(sparse=True), or sparse_update=False"
             )
         self._state = {name: np.zeros((height, width), np.float32) for name in self._step.states}
+        self._state |= {name: np.zeros((height, 1), np.float32) for name in self._step.row_states}
         self._touched = np.zeros(height, np.int64)  # batch of the last gradient, 0: never
         self._decayed = np.zeros(height, np.int64)  # batch up to which decay was applied
         self.columns = {**self._state, "touched": self._touched, "decayed": self._decayed}

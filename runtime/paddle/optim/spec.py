@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
@@ -115,6 +115,8 @@ class ParameterSpec:
         clip: bound on each element of the summed gradient; 0: none.
         sparse: gradients come as rows; its shape is then (height, width).
         static: never updated and never sent.
+        optimizer: its own rule, rate and schedule; None: the job's. Whether gradients are applied on arrival is the
+            job's alone.
     """
 
     name: str
@@ -126,6 +128,7 @@ class ParameterSpec:
     clip: float = 0.0
     sparse: bool = False
     static: bool = False
+    optimizer: OptimizerSpec | None = None
 
     def __post_init__(self) -> None:
         _require(
@@ -156,6 +159,15 @@ class ParameterSpec:
             "(height, width)",
             self.shape,
         )
+        if self.optimizer is not None:
+            is_spec = isinstance(self.optimizer, OptimizerSpec)
+            _require(is_spec, f"{what}: optimizer", "an OptimizerSpec", self.optimizer)
+            _require(
+                not self.optimizer.is_async,
+                f"{what}: is_async of its own optimizer",
+                "false, since it is the job's",
+                True,
+            )
         _require(not (self.l1 and self.momentum), f"{what}: momentum", "0 with L1 decay", self.momentum)
 
     @property
@@ -165,7 +177,10 @@ class ParameterSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Return a dictionary of JSON types."""
-        return asdict(self) | {"shape": list(self.shape)}
+        content = {item.name: getattr(self, item.name) for item in fields(self)} | {"shape": list(self.shape)}
+        # Without one of its own it is described as ever, so that earlier versions can read it.
+        own = content.pop("optimizer")
+        return content if own is None else content | {"optimizer": own.to_json()}
 
     @classmethod
     def from_json(cls, data: object) -> Self:
@@ -174,9 +189,18 @@ class ParameterSpec:
         Raises:
             ConfigError: `data` has other fields, types or values.
         """
+        if isinstance(data, dict):
+            data = {"optimizer": None, **data}
         content = _exact_fields(cls, data)
+        if content["optimizer"] is not None:
+            content["optimizer"] = OptimizerSpec.from_json(content["optimizer"])
         _require(isinstance(content["shape"], list), "shape", "a list", content["shape"])
         return cls(**content)
+
+
+def optimizer_of(parameter: ParameterSpec, job: OptimizerSpec) -> OptimizerSpec:
+    """Return the optimizer of a parameter: its own, or the job's."""
+    return job if parameter.optimizer is None else parameter.optimizer
 
 
 def rule_of(optimizer: OptimizerSpec) -> Rule:

@@ -50,6 +50,8 @@ class Rule(ABC):
 
     keeps: ClassVar[tuple[str, ...]] = ()
     """Names of the arrays that it keeps, all starting at 0."""
+    row_keeps: ClassVar[tuple[str, ...]] = ()
+    """Names of arrays with one number for a whole row, (n, 1): only sparse parameters can use such a rule."""
     has_momentum: ClassVar[bool] = False
     """True: beside those it keeps "m" of parameters with a momentum: see `descend`."""
     follows_schedule: ClassVar[bool] = True

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from paddle.errors import ConfigError
-from paddle.optim.spec import ParameterSpec
+from paddle.optim.spec import OptimizerSpec, ParameterSpec
 from paddle.pserver.client.interop import HostArray, host_array
+from paddle.pserver.client.pytorch_names import one_of, refuse_others
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.spec import MAX_ROWS, TableSpec
 
@@ -27,6 +28,7 @@ class TensorOptions:
         l1: rate of L1 decay.
         l2: rate of L2 decay.
         clip: bound on each element of the summed gradient; 0: none.
+        optimizer: of this tensor: rule, rate and schedule; None: the job's.
     """
 
     sparse: bool = False
@@ -35,27 +37,62 @@ class TensorOptions:
     l1: float = 0.0
     l2: float = 0.0
     clip: float = 0.0
+    optimizer: OptimizerSpec | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class GrowingTable:
     """Given in place of a tensor's value: rows by any int64 id, made as ids are seen.
 
     See `paddle.pserver.sparse.spec.TableSpec`, which checks the values.
 
     Attributes:
-        width: elements of a row.
-        initial: what rows begin with, a function of seed and id alone.
-        entry: the row of an id is made when the id is seen for the entry-th time.
+        width: elements of a row; PyTorch's name `dim` is accepted too.
+        initial: what rows begin with, a function of seed and id alone; `std=x`: `Initial("normal", spread=x)`.
+        entry: the row of an id is made when the id is seen for the entry-th time; also called `min_count`.
         max_age: a row that got no gradient for more than so many steps is dropped; 0: never.
         max_rows: on one server.
+        optimizer: of this table; None: the job's.
     """
 
     width: int
-    initial: Initial = field(default_factory=Initial)
-    entry: int = 1
-    max_age: int = 0
-    max_rows: int = MAX_ROWS
+    initial: Initial
+    entry: int
+    max_age: int
+    max_rows: int
+    optimizer: OptimizerSpec | None
+
+    def __init__(
+        self,
+        width: int | None = None,
+        initial: Initial | None = None,
+        entry: int | None = None,
+        max_age: int = 0,
+        max_rows: int = MAX_ROWS,
+        optimizer: OptimizerSpec | None = None,
+        *,
+        dim: int | None = None,
+        std: float | None = None,
+        min_count: int | None = None,
+        **others: object,
+    ) -> None:
+        """Describe a table. Raises ConfigError: a name is unknown, or one thing has two names."""
+        refuse_others("GrowingTable", others, (*self.__dataclass_fields__, "dim", "std", "min_count"))
+        normal = None if std is None else Initial("normal", spread=std)
+        found = {
+            "width": one_of("GrowingTable", width=width, dim=dim),
+            "initial": one_of("GrowingTable", initial=initial, std=normal) or Initial(),
+            "entry": one_of("GrowingTable", entry=entry, min_count=min_count),
+            "max_age": max_age,
+            "max_rows": max_rows,
+            "optimizer": optimizer,
+        }
+        if found["width"] is None:
+            raise ConfigError("GrowingTable: expected the width of its rows, such as GrowingTable(16)")
+        if found["entry"] is None:
+            found["entry"] = 1
+        for name, value in found.items():
+            object.__setattr__(self, name, value)
 
 
 _PLAIN = TensorOptions()
@@ -90,6 +127,10 @@ def declare(values: Mapping[str, Any], options: Mapping[str, TensorOptions]) -> 
     for name in sorted(values):
         value, asked = values[name], options.get(name, _PLAIN)
         if isinstance(value, GrowingTable):
+            if value.optimizer is not None:
+                if asked.optimizer is not None:
+                    raise ConfigError(f"options of tensor {name}: its GrowingTable has an optimizer already")
+                asked = replace(asked, optimizer=value.optimizer)
             declared.tables.append(
                 TableSpec(
                     _parameter(name, (1, value.width), asked, sparse=True),
@@ -118,6 +159,7 @@ def _parameter(name: str, shape: tuple[int, ...], asked: TensorOptions, *, spars
         l2=asked.l2,
         clip=asked.clip,
         sparse=sparse,
+        optimizer=asked.optimizer,
     )
 
 

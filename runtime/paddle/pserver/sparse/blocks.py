@@ -17,7 +17,8 @@ class Block(NamedTuple):
 
     Attributes:
         ids: (n,) int64, in no order.
-        parts: (1 + states, n, width) float32: values, then each of the rule's states.
+        parts: (1 + states, n, width) float32: values, then each of the rule's states; wider by the states of which a
+            row has one number.
         ticks: (n,) uint32: see `ticks`.
     """
 

@@ -18,10 +18,11 @@ import numpy.typing as npt
 from paddle.optim.rules.adagrad import Adagrad, FluidAdagrad
 from paddle.optim.rules.adam import LazyAdam
 from paddle.optim.rules.momentum import Momentum
+from paddle.optim.rules.row_adagrad import RowAdagrad
 from paddle.optim.rules.sgd import SGD
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, rate_of, rule_of
 
-DESCENT, MOMENTUM, ADAGRAD, ADAGRAD_MOMENTUM, FLUID_ADAGRAD, ADAM = range(6)
+DESCENT, MOMENTUM, ADAGRAD, ADAGRAD_MOMENTUM, FLUID_ADAGRAD, ROW_ADAGRAD, ADAM = range(7)
 """Kinds of formulas, as `rows.c` numbers them."""
 
 
@@ -81,6 +82,10 @@ def _fluid_adagrad(rule: FluidAdagrad, eta: float, mu: float, batch: int) -> _Fa
     return FLUID_ADAGRAD, (eta, rule.initial_accumulator_value, rule.epsilon)
 
 
+def _row_adagrad(rule: RowAdagrad, eta: float, mu: float, batch: int) -> _Factors:
+    return ROW_ADAGRAD, (eta, rule.initial_accumulator_value, rule.epsilon)
+
+
 def _adam(rule: LazyAdam, eta: float, mu: float, batch: int) -> _Factors:
     beta1, beta2 = rule.beta1, rule.beta2
     alpha = eta * math.sqrt(1.0 - beta2**batch) / (1.0 - beta1**batch)
@@ -93,6 +98,7 @@ _FACTORS: Mapping[type[Any], Callable[[Any, float, float, int], _Factors]] = Map
         Momentum: _momentum,
         Adagrad: _adagrad,
         FluidAdagrad: _fluid_adagrad,
+        RowAdagrad: _row_adagrad,
         LazyAdam: _adam,
     }
 )

@@ -127,7 +127,13 @@ class HashTable:
         self._caught_up = 0
         self._steps = Steps(optimizer, spec.parameter)
         self._index = new_index()
-        self._slabs = Slabs(spec.width, 1 + len(self._steps.states), spec.initial, allocate)
+        self._slabs = Slabs(
+            spec.width,
+            1 + len(self._steps.states),
+            spec.initial,
+            allocate,
+            len(self._steps.row_states),
+        )
         self._waiting = WaitingRoom(spec.entry, spec.max_age)
         self._snapshots: WeakSet[TableSnapshot] = WeakSet()
 
@@ -142,7 +148,7 @@ class HashTable:
     @property
     def payload_bytes(self) -> int:
         """Bytes of the floats of all rows: values and states."""
-        return 4 * len(self) * self.spec.width * self._slabs.parts
+        return 4 * len(self) * self._slabs.part * self._slabs.parts
 
     def lookup(self, ids: Ids, unknown: Unknown = "initial", out: Floats | None = None) -> Floats:
         """Return the values (n, width) of ids (n,), in their order; ids may repeat.
@@ -209,8 +215,8 @@ class HashTable:
         self._keep(ids[numbers != ABSENT], numbers[numbers != ABSENT])
         absent = numbers == ABSENT
         numbers[absent] = self._make(ids[absent])
-        parts = np.zeros((self._slabs.parts, *values.shape), np.float32)
-        parts[0] = values
+        parts = np.zeros((self._slabs.parts, len(ids), self._slabs.part), np.float32)
+        parts[0, :, : self.spec.width] = values
         self._slabs.rows.scatter(numbers, parts, np.full(len(ids), new_tick(self.clock), np.uint32))
 
     def catch_up(self, learning_rate: float) -> None:
@@ -267,7 +273,7 @@ class HashTable:
         Raises:
             PserverError: it has another shape, or there is no room.
         """
-        shape = (self._slabs.parts, len(block.ids), self.spec.width)
+        shape = (self._slabs.parts, len(block.ids), self._slabs.part)
         if block.parts.shape != shape or block.ticks.shape != block.ids.shape:
             raise PserverError(
                 f"table {self.spec.name}: rows to restore: expected {shape}, got {block.parts.shape}"

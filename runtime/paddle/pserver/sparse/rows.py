@@ -55,12 +55,13 @@ _KINDS = [np.dtype(kind) for kind in ("i8", "i8", "i8", "u4", "u1", "i4", "i4")]
 class CompiledRows:
     """The compiled form."""
 
-    def __init__(self, bits: int, width: int, parts: int, initial: Initial) -> None:
-        """Prepare for slabs of 2^bits rows, each of `parts` times `width` floats."""
+    def __init__(self, bits: int, width: int, parts: int, initial: Initial, per_row: int = 0) -> None:
+        """Prepare for slabs of 2^bits rows, each of `parts` times `width + per_row` floats: see `Slabs`."""
         self._loops = KERNELS.loaded
-        self._width, self._parts = width, parts
+        part = width + per_row
+        self._width, self._floats = width, parts * part
         drawing = initial.key, initial.mean, initial.spread, KINDS.index(initial.kind)
-        self._rows = RowsStruct(None, bits, width * parts, width, *drawing)
+        self._rows = RowsStruct(None, bits, self._floats, width, part, *drawing)
         self._at = ctypes.byref(self._rows)
         self._slabs: list[Memory] = []
         self._addresses = np.zeros(0, np.uint64)
@@ -146,7 +147,7 @@ class CompiledRows:
         self._loops.rows_read(self._at, where, _address(ids, np.int64, n), n, as_zero, to)
 
     def gather(self, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
-        """Copy rows to parts (parts, n, width), ticks to (n,)."""
+        """Copy rows to parts (parts, n, part), ticks to (n,)."""
         self._gather(numbers, None, None, 0, parts, ticks)
 
     def begin(
@@ -159,7 +160,7 @@ class CompiledRows:
     def scatter(self, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
         """Write what `gather` gave back into the rows."""
         n = len(numbers)
-        floats = _address(parts, np.float32, n * self._width * self._parts)
+        floats = _address(parts, np.float32, n * self._floats)
         self._loops.rows_scatter(self._at, _numbers(numbers), n, floats, _address(ticks, np.uint32, n))
 
     def ticks(self, numbers: Numbers) -> Numbers:
@@ -213,7 +214,7 @@ class CompiledRows:
         self, numbers: Numbers, ids: int | None, fresh: int | None, tick: int, parts: Floats, ticks: Numbers
     ) -> None:
         n = len(numbers)
-        floats = _address(parts, np.float32, n * self._width * self._parts)
+        floats = _address(parts, np.float32, n * self._floats)
         self._loops.rows_gather(
             self._at, _numbers(numbers), n, ids, fresh, tick, floats, _address(ticks, np.uint32, n)
         )
@@ -222,15 +223,16 @@ class CompiledRows:
 class PlainRows:
     """The plain form: see `CompiledRows`."""
 
-    def __init__(self, bits: int, width: int, parts: int, initial: Initial) -> None:
-        self._bits, self._width, self._parts, self._initial = bits, width, parts, initial
+    def __init__(self, bits: int, width: int, parts: int, initial: Initial, per_row: int = 0) -> None:
+        self._bits, self._width, self._initial = bits, width, initial
+        self._parts, self._part = parts, width + per_row
         self._slabs: list[tuple[Floats, Numbers]] = []
         self.nbytes = 0
 
     def add(self, slab: Memory) -> None:
         """See `CompiledRows.add`."""
-        shape = 1 << self._bits, self._parts, self._width
-        end = 4 * self._width * self._parts << self._bits
+        shape = 1 << self._bits, self._parts, self._part
+        end = 4 * self._part * self._parts << self._bits
         self._slabs.append((slab[:end].view(np.float32).reshape(shape), slab[end:].view(np.uint32)))
 
     def lookup(self, index: Index | PlainIndex, ids: Ids, out: Floats, as_zero: bool) -> None:
@@ -254,7 +256,7 @@ class PlainRows:
         out[absent] = 0.0 if as_zero else self._initial.rows(ids[absent], self._width)
         here = np.flatnonzero(~absent)
         for which, places, floats, _ in self._by_slab(numbers[here]):
-            out[here[which]] = floats[places, 0]
+            out[here[which]] = floats[places, 0, : self._width]
 
     def gather(self, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
         """See `CompiledRows.gather`."""
@@ -268,7 +270,7 @@ class PlainRows:
         """See `CompiledRows.begin`."""
         self.gather(numbers, parts, ticks)
         parts[:, fresh] = 0.0
-        parts[0, fresh] = self._initial.rows(ids[fresh], self._width)
+        parts[0, fresh, : self._width] = self._initial.rows(ids[fresh], self._width)
         ticks[fresh] = tick
 
     def scatter(self, numbers: Numbers, parts: Floats, ticks: Numbers) -> None:
@@ -305,9 +307,9 @@ class PlainRows:
             yield which, places[which], *self._slabs[slab]
 
 
-def rows_of(bits: int, width: int, parts: int, initial: Initial) -> CompiledRows | PlainRows:
+def rows_of(bits: int, width: int, parts: int, initial: Initial, per_row: int) -> CompiledRows | PlainRows:
     """Return the form that this machine can use."""
-    return (PlainRows if KERNELS.loaded is None else CompiledRows)(bits, width, parts, initial)
+    return (PlainRows if KERNELS.loaded is None else CompiledRows)(bits, width, parts, initial, per_row)
 
 
 def _found_plainly(index: Index | PlainIndex, ids: Ids) -> FoundRows:

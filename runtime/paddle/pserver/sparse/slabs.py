@@ -3,7 +3,8 @@
 
 Memory is taken a slab at a time and committed by the kernel page by page, so that growth copies nothing. A large
 table has the pages of rows to come touched beforehand: about 1/512 of its size, and as many as a batch lately took.
-Numbers that were given back are used again first. Floats of a row: values, then each state, (parts, width).
+Numbers that were given back are used again first. Floats of a row: values, then each state, (parts, part): a
+part is as wide as the row, and wider by the states of which the row has one number.
 """
 
 from __future__ import annotations
@@ -45,21 +46,27 @@ class Slabs:
     """
 
     def __init__(
-        self, width: int, parts: int, initial: Initial, allocate: Callable[[int], Memory] = map_memory
+        self,
+        width: int,
+        parts: int,
+        initial: Initial,
+        allocate: Callable[[int], Memory] = map_memory,
+        per_row: int = 0,
     ) -> None:
         """Prepare.
 
         Args:
             width: elements of the values, and of each state.
             parts: 1 + number of states.
+            per_row: states of which a whole row has one number; they end the part of the values.
             allocate: gives writeable, zeroed, 64-byte aligned memory of so many bytes.
         """
-        self.width, self.parts = width, parts
+        self.parts, self.part = parts, width + per_row
         self._allocate = allocate
-        self._row_bytes = 4 * width * parts + _TICK_BYTES
+        self._row_bytes = 4 * self.part * parts + _TICK_BYTES
         self._bits = min(max((_SLAB_BYTES // self._row_bytes).bit_length() - 1, 4), _MAX_BITS)
         self._slabs: list[Memory] = []
-        self.rows = rows_of(self._bits, width, parts, initial)
+        self.rows = rows_of(self._bits, width, parts, initial, per_row)
         self._used = 0
         self._touched = 0
         self._pace = self._taken = 0
@@ -140,11 +147,11 @@ class Slabs:
         self._num_free = needed
 
     def room(self, count: int) -> tuple[Floats, Numbers]:
-        """Return what rows can be gathered into: parts (parts, count, width) and ticks (count,), not filled."""
-        return np.empty((self.parts, count, self.width), np.float32), np.empty(count, np.uint32)
+        """Return what rows can be gathered into: parts (parts, count, part) and ticks (count,), not filled."""
+        return np.empty((self.parts, count, self.part), np.float32), np.empty(count, np.uint32)
 
     def gathered(self, numbers: Numbers) -> tuple[Floats, Numbers]:
-        """Return copies of rows: parts (parts, n, width), and ticks (n,)."""
+        """Return copies of rows: parts (parts, n, part), and ticks (n,)."""
         parts, ticks = self.room(len(numbers))
         self.rows.gather(numbers, parts, ticks)
         return parts, ticks
@@ -169,7 +176,7 @@ class Slabs:
 
     def _ranges(self, start: int, end: int) -> Iterator[tuple[Memory, int, int]]:
         """Yield where rows number `start` to `end` lie, floats and ticks: memory, first byte, byte after the last."""
-        row, floats = 4 * self.width * self.parts, 4 * self.width * self.parts << self._bits
+        row, floats = 4 * self.part * self.parts, 4 * self.part * self.parts << self._bits
         while start < end:
             slab, place = start >> self._bits, start & ((1 << self._bits) - 1)
             count = min(end - start, (1 << self._bits) - place)

@@ -49,7 +49,7 @@ class TableSnapshot:
     def __init__(self, index: Index | PlainIndex, slabs: Slabs, header: Header, since: int | None) -> None:
         self.header, self.since = header, since
         self._index, self._slabs = index, slabs
-        row_bytes = 4 * slabs.width * slabs.parts + 12
+        row_bytes = 4 * slabs.part * slabs.parts + 12
         self._rows = max(min(_BLOCK_BYTES // row_bytes, _BLOCK_ROWS), 1)
         self._lock = threading.Lock()
         self._is_taken = np.zeros(len(slabs), np.bool_)  # by row number
@@ -176,10 +176,10 @@ class TableSnapshot:
         return block.parts.base is not None and block.parts.base.size == self.floats_of_block
 
     def _floats(self, count: int) -> int:
-        return count * self._slabs.parts * self._slabs.width
+        return count * self._slabs.parts * self._slabs.part
 
     def _gathered(self, ids: Ids, numbers: Numbers, into: Floats) -> Block:
-        parts = into[: self._floats(len(ids))].reshape(self._slabs.parts, len(ids), self._slabs.width)
+        parts = into[: self._floats(len(ids))].reshape(self._slabs.parts, len(ids), self._slabs.part)
         ticks = np.empty(len(ids), np.uint32)
         self._slabs.rows.gather(numbers, parts, ticks)
         return Block(ids, parts, ticks)

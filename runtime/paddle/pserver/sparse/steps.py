@@ -67,7 +67,8 @@ class Steps:
     def __init__(self, optimizer: OptimizerSpec, parameter: ParameterSpec) -> None:
         self._plain = RowStep(optimizer, parameter)
         self._formulas = Formulas(optimizer, parameter)
-        self.states = self._plain.states
+        self.states, self.row_states = self._plain.states, self._plain.row_states
+        self._width = parameter.shape[1]
         self.decays = self._plain.decays
         rows = _BLOCK_FLOATS // (parameter.shape[1] * (2 + len(self.states)))
         self.block = min(max(rows, 16), _BLOCK_ROWS)
@@ -96,15 +97,17 @@ class Steps:
             part = numbers[start : start + self.block]
             parts, ticks = slabs.gathered(part)
             owed = undecayed(ticks, at.clock, at.caught_up)
-            self._plain.decay(parts[0], owed, at.learning_rate)
+            self._plain.decay(parts[0, :, : self._width], owed, at.learning_rate)
             slabs.rows.scatter(part, parts, ticks)
 
     def _apply_plainly(self, slabs: Slabs, rows: DistinctRows, sums: Sums, which: Ids, at: Moment) -> None:
         parts, ticks = slabs.room(len(which))
         slabs.rows.begin(rows.numbers, rows.ids, rows.fresh, new_tick(at.clock), parts, ticks)
         g = slabs.rows.add_up(sums, which)
-        state = {name: parts[i] for i, name in enumerate(self.states, 1)}
+        w = parts[0, :, : self._width]
+        state = {name: parts[i, :, : self._width] for i, name in enumerate(self.states, 1)}
+        state |= {name: parts[0, :, i : i + 1] for i, name in enumerate(self.row_states, self._width)}
         since = since_of(ticks, at.clock, at.caught_up)
-        self._plain.apply(parts[0], g, state, since, at.clock, at.learning_rate)
+        self._plain.apply(w, g, state, since, at.clock, at.learning_rate)
         ticks[:] = tick(at.clock)
         slabs.rows.scatter(rows.numbers, parts, ticks)

@@ -21,7 +21,7 @@ class RowsStruct(ctypes.Structure):
 
     _fields_ = (
         ("slabs", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("bits", "floats", "width")),
+        *((name, ctypes.c_int64) for name in ("bits", "floats", "width", "part")),
         ("key", ctypes.c_uint64),
         *((name, ctypes.c_double) for name in ("mean", "spread")),
         ("kind", ctypes.c_int64),

@@ -217,4 +217,4 @@ def _rate(optimizer: OptimizerSpec, parameter: ParameterSpec) -> Callable[[float
 
 
 def _is_plain(parameter: ParameterSpec) -> bool:
-    return not (parameter.momentum or parameter.l1 or parameter.l2 or parameter.clip)
+    return not (parameter.momentum or parameter.l1 or parameter.l2 or parameter.clip or parameter.optimizer)

@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from paddle.errors import PserverError
 from paddle.optim.dense import DenseUpdater
-from paddle.optim.learning_rate import LearningRate
-from paddle.optim.spec import OptimizerSpec, RowGradient
-from paddle.pserver.sparse.serving import ServedTable
+from paddle.optim.learning_rate import JobRates, StepRates
+from paddle.optim.spec import OptimizerSpec, RowGradient, optimizer_of
+from paddle.pserver.sparse.serving import GrowingShare, ServedTable
 from paddle.pserver.store.dense_step import DenseStep, DoubleBuffer
 from paddle.pserver.store.gradient import Gradient, Slab, StrangeGradient
 from paddle.pserver.store.observer import UNWATCHED, Elements, Watch
@@ -57,16 +57,26 @@ class Store:
         self.pass_id = 0
         self.pass_version = 0
         self._watch: Watch = UNWATCHED
-        self._rate = LearningRate(optimizer)
+        grown = [part.spec.parameter for part in share.growing]
+        cut = [*(part.parameter for part in share.dense), *(part.parameter for part in share.tables)]
+        self._schedule = JobRates(optimizer, [*cut, *grown])
+        self._rates = StepRates(0.0, {})
         self._slabs = DoubleBuffer(share.slab_size)
         self._step, self._step_samples = DenseStep(self._slabs, share.dense, optimizer, cores), 0
         self.num_chunks, self.is_plain = chunk_count(share.slab_size), self._step.is_plain
         self.updaters = [
-            DenseUpdater(optimizer, part.parameter, part.stop - part.start) for part in share.dense
+            DenseUpdater(optimizer_of(part.parameter, optimizer), part.parameter, part.stop - part.start)
+            for part in share.dense
         ]
         self._starts = [part.start for part in share.dense]
-        self.tables = {part.parameter.name: Table(part, optimizer) for part in share.tables}
-        self.growing = {part.spec.name: ServedTable(part, optimizer) for part in share.growing}
+        self.tables = {
+            part.parameter.name: Table(part, optimizer_of(part.parameter, optimizer)) for part in share.tables
+        }
+        self.growing = {part.spec.name: self.new_table(part) for part in share.growing}
+
+    def new_table(self, share: GrowingShare) -> ServedTable:
+        """Return an empty growing table with its optimizer. Raises ConfigError: it cannot update single rows."""
+        return ServedTable(share, optimizer_of(share.spec.parameter, self.optimizer))
 
     def table(self, name: str) -> Table:
         """Return the rows of one sparse parameter.
@@ -173,7 +183,8 @@ class Store:
             ConfigError: the schedule has no rate for it.
         """
         seen = self.num_samples + (0 if self.optimizer.is_async else samples)
-        self._step.rate = self._rate.at(seen, self.pass_id, self.version)
+        self._rates = self._schedule.at(seen, self.pass_id, self.version)
+        self._step.rate = self._rates.job
         self._step_samples = samples
 
     def add(self, index: int, chunks: Sequence[Slab]) -> Section | None:
@@ -230,7 +241,7 @@ class Store:
         Raises:
             PserverError: a growing table has no room for new rows; nothing was changed.
         """
-        rate = self._step.rate
+        rates = self._rates
         for name, growing in self.growing.items():
             growing.reserve([each[name] for each in rows if name in each])
         if self._step.is_plain:
@@ -241,17 +252,18 @@ class Store:
             for dense, updater in zip(self.share.dense, self.updaters, strict=True):
                 span = slice(dense.start, dense.stop)
                 changing = partial(self._tell_part, dense.parameter.name, self.version)
+                rate = rates.of(dense.parameter.name)
                 updater.update(self._slabs.now[span], self._slabs.later[span], rate, changing)
         for name, table in self._row_holders():
-            table.update([each[name] for each in rows if name in each], rate)
+            table.update([each[name] for each in rows if name in each], rates.of(name))
         self.num_samples += self._step_samples
         self.version += 1
 
     def catch_up(self) -> None:
         """Bring all sparse rows to the present."""
-        rate = self._rate.at(self.num_samples, self.pass_id, max(self.version - 1, 0))
-        for _, table in self._row_holders():
-            table.catch_up(rate)
+        rates = self._schedule.at(self.num_samples, self.pass_id, max(self.version - 1, 0))
+        for name, table in self._row_holders():
+            table.catch_up(rates.of(name))
 
     def finish_pass(self) -> None:
         """End a pass: sparse rows catch up, and the pass number of schedules advances."""

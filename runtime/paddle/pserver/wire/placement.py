@@ -9,7 +9,7 @@ parameter. A server's dense blocks lie one after the other in one array, its sla
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import ConfigError
-from paddle.optim.spec import ParameterSpec
+from paddle.optim.spec import ParameterSpec, rule_of
 from paddle.pserver.sparse.serving import GrowingShare
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.wire.message import MAX_FRAME_BYTES
@@ -148,15 +148,14 @@ def place(
     dense = [p for p in parameters if not p.static and not p.sparse]
     tables = [p for p in parameters if not p.static and p.sparse]
     block = block_size(sum(p.size for p in dense), num_dense)
-    if whole:
-        block = max((p.size for p in dense), default=block)
+    blocks = {p.name: max(block, p.size) if _is_whole(p, whole) else block for p in dense}
     hosts = range(num_dense, num_dense + num_sparse) if num_sparse else range(num_dense)
     shares = []
     for server in range(num_dense + num_sparse):
-        blocks = _dense_shares(dense, block, server, num_dense) if server < num_dense else ()
+        pieces = _dense_shares(dense, blocks, server, num_dense) if server < num_dense else ()
         rows = _row_shares(tables, server - hosts.start, len(hosts)) if server in hosts else ()
         grown = tuple(GrowingShare(t, server - hosts.start, len(hosts)) for t in growing)
-        shares.append(ServerShare(blocks, rows, grown if server in hosts else ()))
+        shares.append(ServerShare(pieces, rows, grown if server in hosts else ()))
         if shares[-1].slab_size * 4 > MAX_FRAME_BYTES:
             raise ConfigError(
                 f"server {server} would hold {shares[-1].slab_size * 4} bytes of dense parameters, "
@@ -177,13 +176,18 @@ def offset(name: str, num_servers: int) -> int:
     return int.from_bytes(digest, "little") % num_servers
 
 
+def _is_whole(parameter: ParameterSpec, whole: bool) -> bool:
+    """Return whether a parameter must not be cut; `whole`: those that have the job's optimizer must not."""
+    return whole if parameter.optimizer is None else rule_of(parameter.optimizer).needs_whole
+
+
 def _dense_shares(
-    parameters: Sequence[ParameterSpec], block: int, server: int, num: int
+    parameters: Sequence[ParameterSpec], blocks: Mapping[str, int], server: int, num: int
 ) -> tuple[DenseShare, ...]:
     shares: list[DenseShare] = []
     start = 0
     for parameter in parameters:
-        first = (server - offset(parameter.name, num)) % num
+        first, block = (server - offset(parameter.name, num)) % num, blocks[parameter.name]
         starts = range(first * block, parameter.size, num * block)
         length = sum(min(block, parameter.size - at) for at in starts)
         if length:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ TABLE = ParameterSpec("ids", (1, 4), sparse=True, l2=1e-3)
 TABLES = {
     "plain": TableSpec(TABLE),
     "entry and age": TableSpec(TABLE, entry=2, max_age=9),
+    "own optimizer": TableSpec(replace(TABLE, optimizer=OptimizerSpec("row_adagrad", learning_rate=0.3))),
 }
 IDS = np.random.default_rng(1).integers(-(2**62), 2**62, 300)
 STEPS, PERIOD = 23, 4

@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass
 class _Row:
-    parts: Floats  # (1 + states, 1, width)
+    parts: Floats  # (1 + states, 1, width + states of which a row has one number)
     tick: npt.NDArray[np.uint32]  # (1,)
 
 
@@ -46,6 +46,7 @@ class PlainTable:
         self.clock = 0
         self._caught_up = 0
         self._step = RowStep(optimizer, spec.parameter)
+        self._floats = spec.width + len(self._step.row_states)  # of a part
         self._rows: dict[int, _Row] = {}
         self._seen: dict[int, int] = {}
         self._before: dict[int, int] = {}
@@ -60,7 +61,7 @@ class PlainTable:
             found[:] = 0.0
         for i, row_id in enumerate(ids.tolist()):
             if row_id in self._rows:
-                found[i] = self._rows[row_id].parts[0, 0]
+                found[i] = self._rows[row_id].parts[0, 0, : self.spec.width]
         return found
 
     def update(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
@@ -75,9 +76,11 @@ class PlainTable:
             if row_id not in self._rows:
                 self._rows[row_id] = self._new(row_id)
             row = self._rows[row_id]
-            state = {name: row.parts[i] for i, name in enumerate(self._step.states, 1)}
+            width = self.spec.width
+            state = {name: row.parts[i, :, :width] for i, name in enumerate(self._step.states, 1)}
+            state |= {name: row.parts[0, :, i : i + 1] for i, name in enumerate(self._step.row_states, width)}
             since = since_of(row.tick, self.clock, self._caught_up)
-            self._step.apply(row.parts[0], g[None], state, since, self.clock, learning_rate)
+            self._step.apply(row.parts[0, :, :width], g[None], state, since, self.clock, learning_rate)
             row.tick[:] = tick(self.clock)
 
     def reserve(self, gradients: Sequence[RowGradient]) -> None:
@@ -91,7 +94,7 @@ class PlainTable:
         self._begin_batch()
         for row_id, value in zip(ids.tolist(), values, strict=True):
             row = self._new(row_id)
-            row.parts[0, 0] = value
+            row.parts[0, 0, : self.spec.width] = value
             self._rows[row_id] = row
 
     def catch_up(self, learning_rate: float) -> None:
@@ -100,7 +103,7 @@ class PlainTable:
             return
         for row in self._rows.values():
             owed = undecayed(row.tick, self.clock, self._caught_up)
-            self._step.decay(row.parts[0], owed, learning_rate)
+            self._step.decay(row.parts[0, :, : self.spec.width], owed, learning_rate)
         self._caught_up = self.clock
 
     def snapshot(self, since: int | None = None) -> PlainSnapshot:
@@ -121,7 +124,7 @@ class PlainTable:
     def whole(self) -> Block:
         """Return copies of all rows."""
         rows = self._rows.values()
-        parts = np.empty((1 + len(self._step.states), len(rows), self.spec.width), np.float32)
+        parts = np.empty((1 + len(self._step.states), len(rows), self._floats), np.float32)
         ticks = np.empty(len(rows), np.uint32)
         for i, row in enumerate(rows):
             parts[:, i : i + 1], ticks[i : i + 1] = row.parts, row.tick
@@ -165,8 +168,8 @@ class PlainTable:
         return False
 
     def _new(self, row_id: int) -> _Row:
-        parts = np.zeros((1 + len(self._step.states), 1, self.spec.width), np.float32)
-        parts[0] = self.spec.initial.rows(np.array([row_id]), self.spec.width)
+        parts = np.zeros((1 + len(self._step.states), 1, self._floats), np.float32)
+        parts[0, :, : self.spec.width] = self.spec.initial.rows(np.array([row_id]), self.spec.width)
         return _Row(parts, np.array([new_tick(self.clock)], np.uint32))
 
     def _check_room(self, ids: Iterable[int]) -> None:

@@ -21,7 +21,10 @@ from tests.runtime.pserver.sparse.plain_table import PlainTable
 
 WIDTH = 5
 EXTREMES = (0, 1, -1, 2**63 - 1, -(2**63))
-RULES = ["momentum", "adagrad", "decayed_adagrad", "adadelta", "rmsprop", "sgd", "lazy_adam", "fluid_adagrad"]
+RULES = [
+    *("momentum", "adagrad", "decayed_adagrad", "adadelta", "rmsprop", "sgd", "lazy_adam", "fluid_adagrad"),
+    "row_adagrad",
+]
 COMPILED = {
     "sgd": (OptimizerSpec("sgd"), 0.0),
     "descent": (OptimizerSpec("momentum"), 0.0),
@@ -30,6 +33,7 @@ COMPILED = {
     "adagrad with momentum": (OptimizerSpec("adagrad"), 0.7),
     "fluid_adagrad": (OptimizerSpec("fluid_adagrad", {"initial_accumulator_value": 0.1}), 0.0),
     "lazy_adam": (OptimizerSpec("lazy_adam"), 0.0),
+    "row_adagrad": (OptimizerSpec("row_adagrad", {"initial_accumulator_value": 0.1}), 0.0),
 }
 
 
@@ -138,13 +142,19 @@ OPERATIONS = st.lists(
 
 
 @settings(max_examples=30, suppress_health_check=list(HealthCheck))
-@given(OPERATIONS, st.integers(1, 3), st.sampled_from([0, 50, 600]), st.integers(0, 2**32))
+@given(
+    OPERATIONS,
+    st.integers(1, 3),
+    st.sampled_from([0, 50, 600]),
+    st.integers(0, 2**32),
+    st.sampled_from(["decayed_adagrad", "row_adagrad"]),
+)
 def test_any_operations_in_any_order_agree(
-    operations: list[tuple[str, int, int]], entry: int, max_age: int, seed: int
+    operations: list[tuple[str, int, int]], entry: int, max_age: int, seed: int, rule: str
 ) -> None:
     rng = np.random.default_rng(seed)
     pool = pool_of(rng, 30)
-    spec, optimizer = spec_of(entry, max_age, l2=0.02), OptimizerSpec("decayed_adagrad")
+    spec, optimizer = spec_of(entry, max_age, l2=0.02), OptimizerSpec(rule)
     one, other = HashTable(spec, optimizer), PlainTable(spec, optimizer)
     for name, first, second in operations:
         if name == "update":

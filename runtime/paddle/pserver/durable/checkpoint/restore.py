@@ -40,7 +40,7 @@ def load(store: Store, root: Path, parts: Sequence[Manifest]) -> None:
     """
     for name, served in store.growing.items():
         if not served.is_untouched:
-            store.growing[name] = ServedTable(served.share, store.optimizer)
+            store.growing[name] = store.new_table(served.share)
     files = [file for part in parts for file in part.files]
     latest = {part.files[-1] for part in parts}
     try:

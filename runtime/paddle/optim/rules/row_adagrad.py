@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Row-wise AdaGrad, for rows of sparse parameters: s += Σg²/width;  w −= η g/(√s + ε), with one s for a whole row.
+
+A table of width 16 then keeps 17 floats for each row where AdaGrad keeps 32. Naumov and others, 2019 (DLRM).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from paddle.optim.rules.rule import Array, Rule, State, Step
+from paddle.optim.rules.table import rule
+
+
+@rule("row_adagrad")
+@dataclass(frozen=True)
+class RowAdagrad(Rule):
+    """Keeps the sum of the mean squares of each row's gradients. s may start above 0."""
+
+    epsilon: float = 1e-10
+    initial_accumulator_value: float = 0.0
+
+    row_keeps = ("s_row",)
+    handles_rows = True
+
+    def update(self, w: Array, g: Array, state: State, step: Step) -> None:
+        """See `Rule.update`."""
+        s = state["s_row"]  # (n, 1)
+        squares = np.zeros_like(s)
+        for column in range(g.shape[1]):  # in this order, as `table.c` adds
+            squares += g[:, column : column + 1] * g[:, column : column + 1]
+        s += squares / np.float32(g.shape[1])
+        w -= step.eta * g / (np.sqrt(s + self.initial_accumulator_value) + self.epsilon)

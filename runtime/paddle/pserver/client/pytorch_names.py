@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's names: optimizers that are functions which return an `OptimizerSpec`, and arguments that have two names.
+
+Each optimizer gives the numbers of its namesake, of rows those of the sparse variant: rows without a gradient stay as
+they are. A misspelled argument is answered with the right one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from paddle.errors import ConfigError
+from paddle.optim.spec import OptimizerSpec
+
+_NEAR = 0.5  # of a name's letters
+_RATES = frozenset({"lr", "learning_rate", "rate"})
+
+
+def SGD(lr: float = 1e-3, **others: object) -> OptimizerSpec:  # noqa: N802
+    """Return plain descent: `torch.optim.SGD(lr)`."""
+    return _made("SGD", "sgd", lr, {}, others, ("lr",))
+
+
+def Adagrad(  # noqa: N802
+    lr: float = 1e-2, initial_accumulator_value: float = 0.0, eps: float = 1e-10, **others: object
+) -> OptimizerSpec:
+    """Return AdaGrad with one state per element: `torch.optim.Adagrad`."""
+    hyper = {"epsilon": eps, "initial_accumulator_value": initial_accumulator_value}
+    return _made("Adagrad", "fluid_adagrad", lr, hyper, others, ("lr", "initial_accumulator_value", "eps"))
+
+
+def RowWiseAdagrad(  # noqa: N802
+    lr: float = 1e-2, initial_accumulator_value: float = 0.0, eps: float = 1e-10, **others: object
+) -> OptimizerSpec:
+    """Return AdaGrad with one state per row of a sparse tensor, the mean of its squares: FBGEMM's row-wise AdaGrad."""
+    hyper = {"epsilon": eps, "initial_accumulator_value": initial_accumulator_value}
+    return _made(
+        "RowWiseAdagrad", "row_adagrad", lr, hyper, others, ("lr", "initial_accumulator_value", "eps")
+    )
+
+
+def SparseAdam(  # noqa: N802
+    lr: float = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    eps: float = 1e-8,
+    **others: object,
+) -> OptimizerSpec:
+    """Return Adam for rows: `torch.optim.SparseAdam`, whose count of steps is the job's."""
+    hyper = {"beta1": betas[0], "beta2": betas[1], "epsilon": eps}
+    return _made("SparseAdam", "lazy_adam", lr, hyper, others, ("lr", "betas", "eps"))
+
+
+def refuse_others(what: str, others: Mapping[str, object], names: Iterable[str]) -> None:
+    """Refuse arguments that nobody knows.
+
+    Args:
+        what: has the arguments.
+        others: those that are unknown.
+        names: of those that are known.
+
+    Raises:
+        ConfigError: there are unknown ones; the message has the nearest known name.
+    """
+    known = sorted(names)
+    for name in others:
+        near = get_close_matches(name, known, 1, _NEAR) or [each for each in known if each in name]
+        if name in _RATES:
+            near = ["lr" if "lr" in known else "optimizer=Adagrad(lr=...)"]
+        hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
+        raise ConfigError(f"{what}: unknown argument {name!r}: {hint}")
+
+
+def one_of(what: str, **given: Any) -> Any:
+    """Return the one of several arguments that is given, None if none is.
+
+    Raises:
+        ConfigError: more than one is.
+    """
+    found = {name: value for name, value in given.items() if value is not None}
+    if len(found) > 1:
+        raise ConfigError(f"{what}: {' and '.join(found)} are two names of one argument: give one of them")
+    return next(iter(found.values()), None)
+
+
+def _made(
+    what: str,
+    rule: str,
+    lr: float,
+    hyper: Mapping[str, float],
+    others: Mapping[str, object],
+    names: tuple[str, ...],
+) -> OptimizerSpec:
+    refuse_others(what, others, names)
+    try:
+        return OptimizerSpec(rule, hyper, learning_rate=lr)
+    except ConfigError as error:
+        raise ConfigError(f"{what}: {error}") from None
