@@ -42,7 +42,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "dense sparse",
     ),
     "runtime/paddle/reader": (
-        "channel snappy pickled",
+        "channel snappy pickled tasks",
         "decorator pickling recordio",
         "minibatch parallel processes",
         "creator",

@@ -32,6 +32,7 @@ from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.verbs import PushPull
+from paddle.reader.tasks import TaskQueues
 
 _log = logging.getLogger(__name__)
 
@@ -278,15 +279,17 @@ def _parts_for(found: Checkpoint, configuration: Configuration) -> list[Manifest
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """An engine and the keeper of its state."""
+    """An engine, the keeper of its state, and its queues of tasks."""
 
     engine: Engine
     keeper: Safekeeper | None
+    tasks: TaskQueues
 
     def close(self) -> None:
-        """End the keeper's save in progress."""
+        """End the keeper's save in progress, and close the journal of tasks."""
         if self.keeper is not None:
             self.keeper.close()
+        self.tasks.close()
 
 
 def guarded(
@@ -299,12 +302,15 @@ def guarded(
     """
     found = []
     for number, stamp in enumerate(stamps):
+        tasks = TaskQueues(options.num_trainers)
+        if revival is not None:
+            tasks.keep(revival.file_of("tasks", number))
         own = safety if revival is None else replace(safety, state=revival.folder_of(number))
         if own.state is None and own.checkpoints is None:
-            found.append(Guarded(Engine(options, stamp), None))
+            found.append(Guarded(Engine(options, stamp, tasks=tasks), None, tasks))
             continue
         keeper = Safekeeper(own)
-        engine = Engine(options, stamp, keeper=keeper)
+        engine = Engine(options, stamp, keeper=keeper, tasks=tasks)
         started = time.monotonic()
         version = keeper.recover(engine)
         if version:
@@ -314,5 +320,5 @@ def guarded(
                 version,
                 time.monotonic() - started,
             )
-        found.append(Guarded(engine, keeper))
+        found.append(Guarded(engine, keeper, tasks))
     return found

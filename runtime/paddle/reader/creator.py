@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from os import PathLike
@@ -12,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.env import JobEnvironment
 from paddle.errors import ConfigError
 from paddle.reader import pickled
 from paddle.reader.channel import marked
@@ -65,31 +65,37 @@ def recordio(paths: str | Sequence[str], buf_size: int = 100) -> Reader[Any]:
 def cloud_reader(
     paths: str | Sequence[str], etcd_endpoints: str, timeout_sec: int = 5, buf_size: int = 64
 ) -> Reader[Any]:
-    """Read this trainer's share of the samples in recordio files: file i belongs to trainer i % trainers.
+    """Read the samples of recordio files that the job's queue of tasks gives this trainer; see `paddle.v2.master`.
 
-    The original got chunks of files from a master; here files are assigned by rank, and `etcd_endpoints` and
-    `timeout_sec` are ignored. Over all trainers a pass has each sample one time.
+    Over all trainers a pass has each sample one time; a trainer that is faster gets more. Each iteration is the next
+    pass. In a restarted trainer the passes that are over for the job are empty.
 
     Args:
-        paths: as for `recordio`; at least one file for each trainer.
-        etcd_endpoints: ignored.
-        timeout_sec: ignored.
+        paths: as for `recordio`; the same files for all trainers, under the same paths.
+        etcd_endpoints: ignored: the job's first parameter server has the queue.
+        timeout_sec: how long the queue may be silent; at least 60 seconds.
         buf_size: prefetched samples.
 
     Raises:
-        ConfigError: while reading, when there are fewer files than trainers.
+        ConfigError: while reading, when trainers have different files, or several trainers no server.
     """
+    passes = itertools.count()
 
     def read() -> Iterator[Any]:
-        job = JobEnvironment.read()
-        rank, trainers = job.trainer_id or 0, job.num_trainers or 1
-        files = _matching(paths)
-        if len(files) < trainers:
-            raise ConfigError(
-                f"cloud_reader({paths!r}): {len(files)} files for {trainers} trainers. There is no master that "
-                f"shares out chunks of a file: write at least one file for each trainer, see dataset.common.convert"
-            )
-        yield from _samples(files[rank::trainers])
+        from paddle.v2 import master  # above readers: a script that shares a queue is one of v2
+
+        queue = master.client(etcd_endpoints, timeout_sec, buf_size)
+        try:
+            queue.set_dataset(paths.split(",") if isinstance(paths, str) else paths)
+            queue.paddle_start_get_records(next(passes))
+            while True:
+                record, error = queue.next_record()
+                if record is not None:
+                    yield _sample(record, str(paths), "a record")
+                elif error == master.PASS_END:
+                    return
+        finally:
+            queue.release()
 
     return buffered(read, buf_size)
 
@@ -108,8 +114,11 @@ def _matching(paths: str | Sequence[str]) -> list[str]:
 def _samples(files: Sequence[str]) -> Iterator[Any]:
     for path in files:
         for number, record in enumerate(read_records(path)):
-            try:
-                sample = pickled.loads(record)
-            except pickled.PickleRefused as error:
-                raise RecordFileError(path, f"record {number} is not a pickled sample: {error}") from error
-            yield sample
+            yield _sample(record, path, f"record {number}")
+
+
+def _sample(record: bytes, path: str, which: str) -> Any:
+    try:
+        return pickled.loads(record)
+    except pickled.PickleRefused as error:
+        raise RecordFileError(path, f"{which} is not a pickled sample: {error}") from error

@@ -41,6 +41,9 @@ class Layout(enum.Enum):
     FLUID = ("records", "checksum", "compressor", "size")
 
 
+_SIZES_AT = [layout.value.index("size") for layout in Layout]
+
+
 class RecordFileError(PaddleError, ValueError):
     """A file is damaged, or not a recordio file.
 
@@ -73,6 +76,45 @@ def read_records(path: str | PathLike[str]) -> Iterator[bytes]:
             header, payload = _chunk(file, path, at, left)
             yield from _split(path, at, header, _unpacked(path, at, header, payload))
             at += _FIELDS.size + header.size
+
+
+def read_chunk(path: str | PathLike[str], at: int) -> list[bytes]:
+    """Return the records of the chunk that begins at a byte; `chunk_places` gives these.
+
+    Raises:
+        RecordFileError: the chunk is damaged or truncated.
+    """
+    with open(path, "rb") as file:
+        end = file.seek(0, 2)
+        file.seek(at)
+        header, payload = _chunk(file, path, at, end)
+        return list(_split(path, at, header, _unpacked(path, at, header, payload)))
+
+
+def chunk_places(path: str | PathLike[str]) -> list[int]:
+    """Return the bytes at which the chunks of a file begin; of the chunks after the first only headers are read.
+
+    Raises:
+        RecordFileError: the file is truncated, or no recordio file.
+    """
+    places: list[int] = []
+    with open(path, "rb") as file:
+        end, at, size_at = file.seek(0, 2), 0, 0
+        while at < end:
+            file.seek(at)
+            raw = file.read(_FIELDS.size)
+            magic, *fields = _FIELDS.unpack(raw.ljust(_FIELDS.size, b"\0"))
+            if not places:
+                file.seek(at)
+                size = _chunk(file, path, at, end)[0].size
+                size_at = max(place for place in _SIZES_AT if fields[place] == size)
+            places.append(at)
+            at += _FIELDS.size + fields[size_at]
+            if magic != MAGIC or at > end:
+                raise RecordFileError(
+                    path, f"it is truncated or damaged: the chunk at byte {places[-1]} is incomplete"
+                )
+    return places
 
 
 class Writer:

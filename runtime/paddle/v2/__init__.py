@@ -27,7 +27,6 @@ from paddle.v2 import (
     topology,
     trainer,
 )
-from paddle.v2.errors import MissingNameError
 from paddle.v2.inference import infer
 from paddle.v2.settings import init
 
@@ -51,5 +50,5 @@ def __getattr__(name: str) -> Any:
     if name in _ELSEWHERE:  # loaded when a script asks for it: few need fluid, or what downloads and unpacks
         return import_module(f"{__name__}.{name}")
     if name == "master":
-        raise MissingNameError("paddle.v2.master, the client of the fault-tolerant stack, is not available")
+        return import_module(f"{__name__}.master")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,7 +18,15 @@ from hypothesis import strategies as st
 
 from paddle.dataset.common import convert
 from paddle.reader import creator, pickled, pickling, snappy
-from paddle.reader.recordio import Compressor, Layout, RecordFileError, Writer, read_records
+from paddle.reader.recordio import (
+    Compressor,
+    Layout,
+    RecordFileError,
+    Writer,
+    chunk_places,
+    read_chunk,
+    read_records,
+)
 
 RECORDS = [b"", b"a", b"abc" * 5000, bytes(range(256)) * 700]
 
@@ -201,13 +209,17 @@ def test_a_file_that_is_no_recordio_is_named(tmp_path: Path) -> None:
         list(creator.recordio(str(tmp_path / "x"))())
 
 
-def test_trainers_share_the_files_of_a_cloud_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    convert(str(tmp_path), lambda: iter(range(10)), 3, "part")
-    read = creator.cloud_reader(f"{tmp_path}/part-*", "http://etcd:2379")
-    assert list(read()) == list(range(10))
-    monkeypatch.setenv("PADDLE_TRAINERS_NUM", "2")
-    monkeypatch.setenv("PADDLE_TRAINER_ID", "1")
-    assert list(read()) == [3, 4, 5, 9]
-    monkeypatch.setenv("PADDLE_TRAINERS_NUM", "5")
-    with pytest.raises(ValueError, match=r"4 files for 5 trainers\. There is no master"):
-        list(read())
+def test_chunks_are_found_by_headers_and_read_one_by_one(tmp_path: Path) -> None:
+    for layout in Layout:
+        path = tmp_path / layout.name
+        with Writer(path, max_num_records=2, layout=layout) as writer:
+            for number in range(5):
+                writer.write(b"%d" % number * number)
+        places = chunk_places(path)
+        assert [read_chunk(path, at) for at in places] == [[b"", b"1"], [b"22", b"333"], [b"4444"]]
+        damaged = path.read_bytes()
+        path.write_bytes(damaged[:-1])
+        with pytest.raises(RecordFileError, match=r"chunk at byte .* is incomplete"):
+            chunk_places(path)
+    (tmp_path / "empty").touch()
+    assert chunk_places(tmp_path / "empty") == []

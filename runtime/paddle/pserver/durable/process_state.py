@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a server process leaves for its next one: its ports and its identity.
 
-    <state_dir>/paddle-<job>-<node>/server.json, port-<number>/...
+    <state_dir>/paddle-<job>-<node>/server.json, port-<number>/..., tasks-<number>.log
 
 The next process listens at the same ports and answers with the same stamps, so that trainers go on as after a
 broken connection. A process that ends as it was told leaves nothing.
@@ -92,6 +92,10 @@ class Revival:
     def folder_of(self, number: int) -> Path:
         """Return the folder of the state of the engine with that number."""
         return self._folder / f"port-{number}"
+
+    def file_of(self, what: str, number: int) -> Path:
+        """Return the file in which the engine with that number saves something beside its state."""
+        return self._folder / f"{what}-{number}.log"
 
     def clear(self) -> None:
         """Leave nothing."""

@@ -7,12 +7,13 @@ request that must wait for other trainers gets its reply from a later call.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from paddle.errors import PaddleError
+from paddle.errors import PaddleError, WireError
 from paddle.pserver.server.readers import Readers
 from paddle.pserver.server.service import NOBODY, Desk, EngineOptions, Keeper, Service, Waiting
 from paddle.pserver.server.session import Session, Sessions, sessions_from_json, sessions_to_json
@@ -22,7 +23,8 @@ from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration, ports_section
 from paddle.pserver.wire.message import READER, Message, Section, error_message
 from paddle.pserver.wire.shared_memory import SharedArray
-from paddle.pserver.wire.verbs import WHOLE, Hello, Ok, PullTable, Repeat, StateLost, Status, Verb, Waits
+from paddle.pserver.wire.verbs import WHOLE, Ask, Hello, Ok, PullTable, Repeat, StateLost, Status, Verb, Waits
+from paddle.reader.tasks import Holder, TaskQueues
 from paddle_node.contract.facts import Queue
 
 _log = logging.getLogger(__name__)
@@ -54,6 +56,7 @@ class Engine:
         clock: Callable[[], float] = time.monotonic,
         keeper: Keeper = NOBODY,
         serve: Callable[[Desk], Service] = Training,
+        tasks: TaskQueues | None = None,
     ) -> None:
         """Start empty.
 
@@ -63,6 +66,7 @@ class Engine:
             clock: monotonic seconds.
             keeper: of the state.
             serve: makes what trainers' requests are for.
+            tasks: the job's queues of tasks; None: empty ones.
         """
         self._timeout_s = options.barrier_timeout_s
         self._ports = () if options.ports is None else (ports_section(*options.ports),)
@@ -73,6 +77,7 @@ class Engine:
             Desk(options, self._sessions.left, self._answer_trainer, self._tell_trainer, keeper)
         )
         self._readers = Readers(self._service, stamp, clock)
+        self._tasks = TaskQueues(options.num_trainers, clock) if tasks is None else tasks
         self._waiting_since: float | None = None
         self._told_at = 0.0
         self._told_version = 0
@@ -181,10 +186,12 @@ class Engine:
         if session is not None:
             _log.warning("connection of trainer %d broke; waiting for it to come back", session.trainer)
         self._readers.lose(address)
+        self._tasks.lose(address)
 
     def tick(self) -> list[Reply]:
         """Check deadlines, about once a second: log missing trainers, and fail barriers that cannot open."""
         self._out += [Reply(*each) for each in self._readers.tick()]
+        self._tasks.tick()
         now = self._clock()
         waiting, version = self._service.waiting(), self._service.version
         if not waiting:
@@ -209,6 +216,8 @@ class Engine:
             self._once(address, message, verb)  # what nearly all messages are
         elif verb is Verb.PING:
             self._send(address, message, Message(Ok()))
+        elif verb is Verb.QUEUE:
+            self._on_question(address, message)
         elif verb is Verb.HELLO and message.trainer != READER:
             self._on_hello(address, message)
         elif message.stamp != self._stamp and message.trainer == READER:
@@ -229,6 +238,15 @@ class Engine:
         self._send(address, message, Message(Ok(self._service.version), sections=self._ports))
         # It was let in, since the process before it was away: the next process of this server does not know that.
         self._keeper.record(message._replace(record=message.expect(Hello)._replace(takes_over=True)))
+
+    def _on_question(self, address: bytes, message: Message) -> None:
+        holder = Holder(message.trainer, message.session, message.expect(Ask).client)
+        try:
+            question = json.loads(message.section("").as_text())
+        except ValueError as error:
+            raise WireError(f"a question to the task queue is no JSON: {error}") from error
+        answer = json.dumps(self._tasks.ask(holder, question, address))
+        self._send(address, message, Message(Ok(), sections=(Section.text("", answer),)))
 
     def _on_reader(self, address: bytes, message: Message) -> None:
         reply = self._readers.handle(address, message)

@@ -54,6 +54,7 @@ class Verb(IntEnum):
     VIEW = 21
     OPEN_STREAM = 22
     BEGIN = 23
+    QUEUE = 24
     OK = 64
     ERROR = 65
     WAITING = 66
@@ -206,6 +207,12 @@ class OpenStream(NamedTuple):
     """Asks for a stream beside the connection."""
 
 
+class Ask(NamedTuple):
+    """Asks the job's queue of tasks. A question and its answer are JSON; no session is needed, see `reader.tasks`."""
+
+    client: int = 0
+
+
 class Ok(NamedTuple):
     """It is done.
 
@@ -263,7 +270,7 @@ class Invited(NamedTuple):
 
 Record: TypeAlias = (
     Ping | Hello | Configure | SetValues | Ready | StartPass | FinishPass | PushPull | Pull | PullTable | PullRows
-    | Status | Leave | Chunk | Attach | Step | Begin | Fetch | Lookup | Save | Describe | View | OpenStream
+    | Status | Leave | Chunk | Attach | Step | Begin | Fetch | Lookup | Save | Describe | View | OpenStream | Ask
     | Ok | Error | Waits | StateLost | Repeat | Values | Configured | Invited
 )  # fmt: skip
 
@@ -291,6 +298,7 @@ LAYOUTS: Mapping[Verb, tuple[type[Record], str]] = {
     Verb.DESCRIBE: (Describe, "?"),
     Verb.VIEW: (View, "QQ"),
     Verb.OPEN_STREAM: (OpenStream, ""),
+    Verb.QUEUE: (Ask, "Q"),
     Verb.OK: (Ok, "QQq"),
     Verb.ERROR: (Error, "?"),
     Verb.WAITING: (Waits, "?"),

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks the queue of tasks in a job's first server."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from paddle.errors import ConfigError, WaitTimeout, WireError
+from paddle.pserver.client.links import Links
+from paddle.pserver.wire.keys import WireKeys
+from paddle.pserver.wire.message import Message, Section
+from paddle.pserver.wire.verbs import Ask, Error, Ok
+from paddle.reader.tasks import Holder
+
+_AGAIN_S = 2.0  # an unanswered question is sent again
+
+
+class TaskClient:
+    """A connection for questions. Thread-safe: one question at a time."""
+
+    def __init__(
+        self, endpoint: str, keys: WireKeys | None, holder: Holder, *, timeout_s: float, patience_s: float
+    ) -> None:
+        """Begin to connect.
+
+        Args:
+            endpoint: "ip:port" of the server.
+            keys: None: the wire is plain.
+            holder: the process that asks.
+            timeout_s: how long the server may be silent.
+            patience_s: how long it may be gone, since it is started again.
+        """
+        self._endpoint, self._holder = endpoint, holder
+        self._timeout_s = timeout_s + patience_s
+        self._links = Links([endpoint], keys, patience_s, within_node=False)
+        self._lock = threading.Lock()
+        self._last = 0
+
+    def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer to a question; see `TaskQueues.ask`.
+
+        Raises:
+            ConfigError: the question is refused.
+            PserverLost, WaitTimeout: the server does not answer.
+        """
+        with self._lock:
+            self._last += 1
+            message = Message(
+                Ask(self._holder.client),
+                self._holder.trainer,
+                self._holder.session,
+                self._last,
+                sections=(Section.text("", json.dumps(question)),),
+            )
+            ends_at = time.monotonic() + self._timeout_s
+            while (now := time.monotonic()) < ends_at:
+                self._links.send(0, message)
+                reply = self._reply(min(now + _AGAIN_S, ends_at))
+                if reply is not None:
+                    return reply
+        raise WaitTimeout(
+            f"the task queue in pserver {self._endpoint} did not answer for {self._timeout_s:.0f} s: does it run?"
+        )
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._links.close()
+
+    def _reply(self, until: float) -> dict[str, Any] | None:
+        while True:
+            incoming = self._links.receive(max(until - time.monotonic(), 0.0))
+            if incoming is None or incoming.message is None:
+                return None  # nothing came, or a new connection lost what the old one carried
+            reply = incoming.message
+            if reply.request != self._last:
+                continue
+            if isinstance(reply.record, Error):
+                raise ConfigError(f"pserver {self._endpoint}: {reply.section('').as_text()}")
+            if isinstance(reply.record, Ok):
+                answer = json.loads(reply.section("").as_text())
+                if not isinstance(answer, dict):
+                    raise WireError(f"pserver {self._endpoint}: malformed answer of the task queue")
+                return answer

@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queues of tasks over pieces of data: which trainer reads which pieces of a data set in a pass.
+
+A piece is a chunk of a recordio file, a task a few pieces in a row. A trainer leases a task, reports each piece that it
+has read to its end, and gets the next task. A task whose trainer exits, is replaced, or reports nothing for `LEASE_S`
+goes to another trainer from its first unread piece on; one that failed `MOST_FAILURES` times is given up for this pass.
+A pass is over when no task is waiting or leased; then all tasks wait for the next one.
+
+In each pass every piece is read to its end by one trainer. A trainer that loses its lease may have read a part of one
+piece before, which is then read twice: a lease cannot promise more.
+
+All changes can be written to a journal, with which another process continues.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+from paddle.errors import ConfigError
+
+LEASE_S = 1200.0
+LOST_S = 2.0  # a connection that broke may come back
+MOST_FAILURES = 3
+MOST_PIECES = 10  # of a task
+TASKS_PER_TRAINER = 4  # at least, where there are enough pieces
+
+_log = logging.getLogger(__name__)
+
+
+class Holder(NamedTuple):
+    """One client in one process of a trainer: another session is another process."""
+
+    trainer: int
+    session: int
+    client: int = 0
+
+
+@dataclass(slots=True)
+class Task:
+    """Pieces that one trainer reads.
+
+    Attributes:
+        pieces: (path, byte at which the chunk begins).
+        read: pieces that were read in this pass.
+        epoch: number of its leases; a report about an earlier one is too late.
+        failures: in this pass.
+    """
+
+    number: int
+    pieces: Sequence[tuple[str, int]]
+    read: int = 0
+    epoch: int = 0
+    failures: int = 0
+
+
+@dataclass(slots=True)
+class _Lease:
+    task: Task
+    holder: Holder
+    ends_at: float
+
+
+class Dataset:
+    """The tasks of one data set."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        """Let all tasks wait for pass 0."""
+        self.pass_id = 0
+        self.waiting = deque(tasks)
+        self.leases: dict[int, _Lease] = {}
+        self.over: list[Task] = []
+
+    def held_by(self, holder: Holder) -> Task | None:
+        """Return the task that a trainer's process has leased."""
+        return next((each.task for each in self.leases.values() if each.holder == holder), None)
+
+    def lease(self, holder: Holder, ends_at: float) -> Task:
+        """Lease the next task."""
+        task = self.waiting.popleft()
+        task.epoch += 1
+        self.leases[task.number] = _Lease(task, holder, ends_at)
+        return task
+
+    def report(self, number: int, epoch: int, read: int, ends_at: float) -> bool:
+        """Note how many pieces of a task were read; return whether its lease still holds."""
+        lease = self.leases.get(number)
+        if lease is None or lease.task.epoch != epoch:
+            return False
+        lease.task.read, lease.ends_at = max(read, lease.task.read), ends_at
+        if lease.task.read >= len(lease.task.pieces):
+            self._end(number)
+        return True
+
+    def return_task(self, number: int, epoch: int, *, failed: bool) -> bool:
+        """End a lease whose task was not read to its end; return whether the task is given up."""
+        lease = self.leases.get(number)
+        if lease is None or lease.task.epoch != epoch:
+            return False
+        lease.task.failures += failed
+        is_given_up = lease.task.failures >= MOST_FAILURES
+        if is_given_up:
+            self._end(number)
+        else:
+            self.waiting.appendleft(self.leases.pop(number).task)
+        return is_given_up
+
+    def _end(self, number: int) -> None:
+        self.over.append(self.leases.pop(number).task)
+        if self.waiting or self.leases:
+            return
+        self.pass_id += 1
+        for task in self.over:
+            task.read = task.failures = 0
+        self.waiting.extend(sorted(self.over, key=lambda each: each.number))
+        self.over = []
+
+
+@dataclass(slots=True)
+class _Client:
+    address: bytes
+    lost_at: float | None = None
+
+
+@dataclass(slots=True)
+class _Saving:
+    """The trainer that saves the model, and until when no other one is to."""
+
+    trainer: str = ""
+    ends_at: float = 0.0
+
+
+@dataclass(slots=True)
+class TaskQueues:
+    """All data sets of a job. Not thread-safe.
+
+    Every question is answered alike when it is repeated, so a client can send it again.
+
+    Attributes:
+        num_trainers: of the job, for the size of tasks.
+        clock: monotonic seconds.
+    """
+
+    num_trainers: int = 1
+    clock: Callable[[], float] = time.monotonic
+    _datasets: dict[str, Dataset] = field(default_factory=dict)
+    _pieces: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
+    _clients: dict[Holder, _Client] = field(default_factory=dict)
+    _saving: _Saving = field(default_factory=_Saving)
+    _journal: TextIO | None = None
+
+    def keep(self, journal: Path) -> None:
+        """Continue from a journal, if there is one, and write all changes to it.
+
+        Raises:
+            OSError: it cannot be read or written.
+        """
+        self._journal = journal.open("a+", encoding="utf-8")
+        self._journal.seek(0)
+        text = self._journal.read()
+        whole = text[: text.rfind("\n") + 1]  # the process may have ended within a line
+        for line in whole.splitlines():
+            self._apply(json.loads(line))
+        self._journal.truncate(len(whole.encode()))
+
+    def close(self) -> None:
+        """Close the journal; it stays for another process."""
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+
+    def ask(self, holder: Holder, question: Mapping[str, Any], address: bytes = b"") -> dict[str, Any]:
+        """Answer a trainer's question.
+
+        Args:
+            holder: the process that asks. Tasks of an earlier process of the same trainer are returned.
+            question: {"ask": a name in the table below, ...}.
+            address: of its connection, as for `lose`.
+
+        Raises:
+            ConfigError: the question is malformed, or its data set differs from that of the other trainers.
+        """
+        self._meet(holder, address)
+        try:
+            return _ANSWERS[question["ask"]](self, holder, question)
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, ConfigError):
+                raise
+            raise ConfigError(f"malformed question to the task queue: {error!r}") from error
+
+    def lose(self, address: bytes) -> None:
+        """Note that a connection broke."""
+        for client in self._clients.values():
+            if client.address == address and client.lost_at is None:
+                client.lost_at = self.clock()
+
+    def tick(self) -> None:
+        """Return tasks whose leases are over, or whose trainers have been away for `LOST_S`."""
+        now = self.clock()
+        for name, data in self._datasets.items():
+            for number, lease in list(data.leases.items()):
+                client = self._clients.get(lease.holder)
+                is_lost = client is not None and client.lost_at is not None and now - client.lost_at >= LOST_S
+                if is_lost or now >= lease.ends_at:
+                    why = "its connection is lost" if is_lost else f"it reported nothing for {LEASE_S:.0f} s"
+                    _log.warning(
+                        "task %d of %s returns to the queue: trainer %d held it, and %s",
+                        number,
+                        name,
+                        lease.holder.trainer,
+                        why,
+                    )
+                    self._note(["return", name, number, lease.task.epoch, False])
+
+    def _meet(self, holder: Holder, address: bytes) -> None:
+        """Know a process again; tasks of an earlier process of the same trainer return."""
+        client = self._clients.get(holder)
+        if client is None:
+            leases = [lease.holder for data in self._datasets.values() for lease in data.leases.values()]
+            for earlier in {*self._clients, *leases}:
+                if earlier.trainer == holder.trainer and earlier.session != holder.session:
+                    self._return_all(earlier)
+            self._clients[holder] = _Client(address)
+        else:
+            client.address, client.lost_at = address, None
+
+    def _return_all(self, holder: Holder) -> None:
+        self._clients.pop(holder, None)
+        for name, data in self._datasets.items():
+            task = data.held_by(holder)
+            if task is not None:
+                self._note(["return", name, task.number, task.epoch, False])
+
+    def _on_dataset(self, holder: Holder, question: Mapping[str, Any]) -> dict[str, Any]:
+        name, files = str(question["name"]), question["files"]
+        pieces = [(str(path), int(at)) for path, places in files for at in places]
+        if name not in self._datasets:
+            if not pieces:
+                raise ConfigError(f"the data set {name} has no records")
+            self._note(["dataset", name, pieces])
+        elif pieces != self._pieces[name]:
+            first = next((mine for mine in pieces if mine not in self._pieces[name]), pieces[-1:])
+            raise ConfigError(
+                f"the data set {name} differs between trainers: trainer {holder.trainer} has {len(pieces)} chunks, the "
+                f"first trainer had {len(self._pieces[name])} (a difference: {first}). All trainers must see the same "
+                "files under the same paths"
+            )
+        return {"tasks": self._count(name)}
+
+    def _on_get(self, holder: Holder, question: Mapping[str, Any]) -> dict[str, Any]:
+        name, asked = str(question["name"]), int(question["pass"])
+        data = self._datasets[name]
+        task = data.held_by(holder)
+        if task is None:
+            if asked < data.pass_id:
+                return {"state": "over"}
+            if not data.waiting:
+                return {"state": "over" if asked == data.pass_id else "wait"}
+            self._note(["lease", name, *holder])
+            task = data.held_by(holder)
+            assert task is not None
+        return {
+            "state": "task",
+            "number": task.number,
+            "epoch": task.epoch,
+            "read": task.read,
+            "pieces": task.pieces,
+        }
+
+    def _on_read(self, holder: Holder, question: Mapping[str, Any]) -> dict[str, Any]:
+        name, number, epoch = str(question["name"]), int(question["number"]), int(question["epoch"])
+        lease = self._datasets[name].leases.get(number)
+        is_held = lease is not None and lease.holder == holder and lease.task.epoch == epoch
+        if is_held:
+            self._note(["read", name, number, epoch, int(question["read"])])
+        return {"held": is_held}
+
+    def _on_failed(self, holder: Holder, question: Mapping[str, Any]) -> dict[str, Any]:
+        name, number, epoch = str(question["name"]), int(question["number"]), int(question["epoch"])
+        if self._note(["return", name, number, epoch, True]):
+            _log.error(
+                "task %d of %s failed %d times and is given up for this pass; the last time on trainer %d: %s",
+                number,
+                name,
+                MOST_FAILURES,
+                holder.trainer,
+                question.get("why", ""),
+            )
+        return {}
+
+    def _on_save(self, holder: Holder, question: Mapping[str, Any]) -> dict[str, Any]:
+        trainer, now = str(question["trainer"]), self.clock()
+        is_free = now >= self._saving.ends_at or self._saving.trainer == trainer
+        if is_free:
+            self._saving = _Saving(trainer, now + float(question["block_s"]))
+        return {"approved": is_free}
+
+    def _on_release(self, holder: Holder, question: Mapping[str, Any]) -> dict[str, Any]:
+        self._return_all(holder)
+        return {}
+
+    def _count(self, name: str) -> int:
+        data = self._datasets[name]
+        return len(data.waiting) + len(data.leases) + len(data.over)
+
+    def _note(self, event: list[Any]) -> bool:
+        """Write an event to the journal and apply it."""
+        if self._journal is not None:
+            self._journal.write(json.dumps(event) + "\n")
+            self._journal.flush()
+        return self._apply(event)
+
+    def _apply(self, event: list[Any]) -> bool:
+        kind, name, *rest = event
+        if kind == "dataset":
+            self._pieces[name] = [(path, at) for path, at in rest[0]]
+            self._datasets[name] = Dataset(_tasks(self._pieces[name], self.num_trainers))
+            return False
+        data, ends_at = self._datasets[name], self.clock() + LEASE_S
+        if kind == "lease":
+            data.lease(Holder(*rest), ends_at)
+            return False
+        if kind == "read":
+            number, epoch, read = rest
+            return data.report(number, epoch, read, ends_at)
+        number, epoch, failed = rest
+        return data.return_task(number, epoch, failed=failed)
+
+
+_ANSWERS: Mapping[str, Callable[[TaskQueues, Holder, Mapping[str, Any]], dict[str, Any]]] = {
+    "dataset": TaskQueues._on_dataset,
+    "get": TaskQueues._on_get,
+    "read": TaskQueues._on_read,
+    "failed": TaskQueues._on_failed,
+    "save": TaskQueues._on_save,
+    "release": TaskQueues._on_release,
+}
+
+
+def _tasks(pieces: Sequence[tuple[str, int]], num_trainers: int) -> list[Task]:
+    """Group pieces in their order: at most `MOST_PIECES`, fewer where trainers would get few tasks."""
+    size = max(1, min(MOST_PIECES, len(pieces) // (TASKS_PER_TRAINER * max(1, num_trainers))))
+    starts = range(0, len(pieces), size)
+    return [Task(number, pieces[start : start + size]) for number, start in enumerate(starts)]

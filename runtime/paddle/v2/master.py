@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``paddle.v2.master``: the records of recordio files, shared out to the job's trainers by a queue of tasks.
+
+The original's master was a program of its own that kept its state in etcd. Here the queue is in the job's first
+parameter server, which saves it for its next process; etcd is not used. Without servers, in a job of one trainer, the
+queue is in this process. `reader.tasks` has the rules.
+"""
+
+from __future__ import annotations
+
+import functools
+import glob
+import itertools
+import logging
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+from paddle.errors import ConfigError, PserverError
+from paddle.pserver.client.task_client import TaskClient
+from paddle.pserver.wire.keys import WireKeys
+from paddle.reader.recordio import RecordFileError, chunk_places, read_chunk
+from paddle.reader.tasks import Holder, TaskQueues
+from paddle.v2 import settings
+from paddle.v2.errors import MissingNameError, UsageError
+
+__all__ = ["client", "get_c_lib"]
+
+PASS_END = -2
+READ_ERROR = -1
+_LEAST_TIMEOUT_S = 60.0
+_POLL_S = 0.1  # while the tasks of the pass before are leased
+
+_log = logging.getLogger(__name__)
+_SESSION = secrets.randbits(62) + 1
+_numbers = itertools.count()
+
+
+class client:  # noqa: N801 - the original's name
+    """A trainer's view of the queue. One thread at a time.
+
+    A task counts as read when the records after it are asked for, so a reader that works ahead is ahead of training.
+    """
+
+    def __init__(self, etcd_endpoints: str, timeout_sec: float, buf_size: int = 0) -> None:
+        """Connect to the queue of the job.
+
+        Args:
+            etcd_endpoints: ignored; the job's servers have the queue.
+            timeout_sec: how long the queue may be silent; at least 60 seconds.
+            buf_size: ignored; `reader.creator.cloud_reader` reads ahead.
+
+        Raises:
+            UsageError: several trainers and no parameter server.
+        """
+        self._name = ""
+        self._records: Iterator[bytes | None] = iter(())
+        self._queue: TaskClient | _OwnQueue | None = _queue(max(float(timeout_sec), _LEAST_TIMEOUT_S))
+
+    def set_dataset(self, paths: Sequence[str]) -> None:
+        """Choose the files of a pass.
+
+        The first trainer of a job gives the queue its files; those of others must be the same. A job can have several
+        data sets, one for each list of patterns.
+
+        Args:
+            paths: recordio files, as paths or patterns. All trainers must see them under these paths.
+
+        Raises:
+            ConfigError: no file matches a pattern, or other trainers have other files.
+            RecordFileError: a file is damaged.
+        """
+        patterns = [paths] if isinstance(paths, str) else [os.fspath(path) for path in paths]
+        files = []
+        for pattern in patterns:
+            found = sorted(glob.glob(pattern))
+            if not found:
+                raise ConfigError(f"set_dataset: no file matches {os.path.abspath(pattern)}")
+            files += found
+        self._name = ",".join(patterns)
+        index = [(os.path.abspath(path), chunk_places(path)) for path in files]
+        self._ask({"ask": "dataset", "files": index})
+
+    def paddle_start_get_records(self, pass_id: int) -> None:
+        """Begin to read a pass; passes count from 0.
+
+        A pass that is over for the whole job gives no records, so a restarted trainer catches up by counting.
+        """
+        if not self._name:
+            raise UsageError("paddle_start_get_records: call set_dataset first")
+        self._records = self._of_pass(int(pass_id))
+
+    def next_record(self) -> tuple[bytes | None, int]:
+        """Return (record, 0); (None, -2) at the end of the pass; (None, -1) for a piece that cannot be read.
+
+        After -1 the next call goes on with another task; the queue gives the failed one to other trainers.
+        """
+        record = next(self._records, PASS_END)
+        if isinstance(record, int):
+            return None, PASS_END
+        return (None, READ_ERROR) if record is None else (record, 0)
+
+    def request_save_model(self, trainer_id: int | str, block_ms: int) -> int:
+        """Ask whether this trainer is to save the model: 1 yes, 0 no, since another trainer does.
+
+        Args:
+            trainer_id: of this trainer.
+            block_ms: how long no other trainer is to save, in milliseconds.
+        """
+        answer = self._ask({"ask": "save", "trainer": str(trainer_id), "block_s": block_ms / 1000})
+        return int(answer["approved"])
+
+    def release(self) -> None:
+        """Return unread tasks and close the connection; safe to call twice."""
+        if self._queue is not None:
+            queue, self._queue = self._queue, None
+            try:
+                queue.ask({"ask": "release", "name": self._name})
+            except PserverError as error:  # it ends before its trainers, or its leases end by themselves
+                _log.info("the task queue did not hear that this trainer releases its tasks: %s", error)
+            finally:
+                queue.close()
+        self._records = iter(())
+
+    def _ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        if self._queue is None:
+            raise UsageError("this master client is released: create another")
+        return self._queue.ask({"name": self._name, **question})
+
+    def _of_pass(self, pass_id: int) -> Iterator[bytes | None]:
+        while True:
+            task = self._ask({"ask": "get", "pass": pass_id})
+            if task["state"] == "over":
+                return
+            if task["state"] == "wait":
+                time.sleep(_POLL_S)
+                continue
+            yield from self._of_task(task)
+
+    def _of_task(self, task: Mapping[str, Any]) -> Iterator[bytes | None]:
+        """Yield the records of a leased task from its first unread piece on; None for one that cannot be read."""
+        about = {"number": task["number"], "epoch": task["epoch"]}
+        for read, (path, at) in enumerate(task["pieces"][task["read"] :], task["read"] + 1):
+            try:
+                records = read_chunk(path, at)
+            except (OSError, RecordFileError) as error:
+                _log.warning("task %d of %s failed: %s", task["number"], self._name, error)
+                self._ask({"ask": "failed", "why": str(error), **about})
+                yield None
+                return
+            yield from records
+            if not self._ask({"ask": "read", "read": read, **about})["held"]:
+                _log.warning(
+                    "the lease of task %d of %s is over: another trainer has it", task["number"], self._name
+                )
+                return
+
+
+def get_c_lib() -> NoReturn:
+    """Not available: the client is written in Python.
+
+    Raises:
+        MissingNameError: always.
+    """
+    raise MissingNameError(
+        "paddle.v2.master.get_c_lib is not available: the master's client is not a C library here"
+    )
+
+
+class _OwnQueue:
+    """The queue of a job of one trainer, in this process."""
+
+    def __init__(self, queues: TaskQueues, holder: Holder) -> None:
+        self._queues, self._holder = queues, holder
+
+    def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer to a question; see `TaskQueues.ask`."""
+        return self._queues.ask(self._holder, question)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+@functools.cache
+def _own_queues() -> TaskQueues:
+    return TaskQueues()
+
+
+def _queue(timeout_s: float) -> TaskClient | _OwnQueue:
+    now = settings.current()
+    job = now.environment
+    trainers = job.num_trainers or now.num_trainers
+    rank = now.trainer_id if job.trainer_id is None else job.trainer_id
+    holder = Holder(rank, _SESSION, next(_numbers))
+    servers = job.endpoints or (now.endpoints if now.num_trainers > 1 else ())
+    if servers:
+        wire = job.wire or ("curve" if job.job_key else "plain")
+        return TaskClient(
+            servers[0],
+            WireKeys.asked(wire, job.job_key),
+            holder,
+            timeout_s=timeout_s,
+            patience_s=float(job.pserver_patience_s),
+        )
+    if trainers > 1:
+        raise UsageError(
+            f"master: {trainers} trainers share a queue in a parameter server, and none is known: start the job with "
+            "servers (paddle.py --mode=v2), or give paddle.init(pservers=..., num_gradient_servers=...)"
+        )
+    return _OwnQueue(_own_queues(), holder)
