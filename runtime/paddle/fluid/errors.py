@@ -39,25 +39,9 @@ _DETECTION = """
     retinanet_detection_output retinanet_target_assign roi_align roi_perspective_transform rpn_target_assign
     sigmoid_focal_loss
 """
-_RARE = """
-    add_position_encoding affine_grid continuous_value_model fsp_matrix grid_sampler mean_iou similarity_focus
-    spectral_norm temporal_shift tree_conv
-"""
-
 ABSENT: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(_DETECTION.split(), "this part of detection is not supported"),
-        **dict.fromkeys(_RARE.split(), "compose it from other layers"),
-        "adaptive_pool3d": "use pool3d",
-        "data_norm": "use batch_norm",
-        "load": "use fluid.io.load_vars",
-        "lstm": "use dynamic_lstm, or StaticRNN with lstm_unit",
-        "npair_loss": "use matmul, softmax_with_cross_entropy(soft_label=True) and reduce_mean",
-        "pad_constant_like": "use pad",
-        "py_func": "fetch the value, compute it in Python, and feed the result in the next run",
-        "random_crop": "use paddle.dataset.image.random_crop in the reader",
-        "teacher_student_sigmoid_loss": "use sigmoid_cross_entropy_with_logits",
-        "tensor_array_to_tensor": "use array_to_lod_tensor, or concat of the array's values",
         **dict.fromkeys(
             ("Calibrator", "QuantizeTranspiler"),
             "nothing computes in 8-bit integers here: save the float32 model with fluid.io.save_inference_model",

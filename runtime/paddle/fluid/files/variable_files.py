@@ -205,8 +205,26 @@ def place_of(folder: str | os.PathLike[str], name: str) -> Path:
 
 def write_value(path: str | os.PathLike[str], value: Any) -> None:
     """Write one value, an array or selected rows, to a file that appears when it is complete."""
+    write_values(path, [value])
+
+
+def write_values(path: str | os.PathLike[str], values: Iterable[Any]) -> None:
+    """Write several values to a file, as `write_value` does one."""
     with _complete(Path(path)) as stream:
-        _write(stream, value)
+        for value in values:
+            _write(stream, value)
+
+
+def read_values(path: str | os.PathLike[str], count: int) -> list[Any]:
+    """Read a file that holds a number of arrays, each with its sequences if it has any.
+
+    Raises:
+        ModelFileError: it is missing, damaged, or holds another number of them.
+    """
+    with _opened(Path(path)) as stream:
+        values = [read_tensor(stream, str(path)) for _ in range(count)]
+        _at_end(stream, Path(path))
+    return values
 
 
 def read_value(path: str | os.PathLike[str], variable: Variable) -> Any:

@@ -32,6 +32,7 @@ from paddle.fluid.layers.nn.elements import *  # noqa: F403
 from paddle.fluid.layers.nn.losses import *  # noqa: F403
 from paddle.fluid.layers.nn.normalise import *  # noqa: F403
 from paddle.fluid.layers.nn.projections import *  # noqa: F403
+from paddle.fluid.layers.nn.python_functions import *  # noqa: F403
 from paddle.fluid.layers.nn.recurrent import *  # noqa: F403
 from paddle.fluid.layers.nn.resizing import *  # noqa: F403
 from paddle.fluid.layers.nn.sequences import *  # noqa: F403

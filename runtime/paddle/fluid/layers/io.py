@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""data, as scripts before 1.6 (`layers.data`) and later ones (`fluid.data`) make it, and readers in a program."""
+"""data, as scripts before 1.6 (`layers.data`) and later ones (`fluid.data`) make it, readers in a program, and load."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy.typing as npt
 
 from paddle.fluid.errors import FluidError, answering
+from paddle.fluid.files import value_ops as _value_ops  # noqa: F401 (registers load and save)
 from paddle.fluid.layers.file_readers import (
     Preprocessor,
     ReaderVariable,
@@ -17,6 +18,7 @@ from paddle.fluid.layers.file_readers import (
     random_data_generator,
     shuffle,
 )
+from paddle.fluid.layers.plain import layer
 from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.variable import Variable, VarType
 from paddle.fluid.reader import PyReader
@@ -24,9 +26,16 @@ from paddle.fluid.run.places import Place
 from paddle.graph import unique_name
 
 __all__ = [
-    "Preprocessor", "batch", "create_py_reader_by_data", "data", "double_buffer", "open_files",
+    "Preprocessor", "batch", "create_py_reader_by_data", "data", "double_buffer", "load", "open_files",
     "open_recordio_file", "py_reader", "random_data_generator", "read_file", "shuffle",
 ]  # fmt: skip
+
+
+load = layer(
+    "load(out, file_path, load_as_fp16=None)",
+    "out, which each run reads from a file that save_vars or a `save` operator wrote",
+    to="out=Out",
+)
 
 
 def data(

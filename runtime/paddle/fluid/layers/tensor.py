@@ -20,7 +20,7 @@ from paddle.ops.base.dtypes import VarType
 __all__ = [
     "argmax", "argmin", "argsort", "assign", "cast", "concat", "create_global_var", "create_parameter",
     "create_tensor", "diag", "fill_constant", "fill_constant_batch_size_like", "has_inf", "has_nan",
-    "isfinite", "linspace", "ones", "range", "reverse", "sums", "zeros", "zeros_like",
+    "isfinite", "linspace", "ones", "range", "reverse", "sums", "tensor_array_to_tensor", "zeros", "zeros_like",
 ]  # fmt: skip
 
 
@@ -82,6 +82,11 @@ sums = layer(
     "sums(input, out=None)", "the sum of several variables; in `out` if that is given", "sum", to="out=Out"
 )
 concat = layer("concat(input, axis=0, name=None)", "variables joined along an axis")
+tensor_array_to_tensor = several(
+    "tensor_array_to_tensor(input, axis=1, name=None)",
+    "all values of an array joined along an axis, and how long each is there, int32",
+    fixed="OutIndex",
+)
 argmax = layer("argmax(x, axis=0)", "where the greatest values are along an axis, int64", "arg_max")
 argmin = layer("argmin(x, axis=0)", "where the least values are along an axis, int64", "arg_min")
 argsort = several(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""create_array, write_to_array, read_from_array, lod_array_length: values by number.
+"""create_array, write_to_array, read_from_array, lod_array_length, tensor_array_to_tensor: values by number.
 
 `Place` keeps the number for the gradient, since counters change. The gradient of an array is an array with the
 gradients of its values, None where there is none.
@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from paddle.backend import Array
+from paddle.backend import Array, array_module
 from paddle.ops.base.dtypes import VarType
-from paddle.ops.base.lod import TensorArray, zeros_like
+from paddle.ops.base.errors import InputError
+from paddle.ops.base.lod import TensorArray, plain, zeros_like
 from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.shapes import axis_of
 
 _INT64 = np.dtype("int64")
 _PLACE = Spec((1,), _INT64)
@@ -78,6 +80,40 @@ def _infer_length(x: Spec) -> Spec:
 def lod_array_length(x: TensorArray) -> Array:
     """Return how many numbers the array has, (1,) int64."""
     return np.array([len(x)], _INT64)
+
+
+def _infer_joined(x: Spec, *, axis: int) -> tuple[Spec, Spec]:
+    at = axis_of(axis, len(x.shape)) if x.shape else 0
+    sizes = tuple(-1 if each == at else size for each, size in enumerate(x.shape))
+    return Spec(sizes, x.dtype), Spec((-1,), np.dtype("int32"))
+
+
+@operator(
+    "tensor_array_to_tensor", "X+ -> Out OutIndex", attrs={"axis": 0}, infer=_infer_joined, shares_lod=False
+)
+def tensor_array_to_tensor(x: TensorArray, *, axis: int) -> tuple[Array, Array]:
+    """Return all values joined along an axis, and how long each is there, (values,) int32.
+
+    Raises:
+        InputError: the array has no values.
+    """
+    values = [plain(each) for each in x.items if each is not None]
+    if not values:
+        raise InputError("tensor_array_to_tensor: the array has no values")
+    sizes = np.array([each.shape[axis] for each in values], np.int32)
+    return array_module(values[0]).concatenate(values, axis=axis), sizes
+
+
+@gradient("tensor_array_to_tensor", "X+ Out@GRAD -> X@GRAD+")
+def tensor_array_to_tensor_grad(x: TensorArray, dout: Array, *, axis: int) -> TensorArray:
+    """The parts of dOut, each where its value was."""
+    found: list[Any] = []
+    begin, whole = 0, (slice(None),) * (axis % dout.ndim)
+    for each in x.items:
+        end = begin + (0 if each is None else each.shape[axis])
+        found.append(None if each is None else dout[(*whole, slice(begin, end))])
+        begin = end
+    return TensorArray(tuple(found))
 
 
 def _number(index: Array) -> int:

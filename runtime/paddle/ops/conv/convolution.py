@@ -95,6 +95,12 @@ def _transposed_shape_rule(sides: int) -> Callable[..., Spec]:
     infer=_transposed_shape_rule(2),
 )
 @operator(
+    "depthwise_conv2d_transpose",
+    "Input Filter -> Output",
+    attrs={"output_size": (), **_attrs(2)},
+    infer=_transposed_shape_rule(2),
+)
+@operator(
     "conv3d_transpose",
     "Input Filter -> Output",
     attrs={"output_size": (), **_attrs(3)},
@@ -112,6 +118,7 @@ def conv_transpose(
 
 
 @gradient("conv2d_transpose", _GRADIENT)
+@gradient("depthwise_conv2d_transpose", _GRADIENT)
 @gradient("conv3d_transpose", _GRADIENT)
 def conv_transpose_grad(
     x: Array, filters: Array, dout: Array, *, groups: int, attrs: Mapping[str, Any], needs: frozenset[str]

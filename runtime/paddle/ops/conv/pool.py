@@ -198,7 +198,7 @@ def _lowest(x: Array) -> float:
 def _adaptive(x: Array, counts: Sizes, kind: str) -> Array:
     out = array_module(x).empty((*x.shape[:2], *counts), x.dtype)
     sides = tuple(range(2, x.ndim))
-    for place, cell in _even_cells(x.shape[2:], counts):
+    for place, cell in even_cells(x.shape[2:], counts):
         out[place] = x[cell].max(axis=sides) if kind == "max" else x[cell].mean(axis=sides)
     return out
 
@@ -207,7 +207,7 @@ def _adaptive_grad(x: Array, dout: Array, kind: str) -> Array:
     xp = array_module(x)
     dx = xp.zeros_like(x)
     rows, channels = xp.arange(len(x))[:, None], xp.arange(x.shape[1])[None, :]
-    for place, cell in _even_cells(x.shape[2:], dout.shape[2:]):
+    for place, cell in even_cells(x.shape[2:], dout.shape[2:]):
         part, into = x[cell], dx[cell]
         if kind == "avg":
             into += (dout[place] / x.dtype.type(prod(part.shape[2:]))).reshape(
@@ -221,7 +221,7 @@ def _adaptive_grad(x: Array, dout: Array, kind: str) -> Array:
     return dx
 
 
-def _even_cells(size: Sizes, counts: Sizes) -> Iterator[tuple[tuple[slice | int, ...], tuple[slice, ...]]]:
+def even_cells(size: Sizes, counts: Sizes) -> Iterator[tuple[tuple[slice | int, ...], tuple[slice, ...]]]:
     """Yield (where the result of a cell lies, what part of the images the cell is)."""
     each = slice(None), slice(None)
     for place in product(*map(range, counts)):

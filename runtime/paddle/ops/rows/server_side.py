@@ -52,16 +52,6 @@ def lookup_sparse_table(w: Any, ids: Array, *, is_test: bool) -> Array:
     return out.reshape(*ids.shape[:-1], *w.values.shape[1:])
 
 
-@operator("save", "X ->", attrs={"overwrite": True, "save_as_fp16": False, "file_path": str}, has_effect=True)
-def save(x: Any) -> tuple[()]:
-    """Write a variable to a file.
-
-    Raises:
-        OpError: always.
-    """
-    raise OpError("save is run by servers of paddle.fluid alone: call fluid.io.save_vars")
-
-
 def _infer_ref(x: list[Spec], trainer_id: Spec) -> Spec:
     return x[0]
 

@@ -12,6 +12,7 @@ from paddle.fluid.layers.nn import (
     losses,
     normalise,
     projections,
+    python_functions,
     recurrent,
     resizing,
     sequences,
@@ -20,7 +21,8 @@ from paddle.fluid.layers.nn import (
 )
 
 _FAMILIES = (
-    convolutions, elements, losses, normalise, projections, recurrent, resizing, sequences, shaping, structured_losses,
+    convolutions, elements, losses, normalise, projections, python_functions,
+    recurrent, resizing, sequences, shaping, structured_losses,
 )  # fmt: skip
 __all__ = [name for family in _FAMILIES for name in family.__all__]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions and poolings of images (batch, channels, height, width), and of volumes, with depth before height."""
+"""Convolutions and poolings of images (batch, channels, height, width), volumes (depth before height) and trees."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from paddle.fluid.errors import FluidError
 from paddle.fluid.initializer import Initializer, Normal
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.program.variable import Variable
-from paddle.signatures import function, renamed
+from paddle.signatures import function, renamed, takes
 
-__all__ = ["conv2d", "conv2d_transpose", "conv3d", "conv3d_transpose", "pool2d", "pool3d"]
+__all__ = ["conv2d", "conv2d_transpose", "conv3d", "conv3d_transpose", "pool2d", "pool3d", "tree_conv"]
 
 Size = int | Sequence[int]
 
@@ -73,7 +73,9 @@ def _transpose(op_type: str, given: dict[str, Any]) -> Variable:
         ]
     filters = (channels, given["num_filters"] // parts, *sizes(filter_size, len(shape)))
     attrs = {"output_size": wanted, **moves, "groups": parts}
-    return _finished(helper, op_type, given["input"], filters, attrs)
+    depthwise = op_type == "conv2d_transpose" and given["groups"] == channels == given["num_filters"]
+    kind = "depthwise_conv2d_transpose" if depthwise and not given["use_cudnn"] else op_type
+    return _finished(helper, kind, given["input"], filters, attrs)
 
 
 def _pooling(op_type: str) -> Callable[..., Variable]:
@@ -139,3 +141,29 @@ pool2d = _pooling("pool2d")
 conv3d = _convolution("conv3d")
 conv3d_transpose = _transposed("conv3d_transpose")
 pool3d = _pooling("pool3d")
+
+
+@takes(
+    "nodes_vector, edge_set, output_size, num_filters=1, max_depth=2, act='tanh', param_attr=None, bias_attr=None, "
+    "name=None"
+)
+def tree_conv(given: dict[str, Any]) -> Variable:
+    """Return act(W x + bias) over each node of trees and what is below it, (N, nodes, output_size, num_filters).
+
+    Args:
+        nodes_vector: (N, nodes, F).
+        edge_set: (N, edges, 2) int32 (parent, child), nodes counted from 1, rows of 0 behind the last edge.
+        output_size: numbers a node and filter.
+        num_filters: filters.
+        max_depth: how many levels a window has, that of the node among them.
+        bias_attr: of the bias (nodes, output_size, num_filters); False: none.
+    """
+    helper = LayerHelper("tree_conv", **renamed(given, "name param_attr bias_attr act"))
+    nodes = given["nodes_vector"]
+    attr = False if helper.param_attr is None else helper.param_attr
+    filters = helper.create_parameter(
+        attr, (nodes.shape[2], 3, given["output_size"], given["num_filters"]), nodes.dtype
+    )
+    inputs = {"NodesVector": nodes, "EdgeSet": given["edge_set"], "Filter": filters}
+    out = helper.apply("tree_conv", inputs, renamed(given, "max_depth"))
+    return helper.append_activation(helper.append_bias_op(out))

@@ -17,11 +17,11 @@ from paddle.signatures import function
 __all__ = [
     "autoincreased_step_counter", "brelu", "clip", "clip_by_norm", "cos_sim", "elementwise_add", "elementwise_div",
     "elementwise_floordiv", "elementwise_max", "elementwise_min", "elementwise_mod", "elementwise_mul",
-    "elementwise_pow", "elementwise_sub", "elu", "gaussian_random", "gaussian_random_batch_size_like", "hard_sigmoid",
-    "leaky_relu", "log", "logical_and", "logical_not", "logical_or", "logical_xor", "matmul", "maxout", "mean", "mul",
+    "elementwise_pow", "elementwise_sub", "elu", "fsp_matrix", "gaussian_random", "gaussian_random_batch_size_like",
+    "hard_sigmoid", "leaky_relu", "log", "logical_and", "logical_not", "logical_or", "logical_xor", "matmul", "maxout", "mean", "mul",
     "pow", "prelu", "reduce_all", "reduce_any", "reduce_max", "reduce_mean", "reduce_min", "reduce_prod", "reduce_sum",
-    "relu", "relu6", "sampling_id", "scale", "selu", "sign", "soft_relu", "softmax", "stanh", "sum", "swish",
-    "uniform_random_batch_size_like",
+    "relu", "relu6", "sampling_id", "scale", "selu", "sign", "similarity_focus", "soft_relu", "softmax", "stanh", "sum",
+    "swish", "uniform_random_batch_size_like",
 ]  # fmt: skip
 
 log = layer("log(x, name=None)", "ln x of each element")
@@ -89,6 +89,14 @@ matmul = layer(
     "matmul(x, y, transpose_x=False, transpose_y=False, alpha=1.0, name=None)",
     "α x y over the last two dimensions, each transposed before if so",
     to="transpose_x=transpose_X transpose_y=transpose_Y",
+)
+fsp_matrix = layer(
+    "fsp_matrix(x, y)", "the product (N, C1, C2) of two layers' channels (N, C, H, W), over H W", "fsp"
+)
+similarity_focus = layer(
+    "similarity_focus(input, axis, indexes, name=None)",
+    "a mask of input (N, A, B, C): 1 along the axis where slices `indexes` are greatest, one of each row and column",
+    fixed="Out",
 )
 cos_sim = layer(
     "cos_sim(X, Y)",

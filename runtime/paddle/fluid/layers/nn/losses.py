@@ -10,18 +10,22 @@ from paddle.fluid.layers.nn.elements import (
     elementwise_add,
     elementwise_div,
     elementwise_mul,
+    matmul,
     mean,
+    reduce_mean,
     reduce_sum,
     scale,
 )
+from paddle.fluid.layers.nn.shaping import expand, reshape, shape, slice, transpose
 from paddle.fluid.layers.plain import layer
+from paddle.fluid.layers.tensor import cast
 from paddle.fluid.program.variable import Variable
 from paddle.signatures import renamed, takes
 
 __all__ = [
     "bpr_loss", "cross_entropy", "dice_loss", "hinge_loss", "huber_loss", "kldiv_loss", "label_smooth", "log_loss",
-    "margin_rank_loss", "rank_loss", "sigmoid_cross_entropy_with_logits", "smooth_l1", "softmax_with_cross_entropy",
-    "square_error_cost",
+    "margin_rank_loss", "npair_loss", "rank_loss", "sigmoid_cross_entropy_with_logits", "smooth_l1",
+    "softmax_with_cross_entropy", "square_error_cost", "teacher_student_sigmoid_loss",
 ]  # fmt: skip
 
 cross_entropy = layer(
@@ -92,6 +96,38 @@ kldiv_loss = layer(
     "kldiv_loss(x, target, reduction='mean', name=None)",
     'target (ln target - x) of each element ("none"), or their mean, sum or batchmean',
 )
+
+
+teacher_student_sigmoid_loss = layer(
+    "teacher_student_sigmoid_loss(input, label, soft_max_up_bound=15.0, soft_max_lower_bound=-15.0)",
+    "the cross entropy of sigmoid(input) with a click, and with a teacher's score where the label has one, (rows, 1): "
+    "-2 no click, -1 a click, q and 1 + q the same with the score q",
+)
+
+
+def npair_loss(anchor: Variable, positive: Variable, labels: Variable, l2_reg: float = 0.002) -> Variable:
+    """Return the cost of a batch of pairs (Sohn, 2016), (1,): the similarity anchor positiveᵀ goes by equal labels.
+
+    Args:
+        anchor: (N, D).
+        positive: (N, D).
+        labels: (N,), of both.
+        l2_reg: of the mean squared norms, a quarter of which is added.
+    """
+    column = reshape(labels, [-1, 1])
+    count = labels.shape[0]
+    times = count if count >= 0 else slice(shape(labels), axes=[0], starts=[0], ends=[1])
+    rows = expand(column, [1, times])
+    helper = LayerHelper("npair_loss")
+    equal = helper.apply("equal", {"X": rows, "Y": transpose(rows, [1, 0])}, stop_gradient=True)
+    alike = cast(equal, anchor.dtype)
+    targets = elementwise_div(alike, reduce_sum(alike, dim=1, keep_dim=True), axis=0)
+    targets.stop_gradient = True
+    norms = [reduce_mean(reduce_sum(elementwise_mul(each, each), dim=1)) for each in (anchor, positive)]
+    similarity = matmul(anchor, positive, transpose_y=True)
+    entropy = softmax_with_cross_entropy(similarity, targets, soft_label=True)
+    cost = reduce_mean(reduce_sum(elementwise_mul(targets, entropy, axis=0), dim=0))
+    return elementwise_add(scale(elementwise_add(*norms), 0.25 * l2_reg), cost)
 
 
 def dice_loss(input: Variable, label: Variable, epsilon: float = 1e-5) -> Variable:

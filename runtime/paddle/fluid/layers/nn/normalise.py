@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""batch_norm, layer_norm, group_norm, lrn, l2_normalize and dropout."""
+"""batch_norm, data_norm, layer_norm, group_norm, spectral_norm, lrn, l2_normalize and dropout."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from paddle.fluid.initializer import Constant
+from paddle.fluid.initializer import Constant, Normal
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.plain import layer
 from paddle.fluid.param_attr import ParamAttr
 from paddle.fluid.program.variable import Variable
 from paddle.signatures import renamed, takes
 
-__all__ = ["batch_norm", "dropout", "group_norm", "l2_normalize", "layer_norm", "lrn"]
+__all__ = [
+    "batch_norm", "data_norm", "dropout", "group_norm", "l2_normalize", "layer_norm", "lrn", "spectral_norm",
+]  # fmt: skip
 
 
 @takes(
@@ -43,6 +45,54 @@ def batch_norm(given: dict[str, Any]) -> Variable:
     attrs = renamed(given, "is_test momentum epsilon data_layout use_global_stats")
     out, *_ = helper.apply_all("batch_norm", inputs, attrs, {"MeanOut": mean, "VarianceOut": variance})
     return helper.append_activation(out)
+
+
+@takes(
+    "input, act=None, epsilon=1e-05, param_attr=None, data_layout='NCHW', in_place=False, name=None, "
+    "moving_mean_name=None, moving_variance_name=None, do_model_average_for_mean_and_var=False"
+)
+def data_norm(given: dict[str, Any]) -> Variable:
+    """Return act((x − mean) scale) of the columns (rows, C), by the count, sum and sum of squares of all data so far.
+
+    These are parameters `<name>.batch_size`, `.batch_sum` and `.batch_square_sum`, whose gradients are what a batch
+    adds to them. They start at 1e4, 0 and 1e4, or where param_attr, a dictionary, says: `batch_size`, `batch_sum` and
+    `batch_square`. Arguments behind `name` have no meaning, nor have `in_place`.
+    """
+    input, helper = given["input"], LayerHelper("data_norm", **renamed(given, "name act"))
+    first = given["param_attr"] if isinstance(given["param_attr"], dict) else {}
+    size = (input.shape[1 if given["data_layout"] == "NCHW" else -1],)
+    inputs = {"X": input}
+    for slot, key, name, start in (
+        ("BatchSize", "batch_size", "batch_size", 1e4),
+        ("BatchSum", "batch_sum", "batch_sum", 0.0),
+        ("BatchSquareSum", "batch_square", "batch_square_sum", 1e4),
+    ):
+        attr = ParamAttr(f"{helper.name}.{name}", Constant(float(first.get(key, start))))
+        inputs[slot] = helper.create_parameter(attr, size, input.dtype)
+    return helper.append_activation(helper.apply("data_norm", inputs, renamed(given, "epsilon data_layout")))
+
+
+def spectral_norm(
+    weight: Variable, dim: int = 0, power_iters: int = 1, eps: float = 1e-12, name: str | None = None
+) -> Variable:
+    """Return a weight over its greatest singular value, as far as power_iters steps find it.
+
+    Each run begins at the same two random vectors, which are parameters that are not trained.
+
+    Args:
+        weight: two dimensions or more.
+        dim: whose slices are the rows of the matrix: 0, or 1 for transposed convolutions.
+        power_iters: steps.
+        eps: is added to norms.
+    """
+    helper = LayerHelper("spectral_norm", name)
+    height = weight.shape[dim]
+    inputs = {"Weight": weight}
+    for slot, length in (("U", height), ("V", prod(weight.shape) // height)):
+        attr = ParamAttr(initializer=Normal(0.0, 1.0), trainable=False)
+        inputs[slot] = helper.create_parameter(attr, (length,), weight.dtype)
+        inputs[slot].stop_gradient = True
+    return helper.apply("spectral_norm", inputs, {"dim": dim, "power_iters": power_iters, "eps": eps})
 
 
 def dropout(

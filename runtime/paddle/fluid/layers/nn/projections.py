@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fc, a fully connected layer; bilinear_tensor_product; embedding and one_hot, what stands for an id."""
+"""fc, a fully connected layer; bilinear_tensor_product; embedding, one_hot, continuous_value_model: ids and counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ from paddle.fluid.layers.plain import layer
 from paddle.fluid.param_attr import ParamAttrLike, to_attrs
 from paddle.fluid.program.variable import Variable
 
-__all__ = ["bilinear_tensor_product", "embedding", "fc", "one_hot"]
+__all__ = ["bilinear_tensor_product", "continuous_value_model", "embedding", "fc", "one_hot"]
+
+continuous_value_model = layer(
+    "continuous_value_model(input, cvm, use_cvm=True)",
+    "embeddings whose first two numbers, the counts of shows and clicks, became ln(shows + 1) and ln(clicks + 1) − "
+    "ln(shows + 1), or went away; the gradient has the counts of cvm (rows, 2) in their places",
+    "cvm",
+    to="cvm=CVM",
+)
 
 
 def fc(

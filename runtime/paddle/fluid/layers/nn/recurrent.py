@@ -11,10 +11,11 @@ from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.nn.projections import fc
 from paddle.fluid.layers.plain import layer, several
 from paddle.fluid.layers.tensor import concat
-from paddle.fluid.param_attr import ParamAttrLike
+from paddle.fluid.param_attr import ParamAttr, ParamAttrLike
 from paddle.fluid.program.variable import Variable
+from paddle.signatures import renamed, takes
 
-__all__ = ["dynamic_gru", "dynamic_lstm", "dynamic_lstmp", "gru_unit", "lstm_unit"]
+__all__ = ["dynamic_gru", "dynamic_lstm", "dynamic_lstmp", "gru_unit", "lstm", "lstm_unit"]
 
 _NUMBERS = {"identity": 0, "sigmoid": 1, "tanh": 2, "relu": 3}
 
@@ -145,3 +146,34 @@ def _number(activation: str) -> int:
     if activation not in _NUMBERS:
         raise FluidError(f"activation: expected one of {', '.join(_NUMBERS)}, got {activation!r}")
     return _NUMBERS[activation]
+
+
+@takes(
+    "input, init_h, init_c, max_len, hidden_size, num_layers, dropout_prob=0.0, is_bidirec=False, is_test=False, "
+    "name=None, default_initializer=None, seed=-1"
+)
+def lstm(given: dict[str, Any]) -> tuple[Variable, ...]:
+    """Return all hidden states (length, N, H directions), and the hidden states and cells of the last step.
+
+    Layers of LSTMs over a batch of one length, as cuDNN has them: gates without peepholes, all weights one parameter.
+
+    Args:
+        input: (length, N, D).
+        init_h: (num_layers directions, N, H) hidden states before the first step; init_c: cells.
+        max_len: has no meaning: a batch is as long as it is.
+        hidden_size: H.
+        dropout_prob: of states between layers, scaled up otherwise; none in tests.
+        is_bidirec: each layer also runs from the last step to the first, so that there are two directions.
+        default_initializer: of the weights.
+        seed: has no meaning: the program's counts.
+    """
+    helper, input, hidden = LayerHelper("cudnn_lstm", given["name"]), given["input"], given["hidden_size"]
+    attrs = renamed(given, "max_len hidden_size num_layers dropout_prob is_bidirec is_test seed")
+    directions = 1 + bool(given["is_bidirec"])
+    inputs = [input.shape[-1], *[hidden * directions] * (given["num_layers"] - 1)]
+    size = sum(directions * 4 * hidden * (each + hidden + 2) for each in inputs)
+    weight = helper.create_parameter(
+        ParamAttr(), (size,), input.dtype, default_initializer=given["default_initializer"]
+    )
+    slots = {"Input": input, "InitH": given["init_h"], "InitC": given["init_c"], "W": weight}
+    return tuple(helper.apply_all("cudnn_lstm", slots, {**attrs, "input_size": inputs[0]}))

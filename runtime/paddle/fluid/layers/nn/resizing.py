@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images in another size, with a border, by windows, by regions, or with channels moved."""
+"""Images in another size, with a border, by windows, by regions, by grids, or with channels moved."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from paddle.fluid.errors import FluidError
+import numpy as np
+
+from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.nn.convolutions import Size, sizes
 from paddle.fluid.layers.plain import layer
@@ -14,29 +16,39 @@ from paddle.fluid.program.variable import Variable
 from paddle.signatures import function, renamed, takes
 
 __all__ = [
-    "adaptive_pool2d", "affine_channel", "im2sequence", "image_resize", "image_resize_short", "pad2d",
-    "pixel_shuffle", "resize_bilinear", "resize_nearest", "roi_pool", "shuffle_channel", "space_to_depth",
+    "adaptive_pool2d", "adaptive_pool3d", "affine_channel", "affine_grid", "grid_sampler", "im2sequence",
+    "image_resize", "image_resize_short", "pad2d", "pixel_shuffle", "random_crop", "resize_bilinear",
+    "resize_nearest", "roi_pool", "shuffle_channel", "space_to_depth", "temporal_shift",
 ]  # fmt: skip
 
 _RESAMPLES = {"BILINEAR": "bilinear_interp", "NEAREST": "nearest_interp"}
 
 
-def adaptive_pool2d(
-    input: Variable,
-    pool_size: Size,
-    pool_type: str = "max",
-    require_index: bool = False,
-    name: str | None = None,
-) -> Variable:
-    """Return the greatest or the mean of each of `pool_size` cells that lie evenly over an image.
+def _adaptive(dims: int) -> Callable[..., Any]:
+    def pool(given: dict[str, Any]) -> Variable | tuple[Variable, ...]:
+        kind, helper = given["pool_type"], LayerHelper(f"adaptive_pool{dims}d", given["name"])
+        if kind not in ("max", "avg") or (given["require_index"] and kind == "avg"):
+            raise FluidError(
+                f"adaptive_pool{dims}d: pool_type is 'max' or 'avg', and require_index goes with 'max', got {kind!r}"
+            )
+        attrs = {"ksize": sizes(given["pool_size"], dims), "adaptive": True}
+        inputs = {"X": given["input"]}
+        if given["require_index"]:
+            return tuple(helper.apply_all(f"max_pool{dims}d_with_index", inputs, attrs, fixed=["Mask"]))
+        return helper.apply(f"pool{dims}d", inputs, {**attrs, "pooling_type": kind})
 
-    Raises:
-        FluidError: require_index is set, which is not supported.
-    """
-    if require_index:
-        raise FluidError("adaptive_pool2d: require_index is not supported")
-    attrs = {"pooling_type": pool_type, "ksize": sizes(pool_size, 2), "adaptive": True}
-    return LayerHelper("pool2d", name).apply("pool2d", {"X": input}, attrs)
+    return function(
+        f"adaptive_pool{dims}d(input, pool_size, pool_type='max', require_index=False, name=None)",
+        """Return the greatest or the mean of each of `pool_size` cells that lie evenly over the input.
+
+    With require_index also where each maximum was, int32: pixels counted row by row.
+    """,
+        pool,
+    )
+
+
+adaptive_pool2d = _adaptive(2)
+adaptive_pool3d = _adaptive(3)
 
 
 def image_resize(
@@ -162,7 +174,58 @@ shuffle_channel = layer(
     "shuffle_channel(x, group, name=None)",
     "images with the first channel of each group first, then the second of each, and so on",
 )
+grid_sampler = layer(
+    "grid_sampler(x, grid, name=None)",
+    "images (N, C, H', W'): x (N, C, H, W) at the places (x, y) of the grid (N, H', W', 2), which go from -1 to 1",
+)
+temporal_shift = layer(
+    "temporal_shift(x, seg_num, shift_ratio=0.25, name=None)",
+    "frames (N seg_num, C, H, W) with shift_ratio of the channels from the frame before, and as many from that after",
+)
 pixel_shuffle = layer("pixel_shuffle(x, upscale_factor)", "larger images whose pixels were channels")
+
+
+def affine_grid(theta: Variable, out_shape: Sequence[int] | Variable, name: str | None = None) -> Variable:
+    """Return where the pixels of an image come from: the places theta (x, y, 1), (N, H, W, 2).
+
+    Args:
+        theta: (N, 2, 3).
+        out_shape: (N, C, H, W) of the image, or a variable (4,) int32 that holds it.
+
+    Raises:
+        FluidTypeError: out_shape is neither.
+    """
+    helper = LayerHelper("affine_grid", name)
+    if isinstance(out_shape, Variable):
+        return helper.apply("affine_grid", {"Theta": theta, "OutputShape": out_shape})
+    if not isinstance(out_shape, Sequence) or isinstance(out_shape, str):
+        raise FluidTypeError(
+            f"affine_grid: out_shape: expected (N, C, H, W) or a variable, got {out_shape!r}"
+        )
+    return helper.apply("affine_grid", {"Theta": theta}, {"output_shape": tuple(out_shape)})
+
+
+def random_crop(x: Variable, shape: Sequence[int], seed: int | Variable | None = None) -> Variable:
+    """Return a part of each sample, from a random place.
+
+    Args:
+        x: (..., *larger).
+        shape: of a part; x has as many sizes behind those of the batch.
+        seed: of the first run; None: another one each time the program is built. Or a variable (1,) int64 that has it,
+            and gets the seed of the next run.
+
+    Raises:
+        FluidTypeError: seed is neither a whole number nor a variable.
+    """
+    helper = LayerHelper("random_crop")
+    attrs: dict[str, object] = {"shape": tuple(shape)}
+    if not isinstance(seed, Variable):
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
+            raise FluidTypeError(f"random_crop: seed: expected a whole number or a variable, got {seed!r}")
+        attrs["startup_seed"] = int(np.random.randint(1, 65536)) if seed is None else int(seed)
+        seed = helper.create_global_variable(None, (1,), "int64", persistable=True)
+    out, _ = helper.apply_all("random_crop", {"X": x, "Seed": seed}, attrs, {"SeedOut": seed})
+    return out
 
 
 @takes("x, scale=None, bias=None, data_layout='NCHW', name=None, act=None")

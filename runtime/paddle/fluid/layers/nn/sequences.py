@@ -12,7 +12,8 @@ from paddle.fluid.program.variable import Variable
 from paddle.signatures import renamed, takes
 
 __all__ = [
-    "beam_search", "beam_search_decode", "chunk_eval", "edit_distance", "lod_reset", "row_conv", "sequence_concat",
+    "add_position_encoding", "beam_search", "beam_search_decode", "chunk_eval", "edit_distance", "lod_reset",
+    "row_conv", "sequence_concat",
     "sequence_conv", "sequence_enumerate", "sequence_erase", "sequence_expand", "sequence_expand_as",
     "sequence_first_step", "sequence_last_step", "sequence_mask", "sequence_pad", "sequence_pool", "sequence_reshape",
     "sequence_reverse", "sequence_scatter", "sequence_slice", "sequence_softmax", "sequence_unpad",
@@ -35,6 +36,10 @@ def sequence_last_step(input: Variable) -> Variable:
     return sequence_pool(input, "last")
 
 
+add_position_encoding = layer(
+    "add_position_encoding(input, alpha, beta, name=None)",
+    "alpha input + beta times sines and cosines of the place of each row in (N, length, D), or in its sequence",
+)
 sequence_softmax = layer(
     "sequence_softmax(input, use_cudnn=False, name=None)",
     "the softmax over each sequence of one number a row",

@@ -18,8 +18,8 @@ from paddle.ops.base.dtypes import VarType
 
 __all__ = [
     "crop", "expand", "flatten", "gather", "get_tensor_from_selected_rows", "hash", "merge_selected_rows",
-    "multiplex", "pad", "rank", "reshape", "scatter", "shape", "slice", "split", "squeeze", "stack", "topk",
-    "transpose", "unsqueeze", "unstack", "where",
+    "multiplex", "pad", "pad_constant_like", "rank", "reshape", "scatter", "shape", "slice", "split", "squeeze",
+    "stack", "topk", "transpose", "unsqueeze", "unstack", "where",
 ]  # fmt: skip
 
 
@@ -108,6 +108,10 @@ scatter = layer(
 pad = layer(
     "pad(x, paddings, pad_value=0.0, name=None)",
     "x with so much before and after each dimension: [before0, after0, before1, ...]",
+)
+pad_constant_like = layer(
+    "pad_constant_like(x, y, pad_value=0.0, name=None)",
+    "y in the shape of x, with pad_value behind it along each dimension",
 )
 topk = several(
     "topk(input, k, name=None)",

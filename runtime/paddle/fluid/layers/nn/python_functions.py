@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""py_func: a function of Python as a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from paddle.fluid.errors import FluidError, FluidTypeError
+from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.program.variable import Variable
+from paddle.fluid.run.tensor import LoDTensor, tensor_of
+from paddle.ops.control.py_func import number_of
+
+__all__ = ["py_func"]
+
+_Variables = Variable | Sequence[Variable] | None
+
+
+def py_func(
+    func: Callable[..., Any],
+    x: _Variables,
+    out: _Variables,
+    backward_func: Callable[..., Any] | None = None,
+    skip_vars_in_backward_input: _Variables = None,
+) -> _Variables:
+    """Return `out`, which each run sets to what a function returns.
+
+    Programs with it cannot be read from a file in another process.
+
+    Args:
+        func: takes a LoDTensor for each of x, and returns an array or LoDTensor for each of `out`; it must not change
+            what it takes. Without parameters it gets nothing.
+        x: inputs: one variable, several, or None.
+        out: outputs, made before, with a shape and a dtype; or None.
+        backward_func: takes inputs, outputs and gradients of outputs, in this order, None for a gradient that is zero;
+            returns the gradients of inputs, None for those that have none. Without it no gradient passes.
+        skip_vars_in_backward_input: inputs and outputs that backward_func does not take.
+
+    Raises:
+        FluidTypeError: a function cannot be called, or x or out are no variables.
+        FluidError: an output has no shape, or what is to be skipped is neither input nor output.
+    """
+    for each in (func, backward_func):
+        if each is not None and not callable(each):
+            raise FluidTypeError(f"py_func: expected a function, got {each!r}")
+    inputs, outputs, skipped = map(_listed, (x, out, skip_vars_in_backward_input))
+    for each in outputs:
+        if not each.shape:
+            raise FluidError(
+                f"py_func: give {each.describe()} a shape where it is made: the function could return any"
+            )
+    names = {each.name for each in (*inputs, *outputs)}
+    for each in skipped:
+        if each.name not in names:
+            raise FluidError(
+                f"py_func: {each.describe()} is to be skipped, but is neither among x nor among out"
+            )
+    attrs = {
+        "forward_callable_id": number_of(_of_tensors(func)),
+        "backward_callable_id": -1 if backward_func is None else number_of(_of_tensors(backward_func)),
+        "backward_skip_vars": [each.name for each in skipped],
+    }
+    LayerHelper("py_func").append_op("py_func", {"X": inputs or None}, {"Out": outputs}, attrs)
+    return out
+
+
+def _listed(given: _Variables) -> list[Variable]:
+    found = [] if given is None else [given] if isinstance(given, Variable) else list(given)
+    for each in found:
+        if not isinstance(each, Variable):
+            raise FluidTypeError(f"py_func: expected variables, got {each!r}")
+    return found
+
+
+def _of_tensors(function: Callable[..., Any]) -> Callable[..., list[Any]]:
+    """Return the function of arrays that a function of tensors is."""
+
+    def call(*values: Any) -> list[Any]:
+        found = function(*(None if each is None else tensor_of(each) for each in values))
+        results = list(found) if isinstance(found, list | tuple) else [found]
+        return [
+            None if each is None else each.value() if isinstance(each, LoDTensor) else np.asarray(each)
+            for each in results
+        ]
+
+    return call

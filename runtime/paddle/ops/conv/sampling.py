@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""affine_grid and grid_sampler: an image seen through a moved, turned or bent grid (spatial transformers, 2015).
+
+Places on an image are (x, y) from -1 to 1, which are the middles of its outermost pixels.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paddle.backend import Array, array_module, from_host
+from paddle.ops.base.errors import AttrError, ShapeError
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.shapes import agree, decided
+
+Sizes = tuple[int, ...]
+
+
+def _infer_affine(theta: Spec, given: Spec | None, *, output_shape: Sizes) -> Spec:
+    if len(theta.shape) != 3 or theta.shape[1:] != (2, 3):
+        raise ShapeError(f"expected Theta (N, 2, 3), got {theta.shape}")
+    if given is None and len(output_shape) != 4:
+        raise AttrError(f"output_shape: expected (N, C, H, W), got {output_shape}")
+    return Spec((theta.shape[0], *(output_shape[2:] if given is None else (-1, -1)), 2), theta.dtype)
+
+
+@operator("affine_grid", "Theta OutputShape? -> Output", attrs={"output_shape": ()}, infer=_infer_affine)
+def affine_grid(theta: Array, given: Array | None, *, output_shape: Sizes) -> Array:
+    """Return (N, H, W, 2): for each pixel of an image (N, C, H, W) the place Theta (x, y, 1)."""
+    points = _points(theta, decided(given, (), output_shape))
+    grid: Array = points.reshape(1, -1, 3) @ theta.swapaxes(1, 2)
+    return grid.reshape(len(theta), *points.shape[:2], 2)
+
+
+@gradient("affine_grid", "Theta OutputShape? Output@GRAD -> Theta@GRAD")
+def affine_grid_grad(theta: Array, given: Array | None, dout: Array, *, output_shape: Sizes) -> Array:
+    """dTheta = Σ dOutput (x, y, 1)ᵀ over the pixels."""
+    points = _points(theta, decided(given, (), output_shape)).reshape(1, -1, 3)
+    flat = dout.reshape(len(dout), points.shape[1], 2)
+    found: Array = flat.swapaxes(1, 2) @ points
+    return found
+
+
+def _points(like: Array, sizes: Sizes) -> Array:
+    """Return (H, W, 3): x, y and 1 of each pixel."""
+    if len(sizes) != 4:
+        raise AttrError(f"output_shape: expected (N, C, H, W), got {sizes}")
+    y, x = np.meshgrid(*(np.linspace(-1, 1, size) for size in sizes[2:]), indexing="ij")
+    return from_host(np.stack([x, y, np.ones_like(x)], axis=2).astype(like.dtype), like)
+
+
+def _infer_sampler(x: Spec, grid: Spec) -> Spec:
+    if (
+        len(x.shape) != 4
+        or len(grid.shape) != 4
+        or grid.shape[3] != 2
+        or not agree(x.shape[0], grid.shape[0])
+    ):
+        raise ShapeError(f"expected X (N, C, H, W) and Grid (N, H', W', 2), got {x.shape} and {grid.shape}")
+    return x._replace(shape=(*x.shape[:2], *grid.shape[1:3]))
+
+
+@operator("grid_sampler", "X Grid -> Output", infer=_infer_sampler)
+def grid_sampler(x: Array, grid: Array) -> Array:
+    """Return (N, C, H', W'): X at the places of Grid, weighed between the four pixels around; zeros outside of X."""
+    out = array_module(x).zeros((*x.shape[:2], *grid.shape[1:3]), x.dtype)
+    for values, weight, *_ in _corners(x, grid):
+        out += values * weight
+    return out
+
+
+@gradient("grid_sampler", "X Grid Output@GRAD -> X@GRAD Grid@GRAD")
+def grid_sampler_grad(x: Array, grid: Array, dout: Array) -> tuple[Array, Array]:
+    """dX: dOutput to the four pixels by their weights; dGrid: by how the weights change."""
+    xp = array_module(x)
+    dx, dgrid = xp.zeros_like(x), xp.zeros_like(grid)
+    samples, channels = xp.arange(len(x))[:, None, None, None], xp.arange(x.shape[1])[None, :, None, None]
+    for values, weight, slopes, (row, column, inside) in _corners(x, grid):
+        xp.add.at(dx, (samples, channels, row, column), dout * (weight * inside))
+        passed = (dout * values).sum(axis=1)
+        for axis in range(2):
+            dgrid[..., axis] += passed * slopes[axis] * x.dtype.type((x.shape[3 - axis] - 1) / 2)
+    return dx, dgrid
+
+
+def _corners(
+    x: Array, grid: Array
+) -> list[tuple[Array, Array, tuple[Array, Array], tuple[Array, Array, Array]]]:
+    """Return for each of the four pixels around a place: X there, its weight, the slopes of the weight, and where."""
+    xp, dtype = array_module(x), x.dtype
+    height, width = x.shape[2:]
+    places = [(grid[..., axis] + 1) * dtype.type((size - 1) / 2) for axis, size in enumerate((width, height))]
+    firsts = [xp.floor(place) for place in places]
+    shares = [place - first for place, first in zip(places, firsts, strict=True)]
+    samples, channels = xp.arange(len(x))[:, None, None, None], xp.arange(x.shape[1])[None, :, None, None]
+    found = []
+    for down in range(2):
+        for right in range(2):
+            column, row = firsts[0] + right, firsts[1] + down
+            inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
+            at = [xp.where(inside, each, 0).astype(np.int64)[:, None] for each in (row, column)]
+            values = x[samples, channels, at[0], at[1]] * inside[:, None]
+            across, along = (shares[0] if right else 1 - shares[0]), (shares[1] if down else 1 - shares[1])
+            slopes = ((2 * right - 1) * along, (2 * down - 1) * across)
+            found.append((values, (across * along)[:, None], slopes, (at[0], at[1], inside[:, None])))
+    return found

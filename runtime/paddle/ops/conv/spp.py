@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""spp: images of any size pooled to one number of values, by pyramids (He and others, 2014). A table entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.errors import AttrError, ShapeError
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.conv.pool import pool, pool_grad
+
+_ATTRS = {"pyramid_height": int, "pooling_type": str}
+
+
+def _infer(x: Spec, *, pyramid_height: int, pooling_type: str) -> Spec:
+    if len(x.shape) != 4:
+        raise ShapeError(f"expected X (N, C, H, W), got {x.shape}")
+    if pooling_type not in ("max", "avg") or pyramid_height < 1:
+        raise AttrError(
+            f"expected pooling_type 'max' or 'avg' and a height of 1 or more, got {pooling_type!r}, {pyramid_height}"
+        )
+    width = x.shape[1] * (4**pyramid_height - 1) // 3
+    return x._replace(shape=(x.shape[0], width if x.shape[1] >= 0 else -1))
+
+
+@operator("spp", "X -> Out", attrs=_ATTRS, infer=_infer, shares_lod=False)
+def spp(x: Array, *, pyramid_height: int, pooling_type: str) -> Array:
+    """Return (N, C (1 + 4 + 16 + ...)): each image pooled to 1, 2 x 2, 4 x 4, ... cells, level after level."""
+    levels = []
+    for bins, window in _levels(x, pyramid_height):
+        cells = pool(x, pooling_type=pooling_type, ceil_mode=False, **window)[..., :bins, :bins]
+        levels.append(cells.reshape(len(x), x.shape[1] * bins * bins))
+    return array_module(x).concatenate(levels, axis=1)
+
+
+@gradient("spp", "X Out Out@GRAD -> X@GRAD")
+def spp_grad(x: Array, out: Array, dout: Array, *, pyramid_height: int, pooling_type: str) -> Array:
+    """The sum of what each level's cells pass on."""
+    dx, begin = array_module(x).zeros_like(x), 0
+    for bins, window in _levels(x, pyramid_height):
+        end = begin + x.shape[1] * bins * bins
+        parts = [each[:, begin:end].reshape(*x.shape[:2], bins, bins) for each in (out, dout)]
+        dx += pool_grad(x, *parts, pooling_type=pooling_type, **window)
+        begin = end
+    return dx
+
+
+def _levels(x: Array, height: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield how many cells each level has along a side, and its windows: they touch, with the padding they need."""
+    for level in range(height):
+        bins = 2**level
+        kernel = tuple(-(-size // bins) for size in x.shape[2:])
+        paddings = tuple(
+            (each * bins - size + 1) // 2 for each, size in zip(kernel, x.shape[2:], strict=True)
+        )
+        fixed = {"global_pooling": False, "exclusive": True, "adaptive": False}
+        yield bins, {"ksize": kernel, "strides": kernel, "paddings": paddings, **fixed}

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""modified_huber_loss: for two classes, square within the margin and straight far outside of it. A table entry."""
+
+from __future__ import annotations
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.errors import ShapeError
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.shapes import same
+
+
+def _infer(x: Spec, y: Spec) -> tuple[Spec, Spec]:
+    shape = same(x.shape, y.shape, "X and Y")
+    if len(shape) != 2:
+        raise ShapeError(f"expected X and Y (rows, 1), got {x.shape} and {y.shape}")
+    return x._replace(shape=shape), x._replace(shape=shape)
+
+
+@operator("modified_huber_loss", "X Y -> IntermediateVal~ Out", infer=_infer, fresh=True)
+def modified_huber_loss(x: Array, y: Array) -> tuple[Array, Array]:
+    """With z = (2 Y - 1) X, Y 0 or 1: Out = -4 z below -1, (1 - z)² below 1, else 0; IntermediateVal = z."""
+    same(x.shape, y.shape, "X and Y")
+    xp = array_module(x)
+    z = (2 * y - 1) * x
+    margin = xp.maximum(1 - z, 0)
+    return z, xp.where(z < -1, -4 * z, margin * margin).astype(x.dtype, copy=False)
+
+
+@gradient("modified_huber_loss", "Y IntermediateVal Out@GRAD -> X@GRAD", fresh=True)
+def modified_huber_loss_grad(y: Array, z: Array, dout: Array) -> Array:
+    """dX = (2 Y - 1) dOut times -4, -2 (1 - z) or 0."""
+    xp = array_module(z)
+    slope = xp.where(z < -1, -4, -2 * xp.maximum(1 - z, 0))
+    return ((2 * y - 1) * slope * dout).astype(dout.dtype, copy=False)

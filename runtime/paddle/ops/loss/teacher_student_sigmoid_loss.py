@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""teacher_student_sigmoid_loss: cross entropy with a click, and with a teacher's score if there is one. A table entry.
+
+Label says both: -2 no click, -1 a click, without a score; q no click and the score q, 1 + q a click and q, q in [0, 1].
+"""
+
+from __future__ import annotations
+
+from paddle.backend import Array, array_module
+from paddle.ops.activation.plain import sigmoid
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.shapes import same
+
+_ATTRS = {"soft_max_up_bound": 15.0, "soft_max_lower_bound": -15.0}
+
+
+def _infer(x: Spec, label: Spec) -> Spec:
+    return x._replace(shape=same(x.shape, label.shape, "X and Label"))
+
+
+@operator("teacher_student_sigmoid_loss", "X Label -> Y", attrs=_ATTRS, infer=_infer, fresh=True)
+def teacher_student_sigmoid_loss(x: Array, label: Array) -> Array:
+    """Y = Σ max(X, 0) - X z + ln(1 + e^-|X|) over z the click and, where there is one, the score."""
+    same(x.shape, label.shape, "X and Label")
+    xp = array_module(x)
+    entropy = xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))
+    terms = 1 + (label >= 0)
+    return (terms * entropy - x * _targets(label)).astype(x.dtype, copy=False)
+
+
+@gradient("teacher_student_sigmoid_loss", "X Label Y@GRAD -> X@GRAD", fresh=True)
+def teacher_student_sigmoid_loss_grad(
+    x: Array, label: Array, dy: Array, *, soft_max_up_bound: float, soft_max_lower_bound: float
+) -> Array:
+    """dX = (terms sigmoid(X) - the targets) dY, and 0 where X reaches a bound."""
+    inside = (x < soft_max_up_bound) & (x > soft_max_lower_bound)
+    slope = (1 + (label >= 0)) * sigmoid(x) - _targets(label)
+    return (slope * inside * dy).astype(x.dtype, copy=False)
+
+
+def _targets(label: Array) -> Array:
+    """Return the click and the score, added up."""
+    return array_module(label).where(label >= 0, label, (label >= -1).astype(label.dtype))

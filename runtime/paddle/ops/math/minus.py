@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""minus: Out = X - Y of one shape, as programs before elementwise_sub have it. A table entry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from paddle.backend import Array
+from paddle.ops.base.registry import GRAD, GradOp, Names, Spec, gradient_maker, operator
+from paddle.ops.base.shapes import same
+
+
+def _infer(x: Spec, y: Spec) -> Spec:
+    return x._replace(shape=same(x.shape, y.shape, "X and Y"))
+
+
+@operator("minus", "X Y -> Out", infer=_infer, fresh=True)
+def minus(x: Array, y: Array) -> Array:
+    """Out = X - Y."""
+    same(x.shape, y.shape, "X and Y")
+    return x - y
+
+
+@gradient_maker("minus")
+def _gradient(inputs: Names, outputs: Names, attrs: Mapping[str, object]) -> list[GradOp]:
+    """dX = dOut, dY = -dOut."""
+    dout = {"X": [name + GRAD for name in outputs["Out"]]}
+    return [
+        GradOp("scale", dout, {"Out": [name + GRAD for name in inputs[slot]]}, {"scale": factor})
+        for slot, factor in (("X", 1.0), ("Y", -1.0))
+    ]

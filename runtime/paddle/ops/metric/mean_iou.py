@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""mean_iou: intersection over union of predicted and labelled pixels, the mean over classes. A table entry."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paddle.backend import Array, from_host, to_host
+from paddle.ops.base.errors import InputError
+from paddle.ops.base.registry import Spec, operator
+
+_INT32, _FLOAT32 = np.dtype("int32"), np.dtype("float32")
+
+
+def _infer(*specs: object, num_classes: int) -> tuple[Spec, Spec, Spec]:
+    counts = Spec((num_classes,), _INT32)
+    return Spec((1,), _FLOAT32), counts, counts
+
+
+@operator(
+    "mean_iou",
+    "Predictions Labels InWrongs*? InCorrects*? InMeanIou*? -> OutMeanIou OutWrong OutCorrect",
+    attrs={"num_classes": int},
+    infer=_infer,
+    shares_lod=False,
+)
+def mean_iou(
+    predictions: Array,
+    labels: Array,
+    wrongs: list[Array] | None,
+    corrects: list[Array] | None,
+    means: list[Array] | None,
+    *,
+    num_classes: int,
+) -> tuple[Array, Array, Array]:
+    """Return the mean (1,) float32 over the classes that occur, and counts (num_classes,) int32 of each class.
+
+    A pixel of the right class counts once as correct; another counts as wrong for its class and for the predicted one.
+    What comes in is added: counts before the mean is taken, means after it.
+
+    Raises:
+        InputError: there are not as many labels, or a class is outside of [0, num_classes).
+    """
+    found, wanted = to_host(predictions).reshape(-1), to_host(labels).reshape(-1)
+    if len(found) != len(wanted):
+        raise InputError(f"{len(found)} predictions and {len(wanted)} labels must be as many")
+    both = np.concatenate([found, wanted])
+    if len(both) and not (both.min() >= 0 and both.max() < num_classes):
+        raise InputError(f"classes {both.min()} to {both.max()} are not all in [0, {num_classes})")
+    right = found == wanted
+    correct = np.bincount(found[right], minlength=num_classes)
+    wrong = sum(np.bincount(each[~right], minlength=num_classes) for each in (found, wanted))
+    correct = correct + sum(to_host(each) for each in corrects or [])
+    wrong = wrong + sum(to_host(each) for each in wrongs or [])
+    union = wrong + correct
+    shares = correct.astype(_FLOAT32) / np.maximum(union, 1).astype(_FLOAT32)
+    occurring = (union > 0).sum()
+    mean = shares.sum() / occurring if occurring else np.nan
+    total = np.full(1, mean, _FLOAT32) + sum(to_host(each) for each in means or [])
+    results = (total.astype(_FLOAT32), wrong.astype(_INT32), correct.astype(_INT32))
+    return tuple(from_host(each, predictions) for each in results)  # type: ignore[return-value]

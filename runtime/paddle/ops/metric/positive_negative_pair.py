@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""positive_negative_pair: how many pairs of a query's documents are ranked rightly and wrongly. A table entry."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from paddle.backend import Array, from_host, to_host
+from paddle.ops.base.errors import InputError
+from paddle.ops.base.registry import Spec, operator
+
+
+def _infer(score: Spec, *others: Spec | None) -> tuple[Spec, Spec, Spec]:
+    found = Spec((1,), score.dtype)
+    return found, found, found
+
+
+@operator(
+    "positive_negative_pair",
+    "Score Label QueryID AccumulatePositivePair? AccumulateNegativePair? AccumulateNeutralPair? Weight? -> "
+    "PositivePair NegativePair NeutralPair",
+    attrs={"column": -1},
+    infer=_infer,
+    shares_lod=False,
+)
+def positive_negative_pair(
+    score: Array,
+    label: Array,
+    query: Array,
+    positive: Array | None,
+    negative: Array | None,
+    neutral: Array | None,
+    weight: Array | None,
+    *,
+    column: int,
+) -> tuple[Array, Array, Array]:
+    """Return (1,) each: pairs that scores put in the order of the labels, in the other order, and in none.
+
+    Documents of one query with different labels are a pair; it counts as the mean of their weights.
+
+    Args:
+        score: (rows, width), of which `column` counts.
+        label: (rows, 1).
+        query: (rows, 1) int64.
+        positive, negative, neutral: (1,) earlier counts, all or none of them.
+        weight: (rows, 1) of documents; None: 1 each.
+
+    Raises:
+        InputError: earlier counts are given, but not all.
+    """
+    before = positive, negative, neutral
+    if any(each is None for each in before) and not all(each is None for each in before):
+        raise InputError(
+            "give all of AccumulatePositivePair, AccumulateNegativePair and AccumulateNeutralPair, or none"
+        )
+    scores, labels, queries = (
+        to_host(score)[:, column],
+        to_host(label).reshape(-1),
+        to_host(query).reshape(-1),
+    )
+    weights = np.ones(len(scores)) if weight is None else to_host(weight).reshape(-1)
+    counts = np.zeros(3)
+    for each in np.unique(queries):
+        rows = np.flatnonzero(queries == each)
+        left, right = rows[np.array(np.triu_indices(len(rows), 1))]
+        by_label, by_score = labels[left] - labels[right], scores[left] - scores[right]
+        order = by_label * by_score
+        shares = (weights[left] + weights[right]) / 2 * (by_label != 0)
+        kinds = (order > 0, (order < 0) & (by_score != 0), by_score == 0)
+        counts += [shares[kind].sum() for kind in kinds]
+    found = [
+        np.full(1, count, score.dtype) + (0 if earlier is None else to_host(earlier).reshape(1))
+        for count, earlier in zip(counts, before, strict=True)
+    ]
+    return tuple(from_host(each.astype(score.dtype), score) for each in found)  # type: ignore[return-value]

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""data_norm: columns scaled by the count, sum and sum of squares of all data so far, which are parameters."""
+
+from __future__ import annotations
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.errors import AttrError, ShapeError
+from paddle.ops.base.registry import Spec, gradient, operator
+
+_ATTRS = {"epsilon": 1e-4, "data_layout": "NCHW"}
+
+
+def _infer(x: Spec, size: Spec, total: Spec, squares: Spec, *, epsilon: float) -> tuple[Spec, Spec, Spec]:
+    if len(x.shape) != 2 or any(each.shape != x.shape[1:] for each in (size, total, squares)):
+        raise ShapeError(
+            f"expected X (rows, C) and three statistics (C,), got {x.shape}, {size.shape}, {total.shape} and "
+            f"{squares.shape}"
+        )
+    if not 0 <= epsilon <= 1e-3:
+        raise AttrError(f"epsilon: expected a number from 0 to 0.001, got {epsilon}")
+    return x, Spec(x.shape[1:], x.dtype), Spec(x.shape[1:], x.dtype)
+
+
+@operator("data_norm", "X BatchSize BatchSum BatchSquareSum -> Y Means~ Scales~", attrs=_ATTRS, infer=_infer)
+def data_norm(x: Array, size: Array, total: Array, squares: Array) -> tuple[Array, Array, Array]:
+    """Y = (X - Means) Scales, with Means = BatchSum/BatchSize and Scales = √(BatchSize/BatchSquareSum)."""
+    means, scales = total / size, array_module(x).sqrt(size / squares)
+    return (x - means) * scales, means, scales
+
+
+@gradient(
+    "data_norm",
+    "X Means Scales Y@GRAD -> X@GRAD BatchSize@GRAD BatchSum@GRAD BatchSquareSum@GRAD",
+)
+def data_norm_grad(
+    x: Array, means: Array, scales: Array, dy: Array, *, epsilon: float
+) -> tuple[Array, Array, Array, Array]:
+    """dX = dY Scales; the others are no derivatives but what this batch adds to the statistics."""
+    size = array_module(x).full(means.shape, len(x), x.dtype)
+    squares = ((x - means) ** 2).sum(axis=0) + size * x.dtype.type(epsilon)
+    return dy * scales, size, x.sum(axis=0), squares

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""random_crop: a part of each sample, from a random place. A table entry."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from paddle.backend import Array, from_host, to_host
+from paddle.ops.base.errors import ShapeError
+from paddle.ops.base.registry import Spec, operator
+
+_INT64 = np.dtype("int64")
+_BELOW = 2**31 - 1
+
+
+def _infer(x: Spec, seed: Spec | None, *, shape: tuple[int, ...]) -> tuple[Spec, Spec]:
+    around = x.shape[len(x.shape) - len(shape) :]
+    if len(shape) > len(x.shape) or any(
+        0 <= size < wanted for size, wanted in zip(around, shape, strict=True)
+    ):
+        raise ShapeError(f"parts {shape} do not fit into X {x.shape}")
+    return x._replace(shape=(*x.shape[: len(x.shape) - len(shape)], *shape)), Spec((1,), _INT64)
+
+
+@operator(
+    "random_crop",
+    "X Seed? -> Out SeedOut",
+    attrs={"shape": tuple, "startup_seed": 0},
+    infer=_infer,
+    shares_lod=False,
+)
+def random_crop(
+    x: Array, seed: Array | None, *, shape: tuple[int, ...], startup_seed: int
+) -> tuple[Array, Array]:
+    """Return parts (..., *shape) of X (..., *larger), each from a place of its own, and the next seed (1,) int64.
+
+    Places are drawn by Seed (1,), or by startup_seed where nothing has set that.
+    """
+    drawn = np.random.default_rng(
+        (startup_seed if seed is None else int(to_host(seed).reshape(-1)[0])) % _BELOW
+    )
+    leading = x.ndim - len(shape)
+    samples = x.reshape(prod(x.shape[:leading]), *x.shape[leading:])
+    room = [size - wanted + 1 for size, wanted in zip(x.shape[leading:], shape, strict=True)]
+    firsts = drawn.integers(0, room, (len(samples), len(shape)))
+    index = [np.arange(len(samples)).reshape(-1, *(1,) * len(shape))]
+    for axis, wanted in enumerate(shape):
+        places = firsts[:, axis, None] + np.arange(wanted)
+        index.append(places.reshape(-1, *(wanted if at == axis else 1 for at in range(len(shape)))))
+    out = samples[tuple(from_host(each, x) for each in index)].reshape(*x.shape[:leading], *shape)
+    return out, from_host(drawn.integers(1, _BELOW, 1, _INT64), x)

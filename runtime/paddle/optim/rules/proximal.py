@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Proximal steps: gradient descent, then towards 0 by L1 and L2 penalties (Duchi and Singer, 2009).
+
+    p = w − ηg;  w = sign(p) max(|p| − η λ₁, 0)/(1 + η λ₂)
+
+With AdaGrad's rate, p = w − ηg/√m after m += g².
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from paddle.optim.rules.rule import Array, Rule, State, Step
+from paddle.optim.rules.table import Fluid, Kept, rule
+
+
+@rule(
+    "proximal_gd",
+    fluid=Fluid(
+        "ProximalGD(learning_rate, l1=0.0, l2=0.0, regularization=None, name=None)",
+        "p = w − ηg;  w = sign(p) max(|p| − η l1, 0)/(1 + η l2).",
+        "proximal_gd: Param Grad LearningRate -> ParamOut",
+        {"l1": 0.0, "l2": 0.0},
+    ),
+)
+@dataclass(frozen=True)
+class ProximalGD(Rule):
+    """Keeps nothing."""
+
+    l1: float = 0.0
+    l2: float = 0.0
+
+    penalises_gradient = True
+
+    def update(self, w: Array, g: Array, state: State, step: Step) -> None:
+        """See `Rule.update`."""
+        w -= step.eta * g
+        _shrink(w, step.eta, self.l1, self.l2)
+
+
+@rule(
+    "proximal_adagrad",
+    fluid=Fluid(
+        "ProximalAdagrad(learning_rate, l1=0.0, l2=0.0, regularization=None, name=None)",
+        "m += g²;  p = w − ηg/√m;  w = sign(p) max(|p| − η l1, 0)/(1 + η l2).",
+        "proximal_adagrad: Param Moment Grad LearningRate -> ParamOut MomentOut",
+        {"l1": 0.0, "l2": 0.0},
+        (Kept("m", "Moment", "moment"),),
+    ),
+)
+@dataclass(frozen=True)
+class ProximalAdagrad(Rule):
+    """Keeps the sum of squared gradients; where that is 0, nothing moves by the gradient."""
+
+    l1: float = 0.0
+    l2: float = 0.0
+
+    keeps = ("m",)
+    penalises_gradient = True
+
+    def update(self, w: Array, g: Array, state: State, step: Step) -> None:
+        """See `Rule.update`."""
+        m = state["m"]
+        m += g * g
+        w -= step.eta * g / np.sqrt(np.where(m > 0, m, 1))
+        _shrink(w, step.eta, self.l1, self.l2)
+
+
+def _shrink(w: Array, eta: float, l1: float, l2: float) -> None:
+    """w = sign(w) max(|w| − η λ₁, 0)/(1 + η λ₂), in place."""
+    if l1:
+        w -= w.clip(-eta * l1, eta * l1)
+    w /= 1 + eta * l2
