@@ -160,7 +160,6 @@ SIZES: Mapping[str, str] = {
     "runtime/paddle/v2": "what the original has under that name",
     "runtime/paddle/ops/update": "rules of optim.rules are operators by their rows there",
     "runtime/paddle/pserver/durable": "its fifth subject, checkpoints, is the folder in it",
-    "runtime/paddle/ops/metric": "there are no more metrics; they are looked for under that name",
 }
 """Folder -> why it holds fewer than 5 modules, or more than 25."""
 

@@ -25,6 +25,9 @@ CHECKED_IN_PROGRAMS = {
     "reorder_lod_tensor_by_rank",
     "lambda_rank",  # test_v2_steps_and_windows: its gradient is that of pairs, not of its value
     "scale_sub_region",  # test_v2_old_scripts
+    "cvm",  # test_rare_ops: its gradient begins with counts
+    "py_func",  # test_fluid_py_func
+    "tensor_array_to_tensor",  # test_rare_ops
 }
 
 _STEP = 1e-6

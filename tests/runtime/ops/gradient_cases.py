@@ -10,6 +10,7 @@ from tests.runtime.ops.breadth_cases import BREADTH_CASES
 from tests.runtime.ops.detection_cases import DETECTION_CASES
 from tests.runtime.ops.family_cases import DENSE_CASES, LOSS_CASES, RECURRENT_CASES, SAMPLED_CASES
 from tests.runtime.ops.gradient_check import Case, Values
+from tests.runtime.ops.rare_cases import RARE_CASES
 from tests.runtime.ops.sequence_cases import SEQUENCE_CASES
 
 
@@ -310,4 +311,5 @@ CASES: list[Case] = [
     *DETECTION_CASES,
     *DENSE_CASES,
     *SEQUENCE_CASES,
+    *RARE_CASES,
 ]

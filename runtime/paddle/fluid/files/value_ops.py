@@ -28,7 +28,8 @@ def save(x: Any, *, overwrite: bool, save_as_fp16: bool, file_path: str) -> tupl
     Raises:
         FluidError: the file exists, and is not to be overwritten.
     """
-    return save_combine([x], overwrite=overwrite, save_as_fp16=save_as_fp16, file_path=file_path)
+    save_combine([x], overwrite=overwrite, save_as_fp16=save_as_fp16, file_path=file_path)
+    return ()
 
 
 @operator("save_combine", "X+* ->", attrs=_SAVE, has_effect=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""accuracy, auc and mean_iou: how good predictions are."""
+"""accuracy and auc: how good predictions are."""
 
 from __future__ import annotations
 
@@ -7,16 +7,9 @@ from paddle.fluid.errors import answering
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.nn.shaping import topk
-from paddle.fluid.layers.plain import several
 from paddle.fluid.program.variable import Variable
 
-__all__ = ["accuracy", "auc", "mean_iou"]
-
-mean_iou = several(
-    "mean_iou(input, label, num_classes)",
-    "the mean over classes of intersection over union (1,), and wrong and right pixels of each class, int32",
-    fixed="OutMeanIou OutWrong OutCorrect",
-)
+__all__ = ["accuracy", "auc"]
 
 
 def accuracy(

@@ -28,7 +28,7 @@ def number_of(function: Function) -> int:
 
 @operator(
     "py_func",
-    "X+*? -> Out+*",
+    "X+*? -> Out+*?",
     attrs={"forward_callable_id": 0, "backward_callable_id": -1, "backward_skip_vars": ()},
     has_effect=True,
 )
@@ -59,11 +59,11 @@ def _gradient(inputs: Names, outputs: Names, attrs: Mapping[str, Any]) -> list[G
     if attrs["backward_callable_id"] < 0:
         return []
     skipped = attrs["backward_skip_vars"]
-    given = [name for name in (*inputs.get("X", ()), *outputs["Out"]) if name not in skipped]
+    given = [name for name in (*inputs.get("X", ()), *outputs.get("Out", ())) if name not in skipped]
     return [
         GradOp(
             "py_func",
-            {"X": [*given, *(name + GRAD for name in outputs["Out"])]},
+            {"X": [*given, *(name + GRAD for name in outputs.get("Out", ()))]},
             {"Out": [name + GRAD for name in inputs["X"]]},
             {"forward_callable_id": attrs["backward_callable_id"]},
         )

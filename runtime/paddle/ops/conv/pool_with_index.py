@@ -88,7 +88,7 @@ def _of_cells(x: Array, counts: Sizes) -> tuple[Array, Array]:
     mask = xp.empty(out.shape, _INT32)
     numbers = xp.arange(prod(x.shape[2:]), dtype=_INT32).reshape(x.shape[2:])
     for place, cell in even_cells(x.shape[2:], counts):
-        part = x[cell].reshape(*x.shape[:2], -1)
+        part = x[cell].reshape(*x.shape[:2], -1 if x.size else 1)
         best = part.argmax(axis=2)
         out[place] = xp.take_along_axis(part, best[..., None], axis=2)[..., 0]
         mask[place] = numbers[cell[2:]].reshape(-1)[best]
@@ -100,7 +100,7 @@ def _scattered(values: Array, mask: Array, size: Sizes) -> Array:
     xp, area = array_module(values), prod(size)
     flat = xp.zeros((*values.shape[:2], area), values.dtype)
     rows, channels = xp.arange(len(values))[:, None, None], xp.arange(values.shape[1])[None, :, None]
-    at = mask.reshape(*values.shape[:2], -1)
+    at = mask.reshape(*values.shape[:2], prod(mask.shape[2:]))
     kept = at >= 0
     xp.add.at(flat, (rows, channels, at * kept), values.reshape(at.shape) * kept)
     return flat.reshape(*values.shape[:2], *size)
@@ -134,7 +134,7 @@ def unpool(x: Array, indices: Array, *, ksize: Sizes, strides: Sizes, paddings: 
     xp = array_module(x)
     size = window_of(ksize, strides, paddings, (1, 1)).grown(x.shape[2:])
     flat = xp.zeros((*x.shape[:2], prod(size)), x.dtype)
-    xp.put_along_axis(flat, _places(indices, prod(size)), x.reshape(*x.shape[:2], -1), axis=2)
+    xp.put_along_axis(flat, _places(indices, prod(size)), x.reshape(*x.shape[:2], prod(x.shape[2:])), axis=2)
     return flat.reshape(*x.shape[:2], *size)
 
 

@@ -58,4 +58,4 @@ def mean_iou(
     mean = shares.sum() / occurring if occurring else np.nan
     total = np.full(1, mean, _FLOAT32) + sum(to_host(each) for each in means or [])
     results = (total.astype(_FLOAT32), wrong.astype(_INT32), correct.astype(_INT32))
-    return tuple(from_host(each, predictions) for each in results)  # type: ignore[return-value]
+    return tuple(from_host(each, predictions) for each in results)

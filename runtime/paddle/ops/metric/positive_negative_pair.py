@@ -72,4 +72,4 @@ def positive_negative_pair(
         np.full(1, count, score.dtype) + (0 if earlier is None else to_host(earlier).reshape(1))
         for count, earlier in zip(counts, before, strict=True)
     ]
-    return tuple(from_host(each.astype(score.dtype), score) for each in found)  # type: ignore[return-value]
+    return tuple(from_host(each.astype(score.dtype), score) for each in found)

@@ -64,7 +64,7 @@ def precision_recall(
     total = counts + (0 if states is None else to_host(states))
     dtype = probabilities.dtype
     results = _metrics(counts), _metrics(total), total.astype(dtype)
-    return tuple(from_host(each, indices) for each in results)  # type: ignore[return-value]
+    return tuple(from_host(each, indices) for each in results)
 
 
 def _counts(found: Array, wanted: Array, weight: Array, classes: int) -> Array:

@@ -172,9 +172,10 @@ def cudnn_lstm_grad(
             ours[-count:] += dh[at]
             cells[-count:] += dc[at]
         found = lstm_steps.backward(trace, ours, cells, first_h[at], first_c[at], learned, _ACTS, steps)
-        dfirst_h[at], dfirst_c[at] = found.first_out, found.first_cell
+        first = (found.first_out, found.first_cell) if length else (dh[at], dc[at])
+        dfirst_h[at], dfirst_c[at] = first
         parts.append((inputs.T @ found.gates, found.recurrent, found.bias.reshape(-1)))
-        passed = (found.gates @ into.T).reshape(length, count, -1)[turn]
+        passed = (found.gates @ into.T).reshape(length, count, len(into))[turn]
         below = passed if at % shape.directions == shape.directions - 1 else below + passed
         if direction == 0:
             dout = below if layer == 0 else _masked(below, masks[layer - 1], dropped)

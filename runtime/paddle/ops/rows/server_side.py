@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Fluid server's program has besides updates: lookup_sparse_table and save for tables, ref_by_trainer_id."""
+"""What a Fluid server's program has besides updates: lookup_sparse_table for tables, ref_by_trainer_id."""
 
 from __future__ import annotations
 

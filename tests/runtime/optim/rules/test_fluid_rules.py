@@ -54,6 +54,17 @@ def fluid_adagrad(p: Vector, g: Vector, s: State, t: int, lr: float, h: Hyper) -
     return p - lr * g / (np.sqrt(s["m"]) + h["epsilon"])
 
 
+def proximal_gd(p: Vector, g: Vector, s: State, t: int, lr: float, h: Hyper) -> Vector:
+    moved = p - lr * g
+    return np.sign(moved) * np.maximum(np.abs(moved) - lr * h["l1"], 0) / (1 + lr * h["l2"])
+
+
+def proximal_adagrad(p: Vector, g: Vector, s: State, t: int, lr: float, h: Hyper) -> Vector:
+    s["m"] = s.get("m", 0.0) + g**2
+    moved = p - lr * g / np.sqrt(np.where(s["m"] > 0, s["m"], 1))
+    return np.sign(moved) * np.maximum(np.abs(moved) - lr * h["l1"], 0) / (1 + lr * h["l2"])
+
+
 def fluid_decayed_adagrad(p: Vector, g: Vector, s: State, t: int, lr: float, h: Hyper) -> Vector:
     s["m"] = h["decay"] * s.get("m", 0.0) + (1 - h["decay"]) * g**2
     return p - lr * g / (np.sqrt(s["m"]) + h["epsilon"])
@@ -124,6 +135,8 @@ REFERENCES: dict[str, Callable[[Vector, Vector, State, int, float, Hyper], Vecto
     "fluid_adamax": fluid_adamax,
     "ftrl": ftrl,
     "lamb": lamb,
+    "proximal_gd": proximal_gd,
+    "proximal_adagrad": proximal_adagrad,
 }
 FOR_ROWS = {"row_adagrad"}  # tests/runtime/optim/test_row_rules.py
 BY_NORMS = {"lars_momentum", "lamb"}
@@ -136,6 +149,7 @@ CASES: list[tuple[str, dict[str, float]]] = [(rule, {}) for rule in REFERENCES] 
     ("ftrl", {"l1": 0.4, "l2": 0.2}),
     ("ftrl", {"lr_power": -0.7, "l2": 0.1}),
     ("lamb", {"weight_decay": 0.0}),
+    *((f"proximal_{kind}", {"l1": 0.3, "l2": 0.2}) for kind in ("gd", "adagrad")),
 ]
 
 

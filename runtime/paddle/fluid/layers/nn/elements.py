@@ -18,10 +18,10 @@ __all__ = [
     "autoincreased_step_counter", "brelu", "clip", "clip_by_norm", "cos_sim", "elementwise_add", "elementwise_div",
     "elementwise_floordiv", "elementwise_max", "elementwise_min", "elementwise_mod", "elementwise_mul",
     "elementwise_pow", "elementwise_sub", "elu", "fsp_matrix", "gaussian_random", "gaussian_random_batch_size_like",
-    "hard_sigmoid", "leaky_relu", "log", "logical_and", "logical_not", "logical_or", "logical_xor", "matmul", "maxout", "mean", "mul",
-    "pow", "prelu", "reduce_all", "reduce_any", "reduce_max", "reduce_mean", "reduce_min", "reduce_prod", "reduce_sum",
-    "relu", "relu6", "sampling_id", "scale", "selu", "sign", "similarity_focus", "soft_relu", "softmax", "stanh", "sum",
-    "swish", "uniform_random_batch_size_like",
+    "hard_sigmoid", "leaky_relu", "log", "logical_and", "logical_not", "logical_or", "logical_xor", "matmul", "maxout",
+    "mean", "mul", "pow", "prelu", "reduce_all", "reduce_any", "reduce_max", "reduce_mean", "reduce_min", "reduce_prod",
+    "reduce_sum", "relu", "relu6", "sampling_id", "scale", "selu", "sign", "similarity_focus", "soft_relu", "softmax",
+    "stanh", "sum", "swish", "uniform_random_batch_size_like",
 ]  # fmt: skip
 
 log = layer("log(x, name=None)", "ln x of each element")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Costs, one number a row unless said otherwise, and smoothed labels."""
+"""Costs, one number a row unless said otherwise, smoothed labels, and the mean intersection over union."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from paddle.fluid.layers.nn.elements import (
     scale,
 )
 from paddle.fluid.layers.nn.shaping import expand, reshape, shape, slice, transpose
-from paddle.fluid.layers.plain import layer
+from paddle.fluid.layers.plain import layer, several
 from paddle.fluid.layers.tensor import cast
 from paddle.fluid.program.variable import Variable
 from paddle.signatures import renamed, takes
 
 __all__ = [
     "bpr_loss", "cross_entropy", "dice_loss", "hinge_loss", "huber_loss", "kldiv_loss", "label_smooth", "log_loss",
-    "margin_rank_loss", "npair_loss", "rank_loss", "sigmoid_cross_entropy_with_logits", "smooth_l1",
+    "margin_rank_loss", "mean_iou", "npair_loss", "rank_loss", "sigmoid_cross_entropy_with_logits", "smooth_l1",
     "softmax_with_cross_entropy", "square_error_cost", "teacher_student_sigmoid_loss",
 ]  # fmt: skip
 
@@ -98,6 +98,11 @@ kldiv_loss = layer(
 )
 
 
+mean_iou = several(
+    "mean_iou(input, label, num_classes)",
+    "the mean over classes of intersection over union (1,), and wrong and right pixels of each class, int32",
+    fixed="OutMeanIou OutWrong OutCorrect",
+)
 teacher_student_sigmoid_loss = layer(
     "teacher_student_sigmoid_loss(input, label, soft_max_up_bound=15.0, soft_max_lower_bound=-15.0)",
     "the cross entropy of sigmoid(input) with a click, and with a teacher's score where the label has one, (rows, 1): "

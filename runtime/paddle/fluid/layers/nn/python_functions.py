@@ -43,9 +43,9 @@ def py_func(
         FluidTypeError: a function cannot be called, or x or out are no variables.
         FluidError: an output has no shape, or what is to be skipped is neither input nor output.
     """
-    for each in (func, backward_func):
-        if each is not None and not callable(each):
-            raise FluidTypeError(f"py_func: expected a function, got {each!r}")
+    for function in (func, backward_func):
+        if function is not None and not callable(function):
+            raise FluidTypeError(f"py_func: expected a function, got {function!r}")
     inputs, outputs, skipped = map(_listed, (x, out, skip_vars_in_backward_input))
     for each in outputs:
         if not each.shape:
@@ -68,7 +68,7 @@ def py_func(
 
 
 def _listed(given: _Variables) -> list[Variable]:
-    found = [] if given is None else [given] if isinstance(given, Variable) else list(given)
+    found: list[Any] = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
     for each in found:
         if not isinstance(each, Variable):
             raise FluidTypeError(f"py_func: expected variables, got {each!r}")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from paddle.fluid.errors import FluidError, FluidTypeError
+from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
 from paddle.fluid.layers.nn.convolutions import Size, sizes
 from paddle.fluid.layers.plain import layer
@@ -198,7 +199,7 @@ def affine_grid(theta: Variable, out_shape: Sequence[int] | Variable, name: str 
     helper = LayerHelper("affine_grid", name)
     if isinstance(out_shape, Variable):
         return helper.apply("affine_grid", {"Theta": theta, "OutputShape": out_shape})
-    if not isinstance(out_shape, Sequence) or isinstance(out_shape, str):
+    if not isinstance(out_shape, list | tuple):
         raise FluidTypeError(
             f"affine_grid: out_shape: expected (N, C, H, W) or a variable, got {out_shape!r}"
         )
@@ -222,8 +223,10 @@ def random_crop(x: Variable, shape: Sequence[int], seed: int | Variable | None =
     if not isinstance(seed, Variable):
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
             raise FluidTypeError(f"random_crop: seed: expected a whole number or a variable, got {seed!r}")
-        attrs["startup_seed"] = int(np.random.randint(1, 65536)) if seed is None else int(seed)
+        first = int(np.random.randint(1, 65536)) if seed is None else int(seed)
+        attrs["startup_seed"] = first
         seed = helper.create_global_variable(None, (1,), "int64", persistable=True)
+        helper.set_variable_initializer(seed, Constant(float(first)))
     out, _ = helper.apply_all("random_crop", {"X": x, "Seed": seed}, attrs, {"SeedOut": seed})
     return out
 
