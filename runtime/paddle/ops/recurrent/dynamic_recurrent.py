@@ -1,29 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
 """dynamic_recurrent: a body over the steps of sequences, one step of all sequences at once.
 
-Sequences are sorted longest first. At each step the body gets the rows of the sequences that have not ended, and as
-many entries of the states. `Statics` and `States` have one entry (a row or a sequence) per sequence and are cut in the
-same way. Outputs have the original order. Names in the body are those outside.
+Sequences are sorted longest first. At each step the body gets the items of the sequences that have not ended, and as
+many entries of the states. An item is a row, or a sequence where the input has two levels. `Statics` and `States` have
+one entry (a row or a sequence) per sequence and are cut in the same way. Outputs have the original order, and a level
+more where a step puts out sequences. Names in the body are those outside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from paddle.backend import Array, array_module
+from paddle.backend import Array
 from paddle.ops.base.body import Body, Tape
+from paddle.ops.base.entries import chosen, count_of, leading, taken
 from paddle.ops.base.errors import InputError
-from paddle.ops.base.lod import Lod, LoDArray, Offsets, ends_of, lod_of, plain, sequences, zeros_like
+from paddle.ops.base.lod import Lod, lod_of, plain, sequences, zeros_like
 from paddle.ops.base.registry import GRAD, GradOp, gradient_maker, operator
-from paddle.ops.base.segments import TimeSteps, at, lengths, ranges
-from paddle.ops.recurrent.unroll import Names, leading, unroll, unroll_back
+from paddle.ops.base.segments import TimeSteps, at
+from paddle.ops.recurrent.step_rows import StepRows, collected
+from paddle.ops.recurrent.unroll import Names, unroll, unroll_back
 
-_ATTRS = {"sub_block": int, "before": (), "after": (), "is_test": False}
+_ATTRS = {"sub_block": int, "before": (), "after": (), "reverse": False, "is_test": False}
 _Names = Mapping[str, Sequence[str]]
 _READ = ("Inputs", "Statics", "States", "Parameters")
+
+
+class Ran(NamedTuple):
+    """How the steps ran.
+
+    Attributes:
+        heights: rows of each state after each step.
+        inner: output -> the level below the steps, empty where an item is a row.
+    """
+
+    tapes: tuple[Tape, ...]
+    heights: list[list[int]]
+    inner: dict[str, Lod]
 
 
 @operator(
@@ -37,29 +53,33 @@ def dynamic_recurrent(
     *,
     before: tuple[str, ...],
     after: tuple[str, ...],
+    reverse: bool,
     is_test: bool,
     body: Body,
     names: _Names,
     needs: frozenset[str],
-) -> tuple[list[LoDArray], tuple[Tape, ...]]:
-    """Return the outputs with the inputs' LoD, and how each step ran."""
-    steps = _steps(inputs)
+) -> tuple[list[Any], Ran]:
+    """Return the outputs with the inputs' outermost level, and how each step ran; `reverse` begins at the last step."""
+    steps = _steps(inputs, reverse)
     fixed = dict(zip(names["Parameters"], parameters, strict=True))
     given = [dict(fixed) for _ in steps]
     for name, x in zip(names["Inputs"], inputs, strict=True):
-        ordered = steps.by_time(plain(x))
-        for values, rows in zip(given, steps, strict=True):
-            values[name] = ordered[rows]
+        for values, part in zip(given, StepRows.of(steps, lod_of(x)[1:]).cut(x), strict=True):
+            values[name] = part
     counts = np.diff(steps.bounds).tolist()
     for name, value in zip(names["Statics"], statics, strict=True):
-        whole = _ranked(value, steps.order)
+        whole = _ranked(value, steps)
         for values, count in zip(given, counts, strict=True):
             values[name] = leading(whole, count)
-    states = [_ranked(state, steps.order) for state in first]
+    states = [_ranked(state, steps) for state in first]
     bound = Names(before, after, tuple(names["Outputs"]))
     found = unroll(body, given, counts, states, bound, not is_test and "StepScopes" in needs)
-    outputs = [_joined(found.outputs[name], name, steps, inputs[0]) for name in bound.outputs]
-    return outputs, found.tapes
+    outputs = {}
+    inner = {}
+    for name in bound.outputs:
+        _check_items(found.outputs[name], name, counts)
+        outputs[name], inner[name] = collected(found.outputs[name], steps, lod_of(inputs[0])[0])
+    return [outputs[name] for name in bound.outputs], Ran(found.tapes, found.heights, inner)
 
 
 @gradient_maker("dynamic_recurrent")
@@ -78,6 +98,7 @@ def _maker(inputs: _Names, outputs: _Names, attrs: Mapping[str, Any], bodies: An
             {
                 "before": attrs["before"],
                 "after": attrs["after"],
+                "reverse": attrs["reverse"],
                 "arriving": arriving,
                 "wanted": [name for names in wanted.values() for name in names],
             },
@@ -89,35 +110,33 @@ def _maker(inputs: _Names, outputs: _Names, attrs: Mapping[str, Any], bodies: An
     "dynamic_recurrent_grad",
     "Inputs+* Statics+*? States+*? Parameters*? StepScopes Outputs@GRAD* -> "
     "Inputs@GRAD*? Statics@GRAD*? States@GRAD*? Parameters@GRAD*?",
-    attrs={"before": (), "after": (), "arriving": (), "wanted": ()},
+    attrs={"before": (), "after": (), "reverse": False, "arriving": (), "wanted": ()},
 )
 def dynamic_recurrent_grad(
     inputs: list[Any],
     statics: list[Any],
     first: list[Any],
     parameters: list[Any],
-    tapes: tuple[Tape, ...],
+    ran: Ran,
     douts: list[Array],
     *,
     before: tuple[str, ...],
     after: tuple[str, ...],
+    reverse: bool,
     arriving: tuple[str, ...],
     wanted: tuple[str, ...],
     names: _Names,
 ) -> tuple[list[Array], list[Array], list[Array], list[Any]]:
     """Back through the steps."""
-    steps = _steps(inputs)
-    parts = {}
-    for name, dout in zip(arriving, douts, strict=True):
-        ordered = steps.by_time(dout)
-        parts[name] = [ordered[rows] for rows in steps]
+    steps = _steps(inputs, reverse)
+    parts = {
+        name: [plain(part) for part in StepRows.of(steps, ran.inner[name]).cut(dout)]
+        for name, dout in zip(arriving, douts, strict=True)
+    }
     asked = {slot: [name for name in names[slot] if name in wanted] for slot in _READ}
-    counts = np.diff(steps.bounds).tolist()
     bound = Names(before, after, ())
-    levels = [_ranked_rows(lod_of(state), steps.order)[1] if lod_of(state) else None for state in first]
-    found = unroll_back(
-        tapes, counts, parts, bound, asked["Inputs"] + asked["Statics"], asked["Parameters"], levels
-    )
+    given = asked["Inputs"] + asked["Statics"]
+    found = unroll_back(ran.tapes, parts, bound, given, asked["Parameters"], ran.heights)
     value = {
         name: each
         for slot, values in zip(_READ, (inputs, statics, first, parameters), strict=True)
@@ -126,7 +145,9 @@ def dynamic_recurrent_grad(
     dfirst = dict(zip(names["States"], found.first, strict=True))
     return (
         [
-            _input_gradient(value[name], [step.get(name) for step in found.steps], steps)
+            StepRows.of(steps, lod_of(value[name])[1:]).joined(
+                [step.get(name) for step in found.steps], plain(value[name])
+            )
             for name in asked["Inputs"]
         ],
         [
@@ -141,60 +162,47 @@ def dynamic_recurrent_grad(
     )
 
 
-def _steps(inputs: list[Any]) -> TimeSteps:
+def _steps(inputs: list[Any], reverse: bool) -> TimeSteps:
     """Return the steps.
 
     Raises:
         InputError: an input has no sequences or others than the first one.
     """
-    offsets = [sequences(x, "Inputs")[1] for x in inputs]
-    if any(len(lod_of(x)) != 1 for x in inputs) or any(
-        not np.array_equal(offsets[0], each) for each in offsets
-    ):
-        raise InputError("all step inputs must have one level of LoD, and the same one")
-    return TimeSteps.of(offsets[0])
+    for x in inputs:
+        sequences(x, "Inputs")
+    lods = [lod_of(x) for x in inputs]
+    if any(len(lod) > 2 for lod in lods):
+        raise InputError("step inputs have sequences, or sequences of sequences: one or two levels of LoD")
+    for lod in lods[1:]:
+        if not np.array_equal(lods[0][0], lod[0]):
+            counts = [np.diff(each[0]).tolist() for each in (lods[0], lod)]
+            what = ["sub-sequences" if len(each) == 2 else "rows" for each in (lods[0], lod)]
+            raise InputError(
+                f"step inputs must have as many items in each sequence: one has {counts[0]} {what[0]}, another "
+                f"{counts[1]} {what[1]}"
+            )
+    return TimeSteps.of(lods[0][0], reverse)
 
 
-def _checked(value: Any, order: Offsets) -> Any:
-    if len(value) != len(order):
-        raise InputError(f"there are {len(order)} sequences, and a state with {len(value)} rows")
-    return value
-
-
-def _ranked(value: Any, order: Offsets) -> Any:
+def _ranked(value: Any, steps: TimeSteps) -> Any:
     """Return a static input or a state with its entries longest sequence first."""
-    lod = lod_of(value)
-    if not lod:
-        return _checked(value, order)[at(order, value)]
-    if len(lod) != 1:
-        raise InputError("a static input or state must have one level of LoD at most")
-    _checked(lod[0][1:], order)
-    rows, offsets = _ranked_rows(lod, order)
-    return LoDArray(value.data[at(rows, value.data)], (offsets,))
+    if count_of(value) != len(steps.order):
+        what = "sequences" if lod_of(value) else "rows"
+        raise InputError(f"there are {len(steps.order)} sequences, and a state with {count_of(value)} {what}")
+    return taken(value, steps.order)
 
 
-def _ranked_rows(lod: Lod, order: Offsets) -> tuple[Offsets, Offsets]:
-    counts = lengths(lod[0])[order]
-    return ranges(lod[0][:-1][order], counts), ends_of(counts)
-
-
-def _joined(parts: list[Array], name: str, steps: TimeSteps, like: LoDArray) -> LoDArray:
+def _check_items(parts: list[Any], name: str, counts: list[int]) -> None:
     if not parts:
         raise InputError(f"no sequence has a row, so nothing says how the output {name!r} would look")
-    for part, rows in zip(parts, steps, strict=True):
-        if len(part) != rows.stop - rows.start:
+    for part, count in zip(parts, counts, strict=True):
+        if count_of(part) != count or len(lod_of(part)) > 1:
+            what = "sequences" if lod_of(part) else "rows"
             raise InputError(
-                f"output {name!r} has {len(part)} rows at a step of {rows.stop - rows.start} sequences"
+                f"output {name!r} has {count_of(part)} {what} at a step of {count} sequences"
+                if len(lod_of(part)) < 2
+                else f"output {name!r} has sequences of sequences at a step: two levels are the most outside"
             )
-    return LoDArray(steps.by_sequence(array_module(parts[0]).concatenate(parts)), like.lod)
-
-
-def _input_gradient(x: LoDArray, parts: list[Array | None], steps: TimeSteps) -> Array:
-    ordered = zeros_like(x)
-    for rows, part in zip(steps, parts, strict=True):
-        if part is not None:
-            ordered[rows] = part
-    return steps.by_sequence(ordered)
 
 
 def _static_gradient(value: Any, parts: list[Array | None], steps: TimeSteps) -> Array:
@@ -202,10 +210,7 @@ def _static_gradient(value: Any, parts: list[Array | None], steps: TimeSteps) ->
     for part in parts:
         if part is not None:
             ranked[: len(part)] += part
-    lod = lod_of(value)
-    if not lod:
-        return steps.restored(ranked)
-    rows, _ = _ranked_rows(lod, steps.order)
+    rows, _ = chosen(lod_of(value), steps.order)
     dx = zeros_like(value)
     dx[at(rows, dx)] = ranked
     return dx

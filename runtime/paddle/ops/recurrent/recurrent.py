@@ -12,7 +12,7 @@ from typing import Any
 from paddle.backend import Array, array_module
 from paddle.ops.base.body import Body, Tape
 from paddle.ops.base.errors import InputError
-from paddle.ops.base.lod import zeros_like
+from paddle.ops.base.lod import plain, zeros_like
 from paddle.ops.base.registry import GRAD, GradOp, gradient_maker, operator
 from paddle.ops.recurrent.unroll import Names, unroll, unroll_back
 
@@ -52,7 +52,8 @@ def recurrent(
     trace = not is_test and "step_scopes" in needs
     found = unroll(body, steps, [rows] * len(steps), first, bound, trace)
     xp = array_module(*inputs)
-    return [_stacked(xp, found.outputs[name], order) for name in bound.outputs], found.tapes
+    outputs = {name: [*map(plain, found.outputs[name])] for name in bound.outputs}
+    return [_stacked(xp, outputs[name], order) for name in bound.outputs], found.tapes
 
 
 @gradient_maker("recurrent")
@@ -114,8 +115,8 @@ def recurrent_grad(
     order = _order(len(tapes), reverse)
     parts = {name: [dout[at] for at in order] for name, dout in zip(arriving, douts, strict=True)}
     bound = Names(ex_states, states, ())
-    rows = [max((len(state) for state in first), default=0)] * len(tapes)
-    found = unroll_back(tapes, rows, parts, bound, wanted_inputs, wanted_parameters)
+    heights = [[len(state) for state in first]] * len(tapes)
+    found = unroll_back(tapes, parts, bound, wanted_inputs, wanted_parameters, heights)
     whole = dict(zip(names["inputs"], inputs, strict=True))
     dinputs = []
     for name in wanted_inputs:

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Unrolls a body over steps, forward and backward, for recurrent and dynamic_recurrent.
 
-At step t the first `counts[t]` entries of the states continue; counts never grow. An entry is a row, or a sequence of
-constant length.
+At step t the first `counts[t]` entries of the states continue; counts never grow. An entry is a row or a sequence.
 """
 
 from __future__ import annotations
@@ -13,8 +12,9 @@ from typing import Any, NamedTuple
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.body import Body, Tape
+from paddle.ops.base.entries import leading
 from paddle.ops.base.errors import InputError
-from paddle.ops.base.lod import LoDArray, Offsets, plain
+from paddle.ops.base.lod import LoDArray, lod_of, plain
 from paddle.ops.math.scale import sum_
 
 
@@ -34,10 +34,15 @@ class Names:
 
 
 class Unrolled(NamedTuple):
-    """Outputs step by step, output -> steps; how each step ran (empty if that was not asked for)."""
+    """Outputs step by step, output -> steps; how each step ran (empty if that was not asked for).
 
-    outputs: dict[str, list[Array]]
+    Attributes:
+        heights: rows of each state after each step.
+    """
+
+    outputs: dict[str, list[Any]]
     tapes: tuple[Tape, ...]
+    heights: list[list[int]]
 
 
 class Gradients(NamedTuple):
@@ -62,8 +67,8 @@ def unroll(
         steps: what each step is given besides the states.
         trace: whether gradients are needed.
     """
-    outputs: dict[str, list[Array]] = {name: [] for name in names.outputs}
-    states, tapes = list(first), []
+    outputs: dict[str, list[Any]] = {name: [] for name in names.outputs}
+    states, tapes, heights = list(first), [], []
     for turn, (given, rows) in enumerate(zip(steps, counts, strict=True)):
         states = [leading(state, rows) for state in states]
         values = {**given, **dict(zip(names.before, states, strict=True))}
@@ -72,19 +77,19 @@ def unroll(
         else:
             body.run(values, turn)
         states = [_like(values[name], state) for name, state in zip(names.after, states, strict=True)]
+        heights.append([len(state) for state in states])
         for name in names.outputs:
-            outputs[name].append(plain(values[name]))
-    return Unrolled(outputs, tuple(tapes))
+            outputs[name].append(values[name])
+    return Unrolled(outputs, tuple(tapes), heights)
 
 
 def unroll_back(
     tapes: Sequence[Tape],
-    counts: Sequence[int],
     douts: Mapping[str, Sequence[Array]],
     names: Names,
     given: Sequence[str],
     fixed: Sequence[str],
-    levels: Sequence[Offsets | None] = (),
+    heights: Sequence[Sequence[int]],
 ) -> Gradients:
     """Go back through all steps.
 
@@ -93,18 +98,16 @@ def unroll_back(
         douts: output -> its gradient step by step.
         given: what each step was given and wants a gradient of.
         fixed: what all steps read and wants a gradient of.
-        levels: offsets of the states that are sequences, None for others; empty where none is.
+        heights: of `unroll`.
     """
-    offsets = levels or [None] * len(names.before)
     wanted = frozenset((*given, *fixed, *names.before))
     carried: list[Array | None] = [None] * len(names.before)
     steps: list[dict[str, Any]] = []
     totals: dict[str, Any] = {}
     for turn in reversed(range(len(tapes))):
         grads: dict[str, Any] = {name: parts[turn] for name, parts in douts.items()}
-        for name, state, level in zip(names.after, carried, offsets, strict=True):
+        for name, state, rows in zip(names.after, carried, heights[turn], strict=True):
             if state is not None:
-                rows = counts[turn] if level is None else int(level[counts[turn]])
                 _add(grads, name, padded(state, rows))
         tapes[turn].back(grads, wanted)
         carried = [grads.get(name) for name in names.before]
@@ -113,14 +116,6 @@ def unroll_back(
             if name in grads:
                 _add(totals, name, grads[name])
     return Gradients(steps[::-1], totals, carried)
-
-
-def leading(value: Any, count: int) -> Any:
-    """Return the first entries: rows, or sequences."""
-    if not isinstance(value, LoDArray):
-        return value[:count]
-    offsets = value.lod[0][: count + 1]
-    return LoDArray(value.data[: offsets[-1]], (offsets,))
 
 
 def padded(value: Array, rows: int) -> Array:
@@ -133,15 +128,21 @@ def padded(value: Array, rows: int) -> Array:
 
 
 def _like(after: Any, before: Any) -> Any:
-    """Return a state after a step, with the sequences that it had before."""
-    rows = plain(after)
+    """Return a state after a step: rows; sequences of its own, or else those that it had before."""
     if not isinstance(before, LoDArray):
-        return rows
-    if len(rows) != len(before):
+        return plain(after)
+    lod = lod_of(after)
+    if lod:
+        if len(lod[0]) != len(before.lod[0]):
+            raise InputError(
+                f"a state of {len(before.lod[0]) - 1} sequences became one of {len(lod[0]) - 1} in a step"
+            )
+        return after
+    if len(after) != len(before):
         raise InputError(
-            f"a state of sequences must keep its {len(before)} rows, got {len(rows)} after a step"
+            f"a state of sequences must keep its {len(before)} rows, got {len(after)} after a step"
         )
-    return LoDArray(rows, before.lod)
+    return LoDArray(after, before.lod)
 
 
 def _add(grads: dict[str, Any], name: str, value: Any) -> None:

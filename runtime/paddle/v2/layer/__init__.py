@@ -14,6 +14,7 @@ from paddle.v2.layer.layer_type import *  # noqa: F403
 from paddle.v2.layer.lstm_gru import *  # noqa: F403
 from paddle.v2.layer.missing import RENAMED, explain
 from paddle.v2.layer.mixed import concat, embedding, fc, mixed, selective_fc
+from paddle.v2.layer.nested import *  # noqa: F403
 from paddle.v2.layer.norm import *  # noqa: F403
 from paddle.v2.layer.output import *  # noqa: F403
 from paddle.v2.layer.pool import *  # noqa: F403

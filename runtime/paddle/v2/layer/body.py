@@ -28,14 +28,14 @@ class Body:
         self.emitter.block = self.emitter.program.create_block()
 
     def step_input(self, value: Variable) -> Variable:
-        """Return a step's rows of sequences."""
+        """Return a step's items of sequences: rows, or sequences where there are two levels."""
         self._inputs.append(value)
-        return self._seen(value, 0)
+        return self._seen(value, max(value.lod_level - 1, 0))
 
     def static_input(self, value: Variable, *, is_seq: bool = False) -> Variable:
         """Return what belongs to the sequences of a step: a row each, or a sequence each."""
         self._statics.append(value)
-        return self._seen(value, int(is_seq or value.lod_level > 0))
+        return self._seen(value, max(int(is_seq), value.lod_level))
 
     def state(self, first: Variable) -> Variable:
         """Return what a state was after the step before; `first` before the first one, an entry a sequence."""
@@ -45,21 +45,26 @@ class Body:
         self._before.append(before)
         return before
 
-    def close(self, after: Sequence[Variable], outputs: Sequence[Variable]) -> list[Variable]:
+    def close(
+        self, after: Sequence[Variable], outputs: Sequence[Variable], reverse: bool = False
+    ) -> list[Variable]:
         """End the body and return its outputs as sequences.
 
         Args:
             after: what each state is after the step, in the order of the states.
             outputs: what a step puts out.
+            reverse: from the last step to the first.
         """
         outs, inputs, attrs = self._ended(outputs, after)
         create, emitter = self._outer.create_var, self.emitter
-        results = [create(out.name, [-1, *out.shape[1:]], out.dtype, lod_level=1) for out in outs]
+        results = [
+            create(out.name, [-1, *out.shape[1:]], out.dtype, lod_level=1 + out.lod_level) for out in outs
+        ]
         self._outer.append_op(
             "dynamic_recurrent",
             {"Inputs": self._inputs, **inputs},
             {"Outputs": results, "StepScopes": emitter.temp()},
-            {**attrs, "is_test": emitter.is_test},
+            {**attrs, "reverse": reverse, "is_test": emitter.is_test},
         )
         return results
 
@@ -117,12 +122,7 @@ class Body:
         )
 
 
-def turned(emitter: Emitter, value: Variable, reverse: bool) -> Variable:
-    """Return sequences turned round, if that is asked for."""
-    return emitter.op("sequence_reverse", {"X": value}, out="Y") if reverse else value
-
-
 def zeros(emitter: Emitter, like: Variable, size: int) -> Variable:
-    """Return a row of zeros (sequences, size) for each sequence of `like`."""
+    """Return a row of zeros (sequences, size) for each outermost sequence of `like`."""
     attrs = {"shape": [-1, size], "value": 0.0}
-    return emitter.op("fill_constant_batch_size_like", {"Input": like}, attrs)
+    return emitter.op("fill_constant_batch_size_like", {"Input": emitter.joined(like)}, attrs)

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from paddle.graph import Variable
-from paddle.v2.data_type import DataType, InputType, SequenceType
-from paddle.v2.errors import NotAvailableError, UsageError, UsageTypeError
+from paddle.v2.data_type import DataType, InputType
+from paddle.v2.errors import UsageError, UsageTypeError
 from paddle.v2.layer.emitter import Emitter, emits, frame_of
 from paddle.v2.layer.output import LayerAttr, LayerOutput, declare, extras_of
 from paddle.v2.model import LayerConfig
@@ -35,8 +35,6 @@ def data(
         raise UsageTypeError(f"data layer {name!r}: type takes paddle.data_type.*(...), got {type!r}")
     if type.dim < 1:
         raise UsageError(f"data layer {name!r}: the dimension must be at least 1, got {type.dim}")
-    if type.seq_type == SequenceType.SUB_SEQUENCE:
-        raise NotAvailableError(f"data layer {name!r}: {type}: sequences of sequences are not available yet")
     return declare_input(name, type.dim, type, (depth or 1, height or 0, width or 0), layer_attr)
 
 

@@ -34,8 +34,11 @@ class Layer(NamedTuple):
             value or ids itself.
         called: the name that scripts know it by.
         together: how many inputs it goes through row by row at once; None: all.
-        sequences: which inputs must be sequences.
+        sequences: which inputs must be sequences. Where samples are sequences of sequences, such an input is one
+            sequence a sample, and an output with the same rows has both levels again.
         one_a_sample: whether it makes one row of each sequence.
+        by_levels: it takes sequences of sequences as they are.
+        nested: its first input must be sequences of sequences.
     """
 
     emit: Emit
@@ -43,8 +46,14 @@ class Layer(NamedTuple):
     together: int | None = 0
     sequences: tuple[int, ...] = ()
     one_a_sample: bool = False
+    by_levels: bool = False
+    nested: bool = False
 
 
+ONE_LEVEL = (
+    "layer {layer!r} goes through sub-sequences, but its input {input!r} has one level of sequences: declare the data "
+    "layer behind it with two, such as integer_value_sub_sequence, or use the level TO_NO_SEQUENCE"
+)
 LAYERS: dict[str, Layer] = {}
 """Type of a layer -> its entry, from the module with its declaration."""
 
@@ -56,11 +65,13 @@ def emits(
     together: int | None = 0,
     sequences: tuple[int, ...] = (),
     one_a_sample: bool = False,
+    by_levels: bool = False,
+    nested: bool = False,
 ) -> Callable[[Emit], Emit]:
     """Enter one type of layer; see `Layer`."""
 
     def register(function: Emit) -> Emit:
-        LAYERS[kind] = Layer(function, called or kind, together, sequences, one_a_sample)
+        LAYERS[kind] = Layer(function, called or kind, together, sequences, one_a_sample, by_levels, nested)
         return function
 
     return register
@@ -118,10 +129,32 @@ class Emitter:
     def emit(self, config: LayerConfig) -> None:
         """Write one layer, to the block that is being filled."""
         self._layer, outer_layer = config.name, self._layer
-        value = LAYERS[config.type].emit(self, config)
+        entry = LAYERS[config.type]
+        nested = [] if entry.by_levels or not entry.sequences else self._join(config, entry)
+        value = entry.emit(self, config)
+        for room, name, whole in nested:
+            room[name] = whole
+        if nested and entry.together != 0 and not entry.one_a_sample:
+            like = nested[0][2]
+            value = None if value is None else self.levelled(value, like)
+            if config.name in self.ids:
+                self.ids[config.name] = self.levelled(self.ids[config.name], like)
         if value is not None:
             self.finish(config, value)
         self._layer = outer_layer
+
+    def _join(self, config: LayerConfig, entry: Layer) -> list[tuple[dict[str, Variable], str, Variable]]:
+        """Let inputs with two levels be one sequence a sample; return where they are kept, and what they were."""
+        nested = []
+        names = [link.layer for place, link in enumerate(config.inputs) if place in entry.sequences]
+        for name in dict.fromkeys(names):
+            room = self.ids if name in self.ids else self._rows
+            value = room.get(name, self._logits.get(name))
+            if value is not None and value.lod_level > 1:
+                whole = value if room is self.ids else self.rows(name)
+                nested.append((room, name, whole))
+                room[name] = self.joined(whole)
+        return nested
 
     def rows(self, name: str) -> Variable:
         """The value of a layer as (N, size), for another layer to compute with."""
@@ -200,6 +233,14 @@ class Emitter:
         """What went into the sigmoid of a layer, if that is its last step."""
         return self._before_sigmoid.get(name)
 
+    def joined(self, value: Variable) -> Variable:
+        """Sequences of sequences as one sequence a sample; anything else as it is."""
+        return self.op("sequence_join", {"X": value}) if value.lod_level > 1 else value
+
+    def levelled(self, value: Variable, like: Variable) -> Variable:
+        """Rows of `joined` sequences with the levels that they had before."""
+        return self.op("lod_reset", {"X": value, "Y": like}) if like.lod_level > 1 else value
+
     def set_rows(self, name: str, value: Variable) -> None:
         """Give a layer a value that nothing here computes: what a step sees of a layer around it, or ids of one."""
         (self.ids if value.dtype.kind == "i" else self._rows)[name] = value
@@ -264,6 +305,8 @@ class Emitter:
         if not activation:
             return value
         kind, attrs = OPERATORS[activation]
+        if kind == "sequence_softmax":
+            return self.levelled(self.op(kind, {"X": self.joined(value)}, attrs), value)
         return self.op(kind, {"X": value}, attrs)
 
     def unary(self, kind: str, value: Variable, **attrs: Any) -> Variable:

@@ -15,7 +15,7 @@ from paddle.ops.base.dtypes import VarType
 from paddle.v2 import model
 from paddle.v2.attr import ParameterAttribute
 from paddle.v2.errors import UsageError, UsageTypeError
-from paddle.v2.layer.body import Body, turned, zeros
+from paddle.v2.layer.body import Body, zeros
 from paddle.v2.layer.emitter import Emitter, emits
 from paddle.v2.layer.mixed import embedding
 from paddle.v2.layer.output import (
@@ -227,17 +227,17 @@ def _emit_group(emitter: Emitter, group: str, reverse: bool) -> dict[str, Variab
         for each in emitter.layers.values()
         if each.type == "group_output" and each.attrs["group_name"] == group
     ]
-    body, after = opened(emitter, group, reverse)
-    results = body.close(after, [emitter.sequence(name) for name in outs])
-    return {name: turned(emitter, result, reverse) for name, result in zip(outs, results, strict=True)}
+    body, after = opened(emitter, group)
+    results = body.close(after, [emitter.sequence(name) for name in outs], reverse)
+    return dict(zip(outs, results, strict=True))
 
 
-def opened(emitter: Emitter, group: str, reverse: bool = False) -> tuple[Body, list[Variable]]:
+def opened(emitter: Emitter, group: str) -> tuple[Body, list[Variable]]:
     """Write what the step of a group declares to a body, which is still open; return it, and the memories after."""
     members = [each for each in emitter.layers.values() if each.group == group]
     memories = [each for each in members if each.type == "memory"]
     inputs = [each for each in members if each.type == "group_input"]
-    seen = _outer_values(emitter, inputs, reverse)
+    seen = _outer_values(emitter, inputs)
     boots = (emitter.sequence(each.inputs[0].layer) for each in memories if each.inputs)
     # Memories have as many entries as there are sequences: those of an input that goes step by step, if there is one.
     steps = [seen[each.name] for each in inputs if each.attrs["kind"] == "step"]
@@ -264,18 +264,17 @@ def _first_value(emitter: Emitter, memory: LayerConfig, like: Variable) -> Varia
         return emitter.sequence(memory.inputs[0].layer)
     if "boot_id" in memory.attrs:
         attrs = {"shape": [-1, 1], "value": float(memory.attrs["boot_id"]), "dtype": VarType.INT64}  # type: ignore[arg-type]
-        word = emitter.op("fill_constant_batch_size_like", {"Input": like}, attrs)
+        word = emitter.op("fill_constant_batch_size_like", {"Input": emitter.joined(like)}, attrs)
         word.stop_gradient = True
         return word
     value = emitter.add_bias(zeros(emitter, like, memory.size), memory.bias)
     return emitter.activated(value, memory.activation)
 
 
-def _outer_values(emitter: Emitter, inputs: Sequence[LayerConfig], reverse: bool) -> dict[str, Variable]:
+def _outer_values(emitter: Emitter, inputs: Sequence[LayerConfig]) -> dict[str, Variable]:
     found: dict[str, Variable] = {}
     for each in inputs:
         value = emitter.sequence(each.inputs[0].layer)
-        value = turned(emitter, value, reverse and each.attrs["kind"] == "step")
         if any(value is other for other in found.values()):
             # A step sees each under a name, and the same value may be there whole and step by step.
             value = emitter.op("assign", {"X": value})

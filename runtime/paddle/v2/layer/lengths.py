@@ -13,61 +13,90 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from paddle.v2.data_type import SequenceType
+from paddle.ops.base.entries import joined
 from paddle.v2.errors import UsageError
-from paddle.v2.layer.emitter import LAYERS
+from paddle.v2.layer.emitter import LAYERS, ONE_LEVEL
 from paddle.v2.model import LayerConfig
 
-Origin: TypeAlias = str | None
-"""Name of the layer whose sequences a layer has the lengths of; `ONE_A_SAMPLE`; None: not known before a batch."""
-ONE_A_SAMPLE = ""
+_Lengths: TypeAlias = NDArray[np.int64]
+
+
+class Origin(NamedTuple):
+    """Whose sequences a layer has the lengths of.
+
+    Attributes:
+        layer: a data layer; empty: one row a sample.
+        levels: 0 with one row a sample, 1 with sequences, 2 with sequences of sequences. A layer with one level that
+            comes of a data layer with two has a row for each sub-sequence.
+    """
+
+    layer: str
+    levels: int
+
+
+Known: TypeAlias = Origin | None
+"""None: not known before a batch."""
+ONE_A_SAMPLE = Origin("", 0)
 
 
 class Meeting(NamedTuple):
     """A layer that goes row by row through what comes of two data layers; `other` may be `ONE_A_SAMPLE`."""
 
     layer: str
-    one: str
-    other: str
+    one: Origin
+    other: Origin
 
 
-def origin_of(config: LayerConfig, known: Mapping[str, Origin]) -> Origin:
+def origin_of(config: LayerConfig, known: Mapping[str, Known]) -> Known:
     """Whose rows a layer has, from those of its inputs.
 
     Raises:
-        UsageError: an input should be a sequence and is none.
+        UsageError: an input should be a sequence and is none, or should have two levels and has one.
     """
     if config.input_type is not None:
-        kinds = {SequenceType.NO_SEQUENCE: ONE_A_SAMPLE, SequenceType.SEQUENCE: config.name}
-        return kinds.get(config.input_type.seq_type)
+        levels = int(config.input_type.seq_type)
+        return Origin(config.name, levels) if levels else ONE_A_SAMPLE
     inputs = _inputs(config)
+    goes_into_levels = config.attrs.get("trans_type") == "seq"
     for place, called in _sequence_inputs(config):
-        if known.get(inputs[place]) == ONE_A_SAMPLE:
+        origin = known.get(inputs[place])
+        if origin == ONE_A_SAMPLE:
             raise UsageError(
                 f"layer {config.name!r} ({called}) takes a sequence, but its input {inputs[place]!r} has one row a "
                 "sample: declare the data layer behind it as a sequence, such as dense_vector_sequence or "
                 "integer_value_sequence"
             )
+        must_be_nested = goes_into_levels or (config.type in LAYERS and LAYERS[config.type].nested)
+        if must_be_nested and origin is not None and origin.levels < 2:
+            raise UsageError(ONE_LEVEL.format(layer=config.name, input=inputs[place]))
     if config.type in LAYERS and LAYERS[config.type].one_a_sample:
-        return ONE_A_SAMPLE
+        origin = known.get(inputs[0])
+        if goes_into_levels:
+            return origin and origin._replace(levels=1)
+        return None if int(config.attrs.get("stride", -1)) > 0 else ONE_A_SAMPLE  # type: ignore[arg-type]
     if config.type == "expand":
         return known.get(inputs[1])
     origins = [known.get(name) for name in _together(config)] or [None]
-    return next(filter(None, origins), None if None in origins else ONE_A_SAMPLE)
+    of_sequences = (each for each in origins if each not in (None, ONE_A_SAMPLE))
+    return next(of_sequences, None if None in origins else ONE_A_SAMPLE)
 
 
 def meetings(layers: Mapping[str, LayerConfig]) -> list[Meeting]:
     """Where sequences of data layers meet others, or single rows, of a network in order of declaration."""
-    known: dict[str, Origin] = {}
-    found: dict[tuple[str, str], str] = {}
+    known: dict[str, Known] = {}
+    found: dict[tuple[Origin, Origin], str] = {}
     for name, config in layers.items():
         known[name] = origin_of(config, known)
         together = _together(config)
         if config.type == "group_output":
             together = _steps(layers, str(config.attrs["group_name"]))
-            known[name] = known.get(together[0])
-        origins = dict.fromkeys(known.get(each) for each in together)
-        one, *others = sorted((each for each in origins if each is not None), key=_is_single) or [
+            origins = [known.get(each) for each in together]
+            # Of sub-sequences a step may put out a row or a sequence; what they meet there is seen with a batch.
+            known[name] = None if any(each and each.levels > 1 for each in origins) else origins[0]
+            if known[name] is None:
+                together = []
+        origins_met = dict.fromkeys(known.get(each) for each in together)
+        one, *others = sorted((each for each in origins_met if each is not None), key=_is_single) or [
             ONE_A_SAMPLE
         ]
         for other in others:
@@ -83,7 +112,7 @@ def check_lengths(feed: Mapping[str, Any], places: Sequence[Meeting]) -> None:
         places: of `meetings`.
 
     Raises:
-        UsageError: names the layers, the sample and both lengths.
+        UsageError: names the layers, the sample, the level and both lengths.
     """
     for layer, one, other in places:
         here = _lengths(feed, one)
@@ -92,20 +121,48 @@ def check_lengths(feed: Mapping[str, Any], places: Sequence[Meeting]) -> None:
             if other == ONE_A_SAMPLE:
                 raise UsageError(
                     f"layer {layer!r} goes through its inputs row by row, but of sample {sample} one has "
-                    f"{here[sample]} rows, the sequence of data layer {one!r}, and another has 1 row: layer.pooling "
-                    "makes one row of a sequence, layer.expand repeats a row, and the labels of a sequence's items "
-                    "are an integer_value_sequence"
+                    f"{here[sample]} rows, the sequence of data layer {one.layer!r}, and another has 1 row: "
+                    "layer.pooling makes one row of a sequence, layer.expand repeats a row, and the labels of a "
+                    "sequence's items are an integer_value_sequence"
                 )
+            what, others = _items(one, feed), _items(other, feed)
             raise UsageError(
-                f"data layers {one!r} and {other!r} meet in layer {layer!r} and need sequences of equal lengths: "
-                f"sample {sample} has {here[sample]} items of {one!r}, but {there[sample]} of {other!r}"
+                f"data layers {one.layer!r} and {other.layer!r} meet in layer {layer!r} and need sequences of equal "
+                f"lengths: sample {sample} has {here[sample]} {what} of {one.layer!r}, but {there[sample]} "
+                f"{'' if others == what else f'{others} '}of {other.layer!r}"
+            )
+        if one.levels == other.levels == 2:
+            _check_sub_sequences(feed, layer, one, other)
+
+
+def _check_sub_sequences(feed: Mapping[str, Any], layer: str, one: Origin, other: Origin) -> None:
+    """Refuse samples with as many rows in all, whose sub-sequences are not the same."""
+    sides = [_fed(feed, each.layer).lod for each in (one, other)]
+    for sample, (start, there) in enumerate(zip(sides[0][0][:-1], sides[1][0][:-1], strict=True)):
+        here = np.diff(sides[0][1][start : sides[0][0][sample + 1] + 1]).tolist()
+        others = np.diff(sides[1][1][there : sides[1][0][sample + 1] + 1]).tolist()
+        if here != others:
+            raise UsageError(
+                f"data layers {one.layer!r} and {other.layer!r} meet in layer {layer!r} and need sub-sequences of "
+                f"equal lengths: those of sample {sample} have {here} items of {one.layer!r}, but {others} of "
+                f"{other.layer!r}"
             )
 
 
-def _lengths(feed: Mapping[str, Any], name: str) -> NDArray[np.int64]:
-    """Items of each sample; a sparse layer is fed as a matrix of sequences."""
-    lengths: NDArray[np.int64] = np.diff((feed[name] if name in feed else feed[f"{name}.matrix"]).lod[-1])
+def _lengths(feed: Mapping[str, Any], origin: Origin) -> _Lengths:
+    """Rows of each sample."""
+    lod = _fed(feed, origin.layer).lod
+    lengths: _Lengths = np.diff(joined(lod) if origin.levels == len(lod) else lod[0])
     return lengths
+
+
+def _items(origin: Origin, feed: Mapping[str, Any]) -> str:
+    return "items" if origin.levels == len(_fed(feed, origin.layer).lod) else "sub-sequences"
+
+
+def _fed(feed: Mapping[str, Any], name: str) -> Any:
+    """What a data layer is fed with; a sparse one as a matrix of sequences."""
+    return feed[name] if name in feed else feed[f"{name}.matrix"]
 
 
 def _steps(layers: Mapping[str, LayerConfig], group: str) -> list[str]:
@@ -114,7 +171,7 @@ def _steps(layers: Mapping[str, LayerConfig], group: str) -> list[str]:
     return [each.inputs[0].layer for each in members if each.attrs.get("kind") == "step"]
 
 
-def _is_single(origin: str) -> bool:
+def _is_single(origin: Origin) -> bool:
     return origin == ONE_A_SAMPLE
 
 

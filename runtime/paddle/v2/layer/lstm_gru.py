@@ -12,7 +12,7 @@ from paddle.graph import Variable
 from paddle.ops.base.dtypes import VarType
 from paddle.signatures import takes
 from paddle.v2.errors import UsageError
-from paddle.v2.layer.body import Body, turned, zeros
+from paddle.v2.layer.body import Body, zeros
 from paddle.v2.layer.declared import Made, declares
 from paddle.v2.layer.emitter import Emitter, emits
 from paddle.v2.layer.output import Act, LayerOutput, Weight, WeightAttr, activation_name, require_size
@@ -186,16 +186,15 @@ def recurrent(input: LayerOutput, act: Act, param_attr: WeightAttr, reverse: boo
 
 @emits("recurrent", together=None, sequences=(0,))
 def _recurrent(emitter: Emitter, config: LayerConfig) -> Variable:
-    (link,), reverse = config.inputs, bool(config.attrs["reverse"])
-    steps = turned(emitter, emitter.rows(link.layer), reverse)
+    (link,) = config.inputs
+    steps = emitter.rows(link.layer)
     first, weight = zeros(emitter, steps, config.size), emitter.parameter(link.parameter)
     body = Body(emitter)
     body.open()
     row, before = body.step_input(steps), body.state(first)
     total = emitter.add_bias(emitter.add_all([row, emitter.binary("mul", before, weight)]), config.bias)
     after = emitter.activated(total, str(config.attrs["act"]))
-    (result,) = body.close([after], [after])
-    return turned(emitter, result, reverse)
+    return body.close([after], [after], bool(config.attrs["reverse"]))[0]
 
 
 @declares(

@@ -21,17 +21,6 @@ _OF_CONFIGURATIONS: Mapping[str, str] = {
     "maxid_layer": "max_id",
     "multi_binary_label_cross_entropy": "multi_binary_label_cross_entropy_cost",
 }
-NEEDS_SEQUENCES = frozenset(
-    [
-        "BeamInput",
-        "SubsequenceInput",
-        "cross_entropy_over_beam",
-        "eos",
-        "kmax_seq_score",
-        "seq_slice",
-        "sub_nested_seq",
-    ]
-)
 NOT_AVAILABLE = frozenset(["detection_output", "multibox_loss", "priorbox"])
 
 
@@ -42,8 +31,6 @@ def explain(name: str, known: Sequence[str]) -> AttributeError:
         return AttributeError(
             f"module 'paddle.v2.layer' has no attribute {name!r}: v2 calls this layer {now!r}"
         )
-    if name in NEEDS_SEQUENCES:
-        return MissingNameError(f"paddle.layer.{name} needs sequence operators, not available yet")
     if name in NOT_AVAILABLE:
         return MissingNameError(f"paddle.layer.{name} is not available")
     close = difflib.get_close_matches(name, known, n=1)

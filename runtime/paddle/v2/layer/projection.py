@@ -184,11 +184,12 @@ def _times_learnt(emitter: Emitter, link: InputConfig) -> Variable:
 
 
 def _context(emitter: Emitter, link: InputConfig) -> Variable:
-    inputs = {"X": emitter.rows(link.layer)}
+    value = emitter.rows(link.layer)
+    inputs = {"X": emitter.joined(value)}
     if link.parameter:
         inputs["PaddingData"] = emitter.parameter(link.parameter)
     attrs = {"contextStart": link.attrs["start"], "contextLength": link.attrs["length"]}
-    return emitter.op("sequence_context", inputs, attrs)
+    return emitter.levelled(emitter.op("sequence_context", inputs, attrs), value)
 
 
 def _dotmul_operator(emitter: Emitter, link: InputConfig) -> Variable:

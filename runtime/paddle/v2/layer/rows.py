@@ -155,6 +155,23 @@ def _sampling_id(emitter: Emitter, config: LayerConfig) -> None:
     emitter.ids[config.name] = emitter.reshape(drawn, [-1, 1])
 
 
+@declares("input, eos_id, name=None, layer_attr=None", prefix="eos_layer")
+def eos(input: LayerOutput, eos_id: int) -> Made:
+    """Declare whether each id is `eos_id`, 1 or 0; infer reads it with field='id'."""
+    return Made([input], 1, {"eos_id": eos_id})
+
+
+@emits("eos", together=None)
+def _eos(emitter: Emitter, config: LayerConfig) -> None:
+    ids = emitter.label(config.inputs[0].layer)
+    end = emitter.op("fill_zeros_like", {"X": ids})
+    end = emitter.unary("increment", end, step=float(config.attrs["eos_id"]))  # type: ignore[arg-type]
+    same = emitter.binary("equal", ids, end)
+    found = emitter.unary("cast", same, in_dtype="bool", out_dtype="int64")
+    found.stop_gradient = True
+    emitter.ids[config.name] = found
+
+
 @declares("input, name=None, layer_attr=None", prefix="maxid_layer")
 def max_id(input: LayerOutput) -> Made:
     """Declare the column of each row's largest value, an id below the input's size; infer reads it with field='id'."""

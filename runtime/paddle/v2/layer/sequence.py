@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from paddle.graph import Variable
 from paddle.v2 import pooling as kinds
-from paddle.v2.errors import NotAvailableError, UsageError
+from paddle.v2.errors import UsageError
 from paddle.v2.layer.declared import Made, declares
-from paddle.v2.layer.emitter import Emitter, emits
+from paddle.v2.layer.emitter import ONE_LEVEL, Emitter, emits
 from paddle.v2.layer.output import LayerOutput, Weight, WeightAttr, is_index, require_layer, require_same_size
-from paddle.v2.model import LayerConfig
+from paddle.v2.model import Attrs, LayerConfig
 
 __all__ = [
     "AggregateLevel", "ExpandLevel", "expand", "first_seq", "last_seq", "pooling", "row_conv", "seq_concat",
@@ -23,7 +23,7 @@ _POOLS = {"max": "MAX", "average": "AVERAGE", "sum": "SUM", "squarerootn": "SQRT
 
 
 class AggregateLevel:
-    """How far a sequence is brought together: to one row a sample."""
+    """How far sequences are brought together: to one row a sample, or to one row a sub-sequence."""
 
     TO_NO_SEQUENCE = "non-seq"
     TO_SEQUENCE = "seq"
@@ -32,7 +32,7 @@ class AggregateLevel:
 
 
 class ExpandLevel:
-    """What is expanded: one row a sample."""
+    """What is expanded: one row a sample, or a sequence with one row a sub-sequence."""
 
     FROM_NO_SEQUENCE = AggregateLevel.TO_NO_SEQUENCE
     FROM_SEQUENCE = AggregateLevel.TO_SEQUENCE
@@ -46,13 +46,15 @@ class ExpandLevel:
 def pooling(
     input: LayerOutput, pooling_type: kinds.BasePoolingType | None, agg_level: str, stride: int
 ) -> Made:
-    """Declare one row for each sequence: the greatest (by default), mean, sum, or sum over √length of its rows."""
-    _whole(agg_level, stride, "pooling")
+    """Declare one row for each sequence: the greatest (by default), mean, sum, or sum over √length of its rows.
+
+    With `agg_level` TO_SEQUENCE it is one row a sub-sequence, and with `stride` one for each piece of so many rows.
+    """
     chosen = pooling_type or kinds.Max()
     kind = chosen.strategy if isinstance(chosen, kinds.Avg) else chosen.name
     if kind not in _POOLS:
         raise UsageError(f"pooling: expected Max, Avg, Sum or SquareRootN, got {chosen!r}")
-    return Made([input], input.size, {"pooltype": _POOLS[kind]})
+    return Made([input], input.size, _pooled(_POOLS[kind], agg_level, stride, "pooling"))
 
 
 def _end(which: str, own_last: bool) -> Callable[..., LayerOutput]:
@@ -61,13 +63,12 @@ def _end(which: str, own_last: bool) -> Callable[..., LayerOutput]:
 
     def declare(input: LayerOutput, agg_level: str, stride: int) -> Made:
         """Declare it."""
-        _whole(agg_level, stride, who)
         if input.config.attrs.get("reverse") is own_last:
             warnings.warn(
                 f"{who} of {input.name!r} takes the row that it computed first, not the one that has seen all others",
                 stacklevel=4,
             )
-        return Made([input], input.size, {"pooltype": which})
+        return Made([input], input.size, _pooled(which, agg_level, stride, who))
 
     declare.__name__ = who
     arguments = "input, name=None, agg_level='non-seq', stride=-1, layer_attr=None"
@@ -83,16 +84,22 @@ first_seq = _end("FIRST", own_last=False)
     prefix="expand_layer",
 )
 def expand(input: LayerOutput, expand_as: LayerOutput, expand_level: str) -> Made:
-    """Declare each sample's row repeated for every row of a sequence."""
+    """Declare each sample's row repeated for every row of a sequence.
+
+    With `expand_level` FROM_SEQUENCE, `input` has one row for each sub-sequence of `expand_as`.
+    """
     require_layer(expand_as, "expand")
-    _whole(expand_level, -1, "expand")
-    return Made([input, expand_as], input.size)
+    return Made([input, expand_as], input.size, {"trans_type": _level(expand_level, "expand")})
 
 
-@emits("expand", sequences=(1,))
+@emits("expand", sequences=(1,), by_levels=True)
 def _expand(emitter: Emitter, config: LayerConfig) -> Variable:
-    row, like = (link.layer for link in config.inputs)
-    value = emitter.binary("sequence_expand_as", emitter.rows(row), emitter.sequence(like))
+    row, like = emitter.rows(config.inputs[0].layer), emitter.sequence(config.inputs[1].layer)
+    if config.attrs.get("trans_type") == AggregateLevel.TO_SEQUENCE:
+        _require_nested(config, like)
+        value = emitter.binary("sequence_expand_as", row, like)
+    else:
+        value = emitter.levelled(emitter.binary("sequence_expand_as", row, emitter.joined(like)), like)
     return emitter.add_bias(value, config.bias)
 
 
@@ -153,13 +160,49 @@ def _row_conv(emitter: Emitter, config: LayerConfig) -> Variable:
     return emitter.op("row_conv", inputs)
 
 
-@emits("seq_pooling", called="pooling, last_seq or first_seq", sequences=(0,), one_a_sample=True)
+@emits(
+    "seq_pooling",
+    called="pooling, last_seq or first_seq",
+    sequences=(0,),
+    one_a_sample=True,
+    by_levels=True,
+)
 def _pooling(emitter: Emitter, config: LayerConfig) -> Variable:
-    inputs, attrs = {"X": emitter.inputs(config)}, {"pooltype": config.attrs["pooltype"]}
-    pooled = emitter.ops("sequence_pool", inputs, attrs, ["Out", "MaxIndex"])[0]
+    value, kind = emitter.first(config), str(config.attrs["pooltype"])
+    stride = int(config.attrs.get("stride", -1))  # type: ignore[arg-type]
+    if config.attrs.get("trans_type") == AggregateLevel.TO_SEQUENCE:
+        _require_nested(config, value)
+    elif stride > 0:
+        if value.lod_level > 1:
+            raise UsageError(
+                f"layer {config.name!r}: stride is for sequences, but {config.inputs[0].layer!r} has sequences of "
+                "sequences: bring it to one level first with agg_level=AggregateLevel.TO_SEQUENCE"
+            )
+        value = emitter.unary("sequence_windows", value, stride=stride, from_end=kind == "FIRST")
+    else:
+        value = emitter.joined(value)
+    pooled = emitter.ops("sequence_pool", {"X": value}, {"pooltype": kind}, ["Out", "MaxIndex"])[0]
     return emitter.add_bias(pooled, config.bias)
 
 
-def _whole(level: str, stride: int, who: str) -> None:
-    if level != AggregateLevel.TO_NO_SEQUENCE or stride != -1:
-        raise NotAvailableError(f"{who}: sequences of sequences and stride are not available yet")
+def _pooled(kind: str, agg_level: str, stride: int, who: str) -> Attrs:
+    level = _level(agg_level, who)
+    if stride != -1 and (stride < 1 or level == AggregateLevel.TO_SEQUENCE):
+        raise UsageError(
+            f"{who}: stride is -1 or a number of rows, and goes with agg_level TO_NO_SEQUENCE; got stride {stride} "
+            f"and {level!r}"
+        )
+    return {"pooltype": kind, "trans_type": level, "stride": stride}
+
+
+def _level(level: str, who: str) -> str:
+    if level not in (AggregateLevel.TO_NO_SEQUENCE, AggregateLevel.TO_SEQUENCE):
+        raise UsageError(
+            f"{who}: the level is a member of AggregateLevel or ExpandLevel, 'non-seq' or 'seq', got {level!r}"
+        )
+    return level
+
+
+def _require_nested(config: LayerConfig, value: Variable) -> None:
+    if value.lod_level < 2:
+        raise UsageError(ONE_LEVEL.format(layer=config.name, input=config.inputs[-1].layer))

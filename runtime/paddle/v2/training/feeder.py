@@ -177,22 +177,38 @@ def _columns(names: list[str], feeding: Feeding) -> dict[str, int]:
 
 
 def _sequences(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None:
-    try:
-        lengths, flat = [len(item) for item in items], list(chain.from_iterable(items))
-    except TypeError as error:
-        at, wrong = next(
-            ((i, item) for i, item in enumerate(items) if not isinstance(item, Sized)), (0, items[0])
-        )
-        raise UsageError(
-            f"data layer {name!r}: expected a list, a sequence, got {wrong!r:.60} in sample {at}; "
-            f"give [{wrong!r:.60}], or declare the layer without _sequence"
-        ) from error
+    levels: list[list[int]] = []
+    flat = items
+    for _ in range(kind.seq_type):
+        try:
+            lengths, inner = [len(item) for item in flat], list(chain.from_iterable(flat))
+        except TypeError as error:
+            raise _no_sequence(name, kind, items, bool(levels)) from error
+        levels.append(lengths)
+        flat = inner
     if not flat:
         raise UsageError(f"data layer {name!r}: all sequences of a batch are empty")
     rows: Feed = {}
     _CONVERT[kind.type](rows, name, kind, flat)
     for key, value in rows.items():
-        feed[key] = value if key == f"{name}.columns" else LoDArray(value, offsets_of([lengths]))
+        feed[key] = value if key == f"{name}.columns" else LoDArray(value, offsets_of(levels))
+
+
+def _no_sequence(name: str, kind: InputType, items: list[Any], in_list: bool) -> UsageError:
+    """The error for what is no list where the type has one: a sample, or with `in_list` a sub-sequence."""
+    found = [(at, each, None) for at, each in enumerate(items)]
+    if in_list:
+        found = [(at, part, number) for at, each in enumerate(items) for number, part in enumerate(each)]
+    at, wrong, number = next((each for each in found if not isinstance(each[1], Sized)), found[0])
+    place = f"sample {at}" if number is None else f"place {number} of sample {at}"
+    expected = "a list, a sequence" if number is None else "a list, a sub-sequence"
+    suffix = "_sequence" if number is None else "_sub_sequence but with _sequence"
+    if number is None and kind.seq_type == SequenceType.SUB_SEQUENCE:
+        expected, suffix = "a list of lists, sub-sequences", "_sub_sequence"
+    return UsageError(
+        f"data layer {name!r}: expected {expected}, got {wrong!r:.60} in {place}; "
+        f"give [{wrong!r:.60}], or declare the layer without {suffix}"
+    )
 
 
 def _dense(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None:

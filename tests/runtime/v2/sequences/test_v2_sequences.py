@@ -12,7 +12,7 @@ import pytest
 
 import paddle.v2 as paddle
 from paddle.v2 import activation, attr, data_type, layer, networks, pooling
-from paddle.v2.errors import NotAvailableError, UsageError
+from paddle.v2.errors import UsageError
 from paddle.v2.layer.output import LayerOutput
 from paddle.v2.topology import Topology
 
@@ -274,11 +274,7 @@ def test_samples_that_are_no_sequences_are_refused(samples: Any, text: str) -> N
         _inferred(layer.pooling(_rows()), samples)
 
 
-def test_what_sequences_cannot_do_yet_is_told() -> None:
-    with pytest.raises(NotAvailableError, match="sequences of sequences"):
-        layer.data("words", data_type.integer_value_sub_sequence(5))
-    with pytest.raises(NotAvailableError, match="stride"):
-        layer.pooling(_rows(), stride=2)
+def test_an_lstm_of_another_width_than_its_input_is_told() -> None:
     with pytest.raises(UsageError, match="expected 4 times"):
         layer.lstmemory(layer.fc(layer.data("wide", data_type.dense_vector_sequence(3)), 6))
 

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Entries of a value: its rows, or its outermost sequences with all that is in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paddle.ops.base.lod import Lod, LoDArray, Offsets, ends_of, lod_of
+from paddle.ops.base.segments import at, lengths, ranges
+
+
+def count_of(value: Any) -> int:
+    """Return how many entries a value has."""
+    lod = lod_of(value)
+    return len(lod[0]) - 1 if lod else len(value)
+
+
+def leading(value: Any, count: int) -> Any:
+    """Return the first entries."""
+    lod = []
+    for level in lod_of(value):
+        lod.append(level[: count + 1])
+        count = int(level[count])
+    data = value.data if lod else value
+    return LoDArray(data[:count], tuple(lod)) if lod else data[:count]
+
+
+def chosen(lod: Lod, entries: Offsets) -> tuple[Offsets, Lod]:
+    """Return the row numbers of some entries, which may repeat, and the levels that these have."""
+    found = []
+    for level in lod:
+        counts = lengths(level)[entries]
+        found.append(ends_of(counts))
+        entries = ranges(level[:-1][entries], counts)
+    return entries, tuple(found)
+
+
+def taken(value: Any, entries: Offsets) -> Any:
+    """Return some entries of a value in a given order."""
+    rows, lod = chosen(lod_of(value), entries)
+    return LoDArray(value.data[at(rows, value.data)], lod) if lod else value[at(rows, value)]
+
+
+def joined(lod: Lod) -> Offsets:
+    """Return the offsets of the outermost sequences in rows."""
+    offsets = lod[0]
+    for level in lod[1:]:
+        offsets = level[offsets]
+    return offsets

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""StepRows: where the rows of each step lie, for items of sequences that are rows or sequences themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.lod import Lod, LoDArray, Offsets, ends_of, plain, with_lod
+from paddle.ops.base.segments import TimeSteps, at, lengths, ranges
+
+
+class StepRows(NamedTuple):
+    """Rows in order of time.
+
+    Attributes:
+        rows: (rows,) row numbers, step by step.
+        bounds: step t is bounds[t] to bounds[t + 1] of `rows`.
+        levels: offsets of the sequences that each step sees, from 0; empty where an item is a row.
+    """
+
+    rows: Offsets
+    bounds: list[int]
+    levels: list[Offsets]
+
+    @staticmethod
+    def of(steps: TimeSteps, inner: Lod = ()) -> StepRows:
+        """Return the rows of steps; `inner` is the level below the steps if items are sequences."""
+        if not inner:
+            return StepRows(steps.rows, steps.bounds.tolist(), [])
+        (level,) = inner
+        counts = lengths(level)[steps.rows]
+        ends = ends_of(counts)
+        bounds = ends[steps.bounds].tolist()
+        parts = [ends[part.start : part.stop + 1] - ends[part.start] for part in steps]
+        return StepRows(ranges(level[:-1][steps.rows], counts), bounds, parts)
+
+    def cut(self, x: Any) -> list[Any]:
+        """Return what each step sees of x."""
+        ordered = plain(x)[at(self.rows, plain(x))]
+        parts = [ordered[start:end] for start, end in zip(self.bounds[:-1], self.bounds[1:], strict=True)]
+        return [*map(LoDArray, parts, [(level,) for level in self.levels])] if self.levels else parts
+
+    def joined(self, parts: Sequence[Array | None], like: Array) -> Array:
+        """Return rows shaped like x from those of each step; zeros for a step that has none (None)."""
+        xp = array_module(like)
+        out = xp.zeros_like(like) if any(part is None for part in parts) else xp.empty_like(like)
+        for start, end, part in zip(self.bounds[:-1], self.bounds[1:], parts, strict=True):
+            if part is not None:
+                out[at(self.rows[start:end], out)] = part
+        return out
+
+
+def collected(parts: Sequence[Any], steps: TimeSteps, outer: Offsets) -> tuple[Any, Lod]:
+    """Return the values of all steps as sequences, and the level below the steps where a value is sequences."""
+    rows = [plain(part) for part in parts]
+    xp = array_module(rows[0])
+    ordered = xp.concatenate(rows)
+    inner: Lod = ()
+    if isinstance(parts[0], LoDArray):
+        counts = np.empty(int(steps.bounds[-1]), np.int64)
+        counts[steps.rows] = np.concatenate([lengths(part.lod[0]) for part in parts])
+        inner = (ends_of(counts),)
+    back = xp.empty_like(ordered)
+    back[at(StepRows.of(steps, inner).rows, ordered)] = ordered
+    return with_lod(back, (outer, *inner)), inner

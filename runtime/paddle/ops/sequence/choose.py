@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sequence_best, sequence_cut, sequence_choose: places of the greatest rows; pieces and sub-sequences at such places.
+
+Places are numbers (n, k) of any type, k a sequence or sub-sequence; -1 ends a row of them early.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array, from_host, to_host
+from paddle.ops.base.entries import chosen
+from paddle.ops.base.errors import AttrError, InputError
+from paddle.ops.base.lod import Lod, LoDArray, Offsets, ends_of, lod_of, plain, sequences
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.segments import at, lengths, owners, positions, ranges, scatter_sum
+
+_NONE = -1
+
+
+def _infer_best(x: Spec, *, k: int) -> Spec:
+    if k < 1:
+        raise AttrError(f"k: expected more than 0, got {k}")
+    return Spec((-1, k), x.dtype)
+
+
+@operator("sequence_best", "X+ -> Out", attrs={"k": int}, infer=_infer_best)
+def sequence_best(x: Any, *, k: int) -> Array:
+    """Out (n, k) = places in each sequence of the last level of its k greatest numbers, greatest first; -1 behind.
+
+    Of equal numbers the first comes first. X has one number a row.
+    """
+    data, offsets = sequences(x, "X")
+    scores = to_host(data)
+    if scores.size != len(scores):
+        raise InputError(f"X must have one number a row, got {tuple(scores.shape)}")
+    owner = owners(offsets)
+    order = np.lexsort((-scores.reshape(-1), owner))  # stable, so it stays within the sequences
+    rank = positions(offsets)
+    best = rank < k
+    out = np.full((len(offsets) - 1, k), _NONE, scores.dtype)
+    out[owner[best], rank[best]] = (order - offsets[:-1][owner])[best]
+    return from_host(out, data)
+
+
+def _infer_cut(x: Spec, starts: Spec | None, ends: Spec | None) -> Spec:
+    return x._replace(shape=(-1, *x.shape[1:]))
+
+
+@operator("sequence_cut", "X+ Starts? Ends? -> Out+", infer=_infer_cut)
+def sequence_cut(x: Any, starts: Array | None, ends: Array | None) -> LoDArray:
+    """Pieces of each sequence of X's last level, from row Starts to row Ends, both in it; to an end where one lacks.
+
+    Each sequence has a row of places and gives as many pieces as that has. Pieces are sequences; they stay together
+    where X has two levels.
+
+    Raises:
+        InputError: a piece has no row, or rows out of its sequence.
+    """
+    data, _ = sequences(x, "X")
+    rows, lod = _pieces(x, starts, ends)
+    return LoDArray(data[at(rows, data)], lod)
+
+
+@gradient("sequence_cut", "X+ Starts Ends Out@GRAD -> X@GRAD")
+def sequence_cut_grad(x: Any, starts: Array | None, ends: Array | None, dout: Array) -> Array:
+    """dX = sum over the pieces that a row is in."""
+    rows, _ = _pieces(x, starts, ends)
+    return scatter_sum(dout, at(rows, dout), len(plain(x)))
+
+
+def _infer_choose(x: Spec, chosen: Spec) -> Spec:
+    return x._replace(shape=(-1, *x.shape[1:]))
+
+
+@operator("sequence_choose", "X+ Chosen -> Out+", infer=_infer_choose)
+def sequence_choose(x: Any, chosen: Array) -> LoDArray:
+    """Sequence i of Out = sub-sequences Chosen[i] of sequence i of X, which has two levels.
+
+    Raises:
+        InputError: X has one level, or there is no such sub-sequence.
+    """
+    data = plain(x)
+    rows, lod = _sub_sequences(x, chosen)
+    return LoDArray(data[at(rows, data)], lod)
+
+
+@gradient("sequence_choose", "X+ Chosen Out@GRAD -> X@GRAD")
+def sequence_choose_grad(x: Any, chosen: Array, dout: Array) -> Array:
+    """dX = sum over the places that a sub-sequence was put."""
+    rows, _ = _sub_sequences(x, chosen)
+    return scatter_sum(dout, at(rows, dout), len(plain(x)))
+
+
+def places(values: Array, count: int, what: str) -> tuple[Offsets, Offsets]:
+    """Return the numbers before the first -1 of each row, and offsets of the rows in them.
+
+    Raises:
+        InputError: there are not `count` rows.
+    """
+    table = to_host(values).reshape(len(values), -1).astype(np.int64)
+    if len(table) != count:
+        raise InputError(f"expected a row of {what} for each of {count} sequences, got {len(table)}")
+    used = np.logical_and.accumulate(table != _NONE, axis=1)
+    return table[used], ends_of(used.sum(axis=1))
+
+
+def _pieces(x: Any, starts: Array | None, ends: Array | None) -> tuple[Offsets, Lod]:
+    level = x.lod[-1]
+    if starts is None and ends is None:
+        raise InputError("give Starts, Ends, or both")
+    found = [
+        places(each, len(level) - 1, what)
+        for each, what in ((starts, "Starts"), (ends, "Ends"))
+        if each is not None
+    ]
+    if len(found) == 2 and not np.array_equal(found[0][1], found[1][1]):
+        raise InputError("Starts and Ends must have as many places in each row")
+    per_sequence = found[0][1]
+    owner = owners(per_sequence)
+    size = lengths(level)[owner]
+    first = found[0][0] if starts is not None else np.zeros_like(size)
+    last = found[-1][0] if ends is not None else size - 1
+    wrong = (first < 0) | (last >= size) | (last < first)
+    if wrong.any():
+        bad = int(wrong.argmax())
+        what = "sub-sequence" if len(x.lod) > 1 else "sequence"
+        raise InputError(
+            f"{what} {owner[bad]} has {size[bad]} rows: there is no piece from row {first[bad]} to row {last[bad]}"
+        )
+    counts = last - first + 1
+    outer = tuple(per_sequence[each] for each in x.lod[:-1])
+    return ranges(level[:-1][owner] + first, counts), (*outer, ends_of(counts))
+
+
+def _sub_sequences(x: Any, which: Array) -> tuple[Offsets, Lod]:
+    lod = lod_of(x)
+    if len(lod) != 2:
+        raise InputError(f"X must have sequences of sequences, two levels of LoD, got {len(lod)}")
+    places_, outer = places(which, len(lod[0]) - 1, "sub-sequences")
+    owner = owners(outer)
+    wrong = (places_ < 0) | (places_ >= lengths(lod[0])[owner])
+    if wrong.any():
+        bad = int(wrong.argmax())
+        raise InputError(
+            f"sequence {owner[bad]} has {lengths(lod[0])[owner[bad]]} sub-sequences, none with number {places_[bad]}"
+        )
+    rows, inner = chosen(lod[1:], lod[0][:-1][owner] + places_)
+    return rows, (outer, *inner)

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers that choose among sequences: the best rows, pieces of sequences, sub-sequences, and the cost of a beam."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paddle.graph import Variable
+from paddle.v2.errors import UsageError, UsageTypeError
+from paddle.v2.layer.declared import Made, declares
+from paddle.v2.layer.emitter import ONE_LEVEL, Emitter, emits
+from paddle.v2.layer.output import LayerOutput, build, is_index, require_layer, require_size
+from paddle.v2.model import LayerConfig
+
+__all__ = [
+    "BeamInput", "SubsequenceInput", "cross_entropy_over_beam", "kmax_seq_score", "seq_slice", "sub_nested_seq",
+]  # fmt: skip
+
+
+def SubsequenceInput(input: LayerOutput) -> LayerOutput:  # noqa: N802 - the original's name
+    """Return the layer: a group steps through its sub-sequences wherever it has two levels of sequences."""
+    require_layer(input, "SubsequenceInput")
+    return input
+
+
+@declares("input, name=None, beam_size=1", prefix="kmax_seq_score_layer")
+def kmax_seq_score(input: LayerOutput, beam_size: int) -> Made:
+    """Declare the places of the `beam_size` greatest rows of each sequence, or of each sub-sequence.
+
+    A row of places has -1 behind the last one where the sequence is shorter. `input` has size 1.
+    """
+    require_size(input, 1, "kmax_seq_score")
+    if beam_size < 1:
+        raise UsageError(f"kmax_seq_score: beam_size must be at least 1, got {beam_size}")
+    return Made([input], beam_size)
+
+
+@emits("kmax_seq_score", sequences=(0,), by_levels=True)
+def _kmax_seq_score(emitter: Emitter, config: LayerConfig) -> Variable:
+    found = emitter.unary("sequence_best", emitter.first(config), k=config.size)
+    found.stop_gradient = True
+    return found
+
+
+@declares("input, starts, ends, name=None", prefix="seq_slice_layer")
+def seq_slice(input: LayerOutput, starts: LayerOutput | None, ends: LayerOutput | None) -> Made:
+    """Declare pieces of each sequence, or sub-sequence, from row `starts` to row `ends`, which are both in them.
+
+    Args:
+        input: sequences.
+        starts: a row of places for each of them, -1 behind the last one; None: from their beginning.
+        ends: as many places; None: to their end.
+    """
+    if starts is None and ends is None:
+        raise UsageError("seq_slice: give starts, ends, or both")
+    given = {what: each for what, each in (("starts", starts), ("ends", ends)) if each is not None}
+    for what, each in given.items():
+        require_layer(each, f"{what} of seq_slice")
+    if starts is not None and ends is not None:
+        require_size(ends, starts.size, "ends of seq_slice, of which there are as many as starts")
+    return Made([input, *given.values()], input.size, {"given": ",".join(given)})
+
+
+@emits("seq_slice", sequences=(0,), by_levels=True)
+def _seq_slice(emitter: Emitter, config: LayerConfig) -> Variable:
+    whole, *places = (link.layer for link in config.inputs)
+    inputs = {"X": emitter.rows(whole)}
+    for what, name in zip(str(config.attrs["given"]).split(","), places, strict=True):
+        inputs[what.capitalize()] = emitter.numbers(name)
+    return emitter.op("sequence_cut", inputs)
+
+
+@declares("input, selected_indices, name=None", prefix="sub_nested_seq_layer")
+def sub_nested_seq(input: LayerOutput, selected_indices: LayerOutput) -> Made:
+    """Declare some sub-sequences of each sequence: a row of their places a sample, -1 behind the last one."""
+    require_layer(selected_indices, "selected_indices of sub_nested_seq")
+    return Made([input, selected_indices], input.size)
+
+
+@emits("sub_nested_seq", sequences=(0,), by_levels=True, nested=True)
+def _sub_nested_seq(emitter: Emitter, config: LayerConfig) -> Variable:
+    whole, places = (link.layer for link in config.inputs)
+    value = emitter.rows(whole)
+    if value.lod_level < 2:
+        raise UsageError(ONE_LEVEL.format(layer=config.name, input=whole))
+    return emitter.op("sequence_choose", {"X": value, "Chosen": emitter.numbers(places)})
+
+
+@dataclass(frozen=True)
+class BeamInput:
+    """One expansion of a search, for cross_entropy_over_beam.
+
+    Attributes:
+        candidate_scores: of size 1; sequences in the first expansion, sequences of sequences in the others.
+        selected_candidates: the places of those that were kept, such as `kmax_seq_score` gives.
+        gold: the place of the right one, an integer a sample.
+    """
+
+    candidate_scores: LayerOutput
+    selected_candidates: LayerOutput
+    gold: LayerOutput
+
+    def __post_init__(self) -> None:
+        require_layer(self.candidate_scores, "candidate_scores of BeamInput")
+        require_size(self.candidate_scores, 1, "candidate_scores of BeamInput")
+        require_layer(self.selected_candidates, "selected_candidates of BeamInput")
+        require_layer(self.gold, "gold of BeamInput")
+        if not is_index(self.gold):
+            raise UsageError(f"BeamInput: gold {self.gold.name!r} must be a data layer of integers")
+
+
+def _flat(input: BeamInput | Sequence[BeamInput]) -> list[LayerOutput]:
+    beams = [input] if isinstance(input, BeamInput) else list(input)
+    for each in beams:
+        if not isinstance(each, BeamInput):
+            raise UsageTypeError(f"cross_entropy_over_beam takes BeamInputs, got {each!r:.80}")
+        require_size(each.selected_candidates, beams[0].selected_candidates.size, "selected_candidates")
+    if not beams:
+        raise UsageError("cross_entropy_over_beam needs one BeamInput at least")
+    return [layer for each in beams for layer in (each.candidate_scores, each.selected_candidates, each.gold)]
+
+
+def cross_entropy_over_beam(input: BeamInput | Sequence[BeamInput], name: str | None = None) -> LayerOutput:
+    """Declare -ln of the right path's share among all paths of a search, one number a sample.
+
+    A search ends for the cost where the right candidate was not kept; the right path is then one more path.
+
+    Args:
+        input: the expansions of the search, in order.
+        name: of the layer.
+    """
+    return build("cross_entropy_over_beam", _flat(input), 1, name, attrs={"coeff": 1.0})
+
+
+@emits("cross_entropy_over_beam", sequences=(0,), by_levels=True)
+def _cross_entropy_over_beam(emitter: Emitter, config: LayerConfig) -> Variable:
+    names = [link.layer for link in config.inputs]
+    inputs = {
+        "Scores": [emitter.rows(name) for name in names[::3]],
+        "Kept": [emitter.rows(name) for name in names[1::3]],
+        "Right": [emitter.label(name) for name in names[2::3]],
+    }
+    return emitter.op("cross_entropy_over_beam", inputs)
