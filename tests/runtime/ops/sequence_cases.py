@@ -94,6 +94,11 @@ def _shapes() -> list[Case]:
         Case("sequence_reshape", {"X": _rows(4)}, {"new_dim": 2}),
         Case("sequence_reshape", {"X": _rows(2, lengths=((2, 0, 4),))}, {"new_dim": 4}),
         Case("sequence_reshape", {"X": _rows(2, lengths=_EMPTY)}, {"new_dim": 1}),
+        Case("sequence_join", {"X": _rows(2, lengths=_TWO)}),
+        Case("sequence_join", {"X": _rows(2, lengths=_EMPTY)}),
+        Case("sequence_windows", {"X": _rows(2)}, {"stride": 2}),
+        Case("sequence_windows", {"X": _rows(2, lengths=_TWO)}, {"stride": 2, "from_end": True}),
+        Case("sequence_windows", {"X": _rows(2, lengths=_EMPTY)}, {"stride": 3}),
         Case("lod_reset", {"X": _rows(2)}, {"target_lod": [0, 4, 6]}),
         Case("lod_reset", {"X": (6, 2), "Y": _rows(1)}, fixed=("Y",)),
         Case(
@@ -111,6 +116,30 @@ def _shapes() -> list[Case]:
     ]
 
 
+def _choices() -> list[Case]:
+    rows = _rows(2, lengths=((4, 1, 3),))
+    deep = _rows(2, lengths=((2, 1), (4, 1, 3)))
+    return [
+        Case("sequence_cut", {"X": rows, "Starts": _told((3, 2), 0, 2, 0, -1, 1, 1)}),
+        Case("sequence_cut", {"X": deep, "Ends": _told((3, 1), 2, 0, -1)}),
+        Case("sequence_cut", {"X": deep, "Starts": _told((3, 1), 1, 0, 0), "Ends": _told((3, 1), 3, 0, 1)}),
+        Case("sequence_choose", {"X": deep, "Chosen": _told((2, 2), 1, 0, 0, -1)}),
+        Case("sequence_choose", {"X": deep, "Chosen": _told((2, 2), 1, 1, -1, 0)}),
+        Case(
+            "cross_entropy_over_beam",
+            {
+                "Scores": [_rows(1, lengths=((3, 2),)), _rows(1, lengths=((2, 1), (4, 1, 3)))],
+                "Kept": [_told((2, 2), 2, 0, 1, -1), _told((3, 2), 3, 1, 0, -1, 2, 1)],
+                "Right": [_told((2, 1), 0, 1), _told((2, 1), 0, 0)],
+            },
+        ),
+    ]
+
+
+def _told(shape: tuple[int, ...], *numbers: int) -> Values:
+    return Values(shape, "ids", given=numbers)
+
+
 def _splits() -> list[Case]:
     return [
         Case("split_lod_tensor", {"X": _rows(2), "Mask": Values((6, 1), "booleans")}),
@@ -123,4 +152,11 @@ def _splits() -> list[Case]:
     ]
 
 
-SEQUENCE_CASES: list[Case] = [*_splits(), *_pools(), *_expansions(), *_convolutions(), *_shapes()]
+SEQUENCE_CASES: list[Case] = [
+    *_splits(),
+    *_pools(),
+    *_expansions(),
+    *_convolutions(),
+    *_shapes(),
+    *_choices(),
+]

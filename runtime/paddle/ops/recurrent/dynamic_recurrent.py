@@ -16,12 +16,11 @@ import numpy as np
 
 from paddle.backend import Array
 from paddle.ops.base.body import Body, Tape
-from paddle.ops.base.entries import chosen, count_of, leading, taken
+from paddle.ops.base.entries import count_of, leading
 from paddle.ops.base.errors import InputError
-from paddle.ops.base.lod import Lod, lod_of, plain, sequences, zeros_like
+from paddle.ops.base.lod import Lod, lod_of, plain, zeros_like
 from paddle.ops.base.registry import GRAD, GradOp, gradient_maker, operator
-from paddle.ops.base.segments import TimeSteps, at
-from paddle.ops.recurrent.step_rows import StepRows, collected
+from paddle.ops.recurrent.step_rows import StepRows, collected, ranked, steps_of, unranked
 from paddle.ops.recurrent.unroll import Names, unroll, unroll_back
 
 _ATTRS = {"sub_block": int, "before": (), "after": (), "reverse": False, "is_test": False}
@@ -60,7 +59,7 @@ def dynamic_recurrent(
     needs: frozenset[str],
 ) -> tuple[list[Any], Ran]:
     """Return the outputs with the inputs' outermost level, and how each step ran; `reverse` begins at the last step."""
-    steps = _steps(inputs, reverse)
+    steps = steps_of(inputs, reverse)
     fixed = dict(zip(names["Parameters"], parameters, strict=True))
     given = [dict(fixed) for _ in steps]
     for name, x in zip(names["Inputs"], inputs, strict=True):
@@ -68,10 +67,10 @@ def dynamic_recurrent(
             values[name] = part
     counts = np.diff(steps.bounds).tolist()
     for name, value in zip(names["Statics"], statics, strict=True):
-        whole = _ranked(value, steps)
+        whole = ranked(value, steps)
         for values, count in zip(given, counts, strict=True):
             values[name] = leading(whole, count)
-    states = [_ranked(state, steps) for state in first]
+    states = [ranked(state, steps) for state in first]
     bound = Names(before, after, tuple(names["Outputs"]))
     found = unroll(body, given, counts, states, bound, not is_test and "StepScopes" in needs)
     outputs = {}
@@ -128,7 +127,7 @@ def dynamic_recurrent_grad(
     names: _Names,
 ) -> tuple[list[Array], list[Array], list[Array], list[Any]]:
     """Back through the steps."""
-    steps = _steps(inputs, reverse)
+    steps = steps_of(inputs, reverse)
     parts = {
         name: [plain(part) for part in StepRows.of(steps, ran.inner[name]).cut(dout)]
         for name, dout in zip(arriving, douts, strict=True)
@@ -150,46 +149,13 @@ def dynamic_recurrent_grad(
             )
             for name in asked["Inputs"]
         ],
-        [
-            _static_gradient(value[name], [step.get(name) for step in found.steps], steps)
-            for name in asked["Statics"]
-        ],
-        [_static_gradient(value[name], [dfirst[name]], steps) for name in asked["States"]],
+        [unranked(value[name], [step.get(name) for step in found.steps], steps) for name in asked["Statics"]],
+        [unranked(value[name], [dfirst[name]], steps) for name in asked["States"]],
         [
             found.fixed[name] if name in found.fixed else zeros_like(value[name])
             for name in asked["Parameters"]
         ],
     )
-
-
-def _steps(inputs: list[Any], reverse: bool) -> TimeSteps:
-    """Return the steps.
-
-    Raises:
-        InputError: an input has no sequences or others than the first one.
-    """
-    for x in inputs:
-        sequences(x, "Inputs")
-    lods = [lod_of(x) for x in inputs]
-    if any(len(lod) > 2 for lod in lods):
-        raise InputError("step inputs have sequences, or sequences of sequences: one or two levels of LoD")
-    for lod in lods[1:]:
-        if not np.array_equal(lods[0][0], lod[0]):
-            counts = [np.diff(each[0]).tolist() for each in (lods[0], lod)]
-            what = ["sub-sequences" if len(each) == 2 else "rows" for each in (lods[0], lod)]
-            raise InputError(
-                f"step inputs must have as many items in each sequence: one has {counts[0]} {what[0]}, another "
-                f"{counts[1]} {what[1]}"
-            )
-    return TimeSteps.of(lods[0][0], reverse)
-
-
-def _ranked(value: Any, steps: TimeSteps) -> Any:
-    """Return a static input or a state with its entries longest sequence first."""
-    if count_of(value) != len(steps.order):
-        what = "sequences" if lod_of(value) else "rows"
-        raise InputError(f"there are {len(steps.order)} sequences, and a state with {count_of(value)} {what}")
-    return taken(value, steps.order)
 
 
 def _check_items(parts: list[Any], name: str, counts: list[int]) -> None:
@@ -203,14 +169,3 @@ def _check_items(parts: list[Any], name: str, counts: list[int]) -> None:
                 if len(lod_of(part)) < 2
                 else f"output {name!r} has sequences of sequences at a step: two levels are the most outside"
             )
-
-
-def _static_gradient(value: Any, parts: list[Array | None], steps: TimeSteps) -> Array:
-    ranked = zeros_like(value)
-    for part in parts:
-        if part is not None:
-            ranked[: len(part)] += part
-    rows, _ = chosen(lod_of(value), steps.order)
-    dx = zeros_like(value)
-    dx[at(rows, dx)] = ranked
-    return dx

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StepRows: where the rows of each step lie, for items of sequences that are rows or sequences themselves."""
+"""StepRows: where the rows of each step lie, for items of sequences that are rows or sequences themselves.
+
+What has an entry for each sequence is ranked: the longest sequence comes first.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from paddle.backend import Array, array_module
-from paddle.ops.base.lod import Lod, LoDArray, Offsets, ends_of, plain, with_lod
+from paddle.ops.base.entries import chosen, count_of, taken
+from paddle.ops.base.errors import InputError
+from paddle.ops.base.lod import (
+    Lod,
+    LoDArray,
+    Offsets,
+    ends_of,
+    lod_of,
+    plain,
+    sequences,
+    with_lod,
+    zeros_like,
+)
 from paddle.ops.base.segments import TimeSteps, at, lengths, ranges
 
 
@@ -67,3 +82,45 @@ def collected(parts: Sequence[Any], steps: TimeSteps, outer: Offsets) -> tuple[A
     back = xp.empty_like(ordered)
     back[at(StepRows.of(steps, inner).rows, ordered)] = ordered
     return with_lod(back, (outer, *inner)), inner
+
+
+def steps_of(inputs: list[Any], reverse: bool) -> TimeSteps:
+    """Return the steps.
+
+    Raises:
+        InputError: an input has no sequences or others than the first one.
+    """
+    for x in inputs:
+        sequences(x, "Inputs")
+    lods = [lod_of(x) for x in inputs]
+    if any(len(lod) > 2 for lod in lods):
+        raise InputError("step inputs have sequences, or sequences of sequences: one or two levels of LoD")
+    for lod in lods[1:]:
+        if not np.array_equal(lods[0][0], lod[0]):
+            counts = [np.diff(each[0]).tolist() for each in (lods[0], lod)]
+            what = ["sub-sequences" if len(each) == 2 else "rows" for each in (lods[0], lod)]
+            raise InputError(
+                f"step inputs must have as many items in each sequence: one has {counts[0]} {what[0]}, another "
+                f"{counts[1]} {what[1]}"
+            )
+    return TimeSteps.of(lods[0][0], reverse)
+
+
+def ranked(value: Any, steps: TimeSteps) -> Any:
+    """Return a static input or a state with its entries longest sequence first."""
+    if count_of(value) != len(steps.order):
+        what = "sequences" if lod_of(value) else "rows"
+        raise InputError(f"there are {len(steps.order)} sequences, and a state with {count_of(value)} {what}")
+    return taken(value, steps.order)
+
+
+def unranked(value: Any, parts: Sequence[Array | None], steps: TimeSteps) -> Array:
+    """Return the gradient of a value that was `ranked`: the sum of what steps have of its first rows."""
+    ordered = zeros_like(value)
+    for part in parts:
+        if part is not None:
+            ordered[: len(part)] += part
+    rows, _ = chosen(lod_of(value), steps.order)
+    dx = zeros_like(value)
+    dx[at(rows, dx)] = ordered
+    return dx

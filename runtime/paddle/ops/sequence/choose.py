@@ -64,7 +64,7 @@ def sequence_cut(x: Any, starts: Array | None, ends: Array | None) -> LoDArray:
     return LoDArray(data[at(rows, data)], lod)
 
 
-@gradient("sequence_cut", "X+ Starts Ends Out@GRAD -> X@GRAD")
+@gradient("sequence_cut", "X+ Starts? Ends? Out@GRAD -> X@GRAD")
 def sequence_cut_grad(x: Any, starts: Array | None, ends: Array | None, dout: Array) -> Array:
     """dX = sum over the pieces that a row is in."""
     rows, _ = _pieces(x, starts, ends)

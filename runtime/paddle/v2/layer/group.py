@@ -73,7 +73,7 @@ def recurrent_group(
         for out in outs:
             require_layer(out, f"the step of recurrent group {name!r}")
         memories = memories_of(name)
-    kept = list(memories.values())
+    kept = [*memories.values(), *_step_inputs(name)]
     results = [_output(out, kept, name, reverse) for out in outs]
     _show_to_evaluators(name, kept, reverse)
     return results[0] if len(results) == 1 else results
@@ -171,6 +171,12 @@ def seen_by_steps(given: Any) -> Any:
         attrs={"kind": kind},
     )
     return declare(config, [layer])
+
+
+def _step_inputs(group: str) -> list[str]:
+    """What a group goes through step by step is needed, whether or not a layer of the step reads it."""
+    members = (each for each in model.current().layers.values() if each.group == group)
+    return [each.name for each in members if each.attrs.get("kind") == "step"]
 
 
 def _output(

@@ -34,8 +34,6 @@ class Origin(NamedTuple):
     levels: int
 
 
-Known: TypeAlias = Origin | None
-"""None: not known before a batch."""
 ONE_A_SAMPLE = Origin("", 0)
 
 
@@ -47,8 +45,8 @@ class Meeting(NamedTuple):
     other: Origin
 
 
-def origin_of(config: LayerConfig, known: Mapping[str, Known]) -> Known:
-    """Whose rows a layer has, from those of its inputs.
+def origin_of(config: LayerConfig, known: Mapping[str, Origin | None]) -> Origin | None:
+    """Whose rows a layer has, from those of its inputs; None: not known before a batch.
 
     Raises:
         UsageError: an input should be a sequence and is none, or should have two levels and has one.
@@ -83,7 +81,7 @@ def origin_of(config: LayerConfig, known: Mapping[str, Known]) -> Known:
 
 def meetings(layers: Mapping[str, LayerConfig]) -> list[Meeting]:
     """Where sequences of data layers meet others, or single rows, of a network in order of declaration."""
-    known: dict[str, Known] = {}
+    known: dict[str, Origin | None] = {}
     found: dict[tuple[Origin, Origin], str] = {}
     for name, config in layers.items():
         known[name] = origin_of(config, known)

@@ -47,7 +47,7 @@ class LayerOutput:
     def __init__(self, config: LayerConfig, parents: Sequence[LayerOutput] = ()) -> None:
         self.config = config
         self.parents = list(parents)
-        self.origin: Origin = None
+        self.origin: Origin | None = None
 
     @property
     def name(self) -> str:

@@ -11,7 +11,7 @@ from paddle.v2.layer.output import LayerOutput, as_list, require_same_size, requ
 from paddle.v2.model import LayerConfig
 
 __all__ = [
-    "clip", "convex_comb", "linear_comb", "max_id", "multiplex", "printer", "repeat", "resize", "row_l2_norm",
+    "clip", "convex_comb", "eos", "linear_comb", "max_id", "multiplex", "printer", "repeat", "resize", "row_l2_norm",
     "sampling_id", "sum_to_one_norm", "trans",
 ]  # fmt: skip
 

@@ -196,7 +196,7 @@ def _sequences(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None
 
 def _no_sequence(name: str, kind: InputType, items: list[Any], in_list: bool) -> UsageError:
     """The error for what is no list where the type has one: a sample, or with `in_list` a sub-sequence."""
-    found = [(at, each, None) for at, each in enumerate(items)]
+    found: list[tuple[int, Any, int | None]] = [(at, each, None) for at, each in enumerate(items)]
     if in_list:
         found = [(at, part, number) for at, each in enumerate(items) for number, part in enumerate(each)]
     at, wrong, number = next((each for each in found if not isinstance(each[1], Sized)), found[0])
