@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
+import numpy as np
 import numpy.typing as npt
 
+from paddle.fluid.backward import append_backward
 from paddle.fluid.errors import FluidError, RunError
 from paddle.fluid.executor import Executor
 from paddle.fluid.initializer import Constant
@@ -21,11 +23,30 @@ from paddle.fluid.program.variable import Parameter, Variable
 from paddle.fluid.regularizer import Regularizer
 from paddle.fluid.run.scope import Scope, global_scope
 from paddle.graph import unique_name
+from paddle.graph.block import Name
 from paddle.ops.base.registry import GRAD
 
 _SUMS = ("sum_1", "sum_2", "sum_3")
 _ELSEWHERE = " (a trainer of parameter servers has no averages: they update the parameters)"
 _COUNTS = ("num_accumulates", "old_num_accumulates", "num_updates")
+
+
+def load_kept(kept: Collection[Variable], values: Mapping[str, Any]) -> None:
+    """Set variables in the current scope to values by name.
+
+    Raises:
+        FluidError: a name is missing, or a value has another shape.
+    """
+    found = {each.name: np.array(values[each.name], each.dtype) for each in kept if each.name in values}
+    for each in kept:
+        if each.name not in found:
+            raise FluidError(
+                f"load: there is no value for {each.name!r}: save all of get_opti_var_name_list()"
+            )
+        if found[each.name].shape != each.shape:
+            raise FluidError(f"load: {each.describe()} was given a value of shape {found[each.name].shape}")
+    for name, value in found.items():
+        global_scope().set(name, value)
 
 
 class _Averages(ABC):
@@ -120,6 +141,50 @@ class ModelAverage(_Averages):
             means[parameter] = total / total.dtype.type(count)
         return means
 
+    def get_opti_var_name_list(self) -> list[str]:
+        """Return the names of sums and counts."""
+        return [each.name for kept in self._kept.values() for each in kept.values()]
+
+    def load(self, stat_dict: Mapping[str, Any]) -> None:
+        """Set sums and counts in the current scope to values by name; see `Optimizer.load`."""
+        load_kept([each for kept in self._kept.values() for each in kept.values()], stat_dict)
+
+    def backward(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Sequence[Name] | None = None,
+        no_grad_set: Collection[Name] | None = None,
+        callbacks: Sequence[object] | None = None,
+    ) -> list[tuple[Parameter, Variable]]:
+        """Append the backward pass and return [(parameter, gradient)]."""
+        return append_backward(loss, parameter_list, no_grad_set, callbacks)
+
+    def minimize(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Sequence[Name] | None = None,
+        no_grad_set: Collection[Name] | None = None,
+        grad_clip: object = None,
+    ) -> NoReturn:
+        """Refuse: means update nothing.
+
+        Raises:
+            FluidError: always.
+        """
+        raise _updates_nothing("minimize")
+
+    def apply_optimize(
+        self, loss: Variable, startup_program: Program | None, params_grads: Sequence[object]
+    ) -> NoReturn:
+        """Refuse: see `minimize`."""
+        raise _updates_nothing("apply_optimize")
+
+    def apply_gradients(self, params_grads: Sequence[object]) -> NoReturn:
+        """Refuse: see `minimize`."""
+        raise _updates_nothing("apply_gradients")
+
     def _append(self, parameter: Parameter) -> dict[str, Variable]:
         helper = LayerHelper("average_accumulates")
         kept = {
@@ -203,6 +268,12 @@ class ExponentialMovingAverage(_Averages):
             )
         found = {parameter: scope.get(ema.name) for parameter, ema in self._kept.items()}
         return {parameter: ema / ema.dtype.type(share) for parameter, ema in found.items()}
+
+
+def _updates_nothing(what: str) -> FluidError:
+    return FluidError(
+        f"ModelAverage.{what}: means update no parameter: call it on another optimizer, then make the ModelAverage"
+    )
 
 
 def _averaged(program: Program) -> list[Parameter]:

@@ -49,12 +49,9 @@ ABSENT: Mapping[str, str] = MappingProxyType(
         "Compressor": "nothing prunes, distils or searches nets here: train the smaller net",
         "multi_download": "call HDFSClient.download for each trainers-th file of client.lsr(hdfs_path)",
         "multi_upload": "call HDFSClient.upload for each file",
-        "DGCMomentumOptimizer": "use MomentumOptimizer",
-        "PipelineOptimizer": "use another optimizer, with data parallelism",
         "dygraph": "only static programs are supported: use fluid.layers",
         "fleet": "use DistributeTranspiler",
         "communicator": "use DistributeTranspiler with sync_mode=False",
-        "get_opti_var_name_list": "use the persistable variables of the program",
         "with_inference_optimize": "run the program that load_inference_model returns",
     }
 )

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 from paddle import graph
@@ -20,6 +21,7 @@ from paddle.fluid.run.feeds import entering, keep_persistable
 from paddle.fluid.run.flags import checks_finite
 from paddle.fluid.run.places import CPUPlace, Place
 from paddle.fluid.run.scope import Scope, global_scope, scope_guard
+from paddle.fluid.run.sections import Sections, cut
 from paddle.fluid.run.tensor import LoDTensor, tensor_of
 from paddle.graph.block import Name
 from paddle.graph.scope import fetched
@@ -156,7 +158,34 @@ class Executor:
         def step(feed: Mapping[str, Any], fetches: Sequence[Name]) -> list[Any]:
             return self.run(program, feed, fetches, scope=scope, return_numpy=False)
 
-        run_pass(step, dataset.batches(thread), printing(fetch_list, fetch_info, print_period, debug))
+        told = printing(fetch_list, fetch_info, print_period, debug)
+        target = default_main_program() if program is None else program
+        if isinstance(target, Program) and target._pipeline_opt is not None:
+            with self._in_sections(target, scope or global_scope(), target._pipeline_opt) as put:
+                run_pass(put, dataset.batches(thread), told)
+            return
+        run_pass(step, dataset.batches(thread), told)
+
+    @contextmanager
+    def _in_sections(
+        self, program: Program, scope: Scope, settings: Mapping[str, Any]
+    ) -> Iterator[Callable[[Mapping[str, Any], Sequence[Name]], list[Any]]]:
+        """Let the sections of a program run; give what puts a batch in, and waits for it where something is fetched."""
+        parts = cut(program, settings["cut_list"])
+        device, block = self.place.device(), program.global_block()
+        cores = [graph.Executor(device, self.remote, checks_finite=checks_finite()) for _ in parts]
+        sections = Sections(parts, cores, scope, settings["queue_size"])
+
+        def put(feed: Mapping[str, Any], fetches: Sequence[Name]) -> list[Any]:
+            names = [each if isinstance(each, str) else each.name for each in fetches]
+            values = {name: entering(value, block, name) for name, value in feed.items()}
+            result = sections.put(values, names)
+            if not names:
+                return []
+            return [given(value, name, False) for value, name in zip(result.result(), names, strict=True)]
+
+        with self.remote.connected(program, scope), sections.working():
+            yield put
 
     def infer_from_dataset(
         self,
@@ -173,6 +202,7 @@ class Executor:
         target = default_main_program() if program is None else program
         if isinstance(target, Program):
             target = target.clone()
+            target._pipeline_opt = None
             target._remove_training()
         self.train_from_dataset(target, dataset, scope, thread, debug, fetch_list, fetch_info, print_period)
 

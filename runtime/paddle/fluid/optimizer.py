@@ -15,11 +15,13 @@ from typing import Any, ClassVar, cast
 from weakref import WeakKeyDictionary
 
 from paddle.fluid import backward
-from paddle.fluid.averages import ExponentialMovingAverage, ModelAverage
+from paddle.fluid.averages import ExponentialMovingAverage, ModelAverage, load_kept
 from paddle.fluid.clip import GradientClip, append_gradient_clip_ops
+from paddle.fluid.dgc import Compression
 from paddle.fluid.errors import FluidError, FluidTypeError, answering
 from paddle.fluid.initializer import Constant
 from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.pipeline import PipelineOptimizer
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.defaults import default_main_program, default_startup_program, program_guard
 from paddle.fluid.program.name_scopes import name_scope
@@ -138,6 +140,18 @@ class Optimizer:
         ops = [self._update_table(*table)] if table else []
         pairs = append_regularization_ops(append_gradient_clip_ops(pairs), self._regularization)
         return self._updates(pairs) + ops
+
+    def get_opti_var_name_list(self) -> list[str]:
+        """Return the names of what updates keep between steps, in the order in which it was made."""
+        return [each.name for each in self._kept.values()]
+
+    def load(self, stat_dict: Mapping[str, Any]) -> None:
+        """Set what updates keep, in the current scope, to values by name, as `get_opti_var_name_list` gives them.
+
+        Raises:
+            FluidError: a name is missing, or a value has another shape.
+        """
+        load_kept(self._kept.values(), stat_dict)
 
     def _updates(self, pairs: Sequence[Pair]) -> list[Operator]:
         program = default_main_program()
@@ -270,12 +284,91 @@ def _optimizer(row: Fluid) -> type[Optimizer]:
     return type(f"{name}Optimizer", (Optimizer,), body)
 
 
-__all__ = ["ExponentialMovingAverage", "ModelAverage", "Optimizer"]
+__all__ = ["ExponentialMovingAverage", "ModelAverage", "Optimizer", "PipelineOptimizer"]
 
 for _, _row in FLUID:
     _made = _optimizer(_row)
     for _name in (_made.__name__, _made.__name__.removesuffix("Optimizer")):
         globals()[_name] = _made
         __all__ += [_name]
+
+_Momentum: Any = globals()["MomentumOptimizer"]
+
+
+class DGCMomentumOptimizer(_Momentum):  # type: ignore[misc]
+    """Momentum whose gradients of 16,384 elements and more are sent in part: see `ops.update.dgc`.
+
+    For trainers without servers (mode nccl2); alone it computes the same as one of them.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float | Variable,
+        momentum: float,
+        rampup_begin_step: int,
+        rampup_step: int = 1,
+        sparsity: Sequence[float] = [0.999],
+        use_nesterov: bool = False,
+        local_grad_clip_norm: float | None = None,
+        num_trainers: int | None = None,
+        regularization: Regularizer | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Begin.
+
+        Args:
+            learning_rate: see `Optimizer`.
+            momentum: of updates before rampup_begin_step, and then of what waits.
+            rampup_begin_step: first step that sends gradients in part.
+            rampup_step: steps over which the shares of `sparsity` follow each other.
+            sparsity: shares that are not sent, from 0 to below 1.
+            use_nesterov: Nesterov's way.
+            local_grad_clip_norm: with num_trainers: each trainer's gradient is clipped to norm / num_trainers².
+            num_trainers: see above.
+            regularization: added to the sum of what was sent.
+            name: part of the names of what is kept.
+
+        Raises:
+            FluidError: steps or shares are out of range; a norm without a number of trainers.
+        """
+        super().__init__(learning_rate, momentum, use_nesterov, regularization, name)
+        if local_grad_clip_norm is not None and not num_trainers:
+            raise FluidError("DGCMomentumOptimizer: local_grad_clip_norm needs num_trainers")
+        norm = None if local_grad_clip_norm is None else local_grad_clip_norm / (num_trainers or 1) ** 2
+        shares = tuple(float(each) for each in sparsity)
+        self._compression = Compression(momentum, use_nesterov, rampup_begin_step, rampup_step, shares, norm)
+        self._compressed: set[str] = set()
+
+    def apply_gradients(self, params_grads: Sequence[Pair]) -> list[Operator]:
+        """See `Optimizer.apply_gradients`."""
+        made = self._compression.append(params_grads)
+        self._compressed |= {
+            parameter.name
+            for (parameter, before), (_, after) in zip(params_grads, made, strict=True)
+            if before is not after
+        }
+        ops: list[Operator] = super().apply_gradients(made)
+        return ops
+
+    def _update(self, block: Block, parameter: Parameter, grad: Variable) -> Operator:
+        if parameter.name not in self._compressed:
+            op: Operator = super()._update(block, parameter, grad)
+            return op
+        velocity = self._kept["velocity", parameter.name]
+        return block.append_op(
+            "dgc_momentum",
+            {
+                "Param": parameter,
+                "Grad": grad,
+                "Velocity": velocity,
+                "LearningRate": self._rate_of(parameter),
+                "current_step": self._compression.counter(),
+            },
+            {"ParamOut": parameter, "VelocityOut": velocity},
+            {**self._attributes, "rampup_begin_step": float(self._compression.begin)},
+        )
+
+
+__all__ += ["DGCMomentumOptimizer"]
 
 __getattr__ = answering(__name__)

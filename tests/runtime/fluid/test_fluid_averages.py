@@ -104,3 +104,20 @@ def test_a_moving_average_of_nothing_is_refused() -> None:
         average.update()
     with pytest.raises(ValueError, match="expected decay from 0 to below 1, got 1"):
         O.ExponentialMovingAverage(1)
+
+
+def test_means_are_listed_loaded_and_update_nothing() -> None:
+    loss = fluid.layers.mean(fluid.layers.fc(fluid.layers.data("x", [2]), 1, bias_attr=False))
+    fluid.optimizer.SGD(0.1).minimize(loss)
+    average = fluid.optimizer.ModelAverage(1.0)
+    names = average.get_opti_var_name_list()
+    assert len(names) == 6
+    exe = fluid.Executor()
+    exe.run(fluid.default_startup_program())
+    exe.run(feed={"x": np.ones((1, 2), "float32")})
+    kept = {name: np.array(fluid.global_scope().get(name)) for name in names}
+    exe.run(feed={"x": np.ones((1, 2), "float32")})
+    average.load(kept)
+    assert all(np.array_equal(fluid.global_scope().get(name), kept[name]) for name in names)
+    with pytest.raises(ValueError, match="means update no parameter"):
+        average.minimize(loss)

@@ -372,3 +372,23 @@ def test_rates_follow_their_schedule(
     make: Callable[[], Any], steps: list[int], expected: list[float]
 ) -> None:
     np.testing.assert_allclose(rates(make, steps), expected, rtol=1e-4)
+
+
+def test_what_updates_keep_is_listed_and_loaded() -> None:
+    loss = fluid.layers.mean(fluid.layers.fc(fluid.layers.data("x", [2]), 1, param_attr="w", bias_attr=False))
+    optimizer = fluid.optimizer.Adam(0.1)
+    optimizer.minimize(loss)
+    names = optimizer.get_opti_var_name_list()
+    assert names == ["w_moment1_0", "w_moment2_0", "w_beta1_pow_acc_0", "w_beta2_pow_acc_0"]
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    feed = {"x": np.ones((1, 2), "float32")}
+    exe.run(feed=feed)
+    kept = {name: np.array(fluid.global_scope().get(name)) for name in names}
+    exe.run(feed=feed)
+    optimizer.load(kept)
+    assert all(np.array_equal(fluid.global_scope().get(name), kept[name]) for name in names)
+    with pytest.raises(ValueError, match="no value for 'w_moment2_0'"):
+        optimizer.load({"w_moment1_0": kept["w_moment1_0"]})
+    with pytest.raises(ValueError, match=r"given a value of shape \(3,\)"):
+        optimizer.load({**kept, "w_moment1_0": np.zeros(3)})

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import ClassVar, Self, cast
+from typing import Any, ClassVar, Self, cast
 
 from paddle import graph
 from paddle.fluid.files import program_file
@@ -31,6 +31,7 @@ _DISTRIBUTED = (
     "_use_hierarchical_allreduce",
     "_hierarchical_allreduce_inter_nranks",
     "_hierarchical_allreduce_exter_nranks",
+    "_pipeline_opt",
 )
 
 
@@ -57,6 +58,7 @@ class Program(graph.Program):
         self._hierarchical_allreduce_inter_nranks = 0
         self._hierarchical_allreduce_exter_nranks = 0
         self._is_mem_optimized = False
+        self._pipeline_opt: Mapping[str, Any] | None = None
 
     @property
     def op_context(self) -> tuple[int, tuple[str, ...], str]:

@@ -121,6 +121,10 @@ class DistributeTranspiler:
         if not isinstance(trainers, int):
             raise FluidError(f"trainers: expected a number in pserver mode, got {trainers!r}")
         self.sync_mode = _is_synchronous(sync_mode, self.config.sync_mode)
+        if any(op.type == "dgc" for op in program.global_block().ops):
+            raise FluidError(
+                "DGCMomentumOptimizer trains without servers: use MomentumOptimizer, or a config with mode='nccl2'"
+            )
         if self.config.enable_dc_asgd and self.sync_mode:
             raise FluidError("enable_dc_asgd corrects asynchronous training: pass sync_mode=False")
         self.trainer_id, self.trainers = trainer_id, trainers

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PipelineOptimizer: another optimizer, and where `Executor.train_from_dataset` cuts the program into sections."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol
+
+from paddle.fluid.errors import FluidError, FluidTypeError
+from paddle.fluid.program.program import Program
+from paddle.fluid.program.variable import Variable
+from paddle.fluid.run.places import CPUPlace
+from paddle.graph.block import Name
+
+
+class Minimizing(Protocol):
+    """An optimizer."""
+
+    def minimize(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Sequence[Name] | None = None,
+        no_grad_set: Collection[Name] | None = None,
+    ) -> tuple[Any, Any]:
+        """Append all that makes a step."""
+
+
+class PipelineOptimizer:
+    """Lets each batch go through sections on threads of their own; see `run.sections`.
+
+    k lists of variables make 2k − 1 sections: what leads to the first list, to the second, ..., the rest of the forward
+    pass with the beginning of the backward pass, and then the backward pass and the updates of each section before, in
+    reverse. A section begins with a batch when all sections have updated, for the batch before, what it reads: losses
+    and parameters are those of the program in one piece.
+    """
+
+    def __init__(
+        self,
+        optimizer: Minimizing,
+        cut_list: Sequence[Sequence[Variable]] | None = None,
+        place_list: Sequence[object] | None = None,
+        concurrency_list: Sequence[int] | None = None,
+        queue_size: int = 30,
+        sync_steps: int = 1,
+        start_cpu_core_id: int = 0,
+    ) -> None:
+        """Note the settings.
+
+        Args:
+            optimizer: makes the steps.
+            cut_list: variables where the forward pass is cut; the last list is the loss. None: one section.
+            place_list: a place for each section, all on the processor; None: so.
+            concurrency_list: has no meaning: a thread a section.
+            queue_size: batches that wait before a section.
+            sync_steps: has no meaning: every step sees all updates.
+            start_cpu_core_id: has no meaning.
+
+        Raises:
+            FluidError: places are as many as other than sections, or not on the processor; queue_size is below 1.
+            FluidTypeError: the optimizer is none, or a list has something else than variables.
+        """
+        if not callable(getattr(optimizer, "minimize", None)):
+            raise FluidTypeError(f"PipelineOptimizer: expected an optimizer, got {optimizer!r}")
+        cuts = [list(each) for each in cut_list or []]
+        for each in (one for cut in cuts for one in cut):
+            if not isinstance(each, Variable):
+                raise FluidTypeError(
+                    f"PipelineOptimizer: expected lists of variables in cut_list, got {each!r}"
+                )
+        if place_list is not None:
+            if cuts and len(place_list) != 2 * len(cuts) - 1:
+                raise FluidError(
+                    f"PipelineOptimizer: {len(cuts)} cuts make {2 * len(cuts) - 1} sections, "
+                    f"got {len(place_list)} places"
+                )
+            if not all(isinstance(each, CPUPlace) for each in place_list):
+                raise FluidError(
+                    "PipelineOptimizer: sections run on the processor: pass CPUPlace() for each, or no place_list"
+                )
+        if queue_size < 1:
+            raise FluidError(f"PipelineOptimizer: expected a queue_size of 1 or more, got {queue_size}")
+        self._optimizer, self._cuts, self._queue_size = optimizer, cuts, int(queue_size)
+
+    def minimize(
+        self,
+        loss: Variable,
+        startup_program: Program | None = None,
+        parameter_list: Sequence[Name] | None = None,
+        no_grad_set: Collection[Name] | None = None,
+    ) -> tuple[Any, Any]:
+        """Append all that makes a step, and note the cuts on the program; see `Optimizer.minimize`."""
+        made = self._optimizer.minimize(loss, startup_program, parameter_list, no_grad_set)
+        program: Any = loss.block.program
+        program._pipeline_opt = {
+            "cut_list": [[each.name for each in cut] for cut in self._cuts],
+            "queue_size": self._queue_size,
+        }
+        return made

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sections of a program: each runs on a thread of its own, batch after batch, as soon as results stay what they were.
+
+What a section reads of a batch comes with the batch from the sections before. What is kept between batches lies in the
+scope: a section that shares some of it with a later one, where one of both writes it, waits until that is done with the
+batch before. All batches thus see what they would see one after the other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from queue import Queue
+from typing import Any
+
+import numpy as np
+
+from paddle import graph
+from paddle.fluid.errors import RunError
+from paddle.fluid.program.operator import Operator, OpRole
+from paddle.fluid.program.program import Program
+from paddle.graph.scope import Scope
+from paddle.ops.base.registry import GRAD
+from paddle.threads import ServiceThread
+
+_ENDED_S = 60.0
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a program.
+
+    Attributes:
+        program: with its operators alone.
+        reads: what it reads of a batch.
+        makes: what it writes of a batch.
+        waits: numbers of later sections that must be done with the batch before.
+    """
+
+    program: Program
+    reads: frozenset[str]
+    makes: frozenset[str]
+    waits: tuple[int, ...]
+
+
+def cut(program: Program, cuts: Sequence[Sequence[str]]) -> list[Section]:
+    """Return the sections of a program, see `fluid.pipeline`.
+
+    Args:
+        cuts: names of variables where the forward pass is cut; those of the last one are not needed.
+    """
+    ops = [op for op in program.global_block().ops if isinstance(op, Operator)]
+    numbers = _numbered(ops, [list(each) for each in cuts[:-1]])
+    count = 2 * max(len(cuts), 1) - 1
+    parts = [[op for op, at in zip(ops, numbers, strict=True) if at == number] for number in range(count)]
+    parts = [part for part in parts if part]
+    kept = {each.name for each in program.global_block().vars.values() if each.persistable}
+    written = [{name for op in part for name in op.output_names} for part in parts]
+    read = [{name for op in part for name in op.input_names} for part in parts]
+    made = []
+    for at, part in enumerate(parts):
+        own = program.clone()
+        own.global_block().ops = list(part)
+        own.touch()
+        waits = [
+            later
+            for later in range(at + 1, len(parts))
+            if kept & ((written[later] & (read[at] | written[at])) | (read[later] & written[at]))
+        ]
+        inner: set[str] = set()
+        needed: set[str] = set()
+        for op in part:
+            needed.update(name for name in op.input_names if name not in inner)
+            inner.update(op.output_names)
+        made.append(Section(own, frozenset(needed - kept), frozenset(written[at] - kept), tuple(waits)))
+    return made
+
+
+def _numbered(ops: Sequence[Operator], cuts: Sequence[Sequence[str]]) -> list[int]:
+    """Return the section of each operator: never before one whose results it reads, or whose inputs it changes."""
+    middle, early = len(cuts), dict[int, int]()
+    for number, names in enumerate(cuts):
+        wanted = set(names)
+        for at in reversed(range(len(ops))):
+            if ops[at].role == OpRole.FORWARD and not wanted.isdisjoint(ops[at].output_names):
+                wanted.update(ops[at].input_names)
+                early.setdefault(at, number)
+    after = {name + GRAD: 2 * middle - number for number, names in enumerate(cuts) for name in names}
+    wrote: dict[str, int] = {}
+    used: dict[str, int] = {}
+    numbers = []
+    for at, op in enumerate(ops):
+        least = [early.get(at, middle)]
+        least += [max(wrote.get(name, 0), after.get(name, 0)) for name in op.input_names]
+        least += [used.get(name, 0) for name in op.output_names]
+        numbers.append(max(least))
+        wrote.update(dict.fromkeys(op.output_names, numbers[-1]))
+        for name in (*op.input_names, *op.output_names):
+            used[name] = max(used.get(name, 0), numbers[-1])
+    return numbers
+
+
+@dataclass(frozen=True)
+class _Batch:
+    number: int
+    values: dict[str, Any]
+    fetches: tuple[str, ...]
+    result: Future[list[Any]]
+
+
+class Sections:
+    """Sections at work. Batches are given by one thread."""
+
+    def __init__(
+        self,
+        sections: Sequence[Section],
+        executors: Sequence[graph.Executor],
+        scope: Scope,
+        queue_size: int,
+    ) -> None:
+        self._sections, self._executors, self._scope = list(sections), list(executors), scope
+        self._queues: list[Queue[_Batch | None]] = [Queue(queue_size) for _ in sections]
+        self._done = [0] * len(self._sections)
+        self._changed = threading.Condition()
+        self._failed: BaseException | None = None
+        self._number = 0
+
+    def put(self, values: Mapping[str, Any], fetches: Sequence[str]) -> Future[list[Any]]:
+        """Give a batch; wait while many are on their way.
+
+        Raises:
+            RunError: a section failed with an earlier batch.
+        """
+        self._raise_failure()
+        batch = _Batch(self._number, dict(values), tuple(fetches), Future())
+        self._number += 1
+        self._queues[0].put(batch)
+        return batch.result
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Run the threads; at the end wait for all batches.
+
+        Raises:
+            RunError: a section failed.
+        """
+        threads = [
+            ServiceThread(partial(self._serve, at), name=f"section-{at}") for at in range(len(self._sections))
+        ]
+        try:
+            yield
+        finally:
+            self._queues[0].put(None)
+            for thread in threads:
+                thread.join(_ENDED_S)
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self._failed is not None:
+            raise RunError(f"a section of the pipeline failed: {self._failed}") from self._failed
+
+    def _serve(self, at: int) -> None:
+        following = self._queues[at + 1] if at + 1 < len(self._queues) else None
+        while (batch := self._queues[at].get()) is not None:
+            try:
+                if self._failed is None:
+                    self._run(at, batch)
+            except Exception as error:  # noqa: BLE001 - raised again where batches are given
+                self._fail(error)
+            if following is not None:
+                following.put(batch)
+            elif self._failed is None:
+                batch.result.set_result([batch.values.get(name) for name in batch.fetches])
+            else:
+                batch.result.set_exception(self._failed)
+        if following is not None:
+            following.put(None)
+
+    def _run(self, at: int, batch: _Batch) -> None:
+        section = self._sections[at]
+        with self._changed:
+            self._changed.wait_for(
+                lambda: (
+                    self._failed is not None
+                    or all(self._done[other] >= batch.number for other in section.waits)
+                )
+            )
+        if self._failed is not None:
+            return
+        later = {name for other in self._sections[at + 1 :] for name in other.reads}
+        wanted = (later | {*batch.fetches}) & section.makes
+        if at + 1 == len(self._sections):  # also what the scope has
+            wanted |= {*batch.fetches} - batch.values.keys()
+        fetches = sorted(wanted)
+        feed = {name: batch.values[name] for name in section.reads if name in batch.values}
+        found = self._executors[at].run(section.program, feed, fetches, self._scope, batch.number)
+        for name, value in zip(fetches, found, strict=True):
+            # An output that the operator left out, and that its gradient does not look at.
+            spec = section.program.global_block().var(name)
+            empty = np.zeros([max(size, 0) for size in spec.shape], spec.dtype)
+            batch.values[name] = empty if value is None else value
+        with self._changed:
+            self._done[at] = batch.number + 1
+            self._changed.notify_all()
+
+    def _fail(self, error: BaseException) -> None:
+        with self._changed:
+            self._failed = self._failed or error
+            self._changed.notify_all()
