@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from paddle.signatures import function
 from paddle.v2 import model
-from paddle.v2.errors import MissingNameError, UsageError
+from paddle.v2.errors import UsageError
 from paddle.v2.model import Attrs, EvaluatorConfig, InputConfig, LayerConfig
 
 if TYPE_CHECKING:
     from paddle.v2.layer.output import LayerOutput
 
 LAYERS_OF = ("input", "label", "query_id", "weight")
+AP_TYPES = ("11point", "Integral")
 CHUNK_SCHEMES = ("plain", "IOB", "IOE", "IOBES")
 
 
@@ -197,6 +198,38 @@ def seqtext_printer(
     _register("seqtext_printer", name, [*inputs, *([] if id_input is None else [id_input.name])], attrs)
 
 
+def detection_map(
+    input: LayerOutput,
+    label: LayerOutput,
+    overlap_threshold: float = 0.5,
+    background_id: int = 0,
+    evaluate_difficult: bool = False,
+    ap_type: str = "11point",
+    name: str | None = None,
+) -> None:
+    """Mean average precision, in percent, of the boxes that `detection_output` finds, over all batches of a pass.
+
+    Classes without objects, or of which nothing is found, do not count.
+
+    Args:
+        input: of `detection_output`.
+        label: that of `multibox_loss`.
+        overlap_threshold: a box that overlaps an object of its class by more finds it.
+        background_id: has no effect, as `detection_output` leaves the background out.
+        evaluate_difficult: whether difficult objects are to be found.
+        ap_type: "11point", the mean of the best precisions at recalls 0, 0.1, ... 1, or "Integral".
+        name: of the evaluator.
+    """
+    if ap_type not in AP_TYPES:
+        raise UsageError(f"detection_map: ap_type must be one of {', '.join(AP_TYPES)}, got {ap_type!r}")
+    attrs: Attrs = {
+        "overlap_threshold": float(overlap_threshold),
+        "evaluate_difficult": bool(evaluate_difficult),
+        "ap_type": ap_type,
+    }
+    _register("detection_map", name, [input.name, label.name], attrs)
+
+
 def evaluator_base(
     input: LayerOutput | Sequence[LayerOutput],
     type: str,
@@ -263,6 +296,7 @@ _TYPES: Mapping[str, tuple[Callable[..., None], tuple[str, ...]]] = {
     "max_frame_printer": (maxframe_printer, ("input",)),
     "seq_text_printer": (seqtext_printer, ("id_input", "input")),
     "classification_error_printer": (classification_error_printer, _WITH_LABEL),
+    "detection_map": (detection_map, _WITH_LABEL),
 }
 """Type in configurations -> the evaluator, and what the layers are that it is given in a row."""
 
@@ -279,9 +313,3 @@ def _register(kind: str, name: str | None, inputs: Sequence[str], attrs: Attrs) 
     space = model.current()
     name = space.auto_name(f"{kind}_evaluator", name)
     space.evaluators.append(EvaluatorConfig(name, kind, tuple(inputs), attrs))
-
-
-def __getattr__(name: str) -> object:
-    if name == "detection_map":
-        raise MissingNameError(f"paddle.evaluator.{name} is not available")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -85,8 +85,6 @@ def test_sizes_of_numpy_are_sizes() -> None:
 def test_parts_of_the_original_that_are_not_here_say_so() -> None:
     with pytest.raises(AttributeError, match=r"master.*not available"):
         getattr(paddle, "master")  # noqa: B009 - the type checker knows that it is missing
-    with pytest.raises(AttributeError, match="multibox_loss is not available"):
-        _ = layer.multibox_loss
 
 
 def test_a_misspelt_layer_gets_a_hint() -> None:

@@ -43,13 +43,13 @@ def bipartite_match(distances: Any, *, match_type: str, dist_threshold: float) -
     indices = np.full((len(offsets) - 1, values.shape[1]), -1, _INT32)
     found = np.zeros(indices.shape, values.dtype)
     for number, (start, end) in enumerate(itertools.pairwise(offsets)):
-        _match(values[start:end], indices[number], found[number])
+        match(values[start:end], indices[number], found[number])
         if match_type == "per_prediction":
-            _match_rest(values[start:end], indices[number], found[number], dist_threshold)
+            match_rest(values[start:end], indices[number], found[number], dist_threshold)
     return from_host(indices, distances), from_host(found, distances)
 
 
-def _match(values: Array, indices: Array, found: Array) -> None:
+def match(values: Array, indices: Array, found: Array) -> None:
     """Take the greatest value, then the greatest of the other rows and columns, and so on."""
     # Columns first: of equal values the one in the first column counts, and there the one in the first row.
     rest = values.T.copy()
@@ -61,7 +61,8 @@ def _match(values: Array, indices: Array, found: Array) -> None:
         rest[column] = rest[:, row] = -1
 
 
-def _match_rest(values: Array, indices: Array, found: Array, threshold: float) -> None:
+def match_rest(values: Array, indices: Array, found: Array, threshold: float) -> None:
+    """Give each column that is free its best row, if their value is at least the threshold."""
     if len(values):
         rows = values.argmax(axis=0)
         best = values[rows, np.arange(len(rows))]

@@ -85,7 +85,7 @@ def detection_map(
         _count(image, counts, attrs["evaluate_difficult"])
         # [[-1]] says that nothing was found.
         seen = rows[found_at[number] : found_at[number + 1]] if rows.shape[1] == 6 else rows[:0]
-        _mark(seen, image, true, false, attrs)
+        mark(seen, image, true, false, attrs)
     precision = np.array([_mean(counts, true, false, attrs)], rows.dtype)
     size = attrs["class_num"]
     count = np.array([counts.get(each, 0) for each in range(size)], _INT32)[:, None]
@@ -119,7 +119,7 @@ def _count(image: Array, counts: dict[int, int], with_difficult: bool) -> None:
         counts[label] = counts.get(label, 0) + 1
 
 
-def _mark(seen: Array, image: Array, true: Marks, false: Marks, attrs: dict[str, Any]) -> None:
+def mark(seen: Array, image: Array, true: Marks, false: Marks, attrs: dict[str, Any]) -> None:
     """Add the boxes seen in an image: each object makes the best box over it true, and the others false."""
     difficult, labels = _difficult(image), image[:, 0].astype(int)
     for label in np.unique(seen[:, 0].astype(int)).tolist():
@@ -145,7 +145,7 @@ def _mean(counts: dict[int, int], true: Marks, false: Marks, attrs: dict[str, An
 
     As in the original a class is left out if it has as many objects as background_label says.
     """
-    average = _by_points if attrs["ap_type"] == "11point" else _by_area
+    average = by_points if attrs["ap_type"] == "11point" else by_area
     each = []
     for label, count in counts.items():
         if count == attrs["background_label"]:
@@ -153,22 +153,24 @@ def _mean(counts: dict[int, int], true: Marks, false: Marks, attrs: dict[str, An
         if label not in true:
             each.append(0.0)
             continue
-        right, wrong = (_running(marks[label]) for marks in (true, false))
+        right, wrong = (running(marks[label]) for marks in (true, false))
         each.append(average(right / np.maximum(right + wrong, 1), right / count if count else right * np.nan))
     return float(np.mean(each)) if each else 0.0
 
 
-def _running(marks: list[tuple[float, int]]) -> Array:
+def running(marks: list[tuple[float, int]]) -> Array:
+    """Return how many of the boxes of the highest score are marked with 1, for each number of boxes."""
     scores, flags = np.array(marks).T
     return flags[np.argsort(-scores, kind="stable")].cumsum()
 
 
-def _by_area(precision: Array, recall: Array) -> float:
+def by_area(precision: Array, recall: Array) -> float:
+    """Return the sum of each precision times what the recall grows by there."""
     steps = np.abs(np.diff(recall, prepend=0.0))
     return float((precision * steps)[steps > 1e-6].sum())
 
 
-def _by_points(precision: Array, recall: Array) -> float:
+def by_points(precision: Array, recall: Array) -> float:
     """Return the mean over recalls 1, 0.9, ... 0 of the greatest precision at that recall or above.
 
     As in the original, a precision counts for the recalls below only down to the least recall of any box.

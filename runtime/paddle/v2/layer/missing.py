@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that `paddle.layer` lacks: older names of its layers, and layers of the original that are not available."""
+"""Names that `paddle.layer` lacks: older ones of its layers, and those of configurations."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-
-from paddle.v2.errors import MissingNameError
 
 # name in version 0.10, or of a keyword of Python 2 -> the name that 0.11 gave to the same layer
 RENAMED: Mapping[str, str] = {
@@ -21,7 +19,6 @@ _OF_CONFIGURATIONS: Mapping[str, str] = {
     "maxid_layer": "max_id",
     "multi_binary_label_cross_entropy": "multi_binary_label_cross_entropy_cost",
 }
-NOT_AVAILABLE = frozenset(["detection_output", "multibox_loss", "priorbox"])
 
 
 def explain(name: str, known: Sequence[str]) -> AttributeError:
@@ -31,8 +28,6 @@ def explain(name: str, known: Sequence[str]) -> AttributeError:
         return AttributeError(
             f"module 'paddle.v2.layer' has no attribute {name!r}: v2 calls this layer {now!r}"
         )
-    if name in NOT_AVAILABLE:
-        return MissingNameError(f"paddle.layer.{name} is not available")
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return AttributeError(f"module 'paddle.v2.layer' has no attribute {name!r}{hint}")

@@ -2,18 +2,20 @@
 """The arithmetic of evaluators: what a batch adds, how batches add up, what a user sees.
 
 A part is an array that adds up elementwise, except for AUC, whose parts are histograms with the bins in use, and for
-pairs of rows, whose parts are the rows: those of a query may come in several batches.
+pairs of rows and for detection, whose parts are rows that are counted together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from paddle.ops.base.lod import LoDArray, plain
+from paddle.ops.detection.detection_map import Marks, by_area, by_points, mark, running
 from paddle.ops.metric.chunk_eval import chunk_eval
 from paddle.ops.metric.edit_distance import edit_distance
 from paddle.v2.model import Attrs, EvaluatorConfig
@@ -236,6 +238,34 @@ def _report_pnpair(part: Part, attrs: Attrs) -> dict[str, float]:
     return {"": right / (wrong if wrong > 0 else 1.0)}
 
 
+def _detection(values: Sequence[Any], attrs: Attrs) -> Part:
+    """Columns (0, class, objects, 0), and for each box found (1, class, score, whether it is an object)."""
+    found, label = plain(values[0]), values[1]
+    # From class, box and whether it is difficult to the order of Fluid's labels.
+    objects = plain(label)[:, [0, 5, 1, 2, 3, 4]]
+    true: Marks = {}
+    columns: list[tuple[float, float, float, float]] = []
+    for number, (start, end) in enumerate(pairwise(label.lod[-1])):
+        image = objects[start:end]
+        mark(found[found[:, 0] == number][:, 1:], image, true, {}, dict(attrs))
+        easy = image if attrs["evaluate_difficult"] else image[image[:, 1] == 0]
+        columns += [(0.0, each, 1.0, 0.0) for each in easy[:, 0].tolist()]
+    columns += [(1.0, each, score, is_one) for each, marks in true.items() for score, is_one in marks]
+    return np.array(columns, np.float64).reshape(-1, 4).T
+
+
+def _report_detection(part: Part, attrs: Attrs) -> dict[str, float]:
+    average = by_points if attrs["ap_type"] == "11point" else by_area
+    objects, boxes = part[:, part[0] == 0], part[:, part[0] == 1]
+    precisions = []
+    for each in np.intersect1d(objects[1], boxes[1]):
+        mine = boxes[2:, boxes[1] == each].T
+        right = running([(score, int(is_one)) for score, is_one in mine])
+        recall = right / objects[2, objects[1] == each].sum()
+        precisions.append(average(right / np.arange(1, len(right) + 1), recall))
+    return {"": 100.0 * float(np.mean(precisions)) if precisions else 0.0}
+
+
 def _beside(left: Part, right: Part) -> Part:
     return np.concatenate([left, right], axis=1)
 
@@ -247,6 +277,7 @@ _KINDS: Mapping[str, _Kind] = {
     "auc": _Kind(_auc, _merge_auc, _report_auc),
     "chunk": _Kind(_chunk, _add, _report_chunk, of_sequences=True),
     "ctc_error": _Kind(_ctc_error, _add, _ratio, of_sequences=True),
+    "detection_map": _Kind(_detection, _beside, _report_detection, of_sequences=True),
     "pnpair": _Kind(_pnpair, _beside, _report_pnpair),
     "precision_recall": _Kind(_precision_recall, _add, _report_precision_recall),
 }
