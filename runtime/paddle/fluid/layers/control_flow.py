@@ -126,17 +126,18 @@ def Print(given: dict[str, Any]) -> Variable:  # noqa: N802 (the name that scrip
         print_tensor_type: show the dtype.
         print_tensor_shape: show the sizes.
         print_tensor_lod: show the sequences.
-        print_phase: "forward" or "both"; gradients are not shown: print `<name>@GRAD` itself.
+        print_phase: "forward", "backward" or "both": show the value, its gradient, or both.
 
     Raises:
         FluidError: first_n or print_phase is something else.
     """
     first_n, print_phase, inputs = given.pop("first_n"), given.pop("print_phase"), {"In": given.pop("input")}
-    if first_n != -1 or print_phase not in ("forward", "both"):
+    if first_n != -1 or str(print_phase).upper() not in ("FORWARD", "BACKWARD", "BOTH"):
         raise FluidError(
-            f"Print: expected first_n -1 and print_phase 'forward' or 'both', got {first_n} and {print_phase!r}"
+            f"Print: expected first_n -1 and print_phase 'forward', 'backward' or 'both', got {first_n} and "
+            f"{print_phase!r}"
         )
-    return LayerHelper("print").apply("print", inputs, given)
+    return LayerHelper("print").apply("print", inputs, {**given, "print_phase": print_phase.upper()})
 
 
 __getattr__ = answering(__name__, "paddle.fluid.layers")

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What steers a program: loops, branches, arrays of values, beam searches, feeding, printing, functions of Python; above `base`."""
+"""What steers a program: loops, branches, arrays, beam searches, feeding, printing, Python functions; above `base`."""

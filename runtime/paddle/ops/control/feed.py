@@ -13,8 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from paddle.backend import Array, to_host
+from paddle.ops.base.errors import AttrError
 from paddle.ops.base.lod import lod_of, plain
-from paddle.ops.base.registry import GRAD, GradOp, Names, gradient_maker, operator
+from paddle.ops.base.registry import GRAD, GradOp, Names, Spec, gradient_maker, operator
 
 _ATTRS = {
     "message": "",
@@ -23,6 +24,9 @@ _ATTRS = {
     "print_tensor_type": True,
     "print_tensor_shape": True,
     "print_tensor_lod": True,
+    "first_n": -1,
+    "print_phase": "BOTH",
+    "is_forward": True,
 }
 
 
@@ -55,7 +59,16 @@ def read(reader: BatchSource) -> list[Any]:
     return reader.read()
 
 
-@operator("print", "In+ -> Out+", attrs=_ATTRS, infer="In", has_effect=True)
+def _infer_print(x: Spec, *, first_n: int, print_phase: str) -> Spec:
+    if first_n > 0 or print_phase.upper() not in ("FORWARD", "BACKWARD", "BOTH"):
+        raise AttrError(
+            f"print: expected first_n -1, for every run shows it, and print_phase 'FORWARD', 'BACKWARD' or 'BOTH', got "
+            f"{first_n} and {print_phase!r}"
+        )
+    return x
+
+
+@operator("print", "In+ -> Out+", attrs=_ATTRS, infer=_infer_print, has_effect=True)
 def print_(
     x: Any,
     *,
@@ -65,9 +78,13 @@ def print_(
     print_tensor_type: bool,
     print_tensor_shape: bool,
     print_tensor_lod: bool,
+    print_phase: str,
+    is_forward: bool,
     names: Mapping[str, Sequence[str]],
 ) -> Any:
-    """Return X; show its description, and its first `summarize` values (-1: all)."""
+    """Return X; show its description, and its first `summarize` values (-1: all), unless it is of the other phase."""
+    if print_phase.upper() == ("BACKWARD" if is_forward else "FORWARD"):
+        return x
     host: Array = to_host(plain(x))
     facts = {
         "Tensor": names["In"][0] if print_tensor_name else None,
@@ -83,7 +100,8 @@ def print_(
 
 @gradient_maker("print")
 def _print_grad(inputs: Names, outputs: Names, attrs: Mapping[str, object]) -> list[GradOp]:
-    return [GradOp("scale", {"X": [outputs["Out"][0] + GRAD]}, {"Out": [inputs["In"][0] + GRAD]}, {})]
+    grads = {"In": [outputs["Out"][0] + GRAD]}, {"Out": [inputs["In"][0] + GRAD]}
+    return [GradOp("print", *grads, {**attrs, "is_forward": False})]
 
 
 def _text(values: Array, count: int) -> str:

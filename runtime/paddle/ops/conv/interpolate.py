@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """bilinear_interp, nearest_interp: images of another size.
 
+The operator's name says which one, whatever interp_method is.
+
 OutSize (2,) goes before `scale`, how many times as high and wide (0: not given), and that before out_h and out_w.
 """
 
@@ -14,9 +16,12 @@ from paddle.ops.base.registry import Spec, gradient, operator
 from paddle.ops.shape.resampling import Matrix, applied, linear, nearest, taken_back
 
 _ATTRS = {"out_h": 0, "out_w": 0, "scale": 0.0, "align_corners": True, "align_mode": 1}
+_BILINEAR, _NEAREST = ({**_ATTRS, "interp_method": method} for method in ("bilinear", "nearest"))
 
 
-def _infer(x: Spec, size: Spec | None, *, out_h: int, out_w: int, scale: float) -> Spec:
+def _infer(x: Spec, size: Spec | None, *, out_h: int, out_w: int, scale: float, interp_method: str) -> Spec:
+    if interp_method not in ("bilinear", "nearest"):
+        raise AttrError(f"interp_method: expected 'bilinear' or 'nearest', got {interp_method!r}")
     if len(x.shape) != 4:
         raise ShapeError(f"expected X (N, C, H, W), got {x.shape}")
     if size is not None:
@@ -29,7 +34,7 @@ def _infer(x: Spec, size: Spec | None, *, out_h: int, out_w: int, scale: float) 
     return x._replace(shape=(*x.shape[:2], *wanted))
 
 
-@operator("bilinear_interp", "X OutSize? -> Out", attrs=_ATTRS, infer=_infer)
+@operator("bilinear_interp", "X OutSize? -> Out", attrs=_BILINEAR, infer=_infer)
 def bilinear_interp(
     x: Array,
     size: Array | None,
@@ -54,7 +59,7 @@ def bilinear_interp_grad(
     return taken_back(dout, *_linear(x, dout.shape[2:], align_corners, align_mode))
 
 
-@operator("nearest_interp", "X OutSize? -> Out", attrs=_ATTRS, infer=_infer)
+@operator("nearest_interp", "X OutSize? -> Out", attrs=_NEAREST, infer=_infer)
 def nearest_interp(
     x: Array, size: Array | None, *, out_h: int, out_w: int, scale: float, align_corners: bool
 ) -> Array:

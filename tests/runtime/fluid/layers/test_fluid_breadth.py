@@ -106,6 +106,38 @@ def test_print_shows_what_passes_by(capfd: pytest.CaptureFixture[str]) -> None:
     assert "here Tensor: x shape: [1, 3] dtype: float32 data: [1.5,2.5]" in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(("phase", "shown"), [("forward", [0]), ("backward", [1]), ("both", [0, 1])])
+def test_print_shows_gradients_in_their_phase(
+    phase: str, shown: list[int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    x = layers.data("x", [2], stop_gradient=False)
+    loss = layers.reduce_sum(layers.scale(layers.Print(x, print_phase=phase, print_tensor_shape=False), 3.0))
+    (grad,) = fluid.gradients([loss], [x])
+    (found,) = _run({"x": np.array([[1.5, 2.5]], "float32")}, [grad])
+    assert np.array(found).tolist() == [[3, 3]]
+    lines = [line for line in capfd.readouterr().err.splitlines() if "Tensor:" in line]
+    assert [["1.5,2.5", "3.,3."].index(line.split("[")[1].rstrip("]")) for line in lines] == shown
+
+
+@pytest.mark.parametrize("kind", ["bilinear", "nearest"])
+def test_programs_of_1_5_name_how_they_resize(kind: str) -> None:
+    x = layers.data("x", [1, 4, 4])
+    block = fluid.default_main_program().global_block()
+    out = block.create_var(name="out", dtype="float32")
+    attrs = {
+        "out_h": 2,
+        "out_w": 2,
+        "scale": 0.0,
+        "interp_method": kind,
+        "align_corners": True,
+        "align_mode": 1,
+    }
+    block.append_op(type=f"{kind}_interp", inputs={"X": x}, outputs={"Out": out}, attrs=attrs)
+    image = np.arange(16, dtype="float32").reshape(1, 1, 4, 4)
+    (found,) = _run({"x": image}, [out])
+    assert np.array(found)[0, 0].tolist() == [[0, 3], [12, 15]]
+
+
 def test_numbers_are_counted_off_and_chosen() -> None:
     numbers, even = layers.range(0, 5, 2, "int64"), layers.linspace(0.0, 1.0, 3, "float32")
     rows = layers.data("rows", [2])

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""split_lod_tensor and merge_lod_tensor: rows for which a mask holds, all others, and both in their old order.
+
+Of values with LoD the mask chooses sequences of one level; of plain ones, and where it has as many rows as the value,
+it chooses rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array, array_module, to_host
+from paddle.ops.base.errors import InputError
+from paddle.ops.base.lod import Lod, LoDArray, Offsets, ends_of, lod_of, plain, with_lod
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.segments import at, lengths, ranges
+
+
+def _infer_split(x: Spec, mask: Spec) -> tuple[Spec, Spec]:
+    part = x._replace(shape=(-1, *x.shape[1:]))
+    return part, part
+
+
+@operator("split_lod_tensor", "X+ Mask -> OutTrue+ OutFalse+", attrs={"level": 0}, infer=_infer_split)
+def split_lod_tensor(x: Any, mask: Array, *, level: int) -> tuple[Any, Any]:
+    """Return what Mask (n, 1) chooses of X, and the rest; outputs have the levels from `level` on."""
+    holds = _holds(mask)
+    lod = _levels(x, level, holds)
+    true, false = (_taken(plain(x), lod, np.flatnonzero(each)) for each in (holds, ~holds))
+    return true, false
+
+
+@gradient("split_lod_tensor", "X+ Mask OutTrue@GRAD OutFalse@GRAD -> X@GRAD")
+def split_lod_tensor_grad(x: Any, mask: Array, dtrue: Array, dfalse: Array, *, level: int) -> Array:
+    """Put the rows' gradients back in order."""
+    holds = _holds(mask)
+    lod = _levels(x, level, holds)
+    dx: Array = array_module(dtrue).empty_like(plain(x))
+    for each, found in ((holds, dtrue), (~holds, dfalse)):
+        rows, _ = _rows(lod, np.flatnonzero(each))
+        dx[at(rows, dx)] = found
+    return dx
+
+
+def _infer_merge(x: Spec, mask: Spec, true: Spec, false: Spec) -> Spec:
+    return true._replace(shape=(-1 if true.lod_level else mask.shape[0], *true.shape[1:]))
+
+
+@operator("merge_lod_tensor", "X+ Mask InTrue+ InFalse+ -> Out+", attrs={"level": 0}, infer=_infer_merge)
+@operator(
+    "merge_lod_tensor_infer", "X+ Mask InTrue+ InFalse+ -> Out+", attrs={"level": 0}, infer=_infer_merge
+)
+def merge_lod_tensor(x: Any, mask: Array, true: Any, false: Any, *, level: int) -> Any:
+    """Return what InTrue has where Mask holds, and what InFalse has where it does not, each in order.
+
+    Out has their levels, behind those of X above `level`.
+    """
+    lod, order = _merged(mask, true, false)
+    rows = array_module(plain(true)).concatenate([plain(true), plain(false)])
+    out = _taken(rows, lod, order)
+    return with_lod(plain(out), (*lod_of(x)[:level], *lod_of(out))) if lod else out
+
+
+@gradient("merge_lod_tensor", "Mask InTrue+ InFalse+ Out@GRAD -> InTrue@GRAD InFalse@GRAD")
+def merge_lod_tensor_grad(mask: Array, true: Any, false: Any, dout: Array) -> tuple[Array, Array]:
+    """Split the rows' gradients."""
+    rows, _ = _rows(*_merged(mask, true, false))
+    joined: Array = array_module(dout).empty_like(dout)
+    joined[at(rows, joined)] = dout
+    return joined[: len(true)], joined[len(true) :]
+
+
+def _holds(mask: Array) -> Array:
+    return to_host(mask).reshape(-1).astype(bool)
+
+
+def _levels(x: Any, level: int, holds: Array) -> Lod:
+    """Return the levels whose members the mask chooses; none where it chooses rows.
+
+    Raises:
+        InputError: it has another number of rows.
+    """
+    lod = lod_of(x)[level:]
+    if lod and len(holds) == len(lod[0]) - 1:
+        return lod
+    if len(holds) != len(x):
+        members = f"{len(lod[0]) - 1} sequences in level {level}, " if lod else ""
+        raise InputError(f"Mask has {len(holds)} rows, the values have {members}{len(x)} rows")
+    return ()
+
+
+def _merged(mask: Array, true: Any, false: Any) -> tuple[Lod, Offsets]:
+    """Return the levels of InTrue and InFalse one behind the other, and the order of their members."""
+    holds = _holds(mask)
+    depth = max(len(lod_of(true)), len(lod_of(false)))
+    parts = [lod_of(each) or (np.zeros(1, np.int64),) * depth if depth else () for each in (true, false)]
+    lod = tuple(
+        ends_of(np.concatenate([lengths(each) for each in pair])) for pair in zip(*parts, strict=True)
+    )
+    counts = [
+        len(part[0]) - 1 if part else len(each) for part, each in zip(parts, (true, false), strict=True)
+    ]
+    wanted = [int(holds.sum()), int((~holds).sum())]
+    if counts != wanted or (lod and lod[-1][-1] != len(true) + len(false)):
+        what = "sequences" if lod else "rows"
+        raise InputError(f"Mask wants {wanted} {what} of InTrue and InFalse, they have {counts}")
+    order = np.empty(len(holds), np.int64)
+    order[holds], order[~holds] = np.arange(counts[0]), counts[0] + np.arange(counts[1])
+    return lod, order
+
+
+def _rows(lod: Lod, chosen: Offsets) -> tuple[Offsets, Lod]:
+    """Return the rows of the chosen members of the first level, and their levels."""
+    found = []
+    for level in lod:
+        counts = lengths(level)[chosen]
+        found.append(ends_of(counts))
+        chosen = ranges(level[:-1][chosen], counts)
+    return chosen, tuple(found)
+
+
+def _taken(data: Array, lod: Lod, chosen: Offsets) -> Any:
+    rows, levels = _rows(lod, chosen)
+    part = data[at(rows, data)]
+    return LoDArray(part, levels) if levels else part
