@@ -85,7 +85,8 @@ class Client:
         self._wait_s = positive("wait_s", wait_s)
         self._restarted = job.restart_count > 0
         self._parameters: dict[str, ParameterSpec] = {}
-        self._destinations = Destinations({}, ())
+        self._growing: tuple[str, ...] = ()
+        self._destinations = Destinations({}, self._growing)
         self._session = TrainerSession.connect(
             servers.endpoints,
             servers.sparse_endpoints,
@@ -99,6 +100,11 @@ class Client:
             within_node=within_node,
         )
         self._session.wait_at_most(self._wait_s)
+
+    @property
+    def growing(self) -> tuple[str, ...]:
+        """The names of the growing tables that were created."""
+        return self._growing
 
     def create(
         self,
@@ -129,7 +135,8 @@ class Client:
         self._session.configure(parameters, optimizer, found, first_comes=True, tables=tables)
         parameters += [table.parameter for table in tables]
         self._parameters = {parameter.name: parameter for parameter in parameters}
-        self._destinations = Destinations(self._parameters, [table.name for table in tables])
+        self._growing = tuple(table.name for table in tables)
+        self._destinations = Destinations(self._parameters, self._growing)
         self.resumed = self._session.resumed
         if self._restarted or self.resumed is not None:
             self.barriers = self._session.rejoin()
