@@ -12,64 +12,63 @@ which nobody tells: vectors of people and of ads that belong together become ali
 import argparse
 
 import numpy as np
+import torch
 
-from paddle.pserver import Client, GrowingTable, Initial, OptimizerSpec
+from paddle.pserver import Adagrad, RowWiseAdagrad
+from paddle.pserver.torch import Embedding, Prefetching, ServerOptimizer
 
 NUMBERS = 10**11  # of people, and of ads; an id is kind * NUMBERS + number
 THEMES = 8
 
 
 def shown(number_of_people, number_of_ads, samples, seed):
-    """Returns ids (samples, 2) int64 of a person and an ad, and whether there was a click (samples,) float32."""
+    """Returns a data set: ids (samples, 2) int64 of a person and an ad, and clicks (samples,) float32."""
     world = np.random.default_rng(11)  # the same for all trainers
     people, ads = (world.integers(0, NUMBERS, count) for count in (number_of_people, number_of_ads))
     random = np.random.default_rng(seed)
     who, what = random.integers(0, len(people), samples), random.integers(0, len(ads), samples)
     clicks = people[who] % THEMES == ads[what] % THEMES
-    return np.stack((people[who], NUMBERS + ads[what]), axis=1), clicks.astype(np.float32)
+    ids = np.stack((people[who], NUMBERS + ads[what]), axis=1)
+    return torch.utils.data.TensorDataset(torch.from_numpy(ids), torch.from_numpy(clicks.astype(np.float32)))
 
 
-def in_torch():
-    """Returns what takes vectors (n, 2, width), a bias and clicks, and returns the cost, gradients, and guesses."""
-    import torch  # gigabytes that no other part of the project needs
-    from torch.nn.functional import binary_cross_entropy_with_logits
+class Clicks(torch.nn.Module):
+    """Scores pairs of a person and an ad, (n, 2) int64 -> (n,) float32."""
 
-    def work(vectors, bias, clicks):
-        vectors, bias = (torch.from_numpy(array).requires_grad_() for array in (vectors, bias))
-        score = (vectors[:, 0] * vectors[:, 1]).sum(dim=1) + bias
-        cost = binary_cross_entropy_with_logits(score, torch.from_numpy(clicks))
-        cost.backward()
-        return cost.item(), vectors.grad, bias.grad, (score > 0).numpy()
+    def __init__(self, args):
+        super().__init__()
+        rule = RowWiseAdagrad(lr=args.learning_rate)
+        self.rows = Embedding("rows", args.width, std=0.3, optimizer=rule)
+        self.bias = torch.nn.Parameter(torch.zeros(1))
 
-    return work
+    def forward(self, ids):
+        """Returns a score for each pair; above 0 is a click."""
+        person, ad = self.rows(ids).unbind(dim=1)
+        return (person * ad).sum(dim=1) + self.bias
 
 
-def train(client, work, args):
+def train(args, client=None):
     """Trains; returns the share of unseen pairs that are told apart."""
-    bias = np.zeros(1, np.float32)
-    rows = GrowingTable(args.width, Initial("normal", spread=0.3, seed=1))
-    client.create(
-        {"rows": rows, "bias": bias}, OptimizerSpec("fluid_adagrad", learning_rate=args.learning_rate)
-    )
-    client.pull({"bias": bias})
-    done = client.barriers
-    for number in range(done, args.passes):
-        ids, clicks = shown(args.people, args.ads, args.samples, seed=1000 * number + client.trainer_id)
-        costs = []
-        for at in range(0, len(ids), args.batch_size):
-            batch = slice(at, at + args.batch_size)
-            vectors = client.pull_rows("rows", ids[batch])  # (n, 2, width): these rows, and no others
-            cost, of_vectors, of_bias, _ = work(vectors, bias, clicks[batch])
-            share = 1 / client.num_trainers  # what all trainers push is summed
-            client.push_pull(
-                {"rows": (ids[batch], of_vectors * share), "bias": of_bias * share}, {"bias": bias}
-            )
-            costs.append(cost)
-        client.barrier()
-        print(f"pass {number}, cost {np.mean(costs):.4f}", flush=True)
-    ids, clicks = shown(args.people, args.ads, 4096, seed=7)
-    *_, guesses = work(client.pull_rows("rows", ids), bias, clicks)
-    return np.mean(guesses == (clicks > 0))
+    model = Clicks(args)
+    with ServerOptimizer(model, Adagrad(lr=args.learning_rate), client=client) as optimizer:
+        client = optimizer.client
+        for number in range(client.barriers, args.passes):
+            samples = shown(args.people, args.ads, args.samples, seed=1000 * number + client.trainer_id)
+            loader = torch.utils.data.DataLoader(samples, args.batch_size)
+            costs = []
+            for ids, clicks in Prefetching(loader, optimizer, lambda batch: batch[0]):
+                optimizer.zero_grad()
+                cost = torch.nn.functional.binary_cross_entropy_with_logits(model(ids), clicks)
+                cost.backward()
+                optimizer.step()  # with the mean of all trainers' gradients
+                costs.append(cost.item())
+            client.barrier()
+            print(f"pass {number}, cost {np.mean(costs):.4f}", flush=True)
+        model.eval()
+        ids, clicks = shown(args.people, args.ads, 4096, seed=7).tensors
+        right = ((model(ids) > 0) == (clicks > 0)).float().mean().item()
+        print(f"trainer {client.trainer_id}: {right:.3f} of 4096 unseen pairs are told apart")
+    return right
 
 
 def main():
@@ -83,10 +82,7 @@ def main():
     parser.add_argument("--ads", type=int, default=200)
     parser.add_argument("--learning_rate", type=float, default=0.2)
     args, _ = parser.parse_known_args()  # what paddle.py gave to its servers comes here too
-
-    with Client() as client:
-        right = train(client, in_torch(), args)
-        print(f"trainer {client.trainer_id}: {right:.3f} of 4096 unseen pairs are told apart")
+    train(args)
 
 
 if __name__ == "__main__":

@@ -82,9 +82,8 @@ PROGRAMS = (
     ),
     Program(
         "docs/tutorial-embedding.md",
-        _TORCH
-        + "ids = np.random.default_rng(1).integers(0, 10 ** 11, (256, 2))\nclicks = torch.ones(256)\n"
-        + "<0>\n    <1>\n    assert bias[0] > 0, bias\n",
+        _TORCH + "ids = torch.from_numpy(np.random.default_rng(1).integers(0, 10 ** 11, (256, 2)))\n"
+        "loader = [(ids, torch.ones(256))] * 2\n<0>\n<1>\nassert model.bias > 0, model.bias\n",
         needs="torch",
     ),
     Program(
@@ -123,8 +122,8 @@ PROGRAMS = (
         "docs/pserver-client.md",
         _BEGIN + "of_vectors, of_w = np.ones((2, 2, 64), np.float32), np.ones_like(w)\n"
         "with Client() as client:\n    <3>\n    assert vectors.shape == (2, 2, 64)\n"
-        "    key = os.environ['PADDLE_JOB_KEY']\n"
-        "    <4>\n    assert version == 1 and out['w'].max() < 0, (version, out)\n",
+        "    <4>\n    assert vectors.max() < 0\n    key = os.environ['PADDLE_JOB_KEY']\n"
+        "    <5>\n    assert version == 2 and out['w'].max() < 0, (version, out)\n",
         instead=(
             '["10.0.0.1:7164", "10.0.0.2:7164"]',
             "os.environ['PADDLE_PSERVERS_IP_PORT_LIST'].split(','), "

@@ -40,7 +40,7 @@ def bags(step: int, trainer: int = 0) -> tuple[Any, Any, Any, Any]:
     return ids, offsets, weights, torch.from_numpy(rng.standard_normal((BATCH, 1)).astype(np.float32))
 
 
-class Net(torch.nn.Module):  # type: ignore[misc]
+class Net(torch.nn.Module):  # type: ignore[misc, name-defined]
     def __init__(self, bag: Any) -> None:
         super().__init__()
         torch.manual_seed(1)
