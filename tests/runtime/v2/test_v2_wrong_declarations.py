@@ -82,11 +82,6 @@ def test_sizes_of_numpy_are_sizes() -> None:
     assert Network.from_json(written).to_json() == written
 
 
-def test_parts_of_the_original_that_are_not_here_say_so() -> None:
-    with pytest.raises(AttributeError, match=r"master.*not available"):
-        getattr(paddle, "master")  # noqa: B009 - the type checker knows that it is missing
-
-
 def test_a_misspelt_layer_gets_a_hint() -> None:
     with pytest.raises(AttributeError, match="did you mean 'square_error_cost'"):
         _ = layer.square_error_cots
