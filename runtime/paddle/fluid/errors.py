@@ -33,15 +33,8 @@ class ModelFileError(FluidError, errors.ModelFileError):
     """A file does not hold what it should."""
 
 
-_DETECTION = """
-    box_decoder_and_assign collect_fpn_proposals deformable_conv deformable_roi_pooling
-    distribute_fpn_proposals generate_mask_labels generate_proposal_labels psroi_pool
-    retinanet_detection_output retinanet_target_assign roi_align roi_perspective_transform rpn_target_assign
-    sigmoid_focal_loss
-"""
 ABSENT: Mapping[str, str] = MappingProxyType(
     {
-        **dict.fromkeys(_DETECTION.split(), "this part of detection is not supported"),
         **dict.fromkeys(
             ("Calibrator", "QuantizeTranspiler"),
             "nothing computes in 8-bit integers here: save the float32 model with fluid.io.save_inference_model",

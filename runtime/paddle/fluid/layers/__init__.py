@@ -19,6 +19,7 @@ from paddle.fluid.layers import (
 from paddle.fluid.layers import device as device
 from paddle.fluid.layers.control_flow import *  # noqa: F403
 from paddle.fluid.layers.detection.boxes import *  # noqa: F403
+from paddle.fluid.layers.detection.heads import *  # noqa: F403
 from paddle.fluid.layers.detection.matching import *  # noqa: F403
 from paddle.fluid.layers.detection.priors import *  # noqa: F403
 from paddle.fluid.layers.detection.proposals import *  # noqa: F403
@@ -34,6 +35,7 @@ from paddle.fluid.layers.nn.normalise import *  # noqa: F403
 from paddle.fluid.layers.nn.projections import *  # noqa: F403
 from paddle.fluid.layers.nn.python_functions import *  # noqa: F403
 from paddle.fluid.layers.nn.recurrent import *  # noqa: F403
+from paddle.fluid.layers.nn.regions import *  # noqa: F403
 from paddle.fluid.layers.nn.resizing import *  # noqa: F403
 from paddle.fluid.layers.nn.sequences import *  # noqa: F403
 from paddle.fluid.layers.nn.shaping import *  # noqa: F403

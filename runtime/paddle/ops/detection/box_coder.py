@@ -33,6 +33,16 @@ def encoded(boxes: Array, priors: Array, whole: bool) -> Array:
     return np.concatenate([(middles - centres) / sides, np.log(np.abs(widths / sides))], axis=-1)
 
 
+def deltas(boxes: Array, priors: Array, weights: tuple[float, ...] = ()) -> Array:
+    """Return the code (n, 4) of boxes in pixels by priors, as region networks have it, over weights.
+
+    Other than with `encoded`, the centre of a box counts its last pixel.
+    """
+    moved = encoded(boxes, priors, True)
+    moved[..., :2] += 0.5 / (priors[..., 2:] - priors[..., :2] + 1)
+    return moved / np.array(weights, moved.dtype) if weights else moved
+
+
 def decoded(codes: Array, priors: Array, whole: bool, longest: float = np.inf) -> Array:
     """Return boxes (..., 4) from codes without variances; the logarithm of a scale is at most `longest`."""
     sides = priors[..., 2:] - priors[..., :2] + whole
@@ -78,3 +88,41 @@ def box_coder(prior: Any, variances: Array | None, target: Any, *, attrs: dict[s
     boxes = decoded(values * scale, priors, whole)
     lod = lod_of(prior if attrs["axis"] else target)
     return with_lod(from_host(boxes.astype(values.dtype), target), lod)
+
+
+def _infer_assign(prior: Spec, variances: Spec, target: Spec, score: Spec) -> tuple[Spec, Spec]:
+    expect_boxes(prior, "PriorBox")
+    if len(target.shape) != 2 or len(score.shape) != 2 or not agree(target.shape[1], 4 * score.shape[1]):
+        raise ShapeError(
+            f"expected TargetBox (N, 4C) and BoxScore (N, C), got {target.shape} and {score.shape}"
+        )
+    return Spec(target.shape, target.dtype), Spec(prior.shape, target.dtype)
+
+
+@operator(
+    "box_decoder_and_assign",
+    "PriorBox PriorBoxVar TargetBox BoxScore -> DecodeBox OutputAssignBox",
+    attrs={"box_clip": 4.135},
+    infer=_infer_assign,
+)
+def box_decoder_and_assign(
+    prior: Array, variances: Array, target: Array, score: Array, *, box_clip: float
+) -> tuple[Array, Array]:
+    """Return boxes (N, 4C) in pixels from codes for each class, and (N, 4) that of the likeliest class.
+
+    Class 0 is the background; a row without another keeps its prior box.
+
+    Args:
+        prior: (N, 4).
+        variances: (4,).
+        target: (N, 4C) codes; the logarithm of a scale is at most box_clip.
+        score: (N, C).
+    """
+    priors, chances = to_host(prior), to_host(score)
+    codes = to_host(target).reshape(len(priors), -1, 4) * to_host(variances).reshape(-1)
+    boxes = decoded(codes, priors[:, None], True, box_clip).astype(codes.dtype)
+    assigned = priors.astype(codes.dtype)
+    if chances.shape[1] > 1 and len(priors):
+        best = chances[:, 1:].argmax(axis=1) + 1
+        assigned = boxes[np.arange(len(priors)), best]
+    return from_host(boxes.reshape(len(priors), -1), target), from_host(assigned, target)

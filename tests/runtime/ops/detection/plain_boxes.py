@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from math import log
 from typing import Any
 
 import numpy as np
@@ -28,3 +29,13 @@ def share(a: Any, b: Any, more: float = 0.0) -> float:
 def sequences(data: Any, *lengths: int) -> LoDArray:
     """Rows as sequences of these lengths."""
     return LoDArray(np.asarray(data), offsets_of([list(lengths)]))
+
+
+def coded(box: Any, anchor: Any, weights: Any = (1, 1, 1, 1)) -> list[float]:
+    """The code of a box in pixels by an anchor, over weights."""
+    width, height = anchor[2] - anchor[0] + 1, anchor[3] - anchor[1] + 1
+    wide, high = box[2] - box[0] + 1, box[3] - box[1] + 1
+    x = (box[0] + wide / 2 - anchor[0] - width / 2) / width
+    y = (box[1] + high / 2 - anchor[1] - height / 2) / height
+    found = [x, y, log(wide / width), log(high / height)]
+    return [float(each / weight) for each, weight in zip(found, weights, strict=True)]

@@ -2,9 +2,9 @@
 """Layers of detection, a family a module; part of the floor of `layers`, above `nn`."""
 
 from paddle.fluid.errors import answering
-from paddle.fluid.layers.detection import boxes, matching, priors, proposals, ssd, yolo
+from paddle.fluid.layers.detection import boxes, heads, matching, priors, proposals, ssd, yolo
 
-_FAMILIES = (boxes, matching, priors, proposals, ssd, yolo)
+_FAMILIES = (boxes, heads, matching, priors, proposals, ssd, yolo)
 __all__ = [name for family in _FAMILIES for name in family.__all__]
 
 __getattr__ = answering(__name__, "paddle.fluid.layers")

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paddle.fluid.layer_helper import LayerHelper
-from paddle.fluid.layers.plain import layer
+from paddle.fluid.layers.plain import layer, several
 from paddle.fluid.program.variable import Variable
 
-__all__ = ["box_coder", "iou_similarity", "multiclass_nms", "polygon_box_transform"]
+__all__ = ["box_coder", "box_decoder_and_assign", "iou_similarity", "multiclass_nms", "polygon_box_transform"]
 
 iou_similarity = layer(
     "iou_similarity(x, y, name=None)",
@@ -45,6 +45,13 @@ def box_coder(
     return LayerHelper("box_coder", name).apply("box_coder", inputs, attrs)
 
 
+box_decoder_and_assign = several(
+    "box_decoder_and_assign(prior_box, prior_box_var, target_box, box_score, box_clip, name=None)",
+    """boxes (N, 4C) in pixels from codes for each class, and (N, 4) that of the likeliest class but the first.
+
+    prior_box is (N, 4), prior_box_var (4,), target_box (N, 4C), box_score (N, C). The logarithm of a scale is at most
+    box_clip""",
+)
 multiclass_nms = layer(
     "multiclass_nms(bboxes, scores, score_threshold, nms_top_k, keep_top_k, nms_threshold=0.3, normalized=True, "
     "nms_eta=1.0, background_label=0, name=None)",

@@ -12,7 +12,10 @@ from paddle.fluid.layers.plain import layer, several
 from paddle.fluid.program.variable import Variable
 from paddle.signatures import renamed, takes
 
-__all__ = ["anchor_generator", "box_clip", "generate_proposals"]
+__all__ = [
+    "anchor_generator", "box_clip", "collect_fpn_proposals", "distribute_fpn_proposals", "generate_proposals",
+    "roi_perspective_transform",
+]  # fmt: skip
 
 
 @takes(
@@ -58,4 +61,64 @@ generate_proposals = several(
     overlap by more than nms_thresh, up to post_nms_top_n""",
     to="pre_nms_top_n=pre_nms_topN post_nms_top_n=post_nms_topN",
     fixed="RpnRois RpnRoiProbs",
+)
+
+
+def distribute_fpn_proposals(
+    fpn_rois: Variable,
+    min_level: int,
+    max_level: int,
+    refer_level: int,
+    refer_scale: int,
+    name: str | None = None,
+) -> tuple[list[Variable], Variable]:
+    """Return the regions of each level of a pyramid, a list, and (n, 1) int32 where each region went.
+
+    Args:
+        fpn_rois: (n, 4) in pixels, a sequence for each image.
+        min_level: the first level.
+        max_level: the last one.
+        refer_level: the level of regions of side refer_scale; one of twice that belongs to the next level.
+    """
+    helper = LayerHelper("distribute_fpn_proposals", name)
+    levels = [
+        helper.create_variable_for_type_inference(fpn_rois.dtype, True)
+        for _ in range(max_level - min_level + 1)
+    ]
+    restore = helper.create_variable_for_type_inference("int32", True)
+    helper.append_op(
+        "distribute_fpn_proposals",
+        {"FpnRois": fpn_rois},
+        {"MultiFpnRois": levels, "RestoreIndex": restore},
+        {
+            "min_level": min_level,
+            "max_level": max_level,
+            "refer_level": refer_level,
+            "refer_scale": refer_scale,
+        },
+    )
+    return levels, restore
+
+
+@takes("multi_rois, multi_scores, min_level, max_level, post_nms_top_n, name=None")
+def collect_fpn_proposals(given: dict[str, Any]) -> Variable:
+    """Return the regions (n, 4) of the post_nms_top_n best scores of all levels, a sequence for each image.
+
+    Args:
+        multi_rois: a list of (n, 4), a sequence for each image, of the levels min_level to max_level.
+        multi_scores: a list of (n, 1).
+    """
+    count = given["max_level"] - given["min_level"] + 1
+    inputs = {
+        slot: given[name][:count]
+        for slot, name in (("MultiLevelRois", "multi_rois"), ("MultiLevelScores", "multi_scores"))
+    }
+    attrs = {"post_nms_topN": given["post_nms_top_n"]}
+    helper = LayerHelper("collect_fpn_proposals", given["name"])
+    return helper.apply("collect_fpn_proposals", inputs, attrs, stop_gradient=True)
+
+
+roi_perspective_transform = layer(
+    "roi_perspective_transform(input, rois, transformed_height, transformed_width, spatial_scale=1.0)",
+    "quadrangles rois (n, 8) of images as rectangles (n, C, transformed_height, transformed_width)",
 )

@@ -14,6 +14,7 @@ from paddle.fluid.layers.nn import (
     projections,
     python_functions,
     recurrent,
+    regions,
     resizing,
     sequences,
     shaping,
@@ -22,7 +23,7 @@ from paddle.fluid.layers.nn import (
 
 _FAMILIES = (
     convolutions, elements, losses, normalise, projections, python_functions,
-    recurrent, resizing, sequences, shaping, structured_losses,
+    recurrent, regions, resizing, sequences, shaping, structured_losses,
 )  # fmt: skip
 __all__ = [name for family in _FAMILIES for name in family.__all__]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images in another size, with a border, by windows, by regions, by grids, or with channels moved."""
+"""Images in another size, with a border, by windows, by grids, or with channels moved."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from paddle.signatures import function, renamed, takes
 __all__ = [
     "adaptive_pool2d", "adaptive_pool3d", "affine_channel", "affine_grid", "grid_sampler", "im2sequence",
     "image_resize", "image_resize_short", "pad2d", "pixel_shuffle", "random_crop", "resize_bilinear",
-    "resize_nearest", "roi_pool", "shuffle_channel", "space_to_depth", "temporal_shift",
+    "resize_nearest", "shuffle_channel", "space_to_depth", "temporal_shift",
 ]  # fmt: skip
 
 _RESAMPLES = {"BILINEAR": "bilinear_interp", "NEAREST": "nearest_interp"}
@@ -164,10 +164,6 @@ def im2sequence(
     return LayerHelper("im2sequence", name).apply("im2sequence", inputs, attrs)
 
 
-roi_pool = layer(
-    "roi_pool(input, rois, pooled_height=1, pooled_width=1, spatial_scale=1.0)",
-    "the greatest values in a grid of cells over each region (left, top, right, bottom) of its image",
-)
 space_to_depth = layer(
     "space_to_depth(x, blocksize, name=None)", "images whose blocks of pixels became channels"
 )

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Regions of images in a grid of cells, and windows whose values come from shifted places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paddle.fluid.initializer import Normal
+from paddle.fluid.layer_helper import LayerHelper
+from paddle.fluid.layers.nn.convolutions import sizes
+from paddle.fluid.layers.plain import layer
+from paddle.fluid.program.variable import Variable
+from paddle.signatures import renamed, takes
+
+__all__ = ["deformable_conv", "deformable_roi_pooling", "psroi_pool", "roi_align", "roi_pool"]
+
+roi_pool = layer(
+    "roi_pool(input, rois, pooled_height=1, pooled_width=1, spatial_scale=1.0)",
+    "the greatest values in a grid of cells over each region (left, top, right, bottom) of its image",
+)
+roi_align = layer(
+    "roi_align(input, rois, pooled_height=1, pooled_width=1, spatial_scale=1.0, sampling_ratio=-1, name=None)",
+    "the means of sampling_ratio² values between pixels in a grid of cells over each region of its image",
+)
+psroi_pool = layer(
+    "psroi_pool(input, rois, output_channels, spatial_scale, pooled_height, pooled_width, name=None)",
+    "the means in a grid of cells over each region of its image; each cell has output_channels channels of its own",
+)
+
+
+@takes(
+    "input, offset, mask, num_filters, filter_size, stride=1, padding=0, dilation=1, groups=None, "
+    "deformable_groups=None, im2col_step=None, param_attr=None, bias_attr=None, name=None"
+)
+def deformable_conv(given: dict[str, Any]) -> Variable:
+    """Return a convolution (N, num_filters, H', W') whose window takes each value from a shifted place.
+
+    Args:
+        input: (N, C, H, W).
+        offset: (N, 2 deformable_groups h w, H', W'), down and across for each value of the window.
+        mask: (N, deformable_groups h w, H', W') what each value counts; None: 1, the first version.
+        im2col_step: has no meaning.
+
+    All others are those of `conv2d`.
+    """
+    x, groups = given["input"], given["groups"] or 1
+    helper = LayerHelper("deformable_conv", **renamed(given, "name bias_attr"))
+    window = sizes(given["filter_size"], 2)
+    first = Normal(0.0, (2.0 / (window[0] * window[1] * x.shape[1])) ** 0.5)
+    shape = (given["num_filters"], x.shape[1] // groups, *window)
+    inputs = {"Input": x, "Offset": given["offset"], "Mask": given["mask"]}
+    inputs["Filter"] = helper.create_parameter(given["param_attr"], shape, x.dtype, default_initializer=first)
+    attrs = {
+        **{f"{name}s": sizes(given[name], 2) for name in ("stride", "padding", "dilation")},
+        "groups": groups,
+        "deformable_groups": given["deformable_groups"] or 1,
+        "im2col_step": given["im2col_step"] or 64,
+    }
+    op_type = "deformable_conv_v1" if given["mask"] is None else "deformable_conv"
+    return helper.append_bias_op(helper.apply(op_type, inputs, attrs), 1, 2)
+
+
+@takes(
+    "input, rois, trans, no_trans=False, spatial_scale=1.0, group_size=[1,1], pooled_height=1, pooled_width=1, "
+    "part_size=None, sample_per_part=1, trans_std=0.1, position_sensitive=False, name=None"
+)
+def deformable_roi_pooling(given: dict[str, Any]) -> Variable:
+    """Return means (rois, channels, pooled_height, pooled_width) over cells of a grid over regions, each cell shifted.
+
+    Args:
+        input: (N, C, H, W).
+        rois: (rois, 4), a sequence for each image.
+        trans: (rois, 2 classes, part_size) shifts (across, down), times trans_std parts of the region's size.
+        no_trans: shift nothing.
+        group_size: groups of cells, down and across, with channels of their own.
+        part_size: shifts, down and across; None: one for each cell.
+        sample_per_part: values on a side of a cell.
+        position_sensitive: the result has C / (pooled_height pooled_width) channels, and not C.
+    """
+    grid = (given["pooled_height"], given["pooled_width"])
+    channels = given["input"].shape[1]
+    attrs = {
+        **renamed(given, "no_trans spatial_scale pooled_height pooled_width sample_per_part trans_std"),
+        "output_dim": channels // (grid[0] * grid[1]) if given["position_sensitive"] else channels,
+        "group_size": sizes(given["group_size"], 2),
+        "part_size": sizes(given["part_size"] or grid, 2),
+    }
+    inputs = renamed(given, "Input=input ROIs=rois Trans=trans")
+    helper = LayerHelper("deformable_psroi_pooling", given["name"])
+    result, _ = helper.apply_all("deformable_psroi_pooling", inputs, attrs, fixed=["TopCount"])
+    return result

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""rpn_target_assign, retinanet_target_assign: which anchors have an object, which have none, and what they predict."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from paddle.backend import Array, from_host, to_host
+from paddle.ops.base.errors import InputError
+from paddle.ops.base.lod import LoDArray, offsets_of, sequences
+from paddle.ops.base.registry import Spec, operator
+from paddle.ops.detection.box_coder import deltas
+from paddle.ops.detection.boxes import expect_boxes, host, overlaps
+
+_INT32 = np.dtype("int32")
+_CLOSE = 1e-5
+_OUTPUTS = "LocationIndex+ ScoreIndex+ TargetBBox+ TargetLabel+ BBoxInsideWeight+"
+
+
+class Sample(NamedTuple):
+    """Anchors of one image.
+
+    Attributes:
+        located: (f,) anchors whose boxes are predicted.
+        inside: (f,) 1, or 0 for an anchor that stands for one without an object.
+        positive: anchors with an object.
+        negative: anchors without one.
+        objects: (anchors,) the object that each anchor overlaps most.
+    """
+
+    located: Array
+    inside: Array
+    positive: Array
+    negative: Array
+    objects: Array
+
+
+def limited(places: Array, limit: int, rng: np.random.Generator | None) -> Array:
+    """Return at most `limit` places: drawn, in their order, or the first ones without `rng`."""
+    if len(places) <= limit:
+        return places
+    return np.sort(rng.choice(places, limit, replace=False)) if rng else places[:limit]
+
+
+def _infer(anchor: Spec, box: Spec, *others: Spec) -> tuple[Spec, ...]:
+    expect_boxes(anchor, "Anchor")
+    expect_boxes(box, "GtBoxes")
+    index, boxes = Spec((-1,), _INT32, 1), Spec((-1, 4), anchor.dtype, 1)
+    return index, index, boxes, Spec((-1, 1), _INT32, 1), boxes
+
+
+@operator(
+    "rpn_target_assign",
+    f"Anchor GtBoxes+ IsCrowd+ ImInfo -> {_OUTPUTS}",
+    attrs={
+        "rpn_batch_size_per_im": 256,
+        "rpn_straddle_thresh": 0.0,
+        "rpn_positive_overlap": 0.7,
+        "rpn_negative_overlap": 0.3,
+        "rpn_fg_fraction": 0.25,
+        "use_random": True,
+    },
+    infer=_infer,
+)
+def rpn_target_assign(
+    anchor: Array, boxes: Any, crowd: Any, info: Array, *, attrs: dict[str, Any], rng: np.random.Generator
+) -> tuple[Any, ...]:
+    """Return what a region proposal network has to predict, a sequence for each image.
+
+    LocationIndex (f,) int32 names the anchors with an object, ScoreIndex (f + b,) those and the ones without, both
+    among all anchors of all images; TargetBBox (f, 4) has codes, TargetLabel (f + b, 1) int32 1 or 0, and
+    BBoxInsideWeight (f, 4) 1, or 0 where an anchor stands in for one that has no object.
+
+    Args:
+        anchor: (A, 4) in pixels of the scaled image.
+        boxes: (objects, 4) in pixels before the image was scaled, a sequence for each image.
+        crowd: (objects, 1) int32; objects with 1 do not count.
+        info: (N, 3) height, width and scale.
+    """
+    anchors = to_host(anchor)
+    size, straddle = attrs["rpn_batch_size_per_im"], attrs["rpn_straddle_thresh"]
+    limits = (int(attrs["rpn_fg_fraction"] * size), size)
+    bounds = (attrs["rpn_positive_overlap"], attrs["rpn_negative_overlap"])
+    rows = []
+    for number, (objects, _) in enumerate(_objects(boxes, crowd, None, to_host(info))):
+        height, width = to_host(info)[number, :2]
+        inside = np.arange(len(anchors))
+        if straddle >= 0:
+            ends = anchors[:, 2:] < np.array([width, height]) + straddle
+            inside = np.flatnonzero((anchors[:, :2] >= -straddle).all(axis=1) & ends.all(axis=1))
+        chosen = _sample(anchors[inside], objects, bounds, limits, rng if attrs["use_random"] else None)
+        labels = np.ones(len(chosen.positive), _INT32)
+        rows.append(_targets(chosen, anchors[inside], objects, labels, inside + number * len(anchors)))
+    return _joined(rows, anchor)
+
+
+def _infer_retinanet(anchor: Spec, box: Spec, *others: Spec) -> tuple[Spec, ...]:
+    return (*_infer(anchor, box), Spec((others[-1].shape[0], 1), _INT32))
+
+
+@operator(
+    "retinanet_target_assign",
+    f"Anchor GtBoxes+ GtLabels+ IsCrowd+ ImInfo -> {_OUTPUTS} ForegroundNumber",
+    attrs={"positive_overlap": 0.5, "negative_overlap": 0.4},
+    infer=_infer_retinanet,
+)
+def retinanet_target_assign(
+    anchor: Array,
+    boxes: Any,
+    labels: Any,
+    crowd: Any,
+    info: Array,
+    *,
+    positive_overlap: float,
+    negative_overlap: float,
+) -> tuple[Any, ...]:
+    """Return the same for all anchors, with classes as labels, and (N, 1) int32 one more than anchors with an object.
+
+    Args:
+        labels: (objects, 1) int32 classes from 1 on.
+
+    All others are those of `rpn_target_assign`.
+    """
+    anchors = to_host(anchor)
+    rows, counts = [], []
+    for number, (objects, classes) in enumerate(_objects(boxes, crowd, labels, to_host(info))):
+        chosen = _sample(anchors, objects, (positive_overlap, negative_overlap), None, None)
+        own = classes[chosen.objects[chosen.positive]] if len(classes) else np.zeros(0, _INT32)
+        places = np.arange(len(anchors)) + number * len(anchors)
+        rows.append(_targets(chosen, anchors, objects, own.astype(_INT32), places))
+        counts.append(len(chosen.located) + 1)
+    return (*_joined(rows, anchor), from_host(np.array(counts, _INT32)[:, None], anchor))
+
+
+def _objects(boxes: Any, crowd: Any, labels: Any, info: Array) -> list[tuple[Array, Array]]:
+    """Return the boxes (n, 4) of each image, scaled, and their classes (n,), without crowds."""
+    data, offsets = sequences(boxes, "GtBoxes")
+    if len(offsets) - 1 != len(info):
+        raise InputError(f"GtBoxes has the objects of {len(offsets) - 1} images, ImInfo has {len(info)} rows")
+    rows, crowds = host(data), host(crowd).reshape(-1)
+    classes = np.zeros(len(rows), _INT32) if labels is None else host(labels).reshape(-1)
+    found = []
+    for start, end, scale in zip(offsets[:-1], offsets[1:], info[:, 2], strict=True):
+        kept = start + np.flatnonzero(crowds[start:end] == 0)
+        found.append((rows[kept] * scale, classes[kept]))
+    return found
+
+
+def _sample(
+    anchors: Array,
+    objects: Array,
+    bounds: tuple[float, float],
+    limits: tuple[int, int] | None,
+    rng: np.random.Generator | None,
+) -> Sample:
+    """Choose anchors: with an object from the first of the bounds on, or the best of one; without below the second."""
+    shares = overlaps(anchors, objects, True)
+    most = shares.max(axis=1, initial=0)
+    is_best = (np.abs(shares - shares.max(axis=0, initial=0)) < _CLOSE).any(axis=1)
+    positive = np.flatnonzero(is_best | (most >= bounds[0]) & (len(objects) > 0))
+    positive = limited(positive, limits[0], rng) if limits else positive
+    negative = np.flatnonzero(most < bounds[1])
+    negative = limited(negative, limits[1] - len(positive), rng) if limits else negative
+    # An anchor may be the best of its object and yet have too little of it: it then counts as one without. As in
+    # the original another one stands in for its box, and does not pay.
+    both = np.intersect1d(positive, negative)
+    real = np.setdiff1d(positive, negative)
+    located = np.concatenate([np.repeat(positive[:1], len(both)), real])
+    inside = np.concatenate([np.zeros(len(both)), np.ones(len(real))])
+    best = shares.argmax(axis=1) if len(objects) else np.zeros(len(anchors), int)
+    return Sample(located, inside, real, negative, best)
+
+
+def _targets(
+    chosen: Sample, anchors: Array, objects: Array, labels: Array, places: Array
+) -> tuple[Array, ...]:
+    boxes = objects[chosen.objects[chosen.located]]
+    scored = np.concatenate([chosen.positive, chosen.negative])
+    wanted = np.concatenate([labels, np.zeros(len(chosen.negative), _INT32)])
+    weight = np.repeat(chosen.inside[:, None], 4, axis=1)
+    codes = deltas(boxes, anchors[chosen.located])
+    return places[chosen.located], places[scored], codes, wanted[:, None], weight
+
+
+def _joined(rows: list[tuple[Array, ...]], like: Array) -> tuple[Any, ...]:
+    dtypes = (_INT32, _INT32, like.dtype, _INT32, like.dtype)
+    return tuple(
+        LoDArray(from_host(np.concatenate(parts).astype(dtype), like), offsets_of([[len(p) for p in parts]]))
+        for parts, dtype in zip(zip(*rows, strict=True), dtypes, strict=True)
+    )

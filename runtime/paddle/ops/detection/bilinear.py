@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values between the pixels of an image, from the four around; a pixel outside of the image is 0."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from paddle.backend import Array
+
+
+class Points(NamedTuple):
+    """Places in an image of H rows and W columns, of any shape.
+
+    Attributes:
+        at: (4, ...) pixels, as row W + column: up left, up right, down left, down right.
+        weight: (4, ...) of each pixel, 0 outside of the image.
+        by_row: (4, ...) how the weight changes with the row.
+        by_column: (4, ...) how it changes with the column.
+    """
+
+    at: Array
+    weight: Array
+    by_row: Array
+    by_column: Array
+
+
+def points(rows: Array, columns: Array, height: int, width: int) -> Points:
+    """Return the four pixels around each place."""
+    top, left = np.floor(rows), np.floor(columns)
+    down, right = rows - top, columns - left
+    at, weight, by_row, by_column = [], [], [], []
+    for i in (0, 1):
+        for j in (0, 1):
+            row, column = top + i, left + j
+            inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
+            vertical, horizontal = (down if i else 1 - down), (right if j else 1 - right)
+            at.append((np.where(inside, row, 0) * width + np.where(inside, column, 0)).astype(int))
+            weight.append(inside * vertical * horizontal)
+            by_row.append(inside * (horizontal if i else -horizontal))
+            by_column.append(inside * (vertical if j else -vertical))
+    return Points(np.stack(at), np.stack(weight), np.stack(by_row), np.stack(by_column))
+
+
+def sampled(image: Array, at: Array, weight: Array) -> Array:
+    """Return (C, ...) the sums of weighted pixels of an image (C, H W)."""
+    total: Array = sum(image[:, at[k]] * weight[k] for k in range(4))
+    return total
+
+
+def scatter(dimage: Array, at: Array, weight: Array, arriving: Array) -> None:
+    """Add the gradient (C, ...) that arrives at places to that of an image (C, H W), in place."""
+    flat = arriving.reshape(len(dimage), -1)
+    for k in range(4):
+        np.add.at(dimage.T, at[k].reshape(-1), (flat * weight[k].reshape(-1)).T)

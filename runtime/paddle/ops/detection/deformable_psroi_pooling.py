@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""deformable_psroi_pooling: means over the cells of a grid over regions, each cell shifted (Dai et al., 2017)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from paddle.backend import Array, from_host, to_host
+from paddle.ops.base.errors import AttrError, ShapeError
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.shapes import agree
+from paddle.ops.detection.anchor_generator import rounded
+from paddle.ops.detection.bilinear import Points, points, sampled, scatter
+from paddle.ops.detection.boxes import expect_boxes
+from paddle.ops.detection.roi_align import images_of_regions
+
+_ATTRS = {
+    "no_trans": bool,
+    "spatial_scale": float,
+    "output_dim": int,
+    "group_size": tuple,
+    "pooled_height": int,
+    "pooled_width": int,
+    "part_size": tuple,
+    "sample_per_part": int,
+    "trans_std": float,
+}
+
+
+class _Cells(NamedTuple):
+    """Values that the cells of one region are means of, for each class of shifts.
+
+    Attributes:
+        found: (..., classes, pooled_height, pooled_width, values) where they lie.
+        inside: whether they count.
+        free: 1 where a shift moves them down, and across; 0 at the border of the image.
+        size: height and width of the region.
+    """
+
+    found: Points
+    inside: Array
+    free: tuple[Array, Array]
+    size: tuple[float, float]
+
+
+def _infer(x: Spec, rois: Spec, trans: Spec, *, attrs: dict[str, Any]) -> tuple[Spec, Spec]:
+    expect_boxes(rois, "ROIs")
+    group = attrs["group_size"]
+    if len(group) != 2 or len(attrs["part_size"]) != 2 or attrs["sample_per_part"] <= 0:
+        raise AttrError(
+            f"expected group_size and part_size of 2 and a positive sample_per_part, got {group}, "
+            f"{attrs['part_size']} and {attrs['sample_per_part']}"
+        )
+    if len(x.shape) != 4 or not agree(x.shape[1], attrs["output_dim"] * group[0] * group[1]):
+        raise ShapeError(
+            f"expected Input (N, {attrs['output_dim']} x {group[0]} x {group[1]}, H, W), got {x.shape}"
+        )
+    shape = (rois.shape[0], attrs["output_dim"], attrs["pooled_height"], attrs["pooled_width"])
+    return Spec(shape, x.dtype), Spec(shape, x.dtype)
+
+
+@operator("deformable_psroi_pooling", "Input ROIs+ Trans -> Output TopCount", attrs=_ATTRS, infer=_infer)
+def deformable_psroi_pooling(
+    x: Array, rois: Any, trans: Array, *, attrs: dict[str, Any]
+) -> tuple[Array, Array]:
+    """Return means (rois, output_dim, pooled_height, pooled_width) and how many values each is of.
+
+    Args:
+        x: (N, output_dim × group_size, H, W); a group of the grid's cells has channels of its own.
+        rois: (rois, 4) left, top, right, bottom; the sequence number is the image's.
+        trans: (rois, 2 classes, part_size) shifts (across, down), times trans_std parts of the region's size; without
+            meaning with no_trans. A class is output_dim / classes channels.
+    """
+    boxes, images = images_of_regions(x, rois)
+    pixels, shifts = _by_group(to_host(x), attrs), to_host(trans)
+    shape = (len(boxes), attrs["output_dim"], attrs["pooled_height"], attrs["pooled_width"])
+    out, counts = np.zeros(shape, x.dtype), np.zeros(shape, x.dtype)
+    channels = _channels(attrs, shifts)
+    for number, (box, image) in enumerate(zip(boxes, images, strict=True)):
+        cells = _cells(box, shifts[number], x.shape, attrs)
+        total = cells.inside.sum(axis=-1)
+        counts[number] = total.repeat(channels, axis=0)
+        for kind, own, row, column, plane in _planes(pixels[image], cells, channels, attrs):
+            at = (kind, row, column)
+            values = sampled(plane, cells.found.at[:, *at], cells.found.weight[:, *at] * cells.inside[at])
+            out[number, own, row, column] = values.sum(axis=-1) / max(total[at], 1)
+    return from_host(out, x), from_host(counts, x)
+
+
+@gradient("deformable_psroi_pooling", "Input ROIs+ Trans TopCount Output@GRAD -> Input@GRAD Trans@GRAD")
+def deformable_psroi_pooling_grad(
+    x: Array, rois: Any, trans: Array, counts: Array, dout: Array, *, attrs: dict[str, Any]
+) -> tuple[Array, Array]:
+    """Pixels get their shares; a shift gets what the values change by."""
+    boxes, images = images_of_regions(x, rois)
+    pixels, shifts, arriving = _by_group(to_host(x), attrs), to_host(trans), to_host(dout)
+    dx, dtrans = np.zeros(x.shape, x.dtype), np.zeros(trans.shape, x.dtype)
+    channels = _channels(attrs, shifts)
+    dpixels = _by_group(dx, attrs)
+    for number, (box, image) in enumerate(zip(boxes, images, strict=True)):
+        cells = _cells(box, shifts[number], x.shape, attrs)
+        total = cells.inside.sum(axis=-1)
+        for kind, own, row, column, plane in _planes(pixels[image], cells, channels, attrs):
+            at = (kind, row, column)
+            found, inside = Points(*(each[:, *at] for each in cells.found)), cells.inside[at]
+            share = arriving[number, own, row, column] / max(total[at], 1)
+            paid = np.broadcast_to(share[:, None], (len(share), len(inside)))
+            group = _group(row, column, attrs)
+            target = dpixels[image, own, group[0], group[1]].reshape(len(share), -1)
+            scatter(target, found.at, found.weight * inside, paid)
+            dpixels[image, own, group[0], group[1]] = target.reshape(len(share), *x.shape[2:])
+            if not attrs["no_trans"]:
+                part = _part(row, column, attrs)
+                for axis, change in ((1, found.by_row), (0, found.by_column)):
+                    moved = sampled(plane, found.at, change * inside * cells.free[1 - axis][at])
+                    size = cells.size[1 - axis] * attrs["trans_std"]
+                    dtrans[number, 2 * kind + axis, *part] += (moved * paid).sum() * size
+    return from_host(dx, x), from_host(dtrans, x)
+
+
+def _by_group(pixels: Array, attrs: dict[str, Any]) -> Array:
+    """Return a view (N, output_dim, group height, group width, H, W)."""
+    return pixels.reshape(len(pixels), attrs["output_dim"], *attrs["group_size"], *pixels.shape[2:])
+
+
+def _channels(attrs: dict[str, Any], shifts: Array) -> int:
+    """Return how many channels of the output have the same shifts."""
+    return int(attrs["output_dim"]) // _classes(attrs, shifts.shape[1])
+
+
+def _classes(attrs: dict[str, Any], shifts: int) -> int:
+    return 1 if attrs["no_trans"] else max(shifts // 2, 1)
+
+
+def _group(row: int, column: int, attrs: dict[str, Any]) -> tuple[int, int]:
+    """Return the group of a cell."""
+    high, wide = attrs["group_size"]
+    down, across = row * high // attrs["pooled_height"], column * wide // attrs["pooled_width"]
+    return min(down, high - 1), min(across, wide - 1)
+
+
+def _part(row: int, column: int, attrs: dict[str, Any]) -> tuple[int, int]:
+    """Return the place of a cell's shift."""
+    high, wide = attrs["part_size"]
+    return row * high // attrs["pooled_height"], column * wide // attrs["pooled_width"]
+
+
+def _planes(pixels: Array, cells: _Cells, channels: int, attrs: dict[str, Any]) -> Any:
+    """Yield (class, channels, row, column, pixels (channels, H W)) for each class and cell."""
+    for kind, row, column in np.ndindex(cells.inside.shape[:3]):
+        own = slice(kind * channels, (kind + 1) * channels)
+        group = _group(row, column, attrs)
+        yield kind, own, row, column, pixels[own, group[0], group[1]].reshape(channels, -1)
+
+
+def _cells(box: Array, shifts: Array, shape: tuple[int, ...], attrs: dict[str, Any]) -> _Cells:
+    height, width = shape[2:]
+    scale, count = attrs["spatial_scale"], attrs["sample_per_part"]
+    grid = attrs["pooled_height"], attrs["pooled_width"]
+    left, top, right, bottom = rounded(box)
+    x, y = left * scale - 0.5, top * scale - 0.5
+    size = max((bottom + 1) * scale - 0.5 - y, 0.1), max((right + 1) * scale - 0.5 - x, 0.1)
+    moves = np.zeros((_classes(attrs, len(shifts)), 2, *grid))
+    if not attrs["no_trans"]:
+        for row, column in np.ndindex(*grid):
+            part = _part(row, column, attrs)
+            moves[:, :, row, column] = shifts[:, *part].reshape(-1, 2) * attrs["trans_std"]
+    step = size[0] / grid[0], size[1] / grid[1]
+    starts = np.arange(grid[0])[:, None] * step[0] + y + moves[:, 1] * size[0]
+    begins = np.arange(grid[1]) * step[1] + x + moves[:, 0] * size[1]
+    i, j = np.divmod(np.arange(count * count), count)
+    rows = starts[..., None] + i * step[0] / count
+    columns = begins[..., None] + j * step[1] / count
+    inside = (rows >= -0.5) & (rows <= height - 0.5) & (columns >= -0.5) & (columns <= width - 0.5)
+    free = (rows > 0) & (rows < height - 1), (columns > 0) & (columns < width - 1)
+    found = points(rows.clip(0, height - 1), columns.clip(0, width - 1), height, width)
+    return _Cells(found, inside, free, size)

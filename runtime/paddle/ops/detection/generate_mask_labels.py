@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""generate_mask_labels: for each region with an object the mask of that object, from polygons, in its class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array, from_host, to_host
+from paddle.ops.base.errors import InputError
+from paddle.ops.base.lod import LoDArray, offsets_of, sequences
+from paddle.ops.base.registry import Spec, operator
+from paddle.ops.detection.boxes import host, overlaps
+
+_INT32 = np.dtype("int32")
+_FINE = 5.0  # points on an outline for each pixel, as in the COCO tools
+
+
+def _infer(
+    info: Spec, classes: Spec, crowd: Spec, segms: Spec, rois: Spec, labels: Spec, *, attrs: dict[str, Any]
+) -> tuple[Spec, Spec, Spec]:
+    width = attrs["num_classes"] * attrs["resolution"] ** 2
+    return Spec((-1, 4), rois.dtype, 1), Spec((-1, 1), _INT32, 1), Spec((-1, width), _INT32, 1)
+
+
+@operator(
+    "generate_mask_labels",
+    "ImInfo GtClasses+ IsCrowd+ GtSegms+ Rois+ LabelsInt32+ -> MaskRois+ RoiHasMaskInt32+ MaskInt32+",
+    attrs={"num_classes": int, "resolution": int},
+    infer=_infer,
+)
+def generate_mask_labels(
+    info: Array, classes: Any, crowd: Any, segms: Any, rois: Any, labels: Any, *, attrs: dict[str, Any]
+) -> tuple[Any, Any, Any]:
+    """Return the regions with an object (n, 4), their numbers among those of the image (n, 1) and masks.
+
+    Masks are (n, num_classes resolution²) int32: 0 or 1 in the columns of the class, elsewhere −1. An image without
+    such a region has its first one, with −1 everywhere.
+
+    Args:
+        info: (N, 3) height, width and scale.
+        classes: (objects, 1) int32, a sequence for each image, as all others.
+        crowd: (objects, 1) int32; objects with 1 have no mask.
+        segms: (points, 2) in pixels before the image was scaled, with three levels: polygons' points, objects'
+            polygons, images' objects.
+        rois: (rows, 4) in pixels of the scaled image, with labels (rows, 1) int32 classes.
+    """
+    regions, at = sequences(rois, "Rois")
+    _, objects_at = sequences(classes, "GtClasses")
+    points, _ = sequences(segms, "GtSegms")
+    if len(segms.lod) != 3:
+        raise InputError(f"GtSegms needs three levels of sequences, it has {len(segms.lod)}")
+    rows, wanted, outline = to_host(regions), host(labels).reshape(-1), to_host(points)
+    real = (host(classes).reshape(-1) > 0) & (host(crowd).reshape(-1) == 0)
+    parts = []
+    for number, image in enumerate(to_host(info)):
+        own = slice(at[number], at[number + 1])
+        chosen = objects_at[number] + np.flatnonzero(real[objects_at[number] : objects_at[number + 1]])
+        shapes = [_polygons(outline, segms.lod, each) for each in chosen]
+        if own.stop > own.start:
+            parts.append((*_masks(rows[own], wanted[own], shapes, image[2], attrs), number))
+    counts = np.bincount([part[-1] for part in parts for _ in part[0]], minlength=len(at) - 1)
+    lod = offsets_of([counts.tolist()])
+    width = attrs["num_classes"] * attrs["resolution"] ** 2
+    empty = (np.zeros((0, 4)), np.zeros((0, 1)), np.zeros((0, width)))
+    joined = [np.concatenate([none, *(part[i] for part in parts)]) for i, none in enumerate(empty)]
+    return (
+        LoDArray(from_host(joined[0].astype(rows.dtype), regions), lod),
+        LoDArray(from_host(joined[1].astype(_INT32), regions), lod),
+        LoDArray(from_host(joined[2].astype(_INT32), regions), lod),
+    )
+
+
+def _polygons(points: Array, lod: Any, number: int) -> list[Array]:
+    _, by_object, by_polygon = lod
+    return [
+        points[by_polygon[each] : by_polygon[each + 1]]
+        for each in range(by_object[number], by_object[number + 1])
+    ]
+
+
+def _masks(
+    regions: Array, labels: Array, shapes: list[list[Array]], scale: float, attrs: dict[str, Any]
+) -> tuple[Array, Array, Array]:
+    size = attrs["resolution"]
+    chosen = np.flatnonzero(labels > 0)
+    masks = np.full((max(len(chosen), 1), attrs["num_classes"], size, size), -1)
+    if not len(chosen):
+        return regions[:1], np.flatnonzero(labels == 0)[:1, None], masks.reshape(1, -1)
+    if not shapes:
+        raise InputError("Rois has regions with an object in an image of which GtSegms has none")
+    boxes = regions[chosen] / scale
+    around = np.array([_around(np.concatenate(each)) for each in shapes])
+    best = overlaps(boxes, around, True).argmax(axis=1)
+    for row, (box, shape) in enumerate(zip(boxes, best, strict=True)):
+        masks[row, labels[chosen[row]]] = _drawn(shapes[shape], box, size)
+    return boxes * scale, chosen[:, None], masks.reshape(len(chosen), -1)
+
+
+def _around(points: Array) -> Array:
+    return np.concatenate([points.min(axis=0), points.max(axis=0)])
+
+
+def _drawn(polygons: list[Array], box: Array, size: int) -> Array:
+    """Return the pixels (size, size) of a box that lie in any of some polygons."""
+    scale = size / np.maximum(box[2:] - box[:2], 1)
+    found = np.zeros((size, size), bool)
+    for each in polygons:
+        found |= filled((each - box[:2]) * scale, size)
+    return found
+
+
+def filled(polygon: Array, size: int) -> Array:
+    """Return the pixels (size, size) within a polygon (k, 2), as the COCO tools draw it.
+
+    An outline of points 1/5 pixel apart tells for each column at which rows it is crossed; pixels of the columns, one
+    after the other, are within after an odd number of crossings.
+    """
+    fine = np.trunc(_FINE * polygon + 0.5).astype(int)
+    xs, ys = [], []
+    for (x, y), (x2, y2) in zip(fine, np.roll(fine, -1, axis=0), strict=True):
+        across, down = abs(x2 - x), abs(y2 - y)
+        flip = (x > x2) if across >= down else (y > y2)
+        first, last = ((x2, y2), (x, y)) if flip else ((x, y), (x2, y2))
+        steps = np.arange(max(across, down) + 1)
+        steps = steps[::-1] if flip else steps
+        if across >= down:
+            slope = (last[1] - first[1]) / across if across else 0.0
+            xs.append(steps + first[0])
+            ys.append(np.trunc(first[1] + slope * steps + 0.5).astype(int))
+        else:
+            slope = (last[0] - first[0]) / down
+            ys.append(steps + first[1])
+            xs.append(np.trunc(first[0] + slope * steps + 0.5).astype(int))
+    x, y = np.concatenate(xs), np.concatenate(ys)
+    moved = np.flatnonzero(x[1:] != x[:-1]) + 1
+    columns = (np.where(x[moved] < x[moved - 1], x[moved], x[moved] - 1) + 0.5) / _FINE - 0.5
+    rows = np.minimum(y[moved], y[moved - 1])
+    inside = (np.floor(columns) == columns) & (columns >= 0) & (columns <= size - 1)
+    heights = np.ceil(((rows[inside] + 0.5) / _FINE - 0.5).clip(0, size)).astype(int)
+    crossings = np.bincount(columns[inside].astype(int) * size + heights, minlength=size * size + 1)
+    within = crossings.cumsum()[: size * size] % 2 == 1
+    return within.reshape(size, size).T

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sigmoid_focal_loss: cross entropy of each class that counts less what is sure already (Lin et al., 2017)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from paddle.backend import Array, array_module
+from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.shapes import same
+
+_LEAST = float(np.finfo("float32").tiny)
+
+
+def _infer(x: Spec, label: Spec, count: Spec) -> Spec:
+    same(x.shape[:1], label.shape[:1], "the rows of X and Label")
+    return x
+
+
+@operator("sigmoid_focal_loss", "X Label FgNum -> Out", attrs={"gamma": 2.0, "alpha": 0.25}, infer=_infer)
+def sigmoid_focal_loss(x: Array, label: Array, count: Array, *, gamma: float, alpha: float) -> Array:
+    """Return (N, C) losses: −α (1 − p)ᵞ ln p of the row's class, −(1 − α) pᵞ ln(1 − p) of others, over FgNum.
+
+    Args:
+        x: (N, C) scores before the sigmoid.
+        label: (N, 1) int32 1 to C, 0 for none of the classes, −1 for a row that does not count.
+        count: (1,) int32, at least 1 is taken.
+    """
+    xp = array_module(x)
+    right, wrong = _weights(x, label, count, alpha)
+    p, rest = _chances(x)
+    own = (1 - p) ** gamma * xp.log(xp.maximum(p, _LEAST))
+    return (-right * own - wrong * p**gamma * rest).astype(x.dtype)
+
+
+@gradient("sigmoid_focal_loss", "X Label FgNum Out@GRAD -> X@GRAD")
+def sigmoid_focal_loss_grad(
+    x: Array, label: Array, count: Array, dout: Array, *, gamma: float, alpha: float
+) -> Array:
+    """d/dx (1 − p)ᵞ ln p = (1 − p)ᵞ (1 − p − γ p ln p), and the same of the other term."""
+    xp = array_module(x)
+    right, wrong = _weights(x, label, count, alpha)
+    p, rest = _chances(x)
+    own = (1 - p) ** gamma * (1 - p - gamma * p * xp.log(xp.maximum(p, _LEAST)))
+    other = p**gamma * (rest * (1 - p) * gamma - p)
+    return ((-right * own - wrong * other) * dout).astype(x.dtype)
+
+
+def _chances(x: Array) -> tuple[Any, Any]:
+    """Return p = sigmoid(x) and ln(1 − p)."""
+    xp = array_module(x)
+    small = xp.exp(-xp.abs(x))
+    return xp.where(x >= 0, 1, small) / (1 + small), -xp.maximum(x, 0) - xp.log1p(small)
+
+
+def _weights(x: Array, label: Array, count: Array, alpha: float) -> tuple[Any, Any]:
+    xp = array_module(x)
+    wanted = label.reshape(-1, 1)
+    right = wanted == xp.arange(1, x.shape[1] + 1)
+    total = xp.maximum(count.reshape(-1)[:1], 1).astype(x.dtype)
+    return right * alpha / total, ((wanted != -1) & ~right) * (1 - alpha) / total
