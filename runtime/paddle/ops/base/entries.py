@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from paddle.ops.base.lod import Lod, LoDArray, Offsets, ends_of, lod_of
+from paddle.ops.base.errors import InputError
+from paddle.ops.base.lod import Lod, LoDArray, Offsets, ends_of, lod_of, plain
 from paddle.ops.base.segments import at, lengths, ranges
 
 
@@ -47,3 +48,21 @@ def joined(lod: Lod) -> Offsets:
     for level in lod[1:]:
         offsets = level[offsets]
     return offsets
+
+
+def as_before(after: Any, before: Any) -> Any:
+    """Return a state after a step: rows; sequences of its own, or else those that it had before."""
+    if not isinstance(before, LoDArray):
+        return plain(after)
+    lod = lod_of(after)
+    if lod:
+        if len(lod[0]) != len(before.lod[0]):
+            raise InputError(
+                f"a state of {len(before.lod[0]) - 1} sequences became one of {len(lod[0]) - 1} in a step"
+            )
+        return after
+    if len(after) != len(before):
+        raise InputError(
+            f"a state of sequences must keep its {len(before)} rows, got {len(after)} after a step"
+        )
+    return LoDArray(after, before.lod)

@@ -15,10 +15,10 @@ import numpy as np
 
 from paddle.backend import Array, array_module, from_host, to_host
 from paddle.ops.base.body import Body
+from paddle.ops.base.entries import as_before, count_of, taken
 from paddle.ops.base.errors import InputError
-from paddle.ops.base.lod import LoDArray, ends_of, lod_of, with_lod
+from paddle.ops.base.lod import plain
 from paddle.ops.base.registry import Spec, operator
-from paddle.ops.base.segments import at, lengths, ranges
 
 _ATTRS = {
     "sub_block": int,
@@ -99,7 +99,7 @@ def generate(
     that was not found has the chance -inf and no words.
     """
     like = first[0] if first else statics[0]
-    samples = [_Sample() for _ in range(_count(like))]
+    samples = [_Sample() for _ in range(count_of(like))]
     fixed = dict(zip(names["Parameters"], parameters, strict=True))
     owner, states = np.arange(len(samples)), list(first)
     for turn in range(max_length):
@@ -107,14 +107,14 @@ def generate(
             break
         last = [path[-1] if path else bos_id for sample in samples for _, path in sample.live]
         values = dict(fixed)
-        values[word] = from_host(np.array(last, _INT64)[:, None], _rows(like))
+        values[word] = from_host(np.array(last, _INT64)[:, None], plain(like))
         values.update(zip(before, states, strict=True))
         values.update(
             (name, _taken(value, owner)) for name, value in zip(names["Statics"], statics, strict=True)
         )
         body.run(values, turn)
         with np.errstate(divide="ignore"):
-            logs = np.log(to_host(_rows(values[prob])).astype(np.float64))
+            logs = np.log(to_host(plain(values[prob])).astype(np.float64))
         parents, start = [], 0
         for sample in samples:
             count = len(sample.live)
@@ -125,11 +125,11 @@ def generate(
         chosen = np.array(parents, _INT64)
         owner = owner[chosen]
         states = [
-            _taken(with_lod(_rows(values[name]), lod_of(values[one])), chosen)
+            _taken(as_before(values[name], values[one]), chosen)
             for name, one in zip(after, before, strict=True)
         ]
     results = [_best(sample, num_results) for sample in samples]
-    xp = array_module(_rows(like))
+    xp = array_module(plain(like))
     scores = np.array([[score for score, _ in found] for found in results], _FLOAT32)
     return xp.asarray(scores.reshape(len(samples), num_results)), xp.asarray(_written(results, num_results))
 
@@ -147,20 +147,8 @@ def _written(results: Sequence[Sequence[tuple[float, tuple[int, ...]]]], wanted:
     return np.array([number for path in paths for number in (len(path), *path, -1)], _INT64)
 
 
-def _count(value: Any) -> int:
-    return len(value.lod[-1]) - 1 if isinstance(value, LoDArray) else len(value)
-
-
-def _rows(value: Any) -> Array:
-    return value.data if isinstance(value, LoDArray) else value
-
-
 def _taken(value: Any, owner: Array) -> Any:
     """Return a row, or a sequence, for each path: that of its sample, or of the path before."""
-    if not isinstance(value, LoDArray):
-        if len(value) <= int(owner.max(initial=-1)):
-            raise InputError(f"an input or state has {len(value)} rows, expected one for each sample")
-        return value[at(owner, value)]
-    counts = lengths(value.lod[-1])[owner]
-    rows = ranges(value.lod[-1][:-1][owner], counts)
-    return LoDArray(value.data[at(rows, value.data)], (ends_of(counts),))
+    if count_of(value) <= int(owner.max(initial=-1)):
+        raise InputError(f"an input or state has {len(value)} rows, expected one for each sample")
+    return taken(value, owner)

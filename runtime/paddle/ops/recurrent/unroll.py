@@ -12,9 +12,7 @@ from typing import Any, NamedTuple
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.body import Body, Tape
-from paddle.ops.base.entries import leading
-from paddle.ops.base.errors import InputError
-from paddle.ops.base.lod import LoDArray, lod_of, plain
+from paddle.ops.base.entries import as_before, leading
 from paddle.ops.math.scale import sum_
 
 
@@ -76,7 +74,7 @@ def unroll(
             tapes.append(body.trace(values, turn))
         else:
             body.run(values, turn)
-        states = [_like(values[name], state) for name, state in zip(names.after, states, strict=True)]
+        states = [as_before(values[name], state) for name, state in zip(names.after, states, strict=True)]
         heights.append([len(state) for state in states])
         for name in names.outputs:
             outputs[name].append(values[name])
@@ -125,24 +123,6 @@ def padded(value: Array, rows: int) -> Array:
     whole: Array = array_module(value).zeros((rows, *value.shape[1:]), value.dtype)
     whole[: len(value)] = value
     return whole
-
-
-def _like(after: Any, before: Any) -> Any:
-    """Return a state after a step: rows; sequences of its own, or else those that it had before."""
-    if not isinstance(before, LoDArray):
-        return plain(after)
-    lod = lod_of(after)
-    if lod:
-        if len(lod[0]) != len(before.lod[0]):
-            raise InputError(
-                f"a state of {len(before.lod[0]) - 1} sequences became one of {len(lod[0]) - 1} in a step"
-            )
-        return after
-    if len(after) != len(before):
-        raise InputError(
-            f"a state of sequences must keep its {len(before)} rows, got {len(after)} after a step"
-        )
-    return LoDArray(after, before.lod)
 
 
 def _add(grads: dict[str, Any], name: str, value: Any) -> None:

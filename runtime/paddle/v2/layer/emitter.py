@@ -245,6 +245,13 @@ class Emitter:
         """Give a layer a value that nothing here computes: what a step sees of a layer around it, or ids of one."""
         (self.ids if value.dtype.kind == "i" else self._rows)[name] = value
 
+    def see(self, name: str, value: Variable, source: str) -> None:
+        """Give a layer what a step sees of another one, which may be sparse."""
+        if source in self.sparse:
+            self.sparse[name] = (self.sparse[source][0], value)
+        else:
+            self.set_rows(name, value)
+
     def set_probabilities(self, name: str, value: Variable) -> None:
         """Name the softmax of a layer that another operator has computed on the way."""
         self._probabilities[name] = value

@@ -257,10 +257,14 @@ def opened(emitter: Emitter, group: str) -> tuple[Body, list[Variable]]:
             emitter.set_rows(member.name, body.state(first[member.name]))
         elif member.type != "group_input":
             emitter.emit(member)
-        elif kind == "step":
-            emitter.set_rows(member.name, body.step_input(seen[member.name]))
         else:
-            emitter.set_rows(member.name, body.static_input(seen[member.name], is_seq=kind == "static_seq"))
+            outer = seen[member.name]
+            value = (
+                body.step_input(outer)
+                if kind == "step"
+                else body.static_input(outer, is_seq=kind == "static_seq")
+            )
+            emitter.see(member.name, value, member.inputs[0].layer)
     return body, [emitter.sequence(str(each.attrs["of"])) for each in memories]
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from paddle.ops.base.entries import joined
 from paddle.ops.base.lod import LoDArray, plain
 from paddle.ops.detection.detection_map import Marks, by_area, by_points, mark, running
 from paddle.ops.metric.chunk_eval import chunk_eval
@@ -208,7 +209,7 @@ def _report_chunk(part: Part, attrs: Attrs) -> dict[str, float]:
 
 def _ctc_error(values: Sequence[Any], attrs: Attrs) -> Part:
     """Distances over lengths, and the number of sequences."""
-    scores, labels = values
+    scores, labels = (LoDArray(each.data, (joined(each.lod),)) for each in values)
     best = scores.data.argmax(axis=1)
     blank = scores.shape[1] - 1
     starts = np.zeros(len(best), bool)

@@ -288,3 +288,65 @@ def test_gradients_through_nested_groups_agree_with_differences_of_the_cost(name
     out = _GROUPS[name](layer.embedding(_words(), _WIDTH))
     cost = layer.sum_cost(layer.fc(layer.pooling(out, paddle.pooling.Sum()), 1, activation.Tanh()))
     check_gradients(cost, [(text,) for text in _TEXTS])
+
+
+def test_a_beam_search_sees_whole_texts_of_sentences() -> None:
+    """Each word is the next sentence's first one, whose place a memory counts."""
+    rows = layer.embedding(_words(), _VOCABULARY, param_attr=attr.Param(name="table"))
+
+    def step(text: LayerOutput, word: LayerOutput) -> LayerOutput:
+        place = layer.memory(name="place", size=1)
+        layer.slope_intercept(place, slope=1.0, intercept=1.0, name="place")
+        sentences = layer.first_seq(text, agg_level=_SENTENCES)
+        numbers = layer.recurrent_group(counted, sentences)
+        off = layer.addto([numbers, layer.slope_intercept(layer.expand(place, sentences), slope=-1.0)])
+        weight = layer.fc(
+            layer.mixed(1, [layer.dotmul_operator(off, off)]),
+            1,
+            activation.SequenceSoftmax(),
+            param_attr=attr.Param(initial_mean=-50.0, initial_std=0.0),
+            bias_attr=False,
+        )
+        first = layer.pooling(layer.scaling(sentences, weight), paddle.pooling.Sum())
+        return layer.fc([first, word], _VOCABULARY, activation.Softmax(), param_attr=weights, bias_attr=False)
+
+    def counted(row: LayerOutput) -> LayerOutput:
+        before = layer.memory(name="counted", size=1, boot_layer=None)
+        out = layer.slope_intercept(before, slope=1.0, intercept=1.0, name="counted")
+        return layer.slope_intercept(out, slope=1.0, intercept=-1.0)
+
+    weights = [attr.Param(name="scale"), attr.Param(name="word", initial_mean=0.0, initial_std=0.0)]
+    generated = layer.GeneratedInput(_VOCABULARY, "table", _VOCABULARY)
+    out = layer.beam_search(
+        step,
+        [layer.StaticInput(rows, is_seq=True), generated],
+        0,
+        8,
+        2,
+        max_length=2,
+        num_results_per_sample=1,
+    )
+    parameters = paddle.parameters.create(out)
+    parameters["table"] = np.eye(_VOCABULARY, dtype=np.float32)
+    parameters["scale"] = 20 * np.eye(_VOCABULARY, dtype=np.float32)
+    texts = [[[1, 2], [3], [4, 5, 6]], [[7], [6, 1]], [[5, 1], [2, 2]]]
+    words = found(out, texts, parameters=parameters, field="id")
+    assert words.ravel().tolist() == [1, 3, 7, 6, 5, 2]
+
+
+@pytest.mark.parametrize("kind", ["sparse_binary_vector", "sparse_float_vector"])
+def test_a_group_steps_through_sparse_rows(kind: str) -> None:
+    written = (lambda word: [word]) if kind == "sparse_binary_vector" else (lambda word: [(word, 1.0)])
+    names = attr.Param(name="w")
+
+    def wide(rows: LayerOutput) -> LayerOutput:
+        return layer.fc(rows, 2, activation.Linear(), param_attr=names, bias_attr=False)
+
+    def sentence(sub: LayerOutput) -> LayerOutput:
+        return layer.pooling(group(lambda row: wide(row), sub), paddle.pooling.Sum())
+
+    out = group(sentence, layer.data("rows", getattr(data_type, f"{kind}_sub_sequence")(_VOCABULARY)))
+    parameters = paddle.parameters.create(out)
+    column = [[[written(word) for word in part] for part in text] for text in _TEXTS]
+    right = [parameters["w"][part].sum(axis=0) for text in _TEXTS for part in text]
+    np.testing.assert_allclose(found(out, column, parameters=parameters), right, rtol=1e-5)

@@ -120,7 +120,7 @@ def test_texts_are_classified_by_their_sentences(name: str, tmp_path: Path) -> N
         if isinstance(event, paddle.event.EndPass):
             errors.append(event.metrics["classification_error_evaluator"])
             with gzip.open(path, "w") as file:
-                trainer.save_parameter_to_tar(file)
+                trainer.save_parameter_to_tar(file)  # type: ignore[arg-type]
 
     def reader() -> Iterator[Any]:
         yield from TEXTS
@@ -129,7 +129,7 @@ def test_texts_are_classified_by_their_sentences(name: str, tmp_path: Path) -> N
     trainer.train(batches, num_passes=15, event_handler=seen, feeding={"word": 0, "label": 1})
     assert trainer.test(batches).metrics["classification_error_evaluator"] < 0.1
     with model.fresh(), gzip.open(path) as file:
-        loaded = paddle.parameters.Parameters.from_tar(file)
+        loaded = paddle.parameters.Parameters.from_tar(file)  # type: ignore[arg-type]
         machine = paddle.inference.Inference(output_layer=_CLASSIFIERS[name](), parameters=loaded)
         found = machine.infer(input=[(text,) for text, _ in TEXTS], field="value")
     assert (found.argmax(axis=1) == [label for _, label in TEXTS]).mean() > 0.9
