@@ -7,12 +7,21 @@
 from __future__ import annotations
 
 from paddle.reader import creator, decorator
-from paddle.reader.decorator import ComposeNotAligned, cache, chain, compose, firstn, map_readers, shuffle
+from paddle.reader.decorator import (
+    ComposeNotAligned,
+    Fake,
+    cache,
+    chain,
+    compose,
+    firstn,
+    map_readers,
+    shuffle,
+)
 from paddle.reader.minibatch import batch
 from paddle.reader.parallel import buffered, xmap_readers
 from paddle.reader.processes import PipeReader, multiprocess_reader, pipe_reader
 
 __all__ = [
-    "ComposeNotAligned", "PipeReader", "batch", "buffered", "cache", "chain", "compose", "creator", "decorator",
+    "ComposeNotAligned", "Fake", "PipeReader", "batch", "buffered", "cache", "chain", "compose", "creator", "decorator",
     "firstn", "map_readers", "multiprocess_reader", "pipe_reader", "shuffle", "xmap_readers",
 ]  # fmt: skip

@@ -120,3 +120,28 @@ def check_positive(function: str, **sizes: int) -> None:
 
 def _as_tuple(sample: Any) -> tuple[Any, ...]:
     return sample if isinstance(sample, tuple) else (sample,)
+
+
+class Fake:
+    """`fake(reader, max_num)`: the first sample that was ever read, so many times a pass, to measure without reading."""
+
+    def __init__(self) -> None:
+        self.data: Any = None
+        self.yield_num = 0
+
+    def __call__(self, reader: Reader[T], max_num: int) -> Reader[T]:
+        """Return the reader.
+
+        Args:
+            reader: its first sample is read once, for all passes.
+            max_num: samples of a pass.
+        """
+
+        def read() -> Iterator[T]:
+            if self.data is None:
+                self.data = next(iter(reader()))
+            for self.yield_num in range(1, max_num + 1):
+                yield self.data
+            self.yield_num = 0
+
+        return read

@@ -137,3 +137,15 @@ def test_every_call_gives_a_fresh_iterator_as_a_trainer_demands(make: object) ->
     made = make()  # type: ignore[operator]
     assert isinstance(made(), Iterator)
     assert sorted(map(str, made())) == sorted(map(str, made())) != []
+
+
+def test_a_fake_reader_gives_the_first_sample_it_ever_read() -> None:
+    fake, asked = reader.Fake(), []
+
+    def source() -> Iterator[int]:
+        asked.append(1)
+        yield from (7, 8, 9)
+
+    again = fake(source, 3)
+    assert [list(again()), list(again())] == [[7, 7, 7], [7, 7, 7]]
+    assert (asked, fake.data, fake.yield_num) == ([1], 7, 0)

@@ -12,7 +12,7 @@ from paddle.ops.base.selected_rows import SelectedRows
 
 
 def _infer(w: Spec, ids: Spec) -> Spec:
-    return Spec((*ids.shape[:-1], w.shape[1]), w.dtype)
+    return Spec((*ids.shape[:-1], w.shape[1]), w.dtype, ids.lod_level)
 
 
 @operator(
@@ -28,7 +28,6 @@ def _infer(w: Spec, ids: Spec) -> Spec:
         "initial_seed": 0,
     },
     infer=_infer,
-    shares_lod=False,
 )
 def lookup_sparse_table(w: Any, ids: Array, *, is_test: bool) -> Array:
     """Return rows (n, width) of a table that holds some rows; one that is not there is 0 if is_test.

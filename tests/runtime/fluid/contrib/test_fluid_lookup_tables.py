@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What servers of a distributed embedding saved is looked up on one machine, and trained further."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import paddle.fluid as fluid
+from paddle.fluid import contrib
+from tests.runtime.fluid.remote.test_fluid_growing_table import click_batches, clicks, entered, spread
+from tests.runtime.fluid.transpiled_job import TranspiledJob, built, halves
+
+NET = clicks(is_distributed=True, height=10**11)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of a job with two servers, after two steps."""
+    folder = tmp_path_factory.mktemp("saved")
+    job = TranspiledJob(NET)
+    batches = [entered(feed, spread) for feed in click_batches()]
+
+    def train_and_save(rank: int) -> None:
+        _, main, startup, _ = job.transpiled(rank)
+        exe = fluid.Executor(fluid.CPUPlace())
+        with fluid.scope_guard(fluid.Scope()):
+            exe.run(startup)
+            for feed in batches[:2]:
+                exe.run(main, halves(feed, rank, 2))
+            if rank == 0:
+                fluid.io.save_persistables(exe, folder, main)
+        exe.close()
+
+    job.run(train_and_save)
+    return folder
+
+
+def transpiled(endpoints: str) -> tuple[fluid.DistributeTranspiler, fluid.Program, str]:
+    main, startup, loss = built(NET)
+    t = fluid.DistributeTranspiler()
+    t.transpile(0, main, endpoints, 1, True, startup, current_endpoint=endpoints.split(",")[0])
+    return t, main, loss
+
+
+def test_rows_of_all_servers_are_looked_up_where_a_program_infers(saved: Path) -> None:
+    t, _, loss = transpiled("127.0.0.1:6174")
+    program = t.get_trainer_program(wait_port=False).clone(for_test=True)
+    assert contrib.convert_dist_to_sparse_program(program) is program
+    types = [op.type for op in program.global_block().ops]
+    assert types.count("lookup_sparse_table") == 2
+    assert not {"split_ids", "prefetch", "merge_ids", "send"} & set(types)
+    exe = fluid.Executor(fluid.CPUPlace())
+    contrib.load_persistables_for_inference(str(saved), exe, program, "features")
+    feed = entered(click_batches()[0], spread)
+    (found,) = exe.run(program, feed, [loss])
+    table = fluid.global_scope().get("features")
+    rows = dict(zip(table.rows.tolist(), np.asarray(table.values), strict=True))
+
+    def pooled(name: str) -> Any:
+        ids, lengths = np.array(feed[name])[:, 0], feed[name].recursive_sequence_lengths()[0]
+        values = np.array([rows.get(each, np.zeros(8)) for each in ids.tolist()])
+        return np.add.reduceat(values, np.cumsum([0, *lengths[:-1]]))
+
+    def weight(name: str) -> Any:
+        return np.array(fluid.global_scope().get(name))
+
+    parts = zip((pooled("site"), pooled("user"), feed["numbers"]), range(3), strict=True)
+    hidden = sum(part @ weight(f"fc_0.w_{at}") for part, at in parts) + weight("fc_0.b_0")
+    logits = np.maximum(hidden, 0) @ weight("fc_1.w_0") + weight("fc_1.b_0")
+    losses = np.logaddexp(0, logits) - logits * feed["click"]
+    np.testing.assert_allclose(found[0], losses.mean(), rtol=1e-5)
+
+
+def test_a_server_goes_on_with_its_rows_of_a_file(saved: Path) -> None:
+    t, _, _ = transpiled("127.0.0.1:6174,127.0.0.1:6175,127.0.0.1:6176")
+    program = t.get_pserver_program("127.0.0.1:6175")
+    exe, path = fluid.Executor(fluid.CPUPlace()), saved / "__lookup_table__" / "features_0"
+    contrib.load_persistables_for_increment(str(saved), exe, program, "features", str(path))
+    rows = fluid.global_scope().get("features").rows
+    assert len(rows)
+    assert (rows.view(np.uint64) % np.uint64(3) == 1).all()
+    assert all(
+        fluid.global_scope().has(part.slice.name)
+        for part in t.vars_overview.get_distributed_vars_by_ep("127.0.0.1:6175")
+    )
+    with pytest.raises(ValueError, match="there is no file"):
+        contrib.load_persistables_for_increment(str(saved), exe, program, "features", str(saved / "no"))
+    with pytest.raises(TypeError, match="program of a parameter server"):
+        contrib.load_persistables_for_increment(str(saved), exe, fluid.Program(), "features", str(path))
+    with pytest.raises(ValueError, match="there is no folder"):
+        contrib.load_persistables_for_inference(str(saved / "no"), exe, program, "features")
+
+
+def test_a_program_without_such_a_table_stays(caplog: pytest.LogCaptureFixture) -> None:
+    assert contrib.convert_dist_to_sparse_program(fluid.Program()) is None
+    assert "no distributed embedding" in caplog.text
