@@ -22,6 +22,9 @@ from paddle.v2.errors import UsageError
 _OF_THE_JOB = frozenset(
     ["nics", "num_gradient_servers", "port", "ports_num", "ports_num_for_sparse", "pservers", "trainer_id"]
 )
+_FOR_DEVICES = frozenset(
+    ["parallel_nn"]
+)  # layers have no devices here, so configurations with them run as others do
 
 
 def run(arguments: Sequence[str], environment: JobEnvironment, log: Logger) -> int:
@@ -43,7 +46,9 @@ def run(arguments: Sequence[str], environment: JobEnvironment, log: Logger) -> i
         raise FlagError("flag --config is missing: give the configuration file, --config=trainer_config.py")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
-    settings.init(**{name: text for name, text in given.items() if name in INIT_FLAGS})
+    settings.init(
+        **{name: text for name, text in given.items() if name in INIT_FLAGS and name not in _FOR_DEVICES}
+    )
     config = parse_config(str(flags["config"]), str(flags["config_args"]))
     session = Session(config, flags, log)
     _load(session, flags)

@@ -27,7 +27,8 @@ class SampleSource:
     """One data source: its provider and its files.
 
     Attributes:
-        types: name of a data layer -> type of its column, in the order of columns.
+        types: name of a data layer -> type of its column, in the order of columns; a network that predicts may leave
+            the last columns out.
     """
 
     def __init__(self, source: DataSource, input_order: Sequence[str], *, is_train: bool, seed: int) -> None:
@@ -46,12 +47,12 @@ class SampleSource:
             )
         self._provider = provider
         names = provider.input_order
-        if len(names) != len(provider.input_types):
+        if len(names) > len(provider.input_types):
             raise UsageError(
                 f"{source.module}.{source.provider} has {len(provider.input_types)} input types for the data layers "
                 f"{names}; give input_types as a dict, or call inputs(...) with the layers in their order"
             )
-        self.types: Mapping[str, InputType] = dict(zip(names, provider.input_types, strict=True))
+        self.types: Mapping[str, InputType] = dict(zip(names, provider.input_types, strict=False))
         shuffles = provider.should_shuffle
         self._shuffles = is_train if shuffles is None else bool(shuffles)
         self._random = random.Random(seed)  # noqa: S311 - the order of samples

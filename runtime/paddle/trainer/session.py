@@ -75,6 +75,8 @@ class Session:
         """A trainer of the outputs; evaluators measure what they lead to, and other layers besides."""
         with self.entered():
             optimizer = self.config.configuration.optimizer or Momentum()
+            if optimizer.model_average is not None:
+                self._make_dense()
             trainer = SGD(self.outputs, self.parameters, optimizer, self._extra(), is_local=is_local)
         trainer.first_pass = int(self.flags["start_pass"])
         return trainer
@@ -117,6 +119,15 @@ class Session:
         coeffs = {name: float(machine.network.layers[name].attrs.get("coeff", 1.0)) for name in costs}  # type: ignore[arg-type]
         total = sum(coeffs[name] * float(np.sum(step.values[name], dtype=np.float64)) for name in costs)
         return total, {name: np.asarray(gradient) for name, gradient in step.gradients.items()}
+
+    def _make_dense(self) -> None:
+        """Update sparse parameters as a whole, since averages are kept of whole parameters."""
+        for name, config in self._space.parameters.items():
+            if config.sparse_update:
+                self._log.info("%s is updated as a whole, because model_average is set", name)
+                self._space.parameters[name] = replace(
+                    config, sparse_update=False, sparse_remote_update=False
+                )
 
     def _topology(self) -> Topology:
         with self.entered():
