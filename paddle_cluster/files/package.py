@@ -37,7 +37,7 @@ _NEVER_AT_TOP = frozenset((LOG, OUTPUT))
 _NEVER = frozenset((".git", "__pycache__"))
 _BY_NAME = "their names, as in every workspace"
 _BY_VARIABLES = "--env_file and .env, which may be secret"
-_PACKAGES = ("paddle", "paddle_node", "paddle_job.py")
+_PACKAGES = ("paddle", "paddle_node", "paddle_job.py", "py_paddle.py")
 _NOT_SENT = ("paddle_node", "agent")  # it comes by itself
 _IMPORTED = (".py", ".c", ".h", ".so")
 _BUILT = "paddle/kernels/built/"
@@ -190,7 +190,7 @@ def survey(root: Path, withheld: Collection[str], left_out: list[LeftOut]) -> It
 
 
 def runtime_package(root: Path, digests: Digests | None = None) -> Package:
-    """Walk and hash what jobs import from `root`: paddle, paddle_node without the agent, paddle_job.py.
+    """Walk and hash what jobs import from `root`: paddle, paddle_node without the agent, paddle_job.py, py_paddle.py.
 
     Compiled kernels travel with the sources that they are verified against.
     """

@@ -162,6 +162,7 @@ def test_the_wheel_holds_three_packages_and_nothing_that_a_user_made(wheel: Path
         "paddle",
         "paddle_node",
         "paddle_job.py",
+        "py_paddle.py",
         "paddle_cluster",
     }
     runtime = ROOT / "runtime"

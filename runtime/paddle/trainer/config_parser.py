@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +43,14 @@ class TrainerConfig:
         configuration.check()
         assert configuration.space is not None
         names = [layer.name for layer in configuration.outputs]
-        return network_of(configuration.space, names, extra_outputs(configuration))
+        found = network_of(configuration.space, names, extra_outputs(configuration))
+        fill = configuration.space.defaults.fill
+        return replace(found, parameters={name: fill(each) for name, each in found.parameters.items()})
 
     @property
     def model_config(self) -> NetworkMessage:
         """The network as a message."""
-        return NetworkMessage(self.network)
+        return NetworkMessage(self.network, self.configuration.input_order)
 
     def SerializeToString(self) -> bytes:  # noqa: N802 - protobuf's name
         """The network as JSON: see `Network.to_json`."""

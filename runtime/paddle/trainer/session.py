@@ -21,6 +21,8 @@ from paddle.v2 import model, parameters
 from paddle.v2.data_type import DataType, InputType
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.output import LayerOutput
+from paddle.v2.model import LayerConfig
+from paddle.v2.network import Network
 from paddle.v2.optimizer import Momentum
 from paddle.v2.topology import Topology
 from paddle.v2.trainer import SGD
@@ -50,7 +52,7 @@ class Session:
         if known is None:
             raise UsageError("the configuration names no data: call define_py_data_sources2(...)")
         self.columns = list(known.types)
-        declare_types(self._space, known.types)
+        self._space.layers = _typed(self._space.layers, known.types)
         check_types(self._topology())
         with self.entered():
             self.parameters = parameters.create([*self.outputs, *self._extra()])
@@ -77,7 +79,7 @@ class Session:
             optimizer = self.config.configuration.optimizer or Momentum()
             if optimizer.model_average is not None:
                 self._make_dense()
-            trainer = SGD(self.outputs, self.parameters, optimizer, self._extra(), is_local=is_local)
+            trainer = SGD(self._trained(), self.parameters, optimizer, self._extra(), is_local=is_local)
         trainer.first_pass = int(self.flags["start_pass"])
         return trainer
 
@@ -131,11 +133,25 @@ class Session:
 
     def _topology(self) -> Topology:
         with self.entered():
-            return Topology(self.outputs, self._extra())
+            return Topology(self._trained() if losses(self.config.network) else self.outputs, self._extra())
+
+    def _trained(self) -> list[LayerOutput]:
+        """The outputs whose sum training makes small.
+
+        Raises:
+            UsageError: no output is a cost.
+        """
+        names = losses(self.config.network)
+        if not names:
+            raise UsageError(f"none of the outputs {[layer.name for layer in self.outputs]} is a cost")
+        return [layer for layer in self.outputs if layer.name in names]
 
     def _extra(self) -> list[LayerOutput]:
-        """The layers that evaluators measure."""
-        return [LayerOutput(self._space.layers[name]) for name in extra_outputs(self.config.configuration)]
+        """The layers that evaluators measure, and outputs that are no costs."""
+        names = set(losses(self.config.network))
+        extra = [layer for layer in self.outputs if layer.name not in names]
+        measured = extra_outputs(self.config.configuration)
+        return [*extra, *(LayerOutput(self._space.layers[name]) for name in measured)]
 
     def _batches(self, source: SampleSource | None, what: str) -> Batches:
         if source is None:
@@ -150,23 +166,33 @@ class Session:
         return SampleSource(source, order, is_train=is_train, seed=self._seed)
 
 
-def declare_types(space: model.Model, types: Mapping[str, InputType]) -> None:
-    """Give data layers the types that a data provider says.
+def losses(network: Network) -> list[str]:
+    """Names of the outputs that are costs, or sums and multiples of costs."""
+    costs = set(network.costs())
+    return [name for name in network.outputs if costs & network.behind([name])]
+
+
+def typed(network: Network, types: Mapping[str, InputType]) -> Network:
+    """A network whose data layers have the types that a data provider says, where they have none.
 
     Raises:
-        UsageError: a data layer has no type, or another width than its data.
+        UsageError: a data layer has another width than its data.
     """
-    for name, layer in space.layers.items():
-        if layer.type != "data" or layer.input_type is not None:
-            continue
+    return replace(network, layers=_typed(network.layers, types))
+
+
+def _typed(layers: Mapping[str, LayerConfig], types: Mapping[str, InputType]) -> dict[str, LayerConfig]:
+    found = dict(layers)
+    for name, layer in layers.items():
         kind = types.get(name)
-        if kind is None:
+        if layer.type != "data" or layer.input_type is not None or kind is None:
             continue
         if kind.type == DataType.Index:
             kind = replace(kind, dim=layer.size if kind.dim > 1 else 1)
         elif kind.dim != layer.size:
-            raise UsageError(f"data layer {name!r} has size {layer.size}, but the data provider says {kind}")
-        space.layers[name] = replace(layer, input_type=kind)
+            raise UsageError(f"data layer {name!r} has size {layer.size}, but its data is {kind}")
+        found[name] = replace(layer, input_type=kind)
+    return found
 
 
 def check_types(topology: Topology) -> None:

@@ -116,15 +116,17 @@ class NetworkMessage:
     Attributes:
         layers: configurations in order of creation, each with `name`, `type` and `size`.
         parameters: configurations, each with `name`, `dims`, `decay_rate` and the other settings.
+        network: the network itself.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, inputs: Sequence[str] | None = None) -> None:
         self.layers = list(network.layers.values())
         self.parameters = list(network.parameters.values())
         self.evaluators = list(network.evaluators)
-        self.input_layer_names = [name for name, _ in network.data_types]
+        data = [name for name, layer in network.layers.items() if layer.type == "data"]
+        self.input_layer_names = data if inputs is None else [name for name in inputs if name in data]
         self.output_layer_names = list(network.outputs)
-        self._network = network
+        self.network = network
 
     def __str__(self) -> str:
         """The network as the original's messages print: a field a line, messages in braces."""
@@ -141,7 +143,7 @@ class NetworkMessage:
 
     def SerializeToString(self) -> bytes:  # noqa: N802 - protobuf's name
         """The network as JSON: see `Network.to_json`."""
-        return self._network.to_json()
+        return self.network.to_json()
 
 
 def network_of(space: Model, outputs: Sequence[str], extra: Sequence[str] = ()) -> Network:

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Arguments`: what a network is fed with and what comes out, a slot for each layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from paddle.swig.arrays import Array, IVector, Matrix
+from paddle.v2.data_type import InputType, SequenceType, dense_vector, integer_value
+from paddle.v2.errors import UsageError
+
+
+@dataclass
+class _Slot:
+    """One slot: either a column of samples with its type, or a value and ids with the starts of sequences."""
+
+    kind: InputType | None = None
+    column: Sequence[Any] = ()
+    value: Array | None = None
+    ids: Array | None = None
+    starts: Array | None = None
+
+
+class Arguments:
+    """The slots of a batch, in the order of a network's inputs or outputs."""
+
+    def __init__(self, slots: Sequence[_Slot] = ()) -> None:
+        self._slots = list(slots)
+
+    @staticmethod
+    def createArguments(slotNum: int) -> Arguments:
+        """Arguments with empty slots."""
+        return Arguments([_Slot() for _ in range(slotNum)])
+
+    @staticmethod
+    def of_columns(columns: Sequence[tuple[InputType, Sequence[Any]]]) -> Arguments:
+        """Arguments from the columns of samples."""
+        return Arguments([_Slot(kind, column) for kind, column in columns])
+
+    def resize(self, slotNum: int) -> None:
+        """Have this many slots."""
+        self._slots = [*self._slots[:slotNum], *(_Slot() for _ in range(slotNum - len(self._slots)))]
+
+    def getSlotNum(self) -> int:
+        """The number of slots."""
+        return len(self._slots)
+
+    def setSlotValue(self, idx: int, mat: Matrix) -> None:
+        """Feed numbers, a row a sample or a row an item of a sequence."""
+        self._slots[idx].value = mat.array
+
+    def setSlotIds(self, idx: int, vec: IVector) -> None:
+        """Feed integers, one a sample or one an item of a sequence."""
+        self._slots[idx].ids = vec.array
+
+    def setSlotSequenceStartPositions(self, idx: int, vec: IVector) -> None:
+        """Say where sequences start, and where the last one ends."""
+        self._slots[idx].starts = vec.array
+
+    def getSlotValue(self, idx: int) -> Matrix:
+        """The numbers of a slot."""
+        value = self._slots[idx].value
+        if value is None:
+            raise UsageError(f"slot {idx} has no value")
+        return Matrix(value)
+
+    def getSlotIds(self, idx: int) -> IVector:
+        """The integers of a slot."""
+        ids = self._slots[idx].ids
+        if ids is None:
+            raise UsageError(f"slot {idx} has no ids")
+        return IVector(ids)
+
+    def columns(self) -> list[tuple[InputType, Sequence[Any]]]:
+        """The type of each slot, and its item of each sample.
+
+        Raises:
+            UsageError: a slot is empty.
+        """
+        return [_column(number, slot) for number, slot in enumerate(self._slots)]
+
+    def put(self, fields: Sequence[Mapping[str, Array]]) -> None:
+        """Take the results of layers, "value" and "id"."""
+        self._slots = [
+            _Slot(
+                value=each.get("value"), ids=each["id"].reshape(-1).astype(np.int32) if "id" in each else None
+            )
+            for each in fields
+        ]
+
+
+def _column(number: int, slot: _Slot) -> tuple[InputType, Sequence[Any]]:
+    if slot.kind is not None:
+        return slot.kind, slot.column
+    level = SequenceType.NO_SEQUENCE if slot.starts is None else SequenceType.SEQUENCE
+    if slot.value is not None:
+        kind, items = dense_vector(slot.value.shape[1], level), list(slot.value)
+    elif slot.ids is not None:
+        # the range of ids is that of the data layer
+        kind, items = integer_value(1, level), slot.ids.reshape(-1).tolist()
+    else:
+        raise UsageError(f"slot {number} of Arguments is empty: call setSlotValue or setSlotIds")
+    if slot.starts is None:
+        return kind, items
+    starts = slot.starts.tolist()
+    return kind, [items[begin:end] for begin, end in pairwise(starts)]

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Matrix`, `Vector` and `IVector`: numpy arrays under the names of the C++ interface."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+class Matrix:
+    """A matrix of float32."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    @staticmethod
+    def createZero(height: int, width: int, useGpu: bool | None = None) -> Matrix:
+        """A matrix of zeros."""
+        return Matrix(np.zeros((height, width), np.float32))
+
+    @staticmethod
+    def createDense(data: Sequence[float], height: int, width: int, useGpu: bool | None = None) -> Matrix:
+        """A matrix of numbers that are given row by row."""
+        return Matrix(np.array(data, np.float32).reshape(height, width))
+
+    @staticmethod
+    def createDenseFromNumpy(data: Array, copy: bool = True, useGpu: bool | None = None) -> Matrix:
+        """A matrix from an array (height, width)."""
+        return Matrix(np.array(data, np.float32, copy=True if copy else None))
+
+    def getHeight(self) -> int:
+        """The number of rows."""
+        return int(self.array.shape[0])
+
+    def getWidth(self) -> int:
+        """The number of columns."""
+        return int(self.array.shape[1])
+
+    def get(self, x: int, y: int) -> float:
+        """The number in row x, column y."""
+        return float(self.array[x, y])
+
+    def set(self, x: int, y: int, val: float) -> None:
+        """Change the number in row x, column y."""
+        self.array[x, y] = val
+
+    def getData(self) -> list[float]:
+        """All numbers, row by row."""
+        return [float(each) for each in self.array.ravel()]
+
+    def copyToNumpyMat(self) -> Array:
+        """A copy as an array."""
+        return self.array.copy()
+
+    def toNumpyMatInplace(self) -> Array:
+        """The array itself."""
+        return self.array
+
+    def copyFromNumpyMat(self, data: Array) -> None:
+        """Overwrite all numbers."""
+        self.array[...] = data
+
+
+class Vector:
+    """A vector of float32, such as the values of a parameter."""
+
+    dtype: type[Any] = np.float32
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+
+    @classmethod
+    def create(cls, data: Sequence[float], useGpu: bool | None = None) -> Any:
+        """A vector of numbers."""
+        return cls(np.array(data, cls.dtype).reshape(-1))
+
+    @classmethod
+    def createZero(cls, sz: int, useGpu: bool | None = None) -> Any:
+        """A vector of zeros."""
+        return cls(np.zeros(sz, cls.dtype))
+
+    @classmethod
+    def createVectorFromNumpy(cls, data: Array, copy: bool = True, useGpu: bool | None = None) -> Any:
+        """A vector from an array of one dimension."""
+        return cls(np.array(data, cls.dtype, copy=True if copy else None).reshape(-1))
+
+    def __len__(self) -> int:
+        return int(self.array.size)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.array.tolist())
+
+    def __getitem__(self, at: int) -> Any:
+        return self.array[at].item()
+
+    def __setitem__(self, at: int, value: float) -> None:
+        self.array[at] = value
+
+    def getSize(self) -> int:
+        """The number of items."""
+        return len(self)
+
+    def getData(self) -> list[Any]:
+        """All items."""
+        return list(self)
+
+    def copyFrom(self, src: Vector) -> None:
+        """Overwrite all items with those of another vector."""
+        self.array[...] = src.array
+
+    def copyToNumpyArray(self) -> Array:
+        """A copy as an array."""
+        return self.array.copy()
+
+    def toNumpyArrayInplace(self) -> Array:
+        """The array itself."""
+        return self.array
+
+    def copyFromNumpyArray(self, data: Array) -> None:
+        """Overwrite all items."""
+        self.array[...] = data
+
+
+class IVector(Vector):
+    """A vector of int32."""
+
+    dtype = np.int32

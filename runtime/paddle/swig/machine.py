@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`GradientMachine` and its parameters: a network of a configuration, fed with `Arguments`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from paddle.swig.arguments import Arguments
+from paddle.swig.arrays import Array, Vector
+from paddle.trainer import pass_directory
+from paddle.trainer.session import losses, typed
+from paddle.v2 import settings
+from paddle.v2.data_type import InputType
+from paddle.v2.errors import UsageError, UsageTypeError
+from paddle.v2.network import Network, NetworkMessage
+from paddle.v2.parameter_config import ParameterConfig
+from paddle.v2.parameters import Parameters
+from paddle.v2.training import gradient_machine
+from paddle.v2.training.feeder import DataFeeder, Feed
+
+PASS_TRAIN, PASS_TEST, PASS_GC = 0, 1, 2
+PARAMETER_VALUE, PARAMETER_GRADIENT, PARAMETER_MOMENTUM = 0, 1, 2
+_FIELDS = ("value", "id")
+
+
+class Parameter:
+    """One parameter of a machine."""
+
+    def __init__(self, machine: GradientMachine, number: int, config: ParameterConfig) -> None:
+        self._machine, self._number, self._config = machine, number, config
+
+    def getName(self) -> str:
+        """Its name."""
+        return self._config.name
+
+    def getID(self) -> int:
+        """Its number in the network."""
+        return self._number
+
+    def getSize(self) -> int:
+        """The number of its values."""
+        return self._config.size
+
+    def getConfig(self) -> ParameterConfig:
+        """Its configuration."""
+        return self._config
+
+    def getBuf(self, parameterType: int) -> Vector:
+        """Its values, to be changed in place, or the gradient of the last batch."""
+        if parameterType == PARAMETER_VALUE:
+            return Vector(self._machine.parameters.array(self._config.name).reshape(-1))
+        if parameterType == PARAMETER_GRADIENT:
+            return Vector(self._machine.gradient(self._config))
+        raise UsageError(
+            f"parameter {self._config.name!r}: only PARAMETER_VALUE and PARAMETER_GRADIENT can be read"
+        )
+
+    def setValueUpdated(self) -> None:
+        """Say that values were changed; needless here."""
+
+
+class GradientMachine:
+    """A network with the values of its parameters.
+
+    Attributes:
+        network: with open types of data layers, which those of the arguments decide.
+    """
+
+    def __init__(self, network: Network, inputs: Sequence[str]) -> None:
+        dense = {
+            name: replace(config, sparse_update=False, sparse_remote_update=False)
+            for name, config in network.parameters.items()
+        }
+        self.network = replace(network, parameters=dense)
+        self.parameters = Parameters()
+        for config in dense.values():
+            self.parameters.add(config)
+        self._inputs = list(inputs)
+        self._machine: gradient_machine.GradientMachine | None = None
+        self._types: tuple[InputType, ...] = ()
+
+    @staticmethod
+    def createFromConfigProto(
+        protoObj: NetworkMessage, createMode: int = 0, paramTypes: Sequence[int] = ()
+    ) -> GradientMachine:
+        """A machine of `parse_config(...).model_config`."""
+        if not isinstance(protoObj, NetworkMessage):
+            raise UsageTypeError(
+                f"createFromConfigProto takes parse_config(...).model_config, got {protoObj!r:.80}"
+            )
+        return GradientMachine(protoObj.network, protoObj.input_layer_names)
+
+    def loadParameters(self, path: str) -> None:
+        """Read all parameters from a directory, as `paddle train` saves them."""
+        pass_directory.load(self.parameters, Path(path))
+
+    def saveParameters(self, path: str) -> None:
+        """Write all parameters into a directory."""
+        pass_directory.save(self.parameters, Path(path))
+
+    def getParameterSize(self) -> int:
+        """The number of parameters."""
+        return len(self.parameters)
+
+    def getParameter(self, i: int) -> Parameter:
+        """Parameter number i."""
+        return self.getParameters()[i]
+
+    def getParameters(self) -> list[Parameter]:
+        """All parameters."""
+        return [Parameter(self, at, config) for at, config in enumerate(self.network.parameters.values())]
+
+    def randParameters(self) -> None:
+        """Set all parameters to their initial values, a function of seed and name."""
+        for config in self.network.parameters.values():
+            fresh = Parameters()
+            fresh.add(config)
+            self.parameters.set(config.name, fresh.get(config.name))
+
+    def start(self) -> None:
+        """Get ready; needless here."""
+
+    finish = start
+
+    def forwardTest(self, inArgs: Arguments) -> list[dict[str, Array]]:
+        """The outputs of a batch: "value" and "id" of each output layer, as far as it has them."""
+        machine, feed = self.prepared(inArgs)
+        found = machine.outputs(feed, self.network.outputs, _FIELDS)
+        return [found[name] for name in self.network.outputs]
+
+    def forward(self, inArgs: Arguments, outArgs: Arguments, passType: int) -> None:
+        """Put the outputs of a batch into `outArgs`; PASS_TRAIN draws dropout masks, PASS_TEST has none."""
+        if passType == PASS_TRAIN and self.costs:
+            self.forwardBackward(inArgs, outArgs, passType)
+        else:
+            outArgs.put(self.forwardTest(inArgs))
+
+    def forwardBackward(
+        self,
+        inArgs: Arguments,
+        outArgs: Arguments,
+        passType: int,
+        callback: Callable[[Parameter], Any] | None = None,
+    ) -> None:
+        """Put the outputs of a batch into `outArgs`, and keep the gradients of the costs among them.
+
+        Args:
+            callback: called with each parameter afterwards.
+        """
+        machine, feed = self.prepared(inArgs)
+        step = machine.train(feed, 0, self.network.outputs)
+        outArgs.put([{"value": np.asarray(step.values[name])} for name in self.network.outputs])
+        for parameter in self.getParameters() if callback is not None else []:
+            callback(parameter)  # type: ignore[misc]
+
+    @property
+    def costs(self) -> list[str]:
+        """Names of the outputs that are costs."""
+        return losses(self.network)
+
+    def gradient(self, config: ParameterConfig) -> Array:
+        """The gradient of the last batch, flat; zeros without one."""
+        found = None if self._machine is None else self._machine.gradient(config.name)
+        return np.zeros(config.size, np.float32) if found is None else found.reshape(-1)
+
+    def prepared(self, given: Arguments) -> tuple[gradient_machine.GradientMachine, Feed]:
+        """The machine for arguments of these types, and what it is fed with.
+
+        Raises:
+            UsageError: there are fewer slots than inputs, or one does not fit its data layer.
+        """
+        columns = given.columns()
+        if len(columns) < len(self._inputs):
+            raise UsageError(f"the network has the inputs {self._inputs}, but {len(columns)} slots are given")
+        types = tuple(kind for kind, _ in columns)
+        if self._machine is None or types != self._types:
+            named = dict(zip(self._inputs, types, strict=False))
+            self._machine = gradient_machine.GradientMachine(
+                typed(self.network, named),
+                self.parameters,
+                self.costs,
+                device=settings.current().device,
+                seed=settings.current().seed,
+            )
+            self._types = types
+        feeder = DataFeeder(self._machine.network.data_types, self._inputs)
+        return self._machine, feeder(list(zip(*(column for _, column in columns), strict=True)))

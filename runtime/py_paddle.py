@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The name that scripts for the original's C++ interface import: what they use of it is in ``paddle.swig``."""
+
+from __future__ import annotations
+
+from paddle import second_names
+
+__path__: list[str] = []  # a package, whose modules the finder knows
+second_names.install(
+    {f"{__name__}.{name}": f"paddle.swig.{name}" for name in ("swig_paddle", "dataprovider_converter")}
+)
+
+from py_paddle.dataprovider_converter import DataProviderConverter  # noqa: E402
+
+from py_paddle import swig_paddle  # noqa: E402
+
+__all__ = ["DataProviderConverter", "swig_paddle"]
