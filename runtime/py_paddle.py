@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 from paddle import second_names
+from paddle.swig import swig_paddle
+from paddle.swig.dataprovider_converter import DataProviderConverter
+
+__all__ = ["DataProviderConverter", "swig_paddle"]
 
 __path__: list[str] = []  # a package, whose modules the finder knows
 second_names.install(
     {f"{__name__}.{name}": f"paddle.swig.{name}" for name in ("swig_paddle", "dataprovider_converter")}
 )
-
-from py_paddle.dataprovider_converter import DataProviderConverter  # noqa: E402
-
-from py_paddle import swig_paddle  # noqa: E402
-
-__all__ = ["DataProviderConverter", "swig_paddle"]

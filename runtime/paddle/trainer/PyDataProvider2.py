@@ -252,6 +252,7 @@ def provider(
 
         make.__name__ = getattr(generator, "__name__", "provider")
         make.__doc__ = generator.__doc__
+        make.is_provider = True  # type: ignore[attr-defined]
         return make
 
     return decorate

@@ -41,10 +41,6 @@ class SampleSource:
         make = _provider(source)
         arguments = {"is_train": is_train, **source.arguments}
         provider = make(self._files, input_order=list(input_order), **arguments)
-        if not isinstance(provider, DataProvider):
-            raise UsageError(
-                f"{source.module}.{source.provider} is not a provider: decorate it with @provider(...)"
-            )
         self._provider = provider
         names = provider.input_order
         if len(names) > len(provider.input_types):
@@ -129,7 +125,7 @@ def _listed(files: str | Sequence[str]) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-def _provider(source: DataSource) -> Callable[..., object]:
+def _provider(source: DataSource) -> Callable[..., DataProvider]:
     try:
         module = importlib.import_module(source.module)
     except SyntaxError as error:
@@ -145,6 +141,10 @@ def _provider(source: DataSource) -> Callable[..., object]:
             "configuration"
         ) from error
     found = getattr(module, source.provider, None)
-    if not callable(found):
+    if found is None:
         raise UsageError(f"the module {source.module} has no data provider {source.provider!r}")
+    if not getattr(found, "is_provider", False):
+        raise UsageError(
+            f"{source.module}.{source.provider} is not a provider: decorate it with @provider(...)"
+        )
     return found  # type: ignore[no-any-return]

@@ -190,7 +190,7 @@ def test_an_autoencoder_trains_by_hand_and_generates(workspace: Path) -> None:
 
 
 def test_what_is_absent_is_named_with_what_to_use() -> None:
-    with pytest.raises(AttributeError, match="ParameterUpdater is not available: train with swig_paddle.Tr"):
+    with pytest.raises(AttributeError, match=r"ParameterUpdater is not available: train with swig_paddle.Tr"):
         api.ParameterUpdater  # noqa: B018
     module = importlib.import_module("py_paddle.swig_paddle")
     assert module is api

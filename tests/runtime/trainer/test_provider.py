@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Data providers: hooks, types, pools, batch sizes, caches and checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddle.trainer.PyDataProvider2 import (
+    CacheType,
+    dense_vector,
+    deserialize_args,
+    integer_value,
+    integer_value_sequence,
+    provider,
+)
+from paddle.trainer.sample_pool import SampleSource
+from paddle.trainer_config_helpers.configuration import DataSource
+from paddle.v2.errors import UsageError
+
+PLAIN = """
+from paddle.trainer.PyDataProvider2 import *
+
+read = []
+
+def hook(settings, file_list, is_train, **kwargs):
+    settings.seen = (list(file_list), is_train, kwargs)
+
+@provider({'label': integer_value(9), 'x': dense_vector(2)}, init_hook=hook, %s)
+def process(settings, name):
+    read.append(name)
+    for number in range(10):
+        yield {'x': [number, int(name)], 'label': number %% 9}
+"""
+
+
+def source(folder: Path, options: str, **more: Any) -> SampleSource:
+    (folder / "plain.py").write_text(PLAIN % options)
+    settings = {"is_train": True, "seed": 1, **more}
+    return SampleSource(DataSource(["0", "1"], "plain", "process", {"k": 3}), ["x", "label"], **settings)
+
+
+def firsts(batches: Iterator[Any]) -> list[list[tuple[float, float]]]:
+    return [[tuple(sample[0]) for sample in batch] for batch in batches]
+
+
+def joined(batches: Iterator[Any]) -> list[tuple[float, float]]:
+    return [each for batch in firsts(batches) for each in batch]
+
+
+def test_columns_follow_the_data_layers_and_hooks_see_files_and_arguments(workspace: Path) -> None:
+    found = source(workspace, "should_shuffle=False")
+    assert list(found.types) == ["x", "label"]
+    assert next(found.batches(3))[1] == [[1, 0], 1]
+    import plain
+
+    made = plain.process(["a"], input_order=["x"], is_train=False, k=3)
+    assert made.seen == (["a"], False, {"input_order": ["x"], "k": 3})
+
+
+@pytest.mark.parametrize(
+    ("is_train", "said", "shuffles"), [(True, "", True), (False, "", False), (True, "off", False)]
+)
+def test_samples_are_shuffled_in_training_unless_the_provider_says(
+    workspace: Path, is_train: bool, said: str, shuffles: bool
+) -> None:
+    options = f"should_shuffle={said!r}" if said else "pool_size=-1"
+    found = joined(source(workspace, options, is_train=is_train).batches(4))
+    in_order = [(number, name) for name in range(2) for number in range(10)]
+    assert sorted(found) == sorted(in_order)
+    assert (found != in_order) is shuffles
+
+
+def test_each_pass_has_an_order_of_its_own_that_the_seed_decides(workspace: Path) -> None:
+    one, other = source(workspace, "pool_size=7"), source(workspace, "pool_size=7")
+    passes = [firsts(one.batches(4)) for _ in range(2)]
+    assert passes[0] != passes[1]
+    assert passes == [firsts(other.batches(4)) for _ in range(2)]
+
+
+def test_a_small_pool_shuffles_only_near_samples(workspace: Path) -> None:
+    found = joined(source(workspace, "pool_size=50, min_pool_size=3").batches(5))
+    for name in range(2):
+        places = [number for number, file in found if file == name]
+        assert all(number <= at + 3 for at, number in enumerate(places))
+
+
+@pytest.mark.parametrize(("may", "sizes"), [(True, [2, 2, 1]), (False, [1, 1, 1, 1, 1])])
+def test_what_a_sample_counts_decides_the_size_of_batches(
+    workspace: Path, may: bool, sizes: list[int]
+) -> None:
+    options = f"should_shuffle=False, calc_batch_size=lambda sample: 3, can_over_batch_size={may}"
+    found = source(workspace, options)
+    assert [len(batch) for batch in found.batches(5)][: len(sizes) - 1] == sizes[:-1]
+
+
+@pytest.mark.parametrize(("cache", "times"), [("CACHE_PASS_IN_MEM", 2), ("NO_CACHE", 4)])
+def test_a_cache_reads_files_in_the_first_pass_alone(workspace: Path, cache: str, times: int) -> None:
+    found = source(workspace, f"cache=CacheType.{cache}")
+    import plain
+
+    both = [sorted(joined(found.batches(4))) for _ in range(2)]
+    assert both[0] == both[1]
+    assert len(plain.read) == times
+
+
+def _checked(check_fail_continue: bool, *samples: Any) -> list[Any]:
+    @provider(
+        [dense_vector(2), integer_value_sequence(5)], check=True, check_fail_continue=check_fail_continue
+    )
+    def process(settings: Any, name: str) -> Iterator[Any]:
+        yield from samples
+
+    made = process(["a"])
+    return list(made.generator(made, "a"))
+
+
+@pytest.mark.parametrize("wrong", [([1.0], [2]), ([1.0, 2.0], [5]), ([1.0, 2.0],), ([1.0, 2.0], [-1])])
+def test_a_check_refuses_or_leaves_out_what_fits_no_type(wrong: Any) -> None:
+    good = ([1.0, 2.0], [0, 4])
+    assert _checked(True, good, wrong, good) == [good, good]
+    with pytest.raises(UsageError, match="a sample of a does not fit its input types"):
+        _checked(False, good, wrong)
+
+
+def test_a_provider_of_one_column_yields_it_bare() -> None:
+    @provider(input_types=[integer_value(3)])
+    def process(settings: Any, name: str) -> Iterator[Any]:
+        yield from (0, 2)
+
+    made = process(["a"])
+    assert list(made.generator(made, "a")) == [[0], [2]]
+
+
+def test_a_hook_may_name_types_as_slots_and_keep_what_it_likes() -> None:
+    def hook(settings: Any, **kwargs: Any) -> None:
+        settings.slots = [dense_vector(1), integer_value(2)]
+
+    @provider(init_hook=hook, cache=CacheType.NO_CACHE, language="de")
+    def process(settings: Any, name: str) -> Iterator[Any]:
+        yield [0.5], 1
+
+    made = process([], input_order=["a", "b"])
+    assert (made.input_types, made.language) == ([dense_vector(1), integer_value(2)], "de")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (DataSource("none.list", "plain", "process", {}), "the list file 'none.list' cannot be read"),
+        (DataSource([], "absent_module", "process", {}), "there is no module 'absent_module'"),
+        (DataSource([], "plain", "absent", {}), "the module plain has no data provider 'absent'"),
+        (DataSource([], "plain", "hook", {}), "plain.hook is not a provider"),
+    ],
+)
+def test_a_source_that_is_not_there_is_named(workspace: Path, given: DataSource, why: str) -> None:
+    (workspace / "plain.py").write_text(PLAIN % "pool_size=-1")
+    with pytest.raises(UsageError, match=why):
+        SampleSource(given, ["x"], is_train=True, seed=1)
+
+
+def test_arguments_are_never_a_pickle() -> None:
+    assert deserialize_args('{"a": 1}') == {"a": 1}
+    with pytest.raises(ValueError, match=r"JSON|Expecting|utf"):
+        deserialize_args(b"\x80\x04N.")
