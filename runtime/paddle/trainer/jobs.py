@@ -22,7 +22,7 @@ from paddle.v2.inference import Inference
 
 _WARM_UP = 10
 _TOLERANCE = 0.01
-_LEAST_STEP = 1e-3
+_LEAST_STEP = 1e-4
 
 
 def train(session: Session, log: Logger, *, is_local: bool) -> None:
@@ -105,7 +105,7 @@ def checkgrad(session: Session, log: Logger, *, is_local: bool) -> None:
     """Compare gradients of one batch with differences of its cost.
 
     Each parameter is moved along its gradient, both ways, until the cost changes by checkgrad_eps of itself. Numbers
-    are float32, so a share below 1e-3 is made 1e-3.
+    are float32, so a share below 1e-4 is made 1e-4.
     """
     machine, feed = session.machine(), session.feed()
     share = max(float(session.flags["checkgrad_eps"]), _LEAST_STEP)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def test_columns_follow_the_data_layers_and_hooks_see_files_and_arguments(worksp
     found = source(workspace, "should_shuffle=False")
     assert list(found.types) == ["x", "label"]
     assert next(found.batches(3))[1] == [[1, 0], 1]
-    import plain
+    plain: Any = importlib.import_module("plain")
 
     made = plain.process(["a"], input_order=["x"], is_train=False, k=3)
     assert made.seen == (["a"], False, {"input_order": ["x"], "k": 3})
@@ -100,7 +101,7 @@ def test_what_a_sample_counts_decides_the_size_of_batches(
 @pytest.mark.parametrize(("cache", "times"), [("CACHE_PASS_IN_MEM", 2), ("NO_CACHE", 4)])
 def test_a_cache_reads_files_in_the_first_pass_alone(workspace: Path, cache: str, times: int) -> None:
     found = source(workspace, f"cache=CacheType.{cache}")
-    import plain
+    plain: Any = importlib.import_module("plain")
 
     both = [sorted(joined(found.batches(4))) for _ in range(2)]
     assert both[0] == both[1]

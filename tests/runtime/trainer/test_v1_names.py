@@ -83,15 +83,16 @@ def test_a_misspelt_name_is_told_the_nearest() -> None:
 
 
 def test_learning_methods_say_what_they_are_called_in_configurations() -> None:
-    assert helpers.AdamOptimizer(beta1=0.5).to_setting_kwargs() == {  # type: ignore[attr-defined]
+    made: Any = helpers
+    assert made.AdamOptimizer(beta1=0.5).to_setting_kwargs() == {
         "learning_method": "adam",
         "adam_beta1": 0.5,
         "adam_beta2": 0.999,
         "adam_epsilon": 1e-8,
     }
-    assert helpers.MomentumOptimizer(0.9, sparse=True).to_setting_kwargs() == {
+    assert made.MomentumOptimizer(0.9, sparse=True).to_setting_kwargs() == {
         "learning_method": "sparse_momentum"
     }
-    assert helpers.RMSPropOptimizer().to_setting_kwargs()["ada_rou"] == 0.95  # type: ignore[attr-defined]
-    assert not helpers.AdamOptimizer().is_support_sparse  # type: ignore[attr-defined]
-    assert helpers.MomentumOptimizer().is_support_sparse
+    assert made.RMSPropOptimizer().to_setting_kwargs()["ada_rou"] == 0.95
+    assert not made.AdamOptimizer().is_support_sparse
+    assert made.MomentumOptimizer().is_support_sparse
