@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +19,32 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(BESIDE_S)]
 scenarios = Scenarios(own_hosts)
 outcomes = scenarios.fixture()
 
-CONFIGURATION = Path(__file__).with_name("workspaces") / "configuration"
+CONFIGURATION = """
+import os
+
+from paddle.trainer_config_helpers import *
+
+define_py_data_sources2([os.environ['PADDLE_TRAINER_ID']], ['test'], 'words', 'process')
+settings(batch_size=8, learning_rate=2e-2, learning_method=AdamOptimizer())
+word = data_layer(name='word', size=20)
+rows = embedding_layer(input=word, size=8)
+hidden = pooling_layer(input=simple_lstm(input=rows, size=8), pooling_type=MaxPooling())
+output = fc_layer(input=hidden, size=2, act=SoftmaxActivation())
+outputs(classification_cost(input=output, label=data_layer(name='label', size=2)))
+"""
+PROVIDER = """
+import random
+
+from paddle.trainer.PyDataProvider2 import *
+
+@provider({'word': integer_value_sequence(20), 'label': integer_value(2)})
+def process(settings, part):
+    draw = random.Random(part)
+    for number in range(64):
+        words = draw.choices(range(18), k=draw.randint(2, 5))
+        words.insert(draw.randrange(len(words)), 18 + number % 2)
+        yield {'word': words, 'label': number % 2}
+"""
 OF_2016 = (
     "--dot_period=10", "--ports_num_for_sparse=2", "--log_period=5", "--num_passes=4", "--trainer_count=1",
     "--saving_period=1", "--local=0", "--config=./trainer_config.py", "--save_dir=./output", "--use_gpu=0",
@@ -30,7 +54,9 @@ OF_2016 = (
 @scenarios.add
 def a_configuration_trains_as_run_sh_of_2016_asks(cluster: Cluster, job: JobRunner, oracle: Oracle) -> None:
     shutil.rmtree(job.workspace)
-    shutil.copytree(CONFIGURATION, job.workspace)
+    job.workspace.mkdir()
+    (job.workspace / "trainer_config.py").write_text(CONFIGURATION)
+    (job.workspace / "words.py").write_text(PROVIDER)
     job.conf_tail = "PSERVERS = [0, 1]\n"
     launch = job.start(*OF_2016)
     oracle.check(launch, 0, r"2 pservers ready", within_s=60)

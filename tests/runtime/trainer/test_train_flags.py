@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import struct
 import subprocess
@@ -185,11 +186,10 @@ def test_a_merged_model_infers_what_the_directory_and_the_network_infer(workspac
 
 @pytest.mark.parametrize("opened", ["gzip", "plain"])
 def test_a_network_of_v2_is_merged_with_a_tar(workspace: Path, opened: str) -> None:
-    import gzip
-
     x = paddle.layer.data("x", paddle.data_type.dense_vector(3))
     predicted = paddle.layer.fc(x, 2)
     parameters = paddle.parameters.create(predicted)
+    file: Any
     with gzip.open("p.tar", "wb") if opened == "gzip" else open("p.tar", "wb") as file:
         parameters.to_tar(file)
     merge_model.merge_v2_model(predicted, "p.tar", "m.paddle")
