@@ -137,13 +137,8 @@ ARROWS: Mapping[str, int] = {
     "runtime/paddle/trainer_config_helpers": 17,
     "runtime/paddle/trainer": 12,
     "runtime/paddle/utils": 0,
-<<<<<<< HEAD
-    "runtime/paddle/swig": 9,
-    "runtime/paddle/fluid": 121,
-=======
     "runtime/paddle/swig": 10,
-    "runtime/paddle/fluid": 110,
->>>>>>> c377dfc6 (tests: run a configuration on hosts as run.sh of 2016 does)
+    "runtime/paddle/fluid": 121,
 }
 """Package -> how many pairs of its rooms import one another, at most. These numbers only go down."""
 
