@@ -60,7 +60,7 @@ def test_a_mask_of_another_size_is_refused() -> None:
 def test_gradients_take_the_same_ways_back() -> None:
     program = Program()
     block = program.global_block()
-    feed = {
+    feed: dict[str, Any] = {
         "x": LoDArray(_ROWS, offsets_of([[2, 3, 2]])),
         "mask": _MASK,
         "w": np.arange(14.0).reshape(7, 2) ** 2,
