@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hash: rows of ids as numbers below `mod_by`, several for each row.
+"""hash: rows of ids as numbers below `mod_by`, several for each row: XXH64 of a row's bytes (Collet, 2014).
 
-The numbers are those of this runtime: XXH64 in the original, the pserver tables' mixing of bits here. They depend on
-the ids, `mod_by` and the number of the hash alone.
+The number of the hash is the seed, so that tables which the original trained are read by the same numbers.
 """
 
 from __future__ import annotations
@@ -14,9 +13,17 @@ from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, operator
 
 _INT64 = np.dtype("int64")
-_GAMMA, _ONE, _TWO = (
-    np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+_P1, _P2, _P3, _P4, _P5 = (
+    np.uint64(prime)
+    for prime in (
+        0x9E3779B185EBCA87,
+        0xC2B2AE3D27D4EB4F,
+        0x165667B19E3779F9,
+        0x85EBCA77C2B2AE63,
+        0x27D4EB2F165667C5,
+    )
 )
+_STRIPE = 4  # words that four lanes take at a time
 
 
 def _infer(x: Spec, *, num_hash: int, mod_by: int) -> Spec:
@@ -29,16 +36,42 @@ def _infer(x: Spec, *, num_hash: int, mod_by: int) -> Spec:
 
 @operator("hash", "X -> Out", attrs={"num_hash": 1, "mod_by": 100000}, infer=_infer)
 def hash_(x: Array, *, num_hash: int, mod_by: int) -> Array:
-    """Return (rows, num_hash, 1) int64 in [0, mod_by)."""
-    ids = to_host(x).astype(_INT64).view(np.uint64)
+    """Return (rows, num_hash, 1) int64 in [0, mod_by). The bytes of int32 ids are not those of int64 ids."""
+    ids = to_host(x)
+    ids = np.ascontiguousarray(ids if ids.dtype.itemsize in (4, 8) else ids.astype(_INT64))
     with np.errstate(over="ignore"):
-        found = np.broadcast_to(np.arange(1, num_hash + 1, dtype=np.uint64) * _GAMMA, (len(ids), num_hash))
-        for column in range(ids.shape[1]):
-            found = _mixed(found + _GAMMA ^ ids[:, column, None])
+        found = _xxh64(ids, np.arange(num_hash, dtype=np.uint64))
     return from_host((found % np.uint64(mod_by)).astype(_INT64)[..., None], x)
 
 
-def _mixed(words: Array) -> Array:
-    words = (words ^ (words >> np.uint64(30))) * _ONE
-    words = (words ^ (words >> np.uint64(27))) * _TWO
-    return words ^ (words >> np.uint64(31))
+def _xxh64(ids: Array, seeds: Array) -> Array:
+    """Return (rows, seeds) uint64 for the bytes of each row of 4-byte or 8-byte numbers."""
+    size = ids.shape[1] * ids.dtype.itemsize
+    halves = ids.view(np.uint32)
+    words = np.ascontiguousarray(halves[:, : size // 8 * 2]).view(np.uint64)[:, :, None]
+    done = size // 32 * _STRIPE
+    found = np.broadcast_to(seeds + _P5, (len(ids), len(seeds)))
+    if done:
+        lanes = [seeds + _P1 + _P2, seeds + _P2, seeds, seeds - _P1]
+        for place in range(done):
+            lanes[place % _STRIPE] = _turned(lanes[place % _STRIPE] + words[:, place] * _P2, 31) * _P1
+        found = sum(_turned(lane, bits) for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True))
+        for lane in lanes:
+            found = (found ^ _round(lane)) * _P1 + _P4
+    found = found + np.uint64(size)
+    for place in range(done, words.shape[1]):
+        found = _turned(found ^ _round(words[:, place]), 27) * _P1 + _P4
+    if size % 8:
+        found = _turned(found ^ halves[:, -1:].astype(np.uint64) * _P1, 23) * _P2 + _P3
+    found = (found ^ (found >> np.uint64(33))) * _P2
+    found = (found ^ (found >> np.uint64(29))) * _P3
+    return found ^ (found >> np.uint64(32))
+
+
+def _round(words: Array) -> Array:
+    return _turned(words * _P2, 31) * _P1
+
+
+def _turned(words: Array, bits: int) -> Array:
+    """Turn 64-bit words to the left."""
+    return (words << np.uint64(bits)) | (words >> np.uint64(64 - bits))
