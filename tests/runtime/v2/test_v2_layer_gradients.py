@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -12,8 +11,7 @@ import pytest
 import paddle.v2 as paddle
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.output import LayerOutput
-from paddle.v2.topology import Topology
-from paddle.v2.training.gradient_machine import GradientMachine
+from tests.runtime.v2.gradient_check import check_closely
 from tests.runtime.v2.layer_cases import (
     LAYERS,
     ROWS,
@@ -32,7 +30,7 @@ def test_gradients_agree_with_differences_of_the_cost(name: str) -> None:
     x, y = (layer.fc(source, 4, act.Tanh(), name=f"in{i}") for i in range(2))
     w = layer.fc(source, 1, act.Sigmoid(), name="inw")
     out = LAYERS[name][0](x, y, w)
-    check_gradients(layer.sum_cost(layer.fc(out, 1, act.Tanh(), name="end")))
+    check(layer.sum_cost(layer.fc(out, 1, act.Tanh(), name="end")))
 
 
 IMAGE_LAYERS: dict[str, Callable[[LayerOutput], LayerOutput]] = {
@@ -51,29 +49,13 @@ def test_gradients_of_image_layers_agree_with_differences(name: str) -> None:
     source = dense("source", 3)
     pixels = layer.fc(source, 36, act.Tanh(), name="pixels")
     image = layer.img_conv(pixels, 1, 4, num_channels=4, name="image", act=act.Linear())
-    check_gradients(layer.sum_cost(layer.fc(IMAGE_LAYERS[name](image), 1, act.Tanh(), name="end")))
+    # A larger step changes which channels are the largest, and differences of a smaller one are less exact.
+    how = {"step": 0.002, "rel": 0.01} if name == "maxout" else {}
+    check(layer.sum_cost(layer.fc(IMAGE_LAYERS[name](image), 1, act.Tanh(), name="end")), **how)
 
 
-def check_gradients(cost: LayerOutput) -> None:
-    parameters = paddle.parameters.create(cost)
-    machine = GradientMachine(Topology(cost).network, parameters, [cost.name])
-    feed = {"source": np.random.default_rng(2).normal(size=(5, 3)).astype(np.float32)}
-    step = machine.train(feed, 0)
-    rng = np.random.default_rng(7)
-    for name, gradient in step.gradients.items():
-        assert isinstance(gradient, np.ndarray)
-        direction = rng.normal(size=gradient.shape).astype(np.float32)
-        value, epsilon = machine.flat(name), 5e-4
-        start = value.copy()
-        costs = []
-        for sign in (1, -1):
-            value[...] = start + sign * epsilon * direction
-            costs.append(machine.test(feed).cost)
-        value[...] = start
-        slope = (costs[0] - costs[1]) / (2 * epsilon)
-        assert slope == pytest.approx(
-            float(gradient @ direction), rel=0.03, abs=5e-3 * math.sqrt(direction.size)
-        ), name
+def check(cost: LayerOutput, **how: float) -> None:
+    check_closely(cost, [(row,) for row in np.random.default_rng(2).normal(size=(5, 3))], **how)
 
 
 def test_sparse_vectors_are_refused_where_numbers_are_needed() -> None:

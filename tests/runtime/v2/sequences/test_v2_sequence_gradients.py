@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,8 @@ from paddle.v2 import networks
 from paddle.v2.layer.output import LayerOutput
 from paddle.v2.network import Network
 from paddle.v2.topology import Topology
-from paddle.v2.training.feeder import DataFeeder
 from paddle.v2.training.gradient_machine import GradientMachine
+from tests.runtime.v2.gradient_check import check_closely
 from tests.runtime.v2.layer_cases import act, attr, data_type, layer
 
 WORDS, SIZE = 9, 4
@@ -72,7 +71,7 @@ LAYERS: dict[str, Callable[[LayerOutput], Any]] = {
 def test_gradients_over_trained_rows_agree_with_differences_of_the_cost(name: str) -> None:
     rows = layer.embedding(layer.data("words", data_type.integer_value_sequence(WORDS)), SIZE)
     end = layer.fc(layer.pooling(LAYERS[name](rows), paddle.pooling.Sum()), 1, act.Tanh(), name="end")
-    check_gradients(layer.sum_cost(end), [(words,) for words, _ in SAMPLES])
+    check_closely(layer.sum_cost(end), [(words,) for words, _ in SAMPLES])
 
 
 @pytest.mark.parametrize("activation", [act.Softmax(), act.Sigmoid()])
@@ -80,29 +79,7 @@ def test_gradients_of_ctc_over_whatever_gives_probabilities(activation: Any) -> 
     rows = layer.embedding(layer.data("words", data_type.integer_value_sequence(WORDS)), SIZE)
     label = layer.data("label", data_type.integer_value_sequence(SIZE - 1))
     chances = layer.fc(rows, SIZE, activation, name="chances")
-    check_gradients(layer.ctc(chances, label), [([1, 2, 3, 1], [0, 1]), ([4, 4], [2])])
-
-
-def check_gradients(cost: LayerOutput, samples: Sequence[tuple[Any, ...]]) -> None:
-    topology = Topology(cost)
-    machine = GradientMachine(topology.network, paddle.parameters.create(cost), [cost.name])
-    feed = DataFeeder(topology.data_type(), None)(samples)
-    step = machine.train(feed, 0)
-    rng = np.random.default_rng(7)
-    assert step.gradients
-    for name, gradient in step.gradients.items():
-        assert isinstance(gradient, np.ndarray)
-        direction = rng.normal(size=gradient.shape).astype(np.float32)
-        value, epsilon = machine.flat(name), 5e-4
-        start, costs = value.copy(), []
-        for sign in (1, -1):
-            value[...] = start + sign * epsilon * direction
-            costs.append(machine.test(feed).cost)
-        value[...] = start
-        slope = (costs[0] - costs[1]) / (2 * epsilon)
-        assert slope == pytest.approx(
-            float(gradient @ direction), rel=0.03, abs=5e-3 * math.sqrt(direction.size)
-        ), name
+    check_closely(layer.ctc(chances, label), [([1, 2, 3, 1], [0, 1]), ([4, 4], [2])])
 
 
 def test_error_clipping_cuts_what_goes_back_from_the_output_of_a_layer() -> None:
