@@ -70,6 +70,7 @@ class _Server:
         grad_to_block: "gradient:block", which runs once that gradient is there.
         total_to_block: "total:block", likewise.
         saving: the block that saves the table, or -1.
+        sparse: "gradient:parameter" of those that come as rows.
     """
 
     def __init__(self, origin: Block, trainers: int, sync: bool, compensated: bool) -> None:
@@ -82,6 +83,7 @@ class _Server:
         self.parent = 0
         self.inputs: list[str] = []
         self.blocks: list[Block] = []
+        self.sparse: list[str] = []
         self.grad_to_block: list[str] = []
         self.total_to_block: list[str] = []
         self.lookups: tuple[str, ...] = ()
@@ -91,6 +93,8 @@ class _Server:
         """Add the slices and their gradients."""
         for each, one in mine:
             self.inputs += _declare_slice(self.block, self.origin, each, one, self.merged, self.delayed)
+            if self.origin.is_sparse(each.grad):
+                self.sparse.append(f"{one.grad}:{one.param.name}")
 
     def add_rates(self, rates: Sequence[Operator]) -> None:
         """Add the block of the learning rate; updates are below it."""
@@ -159,6 +163,7 @@ class _Server:
             "dc_asgd": self.compensated,
             "grad_to_block_id": tuple(self.grad_to_block),
             "total_to_block_id": tuple(self.total_to_block),
+            "sparse_grad_to_param": tuple(self.sparse),
             "prefetch_var_name_to_block_id": self.lookups,
             "checkpint_block_id": self.saving,
         }

@@ -186,6 +186,8 @@ def test_a_sparse_gradient_is_split_by_rows() -> None:
     split = next(op for op in trainer.global_block().ops if op.type == "split_selected_rows")
     assert split.attrs["height_sections"] == (5000, 5000)
     assert server_blocks(t, 1)[1:] == [["sum", "scale", "sgd"]]
+    (serve,) = t.get_pserver_program(t.pserver_endpoints[1]).global_block().ops
+    assert serve.attrs["sparse_grad_to_param"] == ("table@GRAD.block1:table.block1",)
 
 
 def test_the_overview_adds_up_to_the_whole() -> None:
