@@ -9,6 +9,7 @@ from paddle.v2.layer.convolution import *  # noqa: F403
 from paddle.v2.layer.cost import *  # noqa: F403
 from paddle.v2.layer.data import data
 from paddle.v2.layer.detection import *  # noqa: F403
+from paddle.v2.layer.generation import *  # noqa: F403
 from paddle.v2.layer.group import *  # noqa: F403
 from paddle.v2.layer.image import *  # noqa: F403
 from paddle.v2.layer.layer_type import *  # noqa: F403

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""beam_search: makes sentences word by word, each word from the chances behind the last ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paddle.v2 import model
+from paddle.v2.attr import ParameterAttribute
+from paddle.v2.errors import UsageError, UsageTypeError
+from paddle.v2.layer.emitter import Emitter, emits
+from paddle.v2.layer.group import StaticInput, memories_of, opened, seen_by_steps
+from paddle.v2.layer.mixed import embedding
+from paddle.v2.layer.output import LayerOutput, declare
+from paddle.v2.model import Attrs, InputConfig, LayerConfig
+
+__all__ = ["BaseGeneratedInput", "GeneratedInput", "beam_search"]
+
+
+class BaseGeneratedInput:
+    """What stands for the word that was made at the step before."""
+
+    def before_real_step(self) -> LayerOutput:
+        """Declare what the step of `beam_search` gets."""
+        raise NotImplementedError(f"{type(self).__name__}.before_real_step")
+
+    def after_real_step(self, *args: Any) -> LayerOutput:
+        """Take what the step returns; return the chances of the next word."""
+        raise NotImplementedError(f"{type(self).__name__}.after_real_step")
+
+
+@dataclass(frozen=True)
+class GeneratedInput(BaseGeneratedInput):
+    """The last word, looked up in a table [size, embedding_size] that another network has trained."""
+
+    size: int
+    embedding_name: str
+    embedding_size: int
+
+    def before_real_step(self) -> LayerOutput:
+        """Declare the last word, looked up in the table."""
+        name = model.current().auto_name("generated_word")
+        word = declare(LayerConfig(name, "generated_word", self.size), [])
+        return embedding(word, self.embedding_size, param_attr=ParameterAttribute(name=self.embedding_name))
+
+    def after_real_step(self, input: LayerOutput) -> LayerOutput:
+        """Return the chances of the next word.
+
+        Raises:
+            UsageError: this is not a layer with activation Softmax.
+        """
+        if not isinstance(input, LayerOutput) or input.activation != "softmax":
+            raise UsageError(f"beam_search: the step must return a layer with Softmax, got {input!r}")
+        return input
+
+
+def beam_search(
+    step: Callable[..., LayerOutput],
+    input: StaticInput | BaseGeneratedInput | Sequence[StaticInput | BaseGeneratedInput | Any],
+    bos_id: int,
+    eos_id: int,
+    beam_size: int,
+    max_length: int = 500,
+    name: str | None = None,
+    num_results_per_sample: int | None = None,
+) -> LayerOutput:
+    """Declare the likeliest sentences; infer reads field "prob" (samples, results) and field "id".
+
+    Args:
+        step: called once; returns the chances of the next word, a layer with activation Softmax.
+        input: `StaticInput`s and one `GeneratedInput`; `step` gets anything else, such as a number, unchanged.
+        bos_id: the word before the first one.
+        eos_id: the word that ends a sentence.
+        beam_size: so many continuations are followed.
+        max_length: of a sentence.
+        name: of the group: that of the group that was trained, since parameters end with it.
+        num_results_per_sample: None: as many as beam_size.
+    """
+    space = model.current()
+    name = space.auto_name("recurrent_group", name)
+    inputs = list(input) if isinstance(input, (list, tuple)) else [input]
+    generated = [each for each in inputs if isinstance(each, GeneratedInput)]
+    if len(generated) != 1 or any(isinstance(each, LayerOutput) for each in inputs):
+        raise UsageTypeError(
+            f"beam_search {name!r} takes StaticInputs and one GeneratedInput, got {inputs!r:.200}"
+        )
+    results = beam_size if num_results_per_sample is None else num_results_per_sample
+    if not 1 <= results <= beam_size:
+        raise UsageError(f"beam_search: num_results_per_sample must be 1 to {beam_size}, got {results}")
+    with space.steps_of(name):
+        seen = [
+            each.before_real_step() if isinstance(each, GeneratedInput) else seen_by_steps(each)
+            for each in inputs
+        ]
+        out = generated[0].after_real_step(step(*seen))
+        memories = memories_of(name)
+    statics = any(isinstance(each, StaticInput) for each in inputs)
+    if not statics and not any(space.layers[each].inputs for each in memories):
+        raise UsageError(
+            f"beam_search {name!r} needs a StaticInput, or a memory with a boot_layer, to know the number of "
+            "samples"
+        )
+    attrs: Attrs = {
+        "group_name": name,
+        "bos_id": bos_id,
+        "eos_id": eos_id,
+        "beam_size": beam_size,
+        "max_length": max_length,
+        "num_results": results,
+    }
+    links = tuple(InputConfig(each) for each in dict.fromkeys([out.name, *memories.values()]))
+    own = space.auto_name("beam_search_predict")
+    return declare(LayerConfig(own, "beam_search", results, links, attrs=attrs), [out])
+
+
+@emits("beam_search")
+def _beam_search(emitter: Emitter, config: LayerConfig) -> None:
+    group = str(config.attrs["group_name"])
+    body, after = opened(emitter, group)
+    members = [each for each in emitter.layers.values() if each.group == group]
+    word = emitter.ids[next(each.name for each in members if each.type == "generated_word")]
+    keys = ("bos_id", "eos_id", "beam_size", "max_length", "num_results")
+    found = {key: config.attrs[key] for key in keys}
+    prob, ids = body.search(word, emitter.first(config), after, found)
+    emitter.ids[config.name] = ids
+    emitter.set_rows(config.name, prob)
+
+
+@emits("generated_word")
+def _emit_word(emitter: Emitter, config: LayerConfig) -> None:
+    word = emitter.temp([-1, 1], "int64")
+    word.stop_gradient = True
+    emitter.set_rows(config.name, word)
