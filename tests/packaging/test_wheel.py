@@ -168,7 +168,7 @@ def test_the_wheel_holds_three_packages_and_nothing_that_a_user_made(wheel: Path
     runtime = ROOT / "runtime"
     imported = {path for path in runtime.rglob("*") if path.suffix in (".py", ".c", ".h", ".so")}
     assert {str(path.relative_to(runtime)) for path in imported} == {
-        name for name in found if name.startswith(("paddle/", "paddle_node/", "paddle_job"))
+        name for name in found if name.startswith(("paddle/", "paddle_node/", "paddle_job", "py_paddle"))
     }
     page = ROOT / "paddle_cluster" / "dashboard" / "page"
     assert {f"paddle_cluster/dashboard/page/{file.name}" for file in page.iterdir()} <= found

@@ -3,12 +3,41 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from paddle.trainer.config_parser import TrainerConfig, parse_config
 
+ORIGINAL_TYPES: Mapping[str, str] = MappingProxyType(
+    {
+        "auc": "last-column-auc",
+        "block_expand": "blockexpand",
+        "column_sum": "last-column-sum",
+        "cos_sim": "cos",
+        "cross_channel_norm": "norm",
+        "cross_entropy": "multi-class-cross-entropy",
+        "cross_entropy_with_selfnorm": "multi_class_cross_entropy_with_selfnorm",
+        "ctc_error": "ctc_edit_distance",
+        "eos": "eos_id",
+        "gru": "gated_recurrent",
+        "img_cmrnorm": "norm",
+        "img_conv": "exconv",
+        "img_pool": "pool",
+        "img_pool3d": "pool3d",
+        "linear_comb": "convex_comb",
+        "max_id": "maxid",
+        "printer": "print",
+        "rank_cost": "rank-cost",
+        "repeat": "featmap_expand",
+        "sub_seq": "subseq",
+    }
+)
+"""Type of a layer or an evaluator -> the name that the original's configurations have for it, where they differ."""
+
+_TYPE = re.compile(r'  type: "(\w+)"')
 _USAGE = "usage: paddle dump_config CONFIG [config_args] [--whole | --binary]\n"
 
 
@@ -26,14 +55,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     elif "--whole" in options:
         sys.stdout.write(whole(config) + "\n")
     else:
-        sys.stdout.write(f"{config.model_config}\n")
+        sys.stdout.write(f"{model_text(config)}\n")
     return 0
+
+
+def model_text(config: TrainerConfig) -> str:
+    """The text of the network, with the original's names for types of layers and evaluators."""
+    lines: list[str] = []
+    for line in str(config.model_config).splitlines():
+        found = _TYPE.fullmatch(line)
+        lines.append(line if found is None else f'  type: "{ORIGINAL_TYPES.get(found[1], found[1])}"')
+    return "\n".join(lines)
 
 
 def whole(config: TrainerConfig) -> str:
     """The text of the network, of the settings and of the data sources."""
     configuration = config.configuration
-    network = "\n".join(f"  {line}" for line in str(config.model_config).splitlines())
+    network = "\n".join(f"  {line}" for line in model_text(config).splitlines())
     parts = [f"model_config {{\n{network}\n}}", _message("opt_config", _optimization(config))]
     sources = (("data_config", configuration.train), ("test_data_config", configuration.test))
     for name, source in sources:

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 from paddle.v2.errors import UsageError
 
+NO_WORD = 0xFFFFFFFF
+"""The id of a word that is in no dictionary: its row of a table is zeros, unless the table is sparse."""
+
 
 class SequenceType(enum.IntEnum):
     """How many levels of sequence a sample has."""

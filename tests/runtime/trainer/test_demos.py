@@ -26,7 +26,8 @@ def process(settings, file_name):
     for _ in range(40):
         words = [draw.randrange(WORDS) for _ in range(draw.randint(2, 6))]
         labels = [min(word // 3, 4) for word in words]
-        yield words, [word % TAGS for word in words], labels, [[word, 12 + word % 7] for word in words]
+        known = [0xffffffff if word == 7 else word for word in words]  # 7 is in no dictionary
+        yield known, [word % TAGS for word in words], labels, [[word, 12 + word % 7] for word in words]
 """
 
 TAGGING_HEAD = """

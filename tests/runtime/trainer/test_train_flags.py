@@ -203,6 +203,7 @@ def test_a_configuration_is_printed_and_drawn(workspace: Path, capsys: pytest.Ca
     assert dump_config.main(["trainer_config.py"]) == 0
     text = capsys.readouterr().out
     assert text.startswith('type: "nn"\nlayers {\n  name: "word"\n  type: "data"\n  size: 22\n')
+    assert '  type: "multi-class-cross-entropy"\n' in text
     assert 'input_layer_names: "word"\ninput_layer_names: "label"\noutput_layer_names: "__cost_0__"\n' in text
     assert dump_config.main(["trainer_config.py", "is_predict=1", "--whole"]) == 0
     text = capsys.readouterr().out

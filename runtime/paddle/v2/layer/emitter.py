@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from paddle.graph import Block, Parameter, Program, Variable
 from paddle.v2.activation import OPERATORS
+from paddle.v2.data_type import NO_WORD
 from paddle.v2.errors import UsageError
 from paddle.v2.model import Extras, InputConfig, LayerConfig
 from paddle.v2.parameter_config import ParameterConfig
@@ -294,7 +295,8 @@ class Emitter:
     def lookup(self, ids: Variable, parameter: str) -> Variable:
         """Rows of a parameter, (number of ids, width)."""
         sparse = self.parameters[parameter].sparse_update
-        return self.op("lookup_table", {"W": self.parameter(parameter), "Ids": ids}, {"is_sparse": sparse})
+        attrs = {"is_sparse": True} if sparse else {"is_sparse": False, "padding_idx": NO_WORD}
+        return self.op("lookup_table", {"W": self.parameter(parameter), "Ids": ids}, attrs)
 
     def input(self, name: str, shape: Sequence[int], dtype: str, levels: int = 0) -> Variable:
         """A variable that feeding fills; `levels` of sequences."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paddle.ops.base.lod import LoDArray, offsets_of, plain
-from paddle.v2.data_type import DataType, InputType, SequenceType
+from paddle.v2.data_type import NO_WORD, DataType, InputType, SequenceType
 from paddle.v2.errors import UsageError, UsageTypeError
 from paddle.v2.layer.emitter import frame_of
 
@@ -252,7 +252,7 @@ def _index(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None:
         )
     ids = value.astype(np.int64).reshape(-1, 1)
     if kind.dim > 1:  # integer_value(1) says nothing of a range: scripts declare plain numbers so
-        _check_range(ids, kind, name)
+        _check_range(ids[ids != NO_WORD], kind, name)
     feed[name] = ids
 
 
