@@ -234,3 +234,40 @@ def test_a_benchmark_configuration_is_timed_and_trains(
     found = costs(lines)
     assert found[-1] < 0.7 * found[0]
     assert not (workspace / "output").exists()
+
+
+NESTED_PROVIDER = """
+import random
+from paddle.trainer.PyDataProvider2 import *
+
+@provider({'word': integer_value_sub_sequence(20), 'label': integer_value(2)})
+def process(settings, name):
+    draw = random.Random(name)
+    for number in range(32):
+        sentences = [draw.choices(range(18), k=draw.randint(1, 4)) for _ in range(draw.randint(1, 3))]
+        sentences[-1].append(18 + number % 2)
+        yield {'word': sentences, 'label': number % 2}
+"""
+
+NESTED = """
+from paddle.trainer_config_helpers import *
+
+define_py_data_sources2(['train'], ['test'], 'nested', 'process')
+settings(batch_size=8, learning_rate=2e-2, learning_method=AdamOptimizer())
+word = data_layer('word', 20)
+
+def step(sentence):
+    return last_seq(simple_lstm(sentence, 8, name='inner'))
+
+rows = recurrent_group(step=step, input=SubsequenceInput(embedding_layer(word, 8)), name='outer')
+output = fc_layer(pooling_layer(rows, pooling_type=MaxPooling()), 2, act=SoftmaxActivation())
+outputs(classification_cost(output, data_layer('label', 2)))
+"""
+
+
+def test_sequences_of_sequences_come_from_a_provider(workspace: Path, lines: list[str]) -> None:
+    (workspace / "nested.py").write_text(NESTED_PROVIDER)
+    (workspace / "net.py").write_text(NESTED)
+    train("--config=net.py", "--num_passes=6", "--saving_period=0")
+    found = costs(lines)
+    assert found[-1] < 0.3 * found[0]
