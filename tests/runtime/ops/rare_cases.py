@@ -14,6 +14,7 @@ def _products() -> list[Case]:
     fc = {"Input": (3, 2, 2), "W": (4, 5)}
     return [
         *(Case("gelu", {"X": shape}) for shape in [(3, 4), (2, 3, 2), (0, 4)]),
+        Case("rnn_memory_helper", {"X": (3, 4)}),
         Case("minus", {"X": (3, 4), "Y": (3, 4)}),
         Case("minus", {"X": (0, 4), "Y": (0, 4)}),
         Case("fc", {**fc, "Bias": (5,)}),

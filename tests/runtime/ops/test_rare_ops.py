@@ -382,3 +382,11 @@ def test_random_parts_are_parts_of_their_samples() -> None:
     assert len(corners) > 1
     with pytest.raises(OpError, match="do not fit"):
         run_op("random_crop", {"X": x, "Seed": np.array([1])}, {"shape": [6, 4]})
+
+
+@pytest.mark.parametrize(("dtype", "found"), [(-1, "float32"), (3, "int64"), (0, "bool")])
+def test_a_value_takes_the_shape_of_another(dtype: int, found: str) -> None:
+    (out,) = run_op("fill_any_like", {"X": np.zeros((2, 0, 3), "float32")}, {"value": 1.0, "dtype": dtype})
+    assert (out.shape, out.dtype) == ((2, 0, 3), found)
+    (ones,) = run_op("fill_any_like", {"X": np.zeros(3, "float32")}, {"value": 1.0, "dtype": dtype})
+    assert ones.tolist() == [1, 1, 1]

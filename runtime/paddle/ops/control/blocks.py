@@ -22,6 +22,7 @@ _Names = Mapping[str, Sequence[str]]
 
 
 @operator("conditional_block", "Cond* Input+*? -> Out+*? Scope?", attrs=_ATTRS)
+@operator("conditional_block_infer", "Cond* Input+*? -> Out+*? Scope?", attrs=_ATTRS)
 def conditional_block(
     cond: list[Array],
     given: list[Any],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fill_constant, fill_constant_batch_size_like, fill_zeros_like: arrays of one value."""
+"""fill_constant, fill_constant_batch_size_like, fill_any_like, fill_zeros_like: arrays of one value."""
 
 from __future__ import annotations
 
@@ -24,6 +24,18 @@ def _infer_constant(*, shape: tuple[int, ...], dtype: VarType) -> Spec:
 def fill_constant(*, shape: tuple[int, ...], dtype: VarType, value: float, xp: Any) -> Array:
     """Return an array of the given shape full of the value."""
     filled: Array = xp.full(shape, value, dtype.numpy)
+    return filled
+
+
+def _infer_any(x: Spec, *, dtype: int) -> Spec:
+    return x if dtype < 0 else x._replace(dtype=VarType.of(dtype).numpy)
+
+
+@operator("fill_any_like", "X -> Out", attrs={"value": 0.0, "dtype": -1}, infer=_infer_any)
+def fill_any_like(x: Array, *, value: float, dtype: int) -> Array:
+    """Return an array of the value in the shape of X, and in its dtype if that is -1."""
+    kind = x.dtype if dtype < 0 else VarType.of(dtype).numpy
+    filled: Array = array_module(x).full(x.shape, value, kind)
     return filled
 
 
