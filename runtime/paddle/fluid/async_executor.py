@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from paddle.backend import to_host
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.executor import Executor
 from paddle.fluid.multislot.description import parse_description
-from paddle.fluid.multislot.passes import Printing, Source, load, printing, run_pass, text
+from paddle.fluid.multislot.passes import Printing, Source, Step, load, printing, run_pass, text
 from paddle.fluid.multislot.samples import batches, check_variables
 from paddle.fluid.multislot.source import Pipe
 from paddle.fluid.program.defaults import default_main_program, default_startup_program
@@ -73,7 +75,7 @@ class DataFeedDesc:
 
 
 class AsyncExecutor:
-    """Runs programs on files. `thread_num` threads read and parse; one thread trains, so updates do not race."""
+    """Runs programs on files with threads, which update the same parameters without locks."""
 
     def __init__(self, place: CPUPlace | None = None, run_mode: str = "") -> None:
         """Create an executor.
@@ -105,7 +107,7 @@ class AsyncExecutor:
             program: None: the default main program.
             data_feed: the slots of a line, and the batch size.
             filelist: paths, or a single path.
-            thread_num: threads that read and parse.
+            thread_num: threads that read and parse, and threads that train; see `Executor.train_from_dataset`.
             fetch: variables or names.
             mode: ignored; a boolean means `debug`, as in 1.2.
             debug: print the fetched values of each batch.
@@ -127,18 +129,24 @@ class AsyncExecutor:
         source = Source(files, slots, Pipe(data_feed.proto_desc.pipe_command), int(thread_num))
         told = printing(fetch, None, 1, debug or mode is True)
         sums: list[Any] = [0.0] * len(told.fetches)
-        steps = 0
+        steps, counting = 0, threading.Lock()
 
-        def step(feed: Any, fetches: Sequence[Name]) -> Sequence[Any]:
+        def counted(run: Step, feed: Any, fetches: Sequence[Name]) -> Sequence[Any]:
             nonlocal steps
-            values = self._executor.run(target, feed, told.fetches, return_numpy=False)
-            steps += 1
-            for at, value in enumerate(values):
-                sums[at] = sums[at] + np.mean(to_host(plain(value.value())))
+            values = run(feed, told.fetches)
+            with counting:
+                steps += 1
+                for at, value in enumerate(values):
+                    sums[at] = sums[at] + np.mean(to_host(plain(value.value())))
             return values
 
         shown = told if told.totals else Printing((), (), 1)
-        run_pass(step, batches(load(source), data_feed.proto_desc.batch_size), shown)
+        runs = self._executor.steps(target, int(thread_num), None)
+        run_pass(
+            [partial(counted, run) for run in runs],
+            batches(load(source), data_feed.proto_desc.batch_size),
+            shown,
+        )
         if steps and told.fetches:
             means = ", ".join(
                 f"{label}: {text(total / steps)}" for label, total in zip(told.labels, sums, strict=True)

@@ -10,12 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from paddle import collective
+from paddle.env import JobEnvironment
 from paddle.fluid.errors import FluidError, FluidTypeError, RunError
 from paddle.fluid.multislot.description import Description
 from paddle.fluid.multislot.passes import Source, load
-from paddle.fluid.multislot.samples import Samples, batches, joined, slot_of
+from paddle.fluid.multislot.samples import Samples, batches, joined, shared_out, slot_of
 from paddle.fluid.multislot.source import Pipe
+from paddle.fluid.parallel.ranks import present_group
 from paddle.fluid.program.variable import Variable
+from paddle.fluid.run.scope import global_scope
 
 __all__ = ["DatasetFactory", "InMemoryDataset", "QueueDataset"]
 
@@ -39,7 +43,7 @@ class DatasetBase:
     """Settings of both datasets: files, slots, a pipe command, threads and the batch size.
 
     Attributes:
-        thread_num: threads that read and parse files; one thread keeps the order of the files.
+        thread_num: threads that read and parse files, and that train; one thread keeps the order of the files.
     """
 
     feed_name = ""
@@ -81,7 +85,7 @@ class DatasetBase:
         self._description.batch_size = size
 
     def set_thread(self, thread_num: int) -> None:
-        """Set the number of threads that read and parse files, at most one per file."""
+        """Set the number of threads that read and parse files, at most one per file, and that train."""
         self.thread_num = max(1, int(thread_num))
 
     def set_filelist(self, filelist: Sequence[str]) -> None:
@@ -150,7 +154,7 @@ class InMemoryDataset(DatasetBase):
         """Do nothing: one thread prepares batches."""
 
     def set_fleet_send_batch_size(self, fleet_send_batch_size: int = 1024) -> None:
-        """Do nothing: samples are not sent to other trainers."""
+        """Do nothing: `global_shuffle` sends a slot of all samples at a time."""
 
     def load_into_memory(self) -> None:
         """Read all files, replacing samples in memory."""
@@ -176,18 +180,38 @@ class InMemoryDataset(DatasetBase):
         self._order = order
 
     def global_shuffle(self, fleet: Any = None, thread_num: int = 12) -> None:
-        """Shuffle the samples of this process; a fleet may have only one trainer.
+        """Shuffle the samples of all trainers together; each has an equal part of them afterwards.
+
+        The trainers are those of the job (PADDLE_TRAINER_ENDPOINTS); all of them call this. A job of one trainer
+        shuffles like `local_shuffle`.
+
+        Args:
+            fleet: None, or an object whose `worker_num()` is the number of trainers.
+            thread_num: ignored.
 
         Raises:
-            RunError: the fleet has several trainers, which do not exchange samples.
+            RunError: the fleet has another number of trainers than the job.
+            CollectiveError: not all trainers came.
         """
-        trainers = 1 if fleet is None else int(fleet.worker_num())
-        if trainers > 1:
+        endpoints = JobEnvironment.read().trainer_endpoints
+        trainers = len(endpoints) or 1
+        if fleet is not None and int(fleet.worker_num()) != trainers:
             raise RunError(
-                f"global_shuffle: cannot exchange samples between {trainers} trainers. Give every trainer different "
-                "files in each pass (set_filelist), and call local_shuffle"
+                f"global_shuffle: the fleet has {fleet.worker_num()} trainers, PADDLE_TRAINER_ENDPOINTS names "
+                f"{len(endpoints)}: start the job with paddle.py, or set it to one ip:port per trainer"
             )
-        self.local_shuffle()
+        if trainers == 1:
+            self.local_shuffle()
+            return
+        held, seed = self._loaded(), random.getrandbits(63)
+        group = present_group(global_scope())
+        if group is not None:
+            self._held = shared_out(held, group, seed)
+        else:
+            with collective.connect(collective.Membership.of_environment()) as met:
+                self._held = shared_out(held, met, seed)
+                met.barrier()
+        self._order = np.arange(self._held.count)
 
     def release_memory(self) -> None:
         """Release the samples."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 from paddle import graph
 from paddle.backend import to_host
 from paddle.fluid.errors import FluidTypeError, RunError
-from paddle.fluid.multislot.passes import printing, run_pass
+from paddle.fluid.multislot.passes import Step, printing, run_pass
 from paddle.fluid.multislot.samples import Samples
 from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.program import Program
+from paddle.fluid.remote.distribution import SENDING
 from paddle.fluid.remote.serving import serve, serving_operator
 from paddle.fluid.remote.switchboard import Switchboard
 from paddle.fluid.run.batch_queue import readers_named
@@ -42,7 +44,9 @@ class Compiled(Protocol):
 
 
 class Batches(Protocol):
-    """A dataset of `fluid.DatasetFactory`."""
+    """A dataset of `fluid.DatasetFactory`; `thread_num` is the number of its threads."""
+
+    thread_num: int
 
     def batches(self, threads: int = 0) -> Iterator[Samples]:
         """Yield the batches of a pass; `threads` is the number of reading threads, 0: that of the dataset."""
@@ -137,13 +141,15 @@ class Executor:
     ) -> None:
         """Run a program for each batch of a dataset, and print fetched values.
 
-        One thread trains, one prepares batches, and `thread` threads read and parse files.
+        `thread` threads read and parse files, one prepares batches, and `thread` threads train. These update the same
+        parameters without locks (Hogwild), so that updates can get lost and results differ from run to run; one thread
+        repeats. A program that talks to servers, or runs on a GPU or as a CompiledProgram, is trained by one thread.
 
         Args:
             program: None is the default main program; a trainer's transpiled program talks to its servers.
             dataset: of `fluid.DatasetFactory`.
             scope: where persistable variables live; None is the global scope.
-            thread: threads that read and parse; 0: the value of `set_thread`.
+            thread: number of threads; 0: the value of `set_thread`.
             debug: print batches, samples and seconds at the end.
             fetch_list: variables to print for every `print_period`-th batch, from the first.
             fetch_info: one label per variable; None: the variables' names.
@@ -155,16 +161,13 @@ class Executor:
         if dataset is None:
             raise FluidTypeError("train_from_dataset: expected a dataset of fluid.DatasetFactory, got None")
 
-        def step(feed: Mapping[str, Any], fetches: Sequence[Name]) -> list[Any]:
-            return self.run(program, feed, fetches, scope=scope, return_numpy=False)
-
         told = printing(fetch_list, fetch_info, print_period, debug)
         target = default_main_program() if program is None else program
         if isinstance(target, Program) and target._pipeline_opt is not None:
             with self._in_sections(target, scope or global_scope(), target._pipeline_opt) as put:
-                run_pass(put, dataset.batches(thread), told)
+                run_pass([put], dataset.batches(thread), told)
             return
-        run_pass(step, dataset.batches(thread), told)
+        run_pass(self.steps(target, thread or dataset.thread_num, scope), dataset.batches(thread), told)
 
     @contextmanager
     def _in_sections(
@@ -186,6 +189,18 @@ class Executor:
 
         with self.remote.connected(program, scope), sections.working():
             yield put
+
+    def steps(self, program: Program | Compiled | None, threads: int, scope: Scope | None) -> list[Step]:
+        """Return a function for each thread that is to run a program; see `train_from_dataset`."""
+        target = default_main_program() if program is None else program
+        is_alone = isinstance(target, Program) and not any(
+            op.type in SENDING for op in target.global_block().ops
+        )
+        if not is_alone or not isinstance(self.place, CPUPlace):
+            threads = 1
+        executors = [self, *(Executor(self.place) for _ in range(threads - 1))]
+        where = global_scope() if scope is None else scope  # a guard holds in its own thread alone
+        return [partial(each.run, target, scope=where, return_numpy=False) for each in executors]
 
     def infer_from_dataset(
         self,

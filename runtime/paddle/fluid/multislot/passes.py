@@ -7,8 +7,10 @@ alternate, so the same files and number of threads always give the same order.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -28,6 +30,7 @@ from paddle.graph.block import Name
 from paddle.ops.base.lod import plain
 from paddle.reader.channel import Channel, pump, running
 from paddle.reader.parallel import buffered
+from paddle.threads import ServiceThread, left_to_finish
 
 _BLOCKS_AHEAD = 4  # blocks of a thread
 
@@ -143,25 +146,58 @@ def printing(
     return Printing(fetches, labels, period, totals)
 
 
-def run_pass(step: Step, batches: Iterable[Samples], told: Printing) -> int:
-    """Run a step for each batch; a thread prepares them. Return the number of samples."""
+def run_pass(steps: Sequence[Step], batches: Iterable[Samples], told: Printing) -> int:
+    """Run a step for each batch; a thread prepares them. Return the number of samples.
+
+    Args:
+        steps: one: batches follow one another. Several: each has a thread, and whichever is free takes the next batch.
+        batches: of the pass.
+        told: what is printed.
+    """
     begun, number, samples = time.monotonic(), 0, 0
+    taking, preparing, stopped = threading.Lock(), threading.Lock(), threading.Event()
 
     def ahead() -> Iterator[tuple[Samples, dict[str, Any]]]:
         for batch in batches:
             yield batch, batch.feed()
 
-    with closing(iter(buffered(ahead, _AHEAD)())) as ready:  # type: ignore[type-var]
-        for number, (batch, feed) in enumerate(ready, 1):
-            prints = bool(told.fetches) and (number - 1) % told.period == 0
-            values = step(feed, told.fetches if prints else ())
-            samples += batch.count
-            if prints:
-                shown = ", ".join(
-                    f"{label}: {text(value)}" for label, value in zip(told.labels, values, strict=True)
-                )
-                sys.stdout.write(f"batch {number - 1}: {shown}\n")
-                sys.stdout.flush()
+    def work(step: Step) -> None:
+        nonlocal number, samples
+        known: set[bool] = set()
+        try:
+            while not stopped.is_set():
+                with taking:
+                    item = next(ready, None)
+                    if item is None:
+                        return
+                    at, (batch, feed) = number, item
+                    number, samples = number + 1, samples + batch.count
+                prints = bool(told.fetches) and at % told.period == 0
+                # Programs are compiled in the first step of each kind, by one thread at a time.
+                with contextlib.nullcontext() if prints in known else preparing:
+                    values = step(feed, told.fetches if prints else ())
+                known.add(prints)
+                if prints:
+                    shown = ", ".join(
+                        f"{label}: {text(value)}" for label, value in zip(told.labels, values, strict=True)
+                    )
+                    sys.stdout.write(f"batch {at}: {shown}\n")
+                    sys.stdout.flush()
+        except BaseException:
+            stopped.set()
+            raise
+
+    with closing(iter(buffered(ahead, _AHEAD * len(steps))())) as ready:  # type: ignore[type-var]
+        others = [
+            ServiceThread(partial(work, step), name="hogwild", failed=left_to_finish) for step in steps[1:]
+        ]
+        try:
+            work(steps[0])
+        finally:
+            for each in others:
+                each.join()
+        for each in others:
+            each.finish()
     if told.totals:
         took_s = time.monotonic() - begun
         sys.stdout.write(f"{number} batches, {samples} samples in {took_s:.3f} s\n")

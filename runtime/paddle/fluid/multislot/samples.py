@@ -15,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from paddle.collective.ranks import Ranks
 from paddle.fluid.errors import FluidError
 from paddle.fluid.program.block import Block
 from paddle.fluid.program.variable import Variable
@@ -183,6 +184,29 @@ def joined(parts: Sequence[Samples]) -> Samples:
         for same in zip(*(part.columns for part in parts), strict=True)
     ]
     return Samples(parts[0].slots, tuple(columns), sum(part.count for part in parts))
+
+
+def shared_out(mine: Samples, ranks: Ranks, seed: int) -> Samples:
+    """Return this rank's part of the samples of all ranks, which are shuffled together.
+
+    Each column goes to every rank, one after another; parts differ by one sample at most.
+
+    Args:
+        mine: the samples that this rank has; all ranks have the same slots.
+        ranks: all of them call this.
+        seed: that of rank 0 counts.
+    """
+    ranks.agree("dataset", str(mine.slots))
+    drawn = np.array([seed >> 32, seed & 0xFFFFFFFF])
+    ranks.broadcast(drawn)
+    total = sum(int(each[0]) for each in ranks.all_gather(np.array([mine.count])))
+    rows = np.random.default_rng(drawn.tolist()).permutation(total)[ranks.rank :: ranks.size]
+    columns = []
+    for column in mine.columns:
+        values = np.concatenate(ranks.all_gather(np.ascontiguousarray(column.values)))
+        lengths = np.concatenate(ranks.all_gather(np.diff(column.offsets)))
+        columns.append(Column(values, ends_of(lengths)).take(rows))
+    return Samples(mine.slots, tuple(columns), len(rows))
 
 
 def batches(parts: Iterable[Samples], size: int) -> Iterator[Samples]:

@@ -70,6 +70,12 @@ def group_of(program: Program, strategy: BuildStrategy, scope: Scope, device: De
     return group
 
 
+def present_group(scope: Scope) -> Ranks | None:
+    """Return the group of a scope whose programs were trained with other trainers, or None."""
+    group = scope.get(_KEPT) if scope.has(_KEPT) else None
+    return group if isinstance(group, Ranks) else None
+
+
 def local_steps(program: Program, strategy: BuildStrategy, scope: Scope) -> LocalSteps:
     """Return what averages a program's parameters in a scope; the first time all trainers meet.
 

@@ -162,7 +162,6 @@ def test_a_program_learns_from_a_dataset(
     exe.run(fluid.default_startup_program())
     for _ in range(4):
         made = dataset(main, net, paths, BATCH)
-        made.set_thread(2)
         exe.train_from_dataset(
             main, made, fetch_list=[cost, area], fetch_info=["cost", "area"], print_period=39
         )
