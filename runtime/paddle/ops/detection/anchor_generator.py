@@ -9,7 +9,7 @@ import numpy as np
 
 from paddle.backend import Array, from_host, to_host
 from paddle.ops.base.errors import AttrError, InputError, ShapeError
-from paddle.ops.base.lod import lod_of, with_lod
+from paddle.ops.base.lod import lod_of, plain, with_lod
 from paddle.ops.base.registry import Spec, operator
 from paddle.ops.base.segments import owners
 from paddle.ops.detection.boxes import host, images_of
@@ -94,4 +94,4 @@ def box_clip(boxes: Any, info: Array) -> Any:
     sizes = rounded(images[:, :2] / images[:, 2:3])[owners(offsets)]
     height, width = (sizes[:, at].reshape(-1, *[1] * (data.ndim - 2)) for at in (0, 1))
     cut = within(data, height, width).astype(data.dtype)
-    return with_lod(from_host(cut, boxes), lod_of(boxes))
+    return with_lod(from_host(cut, plain(boxes)), lod_of(boxes))

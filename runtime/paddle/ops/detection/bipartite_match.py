@@ -10,6 +10,7 @@ import numpy as np
 
 from paddle.backend import Array, from_host
 from paddle.ops.base.errors import AttrError
+from paddle.ops.base.lod import plain
 from paddle.ops.base.registry import Spec, operator
 from paddle.ops.detection.boxes import host, images_of
 
@@ -46,7 +47,7 @@ def bipartite_match(distances: Any, *, match_type: str, dist_threshold: float) -
         match(values[start:end], indices[number], found[number])
         if match_type == "per_prediction":
             match_rest(values[start:end], indices[number], found[number], dist_threshold)
-    return from_host(indices, distances), from_host(found, distances)
+    return from_host(indices, plain(distances)), from_host(found, plain(distances))
 
 
 def match(values: Array, indices: Array, found: Array) -> None:

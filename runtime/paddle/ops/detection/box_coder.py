@@ -13,7 +13,7 @@ import numpy as np
 
 from paddle.backend import Array, from_host, to_host
 from paddle.ops.base.errors import AttrError, ShapeError
-from paddle.ops.base.lod import lod_of, with_lod
+from paddle.ops.base.lod import lod_of, plain, with_lod
 from paddle.ops.base.registry import Spec, operator
 from paddle.ops.base.shapes import agree
 from paddle.ops.detection.boxes import corners, expect_boxes, host
@@ -82,12 +82,12 @@ def box_coder(prior: Any, variances: Array | None, target: Any, *, attrs: dict[s
     scale = np.array(attrs["variance"] or 1.0, values.dtype) if variances is None else to_host(variances)
     if attrs["code_type"] == "encode_center_size":
         codes = encoded(values[:, None], priors[None], whole) / scale
-        return with_lod(from_host(codes.astype(values.dtype), target), lod_of(target))
+        return with_lod(from_host(codes.astype(values.dtype), plain(target)), lod_of(target))
     if attrs["axis"]:
         priors, scale = priors[:, None], scale[:, None] if scale.ndim == 2 else scale
     boxes = decoded(values * scale, priors, whole)
     lod = lod_of(prior if attrs["axis"] else target)
-    return with_lod(from_host(boxes.astype(values.dtype), target), lod)
+    return with_lod(from_host(boxes.astype(values.dtype), plain(target)), lod)
 
 
 def _infer_assign(prior: Spec, variances: Spec, target: Spec, score: Spec) -> tuple[Spec, Spec]:

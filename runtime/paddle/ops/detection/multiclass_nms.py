@@ -9,7 +9,7 @@ import numpy as np
 
 from paddle.backend import Array, from_host
 from paddle.ops.base.errors import InputError, ShapeError
-from paddle.ops.base.lod import LoDArray, Offsets, lod_of, offsets_of
+from paddle.ops.base.lod import LoDArray, Offsets, lod_of, offsets_of, plain
 from paddle.ops.base.registry import Spec, operator
 from paddle.ops.detection.boxes import host
 from paddle.ops.detection.suppression import best_first, suppressed
@@ -55,8 +55,8 @@ def multiclass_nms(boxes: Any, scores: Any, *, attrs: dict[str, Any]) -> Any:
     """
     rows, _, lod = _found(boxes, scores, attrs)
     if not len(rows):
-        return LoDArray(from_host(np.full((1, 1), -1, rows.dtype), boxes), offsets_of([[1]]))
-    return LoDArray(from_host(rows, boxes), lod)
+        return LoDArray(from_host(np.full((1, 1), -1, rows.dtype), plain(boxes)), offsets_of([[1]]))
+    return LoDArray(from_host(rows, plain(boxes)), lod)
 
 
 @operator("multiclass_nms2", "BBoxes+ Scores+ -> Out+ Index+", attrs=_ATTRS, infer=_infer_both)
@@ -64,7 +64,7 @@ def multiclass_nms2(boxes: Any, scores: Any, *, attrs: dict[str, Any]) -> tuple[
     """Return the same, without rows if nothing is found, and (found, 1) int32 the place of each among all boxes."""
     rows, places, lod = _found(boxes, scores, attrs)
     index = places.astype(_INT32)[:, None]
-    return LoDArray(from_host(rows, boxes), lod), LoDArray(from_host(index, boxes), lod)
+    return LoDArray(from_host(rows, plain(boxes)), lod), LoDArray(from_host(index, plain(boxes)), lod)
 
 
 def _found(boxes: Any, scores: Any, attrs: dict[str, Any]) -> tuple[Array, Array, Any]:
