@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import numpy as np
 import numpy.typing as npt
@@ -144,15 +145,22 @@ def fans(shape: Sequence[int]) -> tuple[float, float]:
     return float(shape[1] * field), float(shape[0] * field)
 
 
+_ON_CPU: ContextVar[bool] = ContextVar("init_on_cpu", default=False)
+
+
 def force_init_on_cpu() -> bool:
-    """Return False: first values are always drawn on the host."""
-    return False
+    """Return whether the script is in a block of `init_on_cpu`; first values are always drawn on the host."""
+    return _ON_CPU.get()
 
 
 @contextmanager
 def init_on_cpu() -> Iterator[None]:
     """Let a block of a script say that first values are made on the host, which they always are."""
-    yield
+    token = _ON_CPU.set(True)
+    try:
+        yield
+    finally:
+        _ON_CPU.reset(token)
 
 
 def _prepend(block: Block, op_type: str, var: Variable, **attrs: object) -> Operator:

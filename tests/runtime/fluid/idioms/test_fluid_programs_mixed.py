@@ -165,6 +165,14 @@ def test_guards_in_guards_give_back_names_programs_and_scopes() -> None:
     assert parameters == ["train_train_fc_0.w_0", "train_train_fc_0.b_0"]  # the prefix counts for both parts
 
 
+def test_a_block_that_asks_for_the_host_knows_it() -> None:
+    with fluid.initializer.init_on_cpu():
+        with fluid.initializer.init_on_cpu():
+            pass
+        assert fluid.initializer.force_init_on_cpu()
+    assert not fluid.initializer.force_init_on_cpu()
+
+
 def test_state_that_is_fed_and_assigned_carries_over_batches() -> None:
     """As a language model does with the last states of the cuDNN form of LSTM."""
     x = layers.data("x", [2, -1, 3], append_batch_size=False)
