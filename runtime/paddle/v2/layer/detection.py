@@ -110,7 +110,8 @@ def multibox_loss(
     attrs: Attrs = dict(zip(_LOSS, given, strict=True))
     made = _detector("multibox_loss", input_loc, input_conf, priorbox, attrs)
     require_layer(label, "multibox_loss")
-    require_size(label, 6, "multibox_loss: label")
+    if not _is_open(label):
+        require_size(label, 6, "multibox_loss: label")
     if label.data_type is not None and label.data_type.seq_type == SequenceType.NO_SEQUENCE:
         raise UsageError(
             f"multibox_loss: label {label.name!r} needs a sequence of objects for each image: declare it as "
@@ -183,13 +184,18 @@ def _detector(
     priors, number = priorbox.size // 8, attrs["num_classes"]
     for layers, each, what in ((locations, 4, "input_loc"), (classes, int(number), "input_conf")):  # type: ignore[arg-type]
         size = sum(layer.size for layer in layers)
-        if size != priors * each:
+        if size != priors * each and not any(map(_is_open, layers)):
             raise UsageError(
                 f"{who}: {what} has {size} numbers, expected {each} for each of {priors} priors: {priors * each}"
             )
     images = [number for layer in (*locations, *classes) for number in geometry(layer, None, who)]
     count = len(locations)
     return Made([*locations, *classes, priorbox], 0, {**attrs, "maps": count, "images": tuple(images)})
+
+
+def _is_open(layer: LayerOutput) -> bool:
+    """Whether a data provider will say what a data layer holds: only its data can be checked."""
+    return layer.layer_type == "data" and layer.data_type is None
 
 
 def _inputs(emitter: Emitter, config: LayerConfig) -> dict[str, Variable]:
