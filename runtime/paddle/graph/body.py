@@ -20,6 +20,7 @@ from paddle.graph.grad_builder import BodyGradients, gradient_of
 from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.profile import PROFILE
 from paddle.ops.activation.bounded import clip
+from paddle.ops.base.body import Products
 from paddle.ops.base.errors import EndOfData
 from paddle.ops.base.lod import TensorArray, plain
 from paddle.ops.base.registry import GRAD, GradOp, lookup
@@ -99,13 +100,15 @@ class Tape:
     derivation: Derivation
     step: int
 
-    def back(self, grads: dict[str, Any], wanted: frozenset[str]) -> None:
+    def back(self, grads: dict[str, Any], wanted: frozenset[str], products: Products | None = None) -> None:
         """See `ops.base.body.Tape.back`."""
         required = self.derivation.required([entry.op for entry in self.entries], wanted)
         for entry in reversed(self.entries):
-            self._entry_back(entry, grads, required)
+            self._entry_back(entry, grads, required, products or {})
 
-    def _entry_back(self, entry: Entry, grads: dict[str, Any], required: set[str]) -> None:
+    def _entry_back(
+        self, entry: Entry, grads: dict[str, Any], required: set[str], products: Products
+    ) -> None:
         op = entry.op
         arrived = {name: grads.pop(name) for name in op.output_names if name in grads}
         leading = frozenset(name for name in op.input_names if name in required)
@@ -114,6 +117,13 @@ class Tape:
         for name in self.derivation.bounds.keys() & arrived:
             arrived[name] = clip(arrived[name], **self.derivation.bounds[name])
         known = dict(zip(op.input_names, entry.before, strict=True))
+        if op.type == "mul" and op.inputs["Y"][0] in products and op.inputs["Y"] != op.inputs["X"]:
+            rows, matrix = (plain(known[op.inputs[slot][0]]) for slot in "XY")
+            if rows.ndim == matrix.ndim == 2:
+                products[op.inputs["Y"][0]].append((rows, arrived[op.outputs["Out"][0]]))
+                leading -= {op.inputs["Y"][0]}
+                if not leading:
+                    return
         known.update(
             (_new(op, name), value) for name, value in zip(op.output_names, entry.after, strict=True)
         )

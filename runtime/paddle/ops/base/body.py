@@ -6,19 +6,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from paddle.backend import Array
+
+Products: TypeAlias = dict[str, list[tuple[Array, Array]]]
+"""Matrix -> what was multiplied by it, (n, K), and the gradients of the products, (n, N)."""
 
 
 class Tape(Protocol):
     """One run of a body, remembered for its gradients."""
 
-    def back(self, grads: dict[str, Any], wanted: frozenset[str]) -> None:
+    def back(self, grads: dict[str, Any], wanted: frozenset[str], products: Products | None = None) -> None:
         """Turn the gradients of what the run wrote into those of what it read, in the same dict.
 
         Gradients of variables that the run wrote are taken out; those of `wanted` variables are added up. What
-        nothing depends on stays absent.
+        nothing depends on stays absent. Of the matrices in `products` the gradient is left to the caller, who has one
+        product over all runs in place of many: the run adds its part.
         """
 
 

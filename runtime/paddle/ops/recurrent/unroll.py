@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from paddle.backend import Array, array_module
-from paddle.ops.base.body import Body, Tape
+from paddle.ops.base.body import Body, Products, Tape
 from paddle.ops.base.entries import as_before, leading
 from paddle.ops.math.scale import sum_
 
@@ -102,17 +102,23 @@ def unroll_back(
     carried: list[Array | None] = [None] * len(names.before)
     steps: list[dict[str, Any]] = []
     totals: dict[str, Any] = {}
+    products: Products = {name: [] for name in fixed}
     for turn in reversed(range(len(tapes))):
         grads: dict[str, Any] = {name: parts[turn] for name, parts in douts.items()}
         for name, state, rows in zip(names.after, carried, heights[turn], strict=True):
             if state is not None:
                 _add(grads, name, padded(state, rows))
-        tapes[turn].back(grads, wanted)
+        tapes[turn].back(grads, wanted, products)
         carried = [grads.get(name) for name in names.before]
         steps.append({name: grads[name] for name in given if name in grads})
         for name in fixed:
             if name in grads:
                 _add(totals, name, grads[name])
+    for name, pairs in products.items():
+        if pairs:
+            xp = array_module(pairs[0][0])
+            rows, douts_of = (xp.concatenate(each) for each in zip(*pairs, strict=True))
+            _add(totals, name, rows.T @ douts_of)
     return Gradients(steps[::-1], totals, carried)
 
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paddle.graph import Block, Variable
+from paddle.graph.operator import Operator
 from paddle.v2.layer.emitter import Emitter
+from paddle.v2.layer.hoist import hoist
 
 
 @dataclass
@@ -55,18 +57,57 @@ class Body:
             outputs: what a step puts out.
             reverse: from the last step to the first.
         """
+        inner, outer = self.emitter.block, self._outer
         outs, inputs, attrs = self._ended(outputs, after)
-        create, emitter = self._outer.create_var, self.emitter
-        results = [
-            create(out.name, [-1, *out.shape[1:]], out.dtype, lod_level=1 + out.lod_level) for out in outs
-        ]
-        self._outer.append_op(
-            "dynamic_recurrent",
-            {"Inputs": self._inputs, **inputs},
-            {"Outputs": results, "StepScopes": emitter.temp()},
-            {**attrs, "reverse": reverse, "is_test": emitter.is_test},
+        given = [*self._inputs, *self._statics, *self._before]
+        rows = [each.name for each in given if not inner.vars[each.name].lod_level]
+        moved = hoist(
+            inner, [each.name for each in self._inputs], rows, attrs["after"], [each.name for each in outs]
         )
-        return results
+        for op in moved.before:
+            self._move(op, inner)
+        if moved.outputs:
+            read = dict.fromkeys(
+                name for op in inner.ops for name in op.input_names if name not in inner.vars
+            )
+            results = [self._around(name, inner) for name in moved.outputs]
+            outer.append_op(
+                "dynamic_recurrent",
+                {**inputs, "Inputs": moved.inputs, "Parameters": list(read)},
+                {"Outputs": results, "StepScopes": self.emitter.temp()},
+                {**attrs, "reverse": reverse, "is_test": self.emitter.is_test},
+            )
+        for op in moved.behind:
+            self._move(op, inner)
+        return [outer.var(each.name) for each in outs]
+
+    def _move(self, op: Operator, inner: Block) -> None:
+        """Append an operator of the body to the block around."""
+        is_of_steps = any(name in inner.vars for name in op.input_names)
+        for name in op.output_names:
+            if is_of_steps:
+                self._around(name, inner)
+            else:
+                found = inner.vars.pop(name)  # a name of the block around from now on
+                self._outer.create_var(
+                    name,
+                    found.shape,
+                    found.dtype,
+                    stop_gradient=found.stop_gradient,
+                    lod_level=found.lod_level,
+                )
+        self._outer.append_op(op.type, op.inputs, op.outputs, op.attrs)
+
+    def _around(self, name: str, inner: Block) -> Variable:
+        """Return the variable that has the values of all steps of one of the body."""
+        found = inner.vars[name]
+        return self._outer.create_var(
+            name,
+            [-1, *found.shape[1:]],
+            found.dtype,
+            stop_gradient=found.stop_gradient,
+            lod_level=1 + found.lod_level,
+        )
 
     def search(
         self, word: Variable, chances: Variable, after: Sequence[Variable], attrs: Mapping[str, object]
