@@ -128,17 +128,13 @@ class Body:
 
     def _ended(
         self, outputs: Sequence[Variable], after: Sequence[Variable]
-    ) -> tuple[list[Variable], dict[str, Any], dict[str, object]]:
+    ) -> tuple[list[Variable], dict[str, Any], dict[str, Any]]:
         """Go back to the block around; return the outputs, and inputs and attributes of the body's operator."""
         emitter, inner = self.emitter, self.emitter.block
+        made = {name for op in inner.ops for name in op.output_names}
         # What a step only hands on gets a name of its own, since outputs have the same name inside and outside.
         outs, states = (
-            [
-                emitter.unary("assign", each)
-                if each.dtype.kind == "i"
-                else emitter.unary("scale", each, scale=1.0)
-                for each in values
-            ]
+            [each if each.name in made else self._copied(each) for each in values]
             for values in (outputs, after)
         )
         emitter.program.rollback()
@@ -151,6 +147,11 @@ class Body:
             inputs,
             {"sub_block": inner.idx, "before": before, "after": [each.name for each in states]},
         )
+
+    def _copied(self, value: Variable) -> Variable:
+        if value.dtype.kind == "i":
+            return self.emitter.unary("assign", value)
+        return self.emitter.unary("scale", value, scale=1.0)
 
     def _seen(self, value: Variable, levels: int) -> Variable:
         # It has the same name as outside and hides it.

@@ -60,13 +60,16 @@ def hoist(
     constants = [
         op
         for op in body.ops
-        if op.type in _OF_PARAMETERS and not any(name in body.vars for name in op.input_names)
+        if op.type in _OF_PARAMETERS
+        and not any(name in body.vars for name in op.input_names)
+        and set(op.output_names).isdisjoint((*kept, *outputs))
     ]
     changing = set(body.vars).difference(name for op in constants for name in op.output_names)
     at_once = {name for name in inputs if not body.vars[name].lod_level}
     before: list[Operator] = []
     for op in body.ops:
-        if op not in constants and _goes_by_rows(op, at_once, changing, body):
+        stays = op in constants or not set(op.output_names).isdisjoint(kept)
+        if not stays and _goes_by_rows(op, at_once, changing, body):
             at_once.update(op.output_names)
             before.append(op)
     body.ops[:] = [op for op in body.ops if op not in constants and op not in before]
