@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ conf = data_layer(name='conf', size=8, height=1, width=8)
 priors = data_layer(name='priors', size=32, height=4, width=8)
 """
 
-CASES = {
+CASES: Mapping[str, tuple[str, Mapping[str, tuple[int, ...]]]] = {
     "boxes": (
         _DETECTOR + "outputs(detection_output_layer(loc, conf, priors, 21, name='found'))",
         {},
