@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,23 +20,25 @@ import numpy as np
 from benchmarks.tables.workload import Workload
 
 _HERE = Path(__file__).resolve().parent
+_NO_PATH: Mapping[str, str] = {"PYTHONPATH": ""}
 _FLAGS = ("-O3", "-march=native", "-std=c++17", "-fno-math-errno")  # without the last no root is vectorized
 
 
 class Peer:
     """One of them, seen from outside."""
 
-    def __init__(self, argv: Sequence[str], lacking: str) -> None:
+    def __init__(self, argv: Sequence[str], lacking: str, env: Mapping[str, str] = _NO_PATH) -> None:
         """Start it, and wait until its table is there.
 
         Args:
             argv: its command.
             lacking: what to ask whoever sees that it ended.
+            env: variables beside ours.
 
         Raises:
             RuntimeError: it ended.
         """
-        pipe, env = subprocess.PIPE, os.environ | {"PYTHONPATH": ""}
+        pipe, env = subprocess.PIPE, {**os.environ, **env}
         self._lacking = lacking
         self._process = subprocess.Popen(
             argv, cwd=_HERE.parents[1], env=env, stdin=pipe, stdout=pipe, text=True
@@ -49,8 +51,12 @@ class Peer:
         Raises:
             RuntimeError: it died.
         """
+        return self.ask(f"{what} {distribution} {turn}")
+
+    def ask(self, line: str) -> float:
+        """Send a line; return the seconds that are answered. Raises RuntimeError: it died."""
         assert self._process.stdin is not None
-        print(what, distribution, turn, file=self._process.stdin, flush=True)
+        print(line, file=self._process.stdin, flush=True)
         return float(self._answer())
 
     def close(self) -> None:

@@ -370,16 +370,16 @@ class Prefetching:
             yield batch
 
 
-def _read(given: Any) -> _Given:
+def _read(ids: Any) -> _Given:
     """Read ids in any of the forms that a module takes."""
-    if isinstance(given, tuple):
-        values, offsets = given
+    if isinstance(ids, tuple):
+        values, offsets = ids
         return _Given(values, tuple(values.shape), offsets)
-    if given.is_nested:
-        if given.layout != torch.jagged:
-            given = torch.nested.nested_tensor(list(given.unbind()), dtype=given.dtype, layout=torch.jagged)
-        return _Given(given.values(), tuple(given.values().shape), given.offsets(), is_jagged=True)
-    return _Given(given.reshape(-1), tuple(given.shape))
+    if ids.is_nested:
+        if ids.layout != torch.jagged:
+            ids = torch.nested.nested_tensor(list(ids.unbind()), dtype=ids.dtype, layout=torch.jagged)
+        return _Given(ids.values(), tuple(ids.values().shape), ids.offsets(), is_jagged=True)
+    return _Given(ids.reshape(-1), tuple(ids.shape))
 
 
 def _weights(given: Any, ids: _Given) -> Any:
