@@ -80,9 +80,10 @@ def test_batches_and_rows_of_the_next_one_with_the_answer_give_the_bits_of_singl
             np.testing.assert_array_equal(found[name].view(np.uint32), expected.view(np.uint32))
 
 
-def test_rows_of_ten_packets_stay_in_memory_that_is_shared() -> None:
+@pytest.mark.parametrize("count", [5000, 40_000], ids=["ten packets", "more than an answer's memory"])
+def test_many_rows_come_and_the_memory_stays_shared(count: int) -> None:
     table = TableSpec(ParameterSpec("t", (1, 64), sparse=True), Initial("uniform", spread=1.0))
-    ids = np.arange(5000)  # 1.28 MB, ten times a packet
+    ids = np.arange(count)  # 256 bytes each: a packet takes 128 kB, an answer 8 MB
     with server(1) as process:
         links = Links([*process.endpoints], WireKeys.asked("curve", KEY), 0.0, True, 60.0, None)
         with TrainerSession(links, 0, trainer_id=0, num_trainers=1) as session:

@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import pytest
 import zmq
 
 from paddle.errors import WireError
+from paddle.pserver.transports.packet import pack, pack_placed, place_of, unpack
 from paddle.pserver.transports.shm import ShmConnection
 from paddle.pserver.wire.keys import WireKeys
-from paddle.pserver.wire.message import Message
+from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.shared_memory import SharedArray, mapped
-from paddle.pserver.wire.verbs import Attach
+from paddle.pserver.wire.verbs import Attach, Ok
 from tests.runtime.pserver.pserver_process import KEY, PserverProcess
 
 # pyzmq starts a thread of its own when it first sends something large without a copy, and keeps it.
@@ -28,6 +30,16 @@ def test_only_the_holder_of_the_key_finds_the_shared_memory() -> None:
 def test_without_a_session_no_memory_is_shared() -> None:
     with PserverProcess("--port=0") as server, pytest.raises(WireError):
         ShmConnection(server.endpoints[0], WireKeys.of(KEY), Message(Attach()), 10)
+
+
+@pytest.mark.parametrize("place", [(2, 0, 8), (1, 36, 8), (0, 1 << 63, 8), (1, 0, 1 << 63)], ids=str)
+def test_a_packet_that_names_memory_which_is_not_shared_is_refused(place: tuple[int, int, int]) -> None:
+    ours = [np.zeros(0, np.float32), np.arange(10, dtype=np.float32)]
+    rows = Message(Ok(), sections=(Section("t", ours[1][4:6]),))
+    assert unpack(pack(rows, ours), ours).section("t").array.tolist() == [4.0, 5.0]
+    packet = pack_placed(rows, [place_of(*place)])
+    with pytest.raises(WireError, match=rf"{place[2]} bytes from byte {place[1]} of memory {place[0]}"):
+        unpack(packet, ours)
 
 
 def test_memory_that_its_owner_can_shrink_is_not_mapped() -> None:
