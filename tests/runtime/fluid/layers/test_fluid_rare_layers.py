@@ -26,6 +26,7 @@ def started() -> fluid.Executor:
     ("layer", "shape"),
     [
         (lambda x: layers.temporal_shift(x, 2), (4, 6, 4, 8)),
+        (lambda x: layers.relu(layers.lrn(x, n=3)), (4, 6, 4, 8)),
         (lambda x: layers.fsp_matrix(x, layers.conv2d(x, 3, 1)), (4, 6, 3)),
         (lambda x: layers.similarity_focus(x, 1, [0, 2]), (4, 6, 4, 8)),
         (lambda x: layers.adaptive_pool2d(x, [3, 2]), (4, 6, 3, 2)),

@@ -9,7 +9,6 @@ from typing import Any
 
 from paddle.fluid.initializer import Constant, Normal
 from paddle.fluid.layer_helper import LayerHelper
-from paddle.fluid.layers.plain import layer
 from paddle.fluid.param_attr import ParamAttr
 from paddle.fluid.program.variable import Variable
 from paddle.signatures import renamed, takes
@@ -124,10 +123,14 @@ def dropout(
     return helper.apply("dropout", {"X": x}, attrs)
 
 
-lrn = layer(
-    "lrn(input, n=5, k=1.0, alpha=1e-4, beta=0.75, name=None)",
-    "x/(k + α Σ x²)^β, the sum over n neighbouring channels",
-)
+@takes("input, n=5, k=1.0, alpha=1e-4, beta=0.75, name=None")
+def lrn(given: dict[str, Any]) -> Variable:
+    """Return x/(k + α Σ x²)^β, the sum over n neighbouring channels."""
+    attrs = renamed(given, "n k alpha beta")
+    out, _ = LayerHelper("lrn", given["name"]).apply_all(
+        "lrn", {"X": given["input"]}, attrs, fixed=["MidOut"]
+    )
+    return out
 
 
 def l2_normalize(x: Variable, axis: int, epsilon: float = 1e-12, name: str | None = None) -> Variable:
