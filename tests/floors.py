@@ -42,7 +42,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "dense sparse",
     ),
     "runtime/paddle/reader": (
-        "channel snappy pickled tasks",
+        "channel snappy pickled",
         "decorator pickling recordio",
         "minibatch parallel processes",
         "creator",

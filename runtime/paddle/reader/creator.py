@@ -77,7 +77,8 @@ def cloud_reader(
         buf_size: prefetched samples.
 
     Raises:
-        ConfigError: while reading, when trainers have different files, or several trainers no server.
+        ConfigError: while reading, when trainers have different files; or in a job without servers, where each trainer
+            reads every n-th chunk, fewer chunks than trainers.
     """
     passes = itertools.count()
 

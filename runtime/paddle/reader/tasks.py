@@ -17,109 +17,18 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
 from paddle.errors import ConfigError
+from paddle.reader.leases import MOST_FAILURES, Dataset, Holder, tasks_of
 
 LEASE_S = 1200.0
 LOST_S = 2.0  # a connection that broke may come back
-MOST_FAILURES = 3
-MOST_PIECES = 10  # of a task
-TASKS_PER_TRAINER = 4  # at least, where there are enough pieces
 
 _log = logging.getLogger(__name__)
-
-
-class Holder(NamedTuple):
-    """One client in one process of a trainer: another session is another process."""
-
-    trainer: int
-    session: int
-    client: int = 0
-
-
-@dataclass(slots=True)
-class Task:
-    """Pieces that one trainer reads.
-
-    Attributes:
-        pieces: (path, byte at which the chunk begins).
-        read: pieces that were read in this pass.
-        epoch: number of its leases; a report about an earlier one is too late.
-        failures: in this pass.
-    """
-
-    number: int
-    pieces: Sequence[tuple[str, int]]
-    read: int = 0
-    epoch: int = 0
-    failures: int = 0
-
-
-@dataclass(slots=True)
-class _Lease:
-    task: Task
-    holder: Holder
-    ends_at: float
-
-
-class Dataset:
-    """The tasks of one data set."""
-
-    def __init__(self, tasks: Sequence[Task]) -> None:
-        """Let all tasks wait for pass 0."""
-        self.pass_id = 0
-        self.waiting = deque(tasks)
-        self.leases: dict[int, _Lease] = {}
-        self.over: list[Task] = []
-
-    def held_by(self, holder: Holder) -> Task | None:
-        """Return the task that a trainer's process has leased."""
-        return next((each.task for each in self.leases.values() if each.holder == holder), None)
-
-    def lease(self, holder: Holder, ends_at: float) -> Task:
-        """Lease the next task."""
-        task = self.waiting.popleft()
-        task.epoch += 1
-        self.leases[task.number] = _Lease(task, holder, ends_at)
-        return task
-
-    def report(self, number: int, epoch: int, read: int, ends_at: float) -> bool:
-        """Note how many pieces of a task were read; return whether its lease still holds."""
-        lease = self.leases.get(number)
-        if lease is None or lease.task.epoch != epoch:
-            return False
-        lease.task.read, lease.ends_at = max(read, lease.task.read), ends_at
-        if lease.task.read >= len(lease.task.pieces):
-            self._end(number)
-        return True
-
-    def return_task(self, number: int, epoch: int, *, failed: bool) -> bool:
-        """End a lease whose task was not read to its end; return whether the task is given up."""
-        lease = self.leases.get(number)
-        if lease is None or lease.task.epoch != epoch:
-            return False
-        lease.task.failures += failed
-        is_given_up = lease.task.failures >= MOST_FAILURES
-        if is_given_up:
-            self._end(number)
-        else:
-            self.waiting.appendleft(self.leases.pop(number).task)
-        return is_given_up
-
-    def _end(self, number: int) -> None:
-        self.over.append(self.leases.pop(number).task)
-        if self.waiting or self.leases:
-            return
-        self.pass_id += 1
-        for task in self.over:
-            task.read = task.failures = 0
-        self.waiting.extend(sorted(self.over, key=lambda each: each.number))
-        self.over = []
 
 
 @dataclass(slots=True)
@@ -154,6 +63,7 @@ class TaskQueues:
     _clients: dict[Holder, _Client] = field(default_factory=dict)
     _saving: _Saving = field(default_factory=_Saving)
     _journal: TextIO | None = None
+    _path: Path = Path()
 
     def keep(self, journal: Path) -> None:
         """Continue from a journal, if there is one, and write all changes to it.
@@ -161,7 +71,7 @@ class TaskQueues:
         Raises:
             OSError: it cannot be read or written.
         """
-        self._journal = journal.open("a+", encoding="utf-8")
+        self._journal, self._path = journal.open("a+", encoding="utf-8"), journal
         self._journal.seek(0)
         text = self._journal.read()
         whole = text[: text.rfind("\n") + 1]  # the process may have ended within a line
@@ -311,18 +221,42 @@ class TaskQueues:
 
     def _note(self, event: list[Any]) -> bool:
         """Write an event to the journal and apply it."""
+        passes = self._passes()
+        result = self._apply(event)
         if self._journal is not None:
-            self._journal.write(json.dumps(event) + "\n")
-            self._journal.flush()
-        return self._apply(event)
+            try:
+                if self._passes() == passes:
+                    self._journal.write(json.dumps(event) + "\n")
+                    self._journal.flush()
+                else:
+                    self._shorten()
+            except OSError as error:
+                _log.error("%s: %s; a restart of this server would repeat tasks", self._path, error)
+                self.close()
+        return result
+
+    def _passes(self) -> int:
+        return sum(data.pass_id for data in self._datasets.values())
+
+    def _shorten(self) -> None:
+        """Replace the journal by the present state, so that it does not grow from pass to pass."""
+        new = self._path.with_suffix(".new")
+        states = [["state", name, self._pieces[name], data.state()] for name, data in self._datasets.items()]
+        new.write_text("".join(json.dumps(each) + "\n" for each in states), encoding="utf-8")
+        self.close()
+        new.replace(self._path)
+        self._journal = self._path.open("a", encoding="utf-8")
 
     def _apply(self, event: list[Any]) -> bool:
         kind, name, *rest = event
-        if kind == "dataset":
+        ends_at = self.clock() + LEASE_S
+        if kind in ("dataset", "state"):
             self._pieces[name] = [(path, at) for path, at in rest[0]]
-            self._datasets[name] = Dataset(_tasks(self._pieces[name], self.num_trainers))
+            self._datasets[name] = Dataset(tasks_of(self._pieces[name], self.num_trainers))
+            if kind == "state":
+                self._datasets[name].restore(rest[1], ends_at)
             return False
-        data, ends_at = self._datasets[name], self.clock() + LEASE_S
+        data = self._datasets[name]
         if kind == "lease":
             data.lease(Holder(*rest), ends_at)
             return False
@@ -341,10 +275,3 @@ _ANSWERS: Mapping[str, Callable[[TaskQueues, Holder, Mapping[str, Any]], dict[st
     "save": TaskQueues._on_save,
     "release": TaskQueues._on_release,
 }
-
-
-def _tasks(pieces: Sequence[tuple[str, int]], num_trainers: int) -> list[Task]:
-    """Group pieces in their order: at most `MOST_PIECES`, fewer where trainers would get few tasks."""
-    size = max(1, min(MOST_PIECES, len(pieces) // (TASKS_PER_TRAINER * max(1, num_trainers))))
-    starts = range(0, len(pieces), size)
-    return [Task(number, pieces[start : start + size]) for number, start in enumerate(starts)]

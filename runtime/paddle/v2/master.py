@@ -2,8 +2,8 @@
 """``paddle.v2.master``: the records of recordio files, shared out to the job's trainers by a queue of tasks.
 
 The original's master was a program of its own that kept its state in etcd. Here the queue is in the job's first
-parameter server, which saves it for its next process; etcd is not used. Without servers, in a job of one trainer, the
-queue is in this process. `reader.tasks` has the rules.
+parameter server, which saves it for its next process; etcd is not used. In a job without servers each trainer has a
+queue of its own over every n-th chunk, of n trainers. `reader.tasks` has the rules.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from typing import Any, NoReturn
 from paddle.errors import ConfigError, PserverError
 from paddle.pserver.client.task_client import TaskClient
 from paddle.pserver.wire.keys import WireKeys
+from paddle.reader.leases import Holder
 from paddle.reader.recordio import RecordFileError, chunk_places, read_chunk
-from paddle.reader.tasks import Holder, TaskQueues
+from paddle.reader.tasks import TaskQueues
 from paddle.v2 import settings
 from paddle.v2.errors import MissingNameError, UsageError
 
@@ -32,6 +33,8 @@ PASS_END = -2
 READ_ERROR = -1
 _LEAST_TIMEOUT_S = 60.0
 _POLL_S = 0.1  # while the tasks of the pass before are leased
+
+_Chunk = tuple[str, list[int]]  # path, the byte at which it begins
 
 _log = logging.getLogger(__name__)
 _SESSION = secrets.randbits(62) + 1
@@ -52,8 +55,6 @@ class client:  # noqa: N801 - the original's name
             timeout_sec: how long the queue may be silent; at least 60 seconds.
             buf_size: ignored; `reader.creator.cloud_reader` reads ahead.
 
-        Raises:
-            UsageError: several trainers and no parameter server.
         """
         self._name = ""
         self._records: Iterator[bytes | None] = iter(())
@@ -80,7 +81,9 @@ class client:  # noqa: N801 - the original's name
                 raise ConfigError(f"set_dataset: no file matches {os.path.abspath(pattern)}")
             files += found
         self._name = ",".join(patterns)
-        index = [(os.path.abspath(path), chunk_places(path)) for path in files]
+        index = [(os.path.abspath(path), [at]) for path in files for at in chunk_places(path)]
+        if isinstance(self._queue, _OwnQueue):
+            index = self._queue.share_of(index, ",".join(patterns))
         self._ask({"ask": "dataset", "files": index})
 
     def paddle_start_get_records(self, pass_id: int) -> None:
@@ -170,10 +173,23 @@ def get_c_lib() -> NoReturn:
 
 
 class _OwnQueue:
-    """The queue of a job of one trainer, in this process."""
+    """The queue of one trainer of a job without servers, in this process."""
 
-    def __init__(self, queues: TaskQueues, holder: Holder) -> None:
-        self._queues, self._holder = queues, holder
+    def __init__(self, queues: TaskQueues, holder: Holder, trainers: int) -> None:
+        self._queues, self._holder, self._trainers = queues, holder, trainers
+
+    def share_of(self, chunks: list[_Chunk], name: str) -> list[_Chunk]:
+        """Return every n-th chunk for n trainers, from this trainer's rank on.
+
+        Raises:
+            ConfigError: there are fewer chunks than trainers.
+        """
+        if len(chunks) < self._trainers:
+            raise ConfigError(
+                f"set_dataset({name!r}): {len(chunks)} chunks for {self._trainers} trainers: write more files, see "
+                "dataset.common.convert"
+            )
+        return chunks[self._holder.trainer :: self._trainers]
 
     def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to a question; see `TaskQueues.ask`."""
@@ -204,9 +220,4 @@ def _queue(timeout_s: float) -> TaskClient | _OwnQueue:
             timeout_s=timeout_s,
             patience_s=float(job.pserver_patience_s),
         )
-    if trainers > 1:
-        raise UsageError(
-            f"master: {trainers} trainers share a queue in a parameter server, and none is known: start the job with "
-            "servers (paddle.py --mode=v2), or give paddle.init(pservers=..., num_gradient_servers=...)"
-        )
-    return _OwnQueue(_own_queues(), holder)
+    return _OwnQueue(_own_queues(), holder, trainers)

@@ -92,6 +92,10 @@ def init(**arguments: object) -> None:
     Args:
         **arguments: flags such as use_gpu, trainer_count, seed, port, ports_num, ports_num_for_sparse,
             num_gradient_servers, trainer_id, pservers. ``paddle.flags.INIT_FLAGS`` is the full table.
+            trainer_count is the number of threads that share the work of large operators. A batch is not split: costs,
+            gradients, batch_norm's statistics and dropout masks are those of one thread, bit by bit. The original's
+            threads each took a contiguous part of the batch, with its own statistics and masks, and their gradients
+            were summed: the same but for rounding in networks without these two.
 
     Raises:
         DeviceError: use_gpu, and there is no such GPU.

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from paddle.errors import ConfigError
-from paddle.reader.tasks import LEASE_S, LOST_S, MOST_FAILURES, Holder, TaskQueues
+from paddle.reader.leases import MOST_FAILURES, Holder
+from paddle.reader.tasks import LEASE_S, LOST_S, TaskQueues
 
 FILES = [["/data/a", [0, 100]], ["/data/b", [0]]]
 FIRST, SECOND = Holder(0, 11), Holder(1, 22)
@@ -166,6 +167,26 @@ def test_other_files_malformed_questions_and_empty_data_are_refused(clock: Clock
     ):
         with pytest.raises(ConfigError, match="malformed question"):
             queues.ask(FIRST, question)
+
+
+def test_the_journal_is_shortened_with_each_pass_and_says_the_same(clock: Clock, tmp_path: Path) -> None:
+    queues = queues_of(clock, journal=tmp_path / "log")
+    queues.ask(SECOND, {"ask": "dataset", "name": "other", "files": [["/data/c", [0, 5, 9]]]})
+    other = queues.ask(SECOND, {"ask": "get", "name": "other", "pass": 0})
+    report(queues, FIRST, get(queues, FIRST), "failed")
+    sizes = []
+    for pass_id in range(4):
+        while (task := get(queues, FIRST, pass_id))["state"] == "task":
+            report(queues, FIRST, task)
+        sizes.append(len((tmp_path / "log").read_text().splitlines()))
+    assert sizes == [2, 2, 2, 2]
+    queues.close()
+    again = TaskQueues(num_trainers=2, clock=clock)
+    again.keep(tmp_path / "log")
+    assert again.ask(SECOND, {"ask": "get", "name": "other", "pass": 0}) == other
+    assert get(again, FIRST, 3) == {"state": "over"}
+    assert get(again, FIRST, 4)["state"] == "task"
+    again.close()
 
 
 def test_another_process_continues_from_the_journal_at_any_moment(clock: Clock, tmp_path: Path) -> None:

@@ -91,12 +91,20 @@ def test_wrong_use_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         client.paddle_start_get_records(0)
     with pytest.raises(MissingNameError, match="get_c_lib is not available"):
         master.get_c_lib()
+
+
+def test_trainers_of_a_job_without_servers_read_every_nth_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pattern = written(tmp_path, 10)
     monkeypatch.setenv("PADDLE_TRAINERS_NUM", "2")
+    monkeypatch.setenv("PADDLE_TRAINER_ID", "1")
     paddle.init()
-    with pytest.raises(
-        UsageError, match="master: 2 trainers share a queue in a parameter server, and none is known"
-    ):
-        master.client("", 5)
+    assert list(creator.cloud_reader(pattern, "http://etcd:2379")()) == [3, 4, 5, 9]
+    monkeypatch.setenv("PADDLE_TRAINERS_NUM", "5")
+    paddle.init()
+    with pytest.raises(ConfigError, match="4 chunks for 5 trainers: write more files"):
+        list(creator.cloud_reader(pattern, "")())
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from paddle.pserver.client.links import Links
 from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.verbs import Ask, Error, Ok
-from paddle.reader.tasks import Holder
+from paddle.reader.leases import Holder
 
 _AGAIN_S = 2.0  # an unanswered question is sent again
 

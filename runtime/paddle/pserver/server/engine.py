@@ -24,7 +24,8 @@ from paddle.pserver.wire.configuration import Configuration, ports_section
 from paddle.pserver.wire.message import READER, Message, Section, error_message
 from paddle.pserver.wire.shared_memory import SharedArray
 from paddle.pserver.wire.verbs import WHOLE, Ask, Hello, Ok, PullTable, Repeat, StateLost, Status, Verb, Waits
-from paddle.reader.tasks import Holder, TaskQueues
+from paddle.reader.leases import Holder
+from paddle.reader.tasks import TaskQueues
 from paddle_node.contract.facts import Queue
 
 _log = logging.getLogger(__name__)

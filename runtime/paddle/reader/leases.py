@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tasks of one data set in a pass: which wait, which are leased to whom, and which are over; see `tasks`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+MOST_FAILURES = 3
+MOST_PIECES = 10  # of a task
+TASKS_PER_TRAINER = 4  # at least, where there are enough pieces
+
+
+class Holder(NamedTuple):
+    """One client in one process of a trainer: another session is another process."""
+
+    trainer: int
+    session: int
+    client: int = 0
+
+
+@dataclass(slots=True)
+class Task:
+    """Pieces that one trainer reads.
+
+    Attributes:
+        pieces: (path, byte at which the chunk begins).
+        read: pieces that were read in this pass.
+        epoch: number of its leases; a report about an earlier one is too late.
+        failures: in this pass.
+    """
+
+    number: int
+    pieces: Sequence[tuple[str, int]]
+    read: int = 0
+    epoch: int = 0
+    failures: int = 0
+
+
+@dataclass(slots=True)
+class Lease:
+    """A task and the client that reads it, until a moment on the queue's clock."""
+
+    task: Task
+    holder: Holder
+    ends_at: float
+
+
+class Dataset:
+    """The tasks of one data set."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        """Let all tasks wait for pass 0."""
+        self.pass_id = 0
+        self.waiting = deque(tasks)
+        self.leases: dict[int, Lease] = {}
+        self.over: list[Task] = []
+
+    def held_by(self, holder: Holder) -> Task | None:
+        """Return the task that a trainer's process has leased."""
+        return next((each.task for each in self.leases.values() if each.holder == holder), None)
+
+    def lease(self, holder: Holder, ends_at: float) -> Task:
+        """Lease the next task."""
+        task = self.waiting.popleft()
+        task.epoch += 1
+        self.leases[task.number] = Lease(task, holder, ends_at)
+        return task
+
+    def report(self, number: int, epoch: int, read: int, ends_at: float) -> bool:
+        """Note how many pieces of a task were read; return whether its lease still holds."""
+        lease = self.leases.get(number)
+        if lease is None or lease.task.epoch != epoch:
+            return False
+        lease.task.read, lease.ends_at = max(read, lease.task.read), ends_at
+        if lease.task.read >= len(lease.task.pieces):
+            self._end(number)
+        return True
+
+    def return_task(self, number: int, epoch: int, *, failed: bool) -> bool:
+        """End a lease whose task was not read to its end; return whether the task is given up."""
+        lease = self.leases.get(number)
+        if lease is None or lease.task.epoch != epoch:
+            return False
+        lease.task.failures += failed
+        is_given_up = lease.task.failures >= MOST_FAILURES
+        if is_given_up:
+            self._end(number)
+        else:
+            self.waiting.appendleft(self.leases.pop(number).task)
+        return is_given_up
+
+    def state(self) -> dict[str, Any]:
+        """Return everything but the pieces, as JSON."""
+        tasks = [*self.waiting, *self.over, *(each.task for each in self.leases.values())]
+        return {
+            "pass": self.pass_id,
+            "tasks": {each.number: [each.read, each.epoch, each.failures] for each in tasks},
+            "over": [each.number for each in self.over],
+            "leases": {number: each.holder for number, each in self.leases.items()},
+            "waiting": [each.number for each in self.waiting],
+        }
+
+    def restore(self, state: Mapping[str, Any], ends_at: float) -> None:
+        """Take up what `state` returned, in a new object with the same tasks."""
+        tasks = {task.number: task for task in self.waiting}
+        for number, (read, epoch, failures) in state["tasks"].items():
+            task = tasks[int(number)]
+            task.read, task.epoch, task.failures = read, epoch, failures
+        self.pass_id = state["pass"]
+        self.over = [tasks[number] for number in state["over"]]
+        self.waiting = deque(tasks[number] for number in state["waiting"])
+        self.leases = {
+            int(number): Lease(tasks[int(number)], Holder(*holder), ends_at)
+            for number, holder in state["leases"].items()
+        }
+
+    def _end(self, number: int) -> None:
+        self.over.append(self.leases.pop(number).task)
+        if self.waiting or self.leases:
+            return
+        self.pass_id += 1
+        for task in self.over:
+            task.read = task.failures = 0
+        self.waiting.extend(sorted(self.over, key=lambda each: each.number))
+        self.over = []
+
+
+def tasks_of(pieces: Sequence[tuple[str, int]], num_trainers: int) -> list[Task]:
+    """Group pieces in their order: at most `MOST_PIECES`, fewer where trainers would get few tasks."""
+    size = max(1, min(MOST_PIECES, len(pieces) // (TASKS_PER_TRAINER * max(1, num_trainers))))
+    starts = range(0, len(pieces), size)
+    return [Task(number, pieces[start : start + size]) for number, start in enumerate(starts)]
