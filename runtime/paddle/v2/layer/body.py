@@ -1,16 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Body: operators that run once for each step of sequences, with states that go from step to step."""
+"""Body: operators that run once for each step of sequences, with states that go from step to step.
+
+An operator that goes row by row through what a step sees of sequences, and reads no state, runs once before the steps,
+over the rows of all of them. One whose result no state and no other operator of the body needs runs once behind them.
+Names inside and outside are the same, so an operator moves as it is; numbers differ by the rounding of larger products.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from paddle.graph import Block, Variable
 from paddle.graph.operator import Operator
+from paddle.v2.activation import OPERATORS
 from paddle.v2.layer.emitter import Emitter
-from paddle.v2.layer.hoist import hoist
+
+# operator -> slots of rows, of which each has its own result; what else it reads is the same at every step
+_ROW_BY_ROW: Mapping[str, tuple[str, ...]] = {
+    **{kind: ("X",) for kind, _ in OPERATORS.values() if kind and not kind.startswith("sequence")},
+    "concat": ("X",),
+    "elementwise_add": ("X",),
+    "gru_unit": ("Input", "HiddenPrev"),
+    "lookup_table": ("Ids",),
+    "mul": ("X",),
+    "scale": ("X",),
+    "sum": ("X",),
+}
+_OF_PARAMETERS = frozenset({"lookup_table", "reshape2"})
 
 
 @dataclass
@@ -61,7 +79,7 @@ class Body:
         outs, inputs, attrs = self._ended(outputs, after)
         given = [*self._inputs, *self._statics, *self._before]
         rows = [each.name for each in given if not inner.vars[each.name].lod_level]
-        moved = hoist(
+        moved = _hoist(
             inner, [each.name for each in self._inputs], rows, attrs["after"], [each.name for each in outs]
         )
         for op in moved.before:
@@ -168,3 +186,86 @@ def zeros(emitter: Emitter, like: Variable, size: int) -> Variable:
     """Return a row of zeros (sequences, size) for each outermost sequence of `like`."""
     attrs = {"shape": [-1, size], "value": 0.0}
     return emitter.op("fill_constant_batch_size_like", {"Input": emitter.joined(like)}, attrs)
+
+
+class _Hoisted(NamedTuple):
+    """What moved.
+
+    Attributes:
+        inputs: of the steps that the body still reads, by name.
+        before: operators that went in front, whose results may be among `inputs`.
+        behind: those that follow.
+        outputs: what the steps put out now.
+    """
+
+    inputs: list[str]
+    before: list[Operator]
+    behind: list[Operator]
+    outputs: list[str]
+
+
+def _hoist(
+    body: Block, inputs: Sequence[str], rows: Iterable[str], kept: Collection[str], outputs: Sequence[str]
+) -> _Hoisted:
+    """Take operators out of a body.
+
+    Args:
+        body: loses them.
+        inputs: what goes step by step.
+        rows: everything that the body is given a row an item of: inputs, static ones and states.
+        kept: what the states are after a step.
+        outputs: what a step puts out.
+    """
+    constants = [
+        op
+        for op in body.ops
+        if op.type in _OF_PARAMETERS
+        and not any(name in body.vars for name in op.input_names)
+        and set(op.output_names).isdisjoint((*kept, *outputs))
+    ]
+    changing = set(body.vars).difference(name for op in constants for name in op.output_names)
+    at_once = {name for name in inputs if not body.vars[name].lod_level}
+    before: list[Operator] = []
+    for op in body.ops:
+        stays = op in constants or not set(op.output_names).isdisjoint(kept)
+        if not stays and _goes_by_rows(op, at_once, changing, body):
+            at_once.update(op.output_names)
+            before.append(op)
+    body.ops[:] = [op for op in body.ops if op not in constants and op not in before]
+    items = {*rows, *at_once}
+    for op in body.ops:
+        if _goes_by_rows(op, items, changing, body):
+            items.update(op.output_names)
+    movable = items & ({name for op in body.ops for name in op.output_names} | at_once)
+    behind: list[Operator] = []
+    for op in reversed(list(body.ops)):
+        needed = {*kept, *(name for each in body.ops if each is not op for name in each.input_names)}
+        if needed.isdisjoint(op.output_names) and _goes_by_rows(op, movable, changing, body):
+            body.ops.remove(op)
+            behind.insert(0, op)
+    inside = {name for op in body.ops for name in op.output_names}
+    wanted = [*outputs, *(name for op in behind for name in op.input_names)]
+    read = {name for op in body.ops for name in op.input_names}
+    # An input that nobody reads is still compared with the others.
+    done_with = {name for op in before for name in op.input_names} - read
+    new = [name for op in before for name in op.output_names if name in read]
+    return _Hoisted(
+        [*(name for name in inputs if name not in done_with), *new] or list(inputs[:1]),
+        [*constants, *before],
+        behind,
+        [name for name in dict.fromkeys(wanted) if name in inside],
+    )
+
+
+def _goes_by_rows(op: Operator, rows: Collection[str], changing: Collection[str], body: Block) -> bool:
+    """Whether it makes a row of each row, of which it needs nothing else that changes from step to step."""
+    slots = _ROW_BY_ROW.get(op.type)
+    if slots is None or (op.type == "concat" and op.attrs.get("axis") != 1):
+        return False
+    for slot, names in op.inputs.items():
+        if slot in slots:
+            if not names or not all(name in rows for name in names):
+                return False
+        elif any(name in changing for name in names):
+            return False
+    return not any(body.vars[name].lod_level for name in op.output_names)
