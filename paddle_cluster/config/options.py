@@ -171,7 +171,7 @@ COMMON = (
         "MODE",
         Mode,
         Mode.V2,
-        "v2 (default), fluid, v1: paddle train; collective: any script",
+        "v2 (default), fluid, v1; collective: any script",
         choices=tuple(Mode),
     ),
     Option("nproc_per_node", "job.nproc_per_node", "N", whole(1), None, "trainers per node (default: 1)"),

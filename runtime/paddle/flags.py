@@ -131,7 +131,7 @@ _TRAINER = {
 }
 _TRAINER_UNUSED = _unused(
     """
-    parallel_thread_num=1 start_pserver=False average_test_period=0 test_wait=0 predict_file= feat_file=
+    parallel_thread_num=1 average_test_period=0 test_wait=0 predict_file= feat_file=
     distribute_test=False with_cost=True show_layer_stat=False use_old_updater=False
     thread_local_rand_use_global_seed=False log_clipping=False log_error_clipping=False
     enable_grad_share=104857600 grad_share_block_num=64 enable_parallel_vector=0 parallel_nn=False
@@ -165,6 +165,7 @@ _TRAIN = {
     "show_parameter_stats_period": Flag(
         0, "batches between two lines about each parameter; 0: none", 0, _MAX_COUNT
     ),
+    "start_pserver": Flag(False, "start a parameter server beside this trainer, for --local=false"),
     "checkgrad_eps": Flag(1e-5, "job=checkgrad: share of the cost that a step changes", 0, 1.0),
     "version": Flag(False, "print the version and exit"),
 }

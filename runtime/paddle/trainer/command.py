@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from logging import Logger
 from pathlib import Path
 
 from paddle.env import JobEnvironment
 from paddle.errors import FlagError
-from paddle.flags import INIT_FLAGS, TRAIN_FLAGS, Value, parse_arguments, read_flags
+from paddle.flags import INIT_FLAGS, PSERVER_FLAGS, TRAIN_FLAGS, Value, parse_arguments, read_flags
 from paddle.trainer import pass_directory
 from paddle.trainer.config_parser import parse_config
 from paddle.trainer.jobs import JOBS
@@ -52,7 +55,8 @@ def run(arguments: Sequence[str], environment: JobEnvironment, log: Logger) -> i
     config = parse_config(str(flags["config"]), str(flags["config_args"]))
     session = Session(config, flags, log)
     _load(session, flags)
-    job(session, log, is_local=bool(flags["local"]))
+    with _own_pserver(flags, environment):
+        job(session, log, is_local=bool(flags["local"]))
     return 0
 
 
@@ -65,6 +69,24 @@ def _given(arguments: Sequence[str], environment: JobEnvironment) -> dict[str, o
     texts = parse_arguments(TRAIN_FLAGS, arguments)
     given |= {name: text for name, text in texts.items() if not (in_job and name in _OF_THE_JOB)}
     return given
+
+
+@contextlib.contextmanager
+def _own_pserver(flags: Mapping[str, Value], environment: JobEnvironment) -> Iterator[None]:
+    """With --start_pserver, a parameter server beside this trainer, which serves until no trainer needs it."""
+    if not flags["start_pserver"] or flags["local"] or environment.endpoints:
+        yield
+        return
+    given = {name: flags[name] for name in PSERVER_FLAGS if name in _OF_THE_JOB and flags[name] != ""}
+    argv = [sys.executable, "-P", "-m", "paddle", "pserver", *(f"--{name}={given[name]}" for name in given)]
+    process = subprocess.Popen(argv)
+    try:
+        yield
+        process.send_signal(signal.SIGUSR1)
+        process.wait()
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def _load(session: Session, flags: Mapping[str, Value]) -> None:

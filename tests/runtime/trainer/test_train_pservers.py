@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.ports import free_range
 from tests.runtime.trainer.test_train_flags import values
 from tests.runtime.trainer.train_runs import train
 from tests.runtime.v2.test_v2_cluster import DEADLINE_S, KEY, ROOT, servers
@@ -80,3 +81,28 @@ def test_two_trainers_of_a_configuration_equal_one_on_the_joined_batch(workspace
     assert alone.keys() == together.keys()
     for name, value in alone.items():
         np.testing.assert_allclose(together[name], value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.timeout(DEADLINE_S)
+def test_a_trainer_starts_a_server_beside_itself_and_leaves_none_behind(workspace: Path) -> None:
+    (workspace / "linear.py").write_text(PROVIDER)
+    (workspace / "net.py").write_text(CONFIG)
+    train("--config=net.py", "--num_passes=2", "--save_dir=alone")
+    flags = (
+        "--local=0",
+        "--start_pserver=1",
+        f"--port={free_range(1)}",
+        "--pservers=127.0.0.1",
+        "--save_dir=own",
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "paddle", "train", "--config=net.py", "--num_passes=2", *flags],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "runtime"), "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "no trainer needs this server any more" in done.stderr
+    for name, value in values(workspace / "alone/pass-00001").items():
+        np.testing.assert_allclose(values(workspace / "own/pass-00001")[name], value, rtol=1e-5, atol=1e-6)
