@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from paddle import graph
 from paddle.backend import to_host
@@ -31,7 +32,8 @@ from paddle.pserver.wire.message import MAX_FRAME_BYTES
 from paddle.pserver.wire.named_values import Ids, Rows, Value
 
 _LOOKUP = "lookup_sparse_table"
-_RULE = "sgd"
+_RULE, _OWN = "sgd", "update_sparse_table"
+_HALVES = 4  # tick and clock, each in two halves of 16 bits: a float32 holds them exactly
 _LOADED_ROWS = 1 << 16
 
 
@@ -58,8 +60,15 @@ class GrowingRows:
         self.block, self.lookup_name, self._scope = block, lookup_name, scope
         (self.name,) = lookup.inputs["W"]
         update = program.blocks[block].ops[-1]
-        if update.type != _RULE or update.inputs["Param"] != (self.name,):
-            raise FluidError(f"table {self.name!r}: expected an update by {_RULE}, got {update.type}")
+        if update.type not in (_RULE, _OWN) or update.inputs["Param"] != (self.name,):
+            raise FluidError(
+                f"table {self.name!r}: expected an update by {_RULE} or {_OWN}, got {update.type}"
+            )
+        said: Any = update.attrs
+        self._optimizer, self._scale = OptimizerSpec(_RULE), 1.0
+        if update.type == _OWN:
+            hyper = dict(zip(said["hyper_names"], said["hyper_values"], strict=True))
+            self._optimizer, self._scale = OptimizerSpec(said["rule"], hyper), float(said["scale"])
         (self._rate,) = update.inputs["LearningRate"]
         self._height, width = program.global_block().var(self.name).shape
         self._unknown: Any = "zero" if lookup.attrs["is_test"] else "initial"
@@ -73,7 +82,7 @@ class GrowingRows:
     @cached_property
     def _table(self) -> HashTable:
         """The rows; made when the first trainer asks."""
-        table = HashTable(self._spec, OptimizerSpec(_RULE))
+        table = HashTable(self._spec, self._optimizer)
         rows, values = (np.asarray(to_host(each)) for each in (self._loaded.rows, self._loaded.values))
         for start in range(0, len(rows), _LOADED_ROWS):
             part = slice(start, start + _LOADED_ROWS)
@@ -86,7 +95,7 @@ class GrowingRows:
         """Yield all rows, some at a time."""
         if "_table" in vars(self):  # else nobody asked yet, and all rows are those that were loaded
             blocks: Iterator[Block] = iter(self._table.snapshot())
-            parts = ((block.ids, block.parts[0]) for block in blocks)
+            parts = ((block.ids, self._whole(block)) for block in blocks)
         else:
             rows, values = (np.asarray(to_host(each)) for each in (self._loaded.rows, self._loaded.values))
             starts = range(0, len(rows), _LOADED_ROWS)
@@ -96,7 +105,23 @@ class GrowingRows:
     def take_up(self, rows: Value) -> None:
         """Take rows that another process kept; others stay."""
         assert isinstance(rows, Rows)
-        self._table.assign(rows.ids, rows.values)
+        if rows.values.shape[1] == self._spec.width:
+            self._table.assign(rows.ids, rows.values)
+            return
+        halves = rows.values[:, -_HALVES:].astype(np.uint32)
+        parts = rows.values[:, :-_HALVES].reshape(len(rows.ids), -1, self._spec.width).swapaxes(0, 1)
+        ticks: npt.NDArray[np.uint32] = halves[:, 0] * np.uint32(1 << 16) + halves[:, 1]
+        self._table.fill(Block(rows.ids.copy(), parts.copy(), ticks))
+        self._table.clock = int((halves[0, 2] << 16) | halves[0, 3])
+
+    def _whole(self, block: Block) -> npt.NDArray[np.float32]:
+        """Return all that is kept of rows: (n, width), or of a rule with states (n, parts width + 4)."""
+        if len(block.parts) == 1:
+            values: npt.NDArray[np.float32] = block.parts[0]
+            return values
+        ticks, clock = block.ticks, np.full_like(block.ticks, self._table.clock)
+        halves = np.stack([ticks >> 16, ticks & 0xFFFF, clock >> 16, clock & 0xFFFF], axis=1)
+        return np.concatenate([*block.parts, halves.astype(np.float32)], axis=1)
 
     def check(self, name: str, value: Value) -> None:
         """Refuse what is no gradient of rows.
@@ -120,12 +145,20 @@ class GrowingRows:
         Raises:
             PserverError: it would not; nothing was changed.
         """
-        self._table.reserve(_row_gradients(gradients))
+        self._table.reserve(self._row_gradients(gradients))
 
     def update(self, gradients: Sequence[Value]) -> None:
         """Take one step with the sum of gradients, in their order."""
         rate = np.asarray(to_host(self._scope.get(self._rate))).reshape(-1)[0]
-        self._table.update(_row_gradients(gradients), float(rate))
+        self._table.update(self._row_gradients(gradients), float(rate))
+
+    def _row_gradients(self, gradients: Sequence[Value]) -> list[RowGradient]:
+        scale = np.float32(self._scale)
+        return [
+            RowGradient(each.ids, each.values if scale == 1 else each.values * scale)
+            for each in gradients
+            if isinstance(each, Rows)
+        ]
 
     def check_answer(self, count: int) -> None:
         """Refuse a lookup of more rows than a message takes.
@@ -177,7 +210,3 @@ def growing_rows(program: graph.Program, serve: Operator, scope: Scope) -> Growi
 
 def _updates(block: graph.Block, table: str) -> bool:
     return any(op.inputs.get("Param") == (table,) for op in block.ops)
-
-
-def _row_gradients(gradients: Sequence[Value]) -> list[RowGradient]:
-    return [RowGradient(each.ids, each.values) for each in gradients if isinstance(each, Rows)]

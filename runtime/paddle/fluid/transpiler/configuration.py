@@ -82,6 +82,8 @@ class DistributeTranspilerConfig:
         use_hierarchical_allreduce: reduce in groups first.
         hierarchical_allreduce_inter_nranks: ranks of a group.
         hierarchical_allreduce_exter_nranks: number of groups.
+        table_rule: of the distributed embedding: "sgd": plain descent with the sum of the trainers' gradients, as in
+            the original; "own": the optimizer's rule with their mean, on the rows of a batch.
         k_steps: mode nccl2: steps between averages of the trainers' parameters. Synchronous trainers wait for each
             other there (local SGD), or with 1 sum gradients; asynchronous ones never wait for another's steps.
     """
@@ -100,3 +102,4 @@ class DistributeTranspilerConfig:
     hierarchical_allreduce_inter_nranks: int = 0
     hierarchical_allreduce_exter_nranks: int = 0
     k_steps: int = 1
+    table_rule: str = "sgd"

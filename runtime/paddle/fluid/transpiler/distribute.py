@@ -213,6 +213,8 @@ class DistributeTranspiler:
             raise FluidError(f"split_method: expected a subclass of PSDispatcher, got {method!r}")
         if config.mode not in ("pserver", "nccl2"):
             raise FluidError(f"mode: expected 'pserver' or 'nccl2', got {config.mode!r}")
+        if config.table_rule not in ("sgd", "own"):
+            raise FluidError(f"table_rule: expected 'sgd' or 'own', got {config.table_rule!r}")
         steps: object = config.k_steps
         if isinstance(steps, bool) or not isinstance(steps, Integral) or config.k_steps < 1:
             raise FluidError(f"k_steps: expected 1 or more steps between averages, got {steps!r}")
@@ -242,6 +244,8 @@ class DistributeTranspiler:
         if self._table is not None:
             self.table_name = self._table.name
             del pairs[self.table_name]
+            if self.config.table_rule == "own":
+                self._table = growing.own_rule(self._table, self._updates, self._origin_startup)
         self._rates = trainer_side.learning_rate_ops(block, self._updates)
         groups = norm_groups(self._updates)
         if groups and not (self.sync_mode and self.trainers > 1):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from paddle.fluid.errors import FluidError
@@ -18,12 +18,14 @@ from paddle.fluid.program.operator import Operator, OpRole
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Variable, VarType
 from paddle.graph import unique_name
+from paddle.optim.rules.table import FLUID, RULES
 
 PATH = "kLookupTablePath"
 
 _LOOKUP = "lookup_table"
 _IN, _OUT = "prefetch_compress_in_tmp_", "prefetch_compress_out_tmp_"
 _ANY_IDS = (-1, 1)
+_LAZY = {"adam": "lazy_adam"}  # operator -> the rule that leaves rows without a gradient alone
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,14 @@ class GrowingTable:
         grad: name of its gradient.
         shape: (rows, width); the number of rows bounds nothing.
         begins: attributes of lookup_sparse_table that say what rows begin with.
+        rule: attributes of update_sparse_table that say how rows are updated; None: by sgd, with the sum of gradients.
     """
 
     name: str
     grad: str
     shape: tuple[int, int]
     begins: Mapping[str, Any]
+    rule: Mapping[str, Any] | None = None
 
 
 def growing_table(main: Program, startup: Program, pairs: Mapping[str, str]) -> GrowingTable | None:
@@ -79,6 +83,39 @@ def growing_table(main: Program, startup: Program, pairs: Mapping[str, str]) -> 
         )
     rows, width = block.var(name).shape
     return GrowingTable(name, pairs[name], (rows, width), _begins(name, startup))
+
+
+def own_rule(table: GrowingTable, updates: Sequence[Operator], startup: Program) -> GrowingTable:
+    """Return a table that is updated as other parameters are.
+
+    Args:
+        updates: of the program, with that of the table.
+        startup: says what the rule's arrays begin with.
+
+    Raises:
+        FluidError: no other parameter is updated, or its rule cannot update single rows.
+    """
+    others = [op for op in updates if "Param" in op.inputs and op.inputs["Param"] != (table.name,)]
+    rows = {row.op_type: (cls, row) for cls, row in FLUID}
+    if not others or others[0].type not in rows:
+        raise FluidError(
+            f"embedding {table.name!r}: no other parameter has an update whose rule it could take"
+        )
+    like = others[0]
+    cls, row = rows[like.type]
+    if cls.needs_whole:
+        raise FluidError(f"embedding {table.name!r}: {like.type} needs all rows: leave table_rule at 'sgd'")
+    given: dict[str, Any] = {name: like.attrs[name] for name in row.attrs}
+    hyper = {name: float(value) for name, value in row.fields(given).items()}
+    for kept in row.kept:
+        if kept.fill:
+            (name,) = like.inputs[kept.slot]
+            (fill,) = (op for op in startup.global_block().ops if name in op.output_names)
+            hyper[kept.fill] = float(fill.attrs["value"])  # type: ignore[arg-type]
+    rule = _LAZY.get(like.type) or next(name for name, each in RULES.items() if each is cls)
+    return replace(
+        table, rule={"rule": rule, "hyper_names": tuple(hyper), "hyper_values": tuple(hyper.values())}
+    )
 
 
 def rewrite_lookups(block: Block, table: GrowingTable, endpoints: Sequence[str], trainer_id: int) -> None:
@@ -187,7 +224,11 @@ def serve_table(
         merged = outer.create_var(table.grad, shape, dtype, type=rows).name
         updating.append_op("sum", {"X": names}, {"Out": merged}, role)
     slots = {"Param": table.name, "Grad": merged, "LearningRate": rate}
-    updating.append_op(update.type, slots, {"ParamOut": table.name}, dict(update.attrs))
+    if table.rule is None:
+        updating.append_op(update.type, slots, {"ParamOut": table.name}, dict(update.attrs))
+    else:
+        attrs = {**table.rule, "scale": 1.0 / (trainers or 1), **role}
+        updating.append_op("update_sparse_table", slots, {"ParamOut": table.name}, attrs)
     looking = program._create_block(parent)
     ids = outer.create_var(f"{_IN}{server}", _ANY_IDS, "int64")
     found = outer.create_var(f"{_OUT}{server}", (-1, table.shape[1]), dtype)

@@ -51,6 +51,22 @@ def lookup_sparse_table(w: Any, ids: Array, *, is_test: bool) -> Array:
     return out.reshape(*ids.shape[:-1], *w.values.shape[1:])
 
 
+@operator(
+    "update_sparse_table",
+    "Param Grad LearningRate -> ParamOut",
+    attrs={"rule": str, "hyper_names": (), "hyper_values": (), "scale": 1.0},
+    infer="Param",
+    in_place={"ParamOut": "Param"},
+)
+def update_sparse_table(param: Any, grad: Any, rate: Array) -> Any:
+    """Update the rows of a growing table that Grad has, by a rule of `optim.rules`, with Grad times `scale`.
+
+    Raises:
+        OpError: always.
+    """
+    raise OpError("update_sparse_table is run by servers of paddle.fluid alone")
+
+
 def _infer_ref(x: list[Spec], trainer_id: Spec) -> Spec:
     return x[0]
 

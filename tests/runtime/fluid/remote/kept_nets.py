@@ -31,6 +31,11 @@ def table() -> Any:
     return _with_table(is_distributed=True)
 
 
+def own_table() -> Any:
+    """A table that grows, with two arrays of a rule for each row."""
+    return _with_table(is_distributed=True, has_rule=True)
+
+
 def count() -> Any:
     """Each step takes 1 off every element of "w", whatever it is."""
     x = fluid.layers.data("x", [3])
@@ -40,14 +45,15 @@ def count() -> Any:
     return loss
 
 
-def _with_table(is_distributed: bool, norm: float = 0.0) -> Any:
+def _with_table(is_distributed: bool, norm: float = 0.0, has_rule: bool = False) -> Any:
     ids, y = fluid.layers.data("ids", [1], dtype="int64"), fluid.layers.data("y", [1])
     attr = fluid.ParamAttr("table", fluid.initializer.Uniform(-0.1, 0.1, seed=5))
     found = fluid.layers.embedding(ids, [HEIGHT, 4], True, is_distributed, param_attr=attr)
     guess = fluid.layers.fc(fluid.layers.fc(found, 8, act="tanh"), 1)
     loss = fluid.layers.mean(fluid.layers.square_error_cost(guess, y))
     rate = fluid.layers.exponential_decay(0.1, 4, 0.8)
-    rule = fluid.optimizer.SGD(rate) if is_distributed else fluid.optimizer.Adam(rate)
+    is_plain = is_distributed and not has_rule
+    rule = fluid.optimizer.SGD(rate) if is_plain else fluid.optimizer.Adam(rate)
     if norm:
         fluid.clip.set_gradient_clip(fluid.clip.GradientClipByGlobalNorm(norm))
     rule.minimize(loss)
@@ -55,14 +61,17 @@ def _with_table(is_distributed: bool, norm: float = 0.0) -> Any:
 
 
 NETS: Mapping[str, Callable[[], Any]] = MappingProxyType(
-    {"rows": rows, "clipped": clipped, "table": table, "count": count}
+    {"rows": rows, "clipped": clipped, "table": table, "own_table": own_table, "count": count}
 )
 
 
 def job(net: str, trainers: int, endpoint: str = "") -> TranspiledJob:
     """Return a job with one server; that of "count" is asynchronous."""
     endpoints = [endpoint] if endpoint else []
-    return TranspiledJob(NETS[net], trainers, servers=1, sync=net != "count", endpoints=endpoints)
+    config = fluid.DistributeTranspilerConfig(table_rule="own" if net == "own_table" else "sgd")
+    return TranspiledJob(
+        NETS[net], trainers, servers=1, sync=net != "count", config=config, endpoints=endpoints
+    )
 
 
 def main(parent: str, net: str, endpoint: str, trainers: str) -> None:

@@ -116,14 +116,16 @@ def clicks(
     height: int,
     is_constant: bool = False,
     rule: Callable[[Any], Any] = fluid.optimizer.SGD,
+    table_rate: float | None = None,
+    begin: Any = None,
 ) -> Callable[[], Any]:
     """Two bags of features and numbers; whether it was clicked."""
 
     def bag(name: str) -> Any:
         ids = fluid.layers.data(name, [1], dtype="int64", lod_level=1)
         # The servers add the gradients of the table, and take the mean of all others.
-        rate = 1.0 if is_distributed else 2.0
-        attr = fluid.ParamAttr(name="features", initializer=BEGIN, learning_rate=rate)
+        rate = table_rate or (1.0 if is_distributed else 2.0)
+        attr = fluid.ParamAttr(name="features", initializer=begin or BEGIN, learning_rate=rate)
         rows = fluid.layers.embedding(ids, [height, WIDTH], True, is_distributed, param_attr=attr)
         return fluid.layers.sequence_pool(rows, "sum")
 

@@ -75,7 +75,7 @@ def with_kills(net: str, state: Path, monkeypatch: pytest.MonkeyPatch) -> list[O
     return outcome
 
 
-@pytest.mark.parametrize("net", ["rows", "clipped", "table"])
+@pytest.mark.parametrize("net", ["rows", "clipped", "table", "own_table"])
 def test_synchronous_trainers_see_the_bits_of_an_undisturbed_job(
     net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
