@@ -26,7 +26,7 @@ Marks = dict[int, list[tuple[float, int]]]
 
 
 def _infer(detected: Spec, label: Spec, *others: Spec | None, attrs: dict[str, Any]) -> tuple[Spec, ...]:
-    if len(detected.shape) != 2 or detected.shape[1] not in (6, -1):
+    if len(detected.shape) != 2 or detected.shape[1] not in (6, 1, -1):
         raise ShapeError(f"DetectRes: expected (rows, 6) label, score and box, got {detected.shape}")
     if len(label.shape) != 2 or label.shape[1] not in (5, 6):
         raise ShapeError(
@@ -71,6 +71,10 @@ def detection_map(
     """
     found, found_at = sequences(detected, "DetectRes")
     objects, objects_at = sequences(label, "Label")
+    rows = to_host(found)
+    if rows.shape[1] != 6:
+        # [[-1]] says that nothing was found in any image.
+        rows, found_at = np.zeros((0, 6), rows.dtype), np.zeros_like(objects_at)
     if len(found_at) != len(objects_at):
         raise InputError(f"DetectRes has {len(found_at) - 1} images, Label has {len(objects_at) - 1}")
     counts: dict[int, int] = {}
@@ -79,13 +83,11 @@ def detection_map(
     if pos_count is not None and has_state is not None and int(has_state.reshape(-1)[0]):
         counts = dict(enumerate(to_host(pos_count).reshape(-1).tolist()))
         true, false = _marks(true_pos), _marks(false_pos)
-    rows, truth = to_host(found), to_host(objects)
+    truth = to_host(objects)
     for number in range(len(objects_at) - 1):
         image = truth[objects_at[number] : objects_at[number + 1]]
         _count(image, counts, attrs["evaluate_difficult"])
-        # [[-1]] says that nothing was found.
-        seen = rows[found_at[number] : found_at[number + 1]] if rows.shape[1] == 6 else rows[:0]
-        mark(seen, image, true, false, attrs)
+        mark(rows[found_at[number] : found_at[number + 1]], image, true, false, attrs)
     precision = np.array([_mean(counts, true, false, attrs)], rows.dtype)
     size = attrs["class_num"]
     count = np.array([counts.get(each, 0) for each in range(size)], _INT32)[:, None]

@@ -182,7 +182,7 @@ def _matches(
     shifts = objects[:, :2] * height - np.stack([column, row], axis=1)
     scales = np.log(objects[:, 2:] * (attrs["downsample_ratio"] * height) / base)
     counts = np.ones(len(objects), maps.dtype) if score is None else to_host(score)[image, number]
-    smooth = 1.0 / attrs["class_num"] if attrs["use_label_smooth"] else 0.0
+    smooth = min(1.0 / attrs["class_num"], 1.0 / 40) if attrs["use_label_smooth"] else 0.0
     classes = np.where(label[image, number][:, None] == np.arange(attrs["class_num"]), 1 - smooth, smooth)
     scale = (2 - objects[:, 2:].prod(axis=1)) * counts
     goal = np.concatenate([shifts, scales], axis=1).astype(maps.dtype)

@@ -190,6 +190,15 @@ def test_precision_is_the_mean_over_classes_and_goes_on_from_batch_to_batch(
     assert anew[2].lengths() == alone[2].lengths()
 
 
+def test_one_minus_one_says_that_nothing_was_found_in_any_image() -> None:
+    label = np.array([[1, 0.1, 0.1, 0.3, 0.3], [1, 0.2, 0.2, 0.5, 0.5]], "f")
+    given = {"DetectRes": sequences(np.array([[-1]], "f"), 1), "Label": sequences(label, 1, 1)}
+    count, true, _, mean = run_op("detection_map", given, {"class_num": 2})
+    assert count[:, 0].tolist() == [0, 2]
+    assert true.shape == (0, 2)
+    assert mean.tolist() == [0]
+
+
 def test_images_with_nothing_found_or_no_objects_have_no_precision() -> None:
     label = sequences(np.array([[1, 0.1, 0.1, 0.3, 0.3]], "f"), 1)
     attrs = {"class_num": 2}

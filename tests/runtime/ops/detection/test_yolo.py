@@ -109,7 +109,7 @@ def test_the_loss_is_that_of_boxes_classes_and_seeing_objects(with_score: bool, 
     loss, seen, index = run_op("yolov3_loss", inputs, attrs)
     for n in range(3):
         counts = scores[n] if with_score else np.ones(4)
-        expected = _loss(x[n], boxes[n], labels[n], counts, [0, 2], 0.5 if smooth else 0.0)
+        expected = _loss(x[n], boxes[n], labels[n], counts, [0, 2], 1 / 40 if smooth else 0.0)
         assert loss[n] == pytest.approx(expected[0], rel=1e-9)
         np.testing.assert_allclose(seen[n], expected[1])
         assert index[n].tolist() == expected[2]

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from paddle.fluid.errors import FluidError
 from paddle.fluid.layer_helper import LayerHelper
@@ -13,14 +15,10 @@ from paddle.signatures import renamed, takes
 
 __all__ = ["density_prior_box", "prior_box"]
 
-Numbers = float | Sequence[float] | None
 
-
-def listed(given: Numbers) -> tuple[float, ...]:
+def listed(given: npt.ArrayLike | None) -> tuple[float, ...]:
     """Return numbers as a tuple of floats; one number is a tuple of one, None is none."""
-    if given is None:
-        return ()
-    return tuple(map(float, given)) if isinstance(given, Sequence) else (float(given),)
+    return () if given is None else tuple(float(each) for each in np.ravel(given))
 
 
 @takes(
