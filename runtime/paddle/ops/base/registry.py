@@ -68,6 +68,7 @@ IDLE_ATTRS: Mapping[str, type | tuple[object, ...]] = MappingProxyType(
         "Scale_x": _UNSCALED,
         "Scale_y": _UNSCALED,
         "Scale_weights": (_UNSCALED,),
+        "neg_overlap": float,  # an older name of neg_dist_threshold, which programs still carry without effect
     }
 )
 
