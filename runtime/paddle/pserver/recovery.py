@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import CheckpointError, ConfigError, PserverError
+from paddle.optim.spec import optimizer_of, rule_of
 from paddle.pserver.durable.checkpoint.folder import Checkpoint, checking, is_blank, newest
 from paddle.pserver.durable.checkpoint.format import Manifest
 from paddle.pserver.durable.checkpoint.restore import load
@@ -254,6 +255,7 @@ def _load(store: Store, found: Checkpoint, configuration: Configuration) -> None
         PserverError: the checkpoint is whole and does not fit.
     """
     mine = _parts_for(found, configuration)
+    _check_rules(Configuration.from_text(mine[0].configuration), configuration)
     own = [file for part in mine for file in part.files]
     others = checking(found.root, [file for file in found.files if file not in own])
     try:
@@ -263,6 +265,29 @@ def _load(store: Store, found: Checkpoint, configuration: Configuration) -> None
         checking(found.root, own).finish()
         raise PserverError(str(error)) from None
     others.finish()
+
+
+def _check_rules(then: Configuration, now: Configuration) -> None:
+    """Refuse states of another rule, which may have the names and shapes of ours.
+
+    Raises:
+        PserverError: a parameter has another rule than then, and one of both keeps something.
+    """
+    before = {parameter.name: parameter for parameter in then.all_parameters}
+    for parameter in now.all_parameters:
+        earlier = before.get(parameter.name)
+        if earlier is None or parameter.static:
+            continue
+        old, new = optimizer_of(earlier, then.optimizer), optimizer_of(parameter, now.optimizer)
+        kept = [
+            [*rule_of(each).states(has.momentum), *rule_of(each).row_keeps]
+            for each, has in ((old, earlier), (new, parameter))
+        ]
+        if old.rule != new.rule and any(kept):
+            raise PserverError(
+                f"the checkpoint does not fit this model: parameter {parameter.name} was trained with {old.rule}, "
+                f"whose states are not those of {new.rule}; resume with {old.rule}, or begin anew"
+            )
 
 
 def _parts_for(found: Checkpoint, configuration: Configuration) -> list[Manifest]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -99,7 +100,7 @@ class TaskQueues:
         self._meet(holder, address)
         try:
             return _ANSWERS[question["ask"]](self, holder, question)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             if isinstance(error, ConfigError):
                 raise
             raise ConfigError(f"malformed question to the task queue: {error!r}") from error
@@ -155,7 +156,8 @@ class TaskQueues:
                 raise ConfigError(f"the data set {name} has no records")
             self._note(["dataset", name, pieces])
         elif pieces != self._pieces[name]:
-            first = next((mine for mine in pieces if mine not in self._pieces[name]), pieces[-1:])
+            known = set(self._pieces[name])
+            first = next((mine for mine in pieces if mine not in known), pieces[-1:])
             raise ConfigError(
                 f"the data set {name} differs between trainers: trainer {holder.trainer} has {len(pieces)} chunks, the "
                 f"first trainer had {len(self._pieces[name])} (a difference: {first}). All trainers must see the same "
@@ -208,7 +210,10 @@ class TaskQueues:
         trainer, now = str(question["trainer"]), self.clock()
         is_free = now >= self._saving.ends_at or self._saving.trainer == trainer
         if is_free:
-            self._saving = _Saving(trainer, now + float(question["block_s"]))
+            block_s = float(question["block_s"])
+            if not math.isfinite(block_s):
+                raise ConfigError(f"request_save_model: expected a time, got {block_s} s")
+            self._saving = _Saving(trainer, now + block_s)
         return {"approved": is_free}
 
     def _on_release(self, holder: Holder, question: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,11 @@ def test_one_trainer_saves_the_model_for_a_while(clock: Clock) -> None:
     assert [approved("a"), approved("b"), approved("a")] == [True, False, True]
     clock.now = 5
     assert approved("b")
+    for block_s in (math.inf, math.nan):
+        with pytest.raises(ConfigError, match=r"expected a time, got (inf|nan)"):
+            queues.ask(SECOND, {"ask": "save", "trainer": "b", "block_s": block_s})
+    clock.now = 10
+    assert approved("a")
 
 
 def test_other_files_malformed_questions_and_empty_data_are_refused(clock: Clock) -> None:
@@ -164,6 +170,8 @@ def test_other_files_malformed_questions_and_empty_data_are_refused(clock: Clock
         {"ask": "gone"},
         {"ask": "get", "name": "unknown", "pass": 0},
         {"ask": "get", "name": "d"},
+        {"ask": "get", "name": "d", "pass": math.inf},
+        {"ask": "read", "name": "d", "number": math.inf, "epoch": 1, "read": 1},
     ):
         with pytest.raises(ConfigError, match="malformed question"):
             queues.ask(FIRST, question)

@@ -244,7 +244,7 @@ class Engine:
         holder = Holder(message.trainer, message.session, message.expect(Ask).client)
         try:
             question = json.loads(message.section("").as_text())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise WireError(f"a question to the task queue is no JSON: {error}") from error
         answer = json.dumps(self._tasks.ask(holder, question, address))
         self._send(address, message, Message(Ok(), sections=(Section.text("", answer),)))

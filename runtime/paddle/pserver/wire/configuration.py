@@ -39,6 +39,11 @@ class Configuration:
     server: int
     tables: tuple[TableSpec, ...] = ()
 
+    @property
+    def all_parameters(self) -> list[ParameterSpec]:
+        """The parameters, then those of growing tables."""
+        return [*self.parameters, *(table.parameter for table in self.tables)]
+
     def share(self) -> ServerShare:
         """Return what this server holds."""
         whole = rule_of(self.optimizer).needs_whole

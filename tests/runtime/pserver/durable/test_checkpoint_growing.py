@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from paddle.errors import PserverError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
 from paddle.pserver.client.session import TrainerSession
 from paddle.pserver.durable.checkpoint.format import Manifest
@@ -44,7 +45,9 @@ POOL = np.random.default_rng(1).integers(-(2**63), 2**63 - 1, 4000)
 class Job:
     """One trainer and servers with keepers."""
 
-    def __init__(self, safety: Safety, table: TableSpec, servers: int) -> None:
+    def __init__(
+        self, safety: Safety, table: TableSpec, servers: int, optimizer: OptimizerSpec = ADAGRAD
+    ) -> None:
         names = [f"d{i}" for i in range(servers)]
         keepers = [Safekeeper(safety) for _ in names]
         self.engines = [Engine(EngineOptions(1), i, keeper=keeper) for i, keeper in enumerate(keepers, 1)]
@@ -53,7 +56,7 @@ class Job:
         links = InprocServers(dict(zip(names, self.engines, strict=True))).connect(names)
         self.client = TrainerSession(links, 0, trainer_id=0, num_trainers=1)
         values = {"w": np.zeros((40, 3), np.float32)}
-        self.client.configure([DENSE], ADAGRAD, values, tables=[table])
+        self.client.configure([DENSE], optimizer, values, tables=[table])
         self.client.start_pass()
 
     def train(self, first: int, last: int) -> None:
@@ -86,6 +89,33 @@ def test_a_resumed_job_has_the_same_rows(case: str, servers: int, tmp_path: Path
     assert {engine.version for engine in again.engines} == {version}
     again.train(version, STEPS)
     assert np.array_equal(again.rows().view(np.uint32), expected.view(np.uint32))
+    again.client.close()
+
+
+@pytest.mark.parametrize("rule", ["fluid_adagrad", "decayed_adagrad", "sgd"])
+def test_states_of_another_rule_are_refused_by_its_name(rule: str, tmp_path: Path) -> None:
+    job = Job(Safety(checkpoints=tmp_path, period=PERIOD), TABLES["plain"], 2)
+    job.train(0, PERIOD)
+    job.client.close()
+    again = Safety(checkpoints=tmp_path, resume="latest")
+    with pytest.raises(PserverError, match=f"parameter w was trained with adagrad, .* not those of {rule}"):
+        Job(again, TABLES["plain"], 2, OptimizerSpec(rule, learning_rate=0.1))
+    own = replace(TABLE, optimizer=OptimizerSpec(rule, learning_rate=0.1))
+    with pytest.raises(PserverError, match=f"parameter ids was trained with adagrad, .* not those of {rule}"):
+        Job(again, TableSpec(own), 3)
+
+
+def test_another_rate_of_the_same_rule_goes_on(tmp_path: Path) -> None:
+    job = Job(Safety(checkpoints=tmp_path, period=PERIOD), TABLES["plain"], 1)
+    job.train(0, PERIOD)
+    job.client.close()
+    again = Job(
+        Safety(checkpoints=tmp_path, resume="latest"),
+        TABLES["plain"],
+        1,
+        OptimizerSpec("adagrad", learning_rate=0.01),
+    )
+    assert again.engines[0].version == PERIOD
     again.client.close()
 
 

@@ -14,6 +14,7 @@ from paddle.pserver.server.service import EngineOptions
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.verbs import (
+    Ask,
     Configure,
     FinishPass,
     Hello,
@@ -238,3 +239,16 @@ def test_a_lost_request_or_reply_is_made_up_for() -> None:
     assert third.address == b"elsewhere"
     assert third.message == first.message
     assert server.engine.handle(b"peer", Message(PushPull(1), 0, 1, 49, 7, (slab(),))) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"ask": "get"', "5", '{"ask": "get", "name": "d", "pass": 1e999}']
+)
+def test_a_strange_question_to_the_task_queue(text: str) -> None:
+    server = Server()
+    files = '{"ask": "dataset", "name": "d", "files": [["/data/a", [0]]]}'
+    for each, verb in ((files, Verb.OK), (text, Verb.ERROR)):
+        message = Message(Ask(), 0, 1, 1, 0, (Section.text("", each),))
+        (reply,) = server.engine.handle(b"other", message)
+        assert reply.message.verb is verb
+    assert server.ask(Status()).verb is not Verb.ERROR
