@@ -69,6 +69,7 @@ IDLE_ATTRS: Mapping[str, type | tuple[object, ...]] = MappingProxyType(
         "Scale_y": _UNSCALED,
         "Scale_weights": (_UNSCALED,),
         "neg_overlap": float,  # an older name of neg_dist_threshold, which programs still carry without effect
+        "downsample": (32,),  # likewise, of downsample_ratio
     }
 )
 

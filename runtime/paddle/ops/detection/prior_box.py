@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from paddle.backend import Array, from_host
+from paddle.backend import Array, array_module, from_host
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, operator
 from paddle.ops.base.shapes import product
@@ -99,7 +99,8 @@ def _infer_density(features: Spec, image: Spec, *, attrs: dict[str, Any]) -> tup
 def density_prior_box(features: Array, image: Array, *, attrs: dict[str, Any]) -> tuple[Array, Array]:
     """Return boxes and their variances (H, W, boxes, 4), or (H W boxes, 4) with flatten_to_2d.
 
-    A size of density d has d × d boxes of each ratio, whose centres lie evenly in a step. All are cut to the image.
+    A size of density d has d × d boxes of each ratio, whose centres lie evenly in a step. Without `clip` only what lies
+    left of, above, right of or below the image is cut: a box of a place outside of it may end before it begins.
     """
     step = int(sum(_steps(features, image, attrs)) * 0.5)
     shifts, sides = [], []
@@ -111,9 +112,11 @@ def density_prior_box(features: Array, image: Array, *, attrs: dict[str, Any]) -
             shifts.append(grid)
             sides.append(np.tile([[size * np.sqrt(ratio), size / np.sqrt(ratio)]], (len(grid), 1)))
     centres = _centres(features, image, attrs)[:, :, None] + np.concatenate(shifts)
-    boxes, variances = _placed(
-        corners(centres, np.concatenate(sides)), features, image, {**attrs, "clip": True}
-    )
+    boxes, variances = _placed(corners(centres, np.concatenate(sides)), features, image, attrs)
+    if not attrs["clip"]:
+        boxes = array_module(boxes).concatenate(
+            [boxes[..., :2].clip(0, None), boxes[..., 2:].clip(None, 1)], axis=-1
+        )
     return (boxes.reshape(-1, 4), variances.reshape(-1, 4)) if attrs["flatten_to_2d"] else (boxes, variances)
 
 

@@ -16,6 +16,7 @@ from paddle.ops.detection.roi_align import images_of_regions
 
 _ATTRS = {"spatial_scale": 1.0, "transformed_height": 1, "transformed_width": 1}
 _CLOSE = 1e-4
+_SMALL = 1e-5  # is added to the area by which matrices are divided, as in the original
 
 
 class _Source(NamedTuple):
@@ -93,8 +94,7 @@ def _matrix(corners: Array, height: int, width: int) -> Array:
     across = max(2, min(across + 1, width)) - 1
     (x0, y0), (x1, y1), (x2, y2), (x3, y3) = corners
     a, b, c = (x1 - x2, y1 - y2), (x3 - x2, y3 - y2), (x0 - x1 + x2 - x3, y0 - y1 + y2 - y3)
-    whole = a[0] * b[1] - b[0] * a[1]
-    whole = whole if abs(whole) > 1e-12 else 1e-5
+    whole = a[0] * b[1] - b[0] * a[1] + _SMALL
     g, h = (c[0] * b[1] - b[0] * c[1]) / whole / across, (a[0] * c[1] - c[0] * a[1]) / whole / down
     first = ((x1 - x0 + g * across * x1) / across, (x3 - x0 + h * down * x3) / down, x0)
     second = ((y1 - y0 + g * across * y1) / across, (y3 - y0 + h * down * y3) / down, y0)

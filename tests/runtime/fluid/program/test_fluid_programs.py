@@ -192,6 +192,8 @@ _IDLE = {
     "data_layout": "NCHW",
     "fuse_relu": False,
     "Scale_weights": [1.0],
+    "downsample": 32,
+    "neg_overlap": 0.5,
     "op_role": 0,
     "op_namescope": "/own/",
 }
@@ -230,6 +232,7 @@ def test_attributes_that_all_operators_of_the_original_have_are_accepted_and_kep
     [
         ({"data_format": "NHWC"}, "'NHWC' would change what it computes.*'NCHW'"),
         ({"fuse_relu": True}, "True would change what it computes: leave it out, or give False"),
+        ({"downsample": 16}, "16 would change what it computes: leave it out, or give 32"),
         ({"use_cudnn": "yes"}, "'use_cudnn': expected bool, got 'yes'"),
         ({"use_cudn": True}, "no attribute 'use_cudn': did you mean 'use_cudnn'"),
         ({"strids": [1, 1]}, "no attribute 'strids': did you mean 'strides'"),

@@ -84,6 +84,18 @@ def test_dense_boxes_lie_evenly_in_a_step(flat: bool) -> None:
     np.testing.assert_allclose(found.reshape(-1, 4), np.clip(expected, 0, 1), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("clip", [False, True])
+def test_dense_boxes_outside_of_the_image_end_there_and_are_cut_altogether_by_clip(clip: bool) -> None:
+    attrs = {"fixed_sizes": [6.0], "fixed_ratios": [1.0], "densities": [1], "offset": 3.0, "clip": clip}
+    found, _ = run_op("density_prior_box", {"Input": _FEATURES, "Image": _IMAGE}, attrs)
+    for row, column in np.ndindex(2, 3):
+        left, top = ((column + 3) * 11 - 3) / 33, ((row + 3) * 10 - 3) / 20
+        expected = [left, top, 1, 1]
+        np.testing.assert_allclose(
+            found[row, column, 0], np.clip(expected, 0, 1) if clip else expected, rtol=1e-6
+        )
+
+
 @pytest.mark.parametrize(
     ("attrs", "text"),
     [

@@ -161,3 +161,17 @@ def test_corners_of_a_quadrangle_become_those_of_a_rectangle() -> None:
         assert (u / w, v / w) == pytest.approx((z, y), abs=1e-4)
         assert mask[0, 0, row, column] == 1
         assert out[0, 0, row, column] == pytest.approx(x[0, 0, int(y), int(z)], abs=1e-3)
+
+
+def test_matrices_divide_by_a_little_more_than_the_area_as_in_the_original() -> None:
+    quad = np.array([[0.1, 0.1, 0.4, 0.15, 0.45, 0.4, 0.12, 0.35]])
+    attrs = {"transformed_height": 3, "transformed_width": 3}
+    _, _, matrix = run_op(
+        "roi_perspective_transform", {"X": np.zeros((1, 1, 2, 2)), "ROIs": sequences(quad, 1)}, attrs
+    )
+    (x0, y0), (x1, y1), (x2, y2), (x3, y3) = quad.reshape(4, 2)
+    area = (x1 - x2) * (y3 - y2) - (x3 - x2) * (y1 - y2) + 1e-5
+    assert area < 0.1
+    bent = x0 - x1 + x2 - x3, y0 - y1 + y2 - y3
+    assert matrix[0, 6] == pytest.approx((bent[0] * (y3 - y2) - (x3 - x2) * bent[1]) / area / 2, rel=1e-9)
+    assert matrix[0, 7] == pytest.approx(((x1 - x2) * bent[1] - bent[0] * (y1 - y2)) / area / 2, rel=1e-9)
