@@ -64,6 +64,7 @@ class Executor:
         self.remote = Switchboard()
         self._core = graph.Executor(self.place.device(), self.remote, checks_finite=checks_finite())
         self._closed = False
+        self._others: list[Executor] = []  # of further threads
 
     def run(
         self,
@@ -198,7 +199,9 @@ class Executor:
         )
         if not is_alone or not isinstance(self.place, CPUPlace):
             threads = 1
-        executors = [self, *(Executor(self.place) for _ in range(threads - 1))]
+        # They stay: another pass neither compiles again nor draws the same random numbers.
+        self._others += [Executor(self.place) for _ in range(threads - 1 - len(self._others))]
+        executors = [self, *self._others[: max(threads - 1, 0)]]
         where = global_scope() if scope is None else scope  # a guard holds in its own thread alone
         return [partial(each.run, target, scope=where, return_numpy=False) for each in executors]
 

@@ -11,7 +11,9 @@ import pytest
 
 import paddle.fluid as fluid
 from paddle.fluid import layers
+from paddle.fluid.run import sections as run_sections
 from paddle.fluid.run.sections import cut
+from paddle.threads import ServiceThread
 
 RNG = np.random.default_rng(9)
 
@@ -94,6 +96,21 @@ def test_a_section_that_fails_ends_the_pass(clicks: str) -> None:
     dataset.set_filelist([clicks])
     with pytest.raises(RuntimeError, match=r"a section of the pipeline failed.*lookup_table"):
         exe.train_from_dataset(fluid.default_main_program(), dataset)
+
+
+def test_a_pass_ends_with_its_last_batch_however_long_that_takes(
+    clicks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float | None] = []
+
+    class Told(ServiceThread[None]):
+        def join(self, timeout_s: float | None = None) -> bool:
+            waits.append(timeout_s)
+            return super().join(timeout_s)
+
+    monkeypatch.setattr(run_sections, "ServiceThread", Told)
+    trained(clicks, 2, lambda: fluid.optimizer.SGD(0.1))
+    assert waits == [None] * 6
 
 
 def test_settings_that_cannot_be_are_refused() -> None:

@@ -27,8 +27,6 @@ from paddle.graph.scope import Scope
 from paddle.ops.base.registry import GRAD
 from paddle.threads import ServiceThread
 
-_ENDED_S = 60.0
-
 
 @dataclass(frozen=True)
 class Section:
@@ -156,7 +154,7 @@ class Sections:
         finally:
             self._queues[0].put(None)
             for thread in threads:
-                thread.join(_ENDED_S)
+                thread.join()
         self._raise_failure()
 
     def _raise_failure(self) -> None:

@@ -81,6 +81,19 @@ def test_an_error_on_one_thread_ends_the_pass_on_all(tmp_path: Path) -> None:
         exe.train_from_dataset(dataset=made, thread=3)
 
 
+def test_threads_of_another_pass_go_on_where_those_of_the_first_stopped() -> None:
+    _, cost, _ = click_net.net()
+    fluid.optimizer.SGD(0.1).minimize(cost)
+    exe = fluid.Executor(fluid.CPUPlace())
+    exe.run(fluid.default_startup_program())
+    passes = [[step.func.__self__ for step in exe.steps(None, n, None)] for n in (3, 2, 4)]  # type: ignore[attr-defined]
+    assert [len(each) for each in passes] == [3, 2, 4]
+    assert passes[0][0] is exe
+    assert passes[1] == passes[0][:2]
+    assert passes[2][:3] == passes[0]
+    assert len({id(each) for each in passes[2]}) == 4
+
+
 def samples_of(seed: int, count: int, tmp_path: Path) -> Samples:
     with fluid.program_guard(fluid.Program(), fluid.Program()):
         made = click_net.dataset(click_net.write(tmp_path, click_net.rows(count, seed)), click_net.inputs())
