@@ -116,7 +116,7 @@ merge_lod_tensor = layer(
     "print_tensor_shape=True, print_tensor_lod=True, print_phase='both'"
 )
 def Print(given: dict[str, Any]) -> Variable:  # noqa: N802 (the name that scripts use)
-    """Return the input; every run shows it on standard error, its first `summarize` values (-1: all).
+    """Return the input; every run prints its first `summarize` values (-1: all) to standard error.
 
     Args:
         first_n: must be -1: every run shows it.

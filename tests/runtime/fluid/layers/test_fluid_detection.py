@@ -64,8 +64,8 @@ def test_sizes_of_ssd_go_from_ratio_to_ratio_and_its_loss_is_one_of_each_image()
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"inputs": None}, "inputs is a list of variables"),
-        ({"aspect_ratios": [[2.0], [2.0]]}, "aspect_ratios has 2 entries, there are 1 inputs"),
+        ({"inputs": None}, "expected a list of variables as inputs"),
+        ({"aspect_ratios": [[2.0], [2.0]]}, "aspect_ratios has 2 entries for 1 inputs"),
         ({"min_sizes": None}, "give min_sizes and max_sizes"),
     ],
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boxes coded by prior boxes, compared, and chosen."""
+"""Boxes: encoding relative to prior boxes, comparison and selection."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def box_coder(
         target_box: boxes, or codes.
         code_type: encode_center_size or decode_center_size.
         box_normalized: False: boxes count pixels, both ends included.
-        axis: decoding: 0: a column of codes belongs to a prior box; 1: a row.
+        axis: in decoding, 0: each column of codes belongs to a prior box; 1: each row does.
     """
     inputs = {"PriorBox": prior_box, "TargetBox": target_box}
     attrs: dict[str, object] = {"code_type": code_type, "box_normalized": box_normalized, "axis": axis}
@@ -47,7 +47,7 @@ def box_coder(
 
 box_decoder_and_assign = several(
     "box_decoder_and_assign(prior_box, prior_box_var, target_box, box_score, box_clip, name=None)",
-    """boxes (N, 4C) in pixels from codes for each class, and (N, 4) that of the likeliest class but the first.
+    """boxes (N, 4C) in pixels from codes for each class, and the box (N, 4) of the likeliest class except the first.
 
     prior_box is (N, 4), prior_box_var (4,), target_box (N, 4C), box_score (N, C). The logarithm of a scale is at most
     box_clip""",
@@ -55,12 +55,12 @@ box_decoder_and_assign = several(
 multiclass_nms = layer(
     "multiclass_nms(bboxes, scores, score_threshold, nms_top_k, keep_top_k, nms_threshold=0.3, normalized=True, "
     "nms_eta=1.0, background_label=0, name=None)",
-    """(found, 6) label, score and box of what is found in each image, a sequence each; [[-1]] if nothing is.
+    """(found, 6) label, score and box of each detection, one sequence per image; [[-1]] if nothing is found.
 
     Boxes are (N, M, 4) with scores (N, classes, M), or (rows, classes, 4) with scores (rows, classes) and LoD""",
     fixed="Out",
 )
 polygon_box_transform = layer(
     "polygon_box_transform(input, name=None)",
-    "(N, 2k, H, W) corners of polygons: 4 times the place less the shift there",
+    "(N, 2k, H, W) corners of polygons: 4 times the position minus the offset there",
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What region networks and RetinaNet have to predict, their loss, and the boxes that they find."""
+"""Targets, loss and detections of region proposal networks and RetinaNet."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ __all__ = [
     "rpn_straddle_thresh=0.0, rpn_fg_fraction=0.5, rpn_positive_overlap=0.7, rpn_negative_overlap=0.3, use_random=True"
 )
 def rpn_target_assign(given: dict[str, Any]) -> tuple[Variable, ...]:
-    """Return a sample of a region network's scores (f + b, 1) and codes (f, 4), and what they should be.
+    """Sample the scores (f + b, 1) and codes (f, 4) of a region proposal network; return them with their targets.
 
-    These are labels (f + b, 1) int32 1 or 0, codes (f, 4), and what each code counts (f, 4), 1 or 0.
+    The targets are labels (f + b, 1) int32 1 or 0, codes (f, 4), and the weights (f, 4) of the codes, 1 or 0.
 
     Args:
         bbox_pred: (N, A, 4) codes.
         cls_logits: (N, A, 1) scores.
-        anchor_box: (A, 4) in pixels of the scaled image; anchor_var has no meaning.
+        anchor_box: (A, 4) in pixels of the scaled image; anchor_var is ignored.
         gt_boxes: (objects, 4) in pixels before the image was scaled, a sequence for each image.
-        is_crowd: (objects, 1) int32; objects with 1 do not count.
+        is_crowd: (objects, 1) int32; objects with 1 are ignored.
         im_info: (N, 3) height, width and scale.
-        rpn_batch_size_per_im: anchors taken of an image, of which rpn_fg_fraction have an object at most.
-        rpn_straddle_thresh: how far, in pixels, anchors may lie outside of their image; below 0: however far.
-        rpn_positive_overlap: from here on an anchor has the object; the best anchor of an object always.
-        rpn_negative_overlap: below, an anchor has none.
-        use_random: draw the sample, instead of taking the first ones.
+        rpn_batch_size_per_im: anchors sampled per image; at most the share rpn_fg_fraction has an object.
+        rpn_straddle_thresh: pixels that an anchor may extend beyond its image; below 0: no limit.
+        rpn_positive_overlap: least overlap of an anchor with its object; the best anchor of an object always counts.
+        rpn_negative_overlap: an anchor that overlaps every object by less has no object.
+        use_random: sample at random; False: take the first anchors.
     """
     inputs = renamed(given, "Anchor=anchor_box GtBoxes=gt_boxes IsCrowd=is_crowd ImInfo=im_info")
     attrs = renamed(
@@ -54,13 +54,13 @@ def rpn_target_assign(given: dict[str, Any]) -> tuple[Variable, ...]:
     "positive_overlap=0.5, negative_overlap=0.4"
 )
 def retinanet_target_assign(given: dict[str, Any]) -> tuple[Variable, ...]:
-    """Return the same for RetinaNet, with scores (f + b, num_classes), classes as labels, and (N, 1) int32 f + 1.
+    """Do the same for RetinaNet: scores (f + b, num_classes), classes as labels, and also f + 1 as (N, 1) int32.
 
     Args:
         gt_labels: (objects, 1) int32 classes from 1 on.
-        num_classes: how many there are.
+        num_classes: number of classes.
 
-    All others are those of `rpn_target_assign`.
+    For the other arguments see `rpn_target_assign`.
     """
     inputs = renamed(
         given, "Anchor=anchor_box GtBoxes=gt_boxes GtLabels=gt_labels IsCrowd=is_crowd ImInfo=im_info"
@@ -86,27 +86,27 @@ def _assigned(
     "is_cls_agnostic=False, is_cascade_rcnn=False"
 )
 def generate_proposal_labels(given: dict[str, Any]) -> tuple[Variable, ...]:
-    """Return a sample of regions (n, 4), their classes (n, 1) int32, codes (n, 4 class_nums), and two weights of these.
+    """Sample regions (n, 4); return them with classes (n, 1) int32, codes (n, 4 class_nums) and two weights of the codes.
 
     Args:
-        rpn_rois: (rows, 4) in pixels of the scaled image, a sequence for each image, as all others.
-        gt_classes: (objects, 1) int32 from 1 on.
+        rpn_rois: (rows, 4) in pixels of the scaled image; this and the next inputs are sequences, one per image.
+        gt_classes: (objects, 1) int32, at least 1.
         is_crowd: (objects, 1) int32.
-        gt_boxes: (objects, 4) in pixels before the image was scaled; they are among the regions.
+        gt_boxes: (objects, 4) in pixels before the image was scaled; they are added to the regions.
         im_info: (N, 3) height, width and scale.
-        batch_size_per_im: regions taken of an image, of which fg_fraction have an object at most.
-        fg_thresh: from this overlap on a region has the object; from bg_thresh_lo to bg_thresh_hi it has none.
-        bbox_reg_weights: what codes are divided by.
-        class_nums: how many classes there are, with the background.
-        is_cls_agnostic: all classes have the codes of class 1.
-        is_cascade_rcnn: take all regions but the first ones, which are the objects.
+        batch_size_per_im: regions sampled per image; at most the share fg_fraction has an object.
+        fg_thresh: least overlap of a region with its object; between bg_thresh_lo and bg_thresh_hi it has none.
+        bbox_reg_weights: divisors of the codes.
+        class_nums: number of classes, including the background.
+        is_cls_agnostic: all classes share the codes of class 1.
+        is_cascade_rcnn: use all regions except the first ones, which are the objects.
 
     Raises:
         FluidError: class_nums is missing.
     """
     if given["class_nums"] is None:
         raise FluidError(
-            "generate_proposal_labels: give class_nums, the number of classes with the background"
+            "generate_proposal_labels: class_nums is required: the number of classes including the background"
         )
     inputs = renamed(
         given, "RpnRois=rpn_rois GtClasses=gt_classes IsCrowd=is_crowd GtBoxes=gt_boxes ImInfo=im_info"
@@ -124,23 +124,23 @@ def generate_proposal_labels(given: dict[str, Any]) -> tuple[Variable, ...]:
 
 generate_mask_labels = several(
     "generate_mask_labels(im_info, gt_classes, is_crowd, gt_segms, rois, labels_int32, num_classes, resolution)",
-    """regions with an object (n, 4), their numbers (n, 1) int32, and masks (n, num_classes resolution²) int32.
+    """regions with an object (n, 4), their indices (n, 1) int32, and masks (n, num_classes resolution²) int32.
 
-    gt_segms are corners (points, 2) of polygons with three levels of sequences: images, objects, polygons. All others
-    are those of `generate_proposal_labels`""",
+    gt_segms are corners (points, 2) of polygons with three levels of sequences: images, objects, polygons. For the
+    other arguments see `generate_proposal_labels`""",
     fixed="MaskRois RoiHasMaskInt32 MaskInt32",
 )
 retinanet_detection_output = layer(
     "retinanet_detection_output(bboxes, scores, anchors, im_info, score_threshold=0.05, nms_top_k=1000, "
     "keep_top_k=100, nms_threshold=0.3, nms_eta=1.0)",
-    """(found, 6) class from 1 on, score and box of what is found in each image, a sequence each.
+    """(found, 6) class (at least 1), score and box of each detection, one sequence per image.
 
-    bboxes (N, M, 4) are codes, scores (N, M, classes), anchors (M, 4), a list of each for the levels of a pyramid""",
+    bboxes (N, M, 4) are codes, scores are (N, M, classes), anchors (M, 4): each is a list over the pyramid's levels""",
     fixed="Out",
 )
 sigmoid_focal_loss = layer(
     "sigmoid_focal_loss(x, label, fg_num, gamma=2, alpha=0.25)",
-    """(N, C) cross entropies of sigmoids that count less what is sure already, over fg_num (1,) int32.
+    """(N, C) cross entropies of sigmoids, weighted down where the prediction is confident, over fg_num (1,) int32.
 
     x is (N, C), label (N, 1) int32 1 to C, 0 for none of the classes and −1 for a row that does not count""",
 )

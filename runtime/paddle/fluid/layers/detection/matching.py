@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects matched to suggested boxes, and how good the boxes found are."""
+"""Matching of objects to candidate boxes, and the accuracy of detections."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["bipartite_match", "detection_map", "target_assign"]
 
 bipartite_match = several(
     "bipartite_match(dist_matrix, match_type=None, dist_threshold=None, name=None)",
-    """the object of each image that each box is matched to, (N, M) int32, -1 for none, and their value.
+    """the object that each box of an image is matched to, (N, M) int32, -1 for none, and the matched values.
 
-    dist_matrix is (objects, M), a sequence for each image, greater for what is closer. match_type bipartite, the
+    dist_matrix is (objects, M), a sequence for each image, greater for a closer pair. match_type bipartite, the
     default: an object gets one box; per_prediction: each box left gets its best object from dist_threshold, 0.5, on""",
 )
 target_assign = several(
@@ -32,17 +32,17 @@ target_assign = several(
     "has_state=None, input_states=None, out_states=None, ap_version='integral'"
 )
 def detection_map(given: dict[str, Any]) -> Variable:
-    """Return the mean average precision (1,) of boxes found, of all batches counted.
+    """Return the mean average precision (1,) of the detections in all batches so far.
 
     Args:
         detect_res: (rows, 6) label, score, left, top, right, bottom, a sequence for each image.
         label: (rows, 6) label, difficult, left, top, right, bottom, or (rows, 5) without difficult.
-        class_num: how many classes there are.
-        background_label: has no meaning, as in the original.
-        overlap_threshold: a box found is true if it overlaps an object by more.
+        class_num: number of classes.
+        background_label: ignored, as in the original.
+        overlap_threshold: a detection is correct if it overlaps an object by more.
         evaluate_difficult: whether difficult objects count.
-        has_state: (1,) int32; 0: begin anew, otherwise continue from input_states.
-        input_states: variables of counts, true marks and false marks; out_states get them after this batch.
+        has_state: (1,) int32; 0: start from zero; otherwise continue from input_states.
+        input_states: variables with counts, true and false positives; out_states receive those after this batch.
         ap_version: integral or 11point.
     """
     inputs = renamed(given, "DetectRes=detect_res Label=label HasState=has_state")

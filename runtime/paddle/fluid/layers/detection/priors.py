@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prior boxes around each place of a feature map."""
+"""Prior boxes around each cell of a feature map."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["density_prior_box", "prior_box"]
 
 
 def listed(given: npt.ArrayLike | None) -> tuple[float, ...]:
-    """Return numbers as a tuple of floats; one number is a tuple of one, None is none."""
+    """Return numbers as a tuple of floats; a single number gives one element, None gives none."""
     return () if given is None else tuple(float(each) for each in np.ravel(given))
 
 
@@ -26,20 +26,20 @@ def listed(given: npt.ArrayLike | None) -> tuple[float, ...]:
     "clip=False, steps=[0.0,0.0], offset=0.5, name=None, min_max_aspect_ratios_order=False"
 )
 def prior_box(given: dict[str, Any]) -> tuple[Variable, Variable]:
-    """Return boxes (H, W, boxes, 4), as parts of the image, around each place of a feature map, and their variances.
+    """Return boxes (H, W, boxes, 4), in fractions of the image, around each cell of a feature map, and their variances.
 
     Args:
         input: the feature map (N, C, H, W).
         image: (N, C, height, width).
-        min_sizes: sides in pixels, with a box of each aspect ratio.
-        max_sizes: none, or one for each of min_sizes: a square of side √(min max) more.
-        aspect_ratios: width over height; 1 is always there.
-        variance: what codes of boxes are divided by.
-        flip: take 1 / ratio as well.
+        min_sizes: sides in pixels; each has one box per aspect ratio.
+        max_sizes: empty, or one for each of min_sizes, which adds a square of side √(min max).
+        aspect_ratios: width over height; 1 is always included.
+        variance: divisors of the boxes' codes.
+        flip: also use 1 / ratio.
         clip: cut boxes to the image.
-        steps: pixels (across, down) from place to place; 0: those that cover the image.
-        offset: of the centre in its step.
-        min_max_aspect_ratios_order: the square stands second and not last.
+        steps: pixels (across, down) from cell to cell; 0: so that the cells cover the image.
+        offset: position of the centre within a cell, as a fraction of the step.
+        min_max_aspect_ratios_order: the added square comes second instead of last.
     """
     largest = listed(given["max_sizes"])
     attrs = {
@@ -54,7 +54,7 @@ def prior_box(given: dict[str, Any]) -> tuple[Variable, Variable]:
     "steps=[0.0,0.0], offset=0.5, flatten_to_2d=False, name=None"
 )
 def density_prior_box(given: dict[str, Any]) -> tuple[Variable, Variable]:
-    """Return boxes (H, W, boxes, 4) and their variances; density d of a size gives d × d boxes of each ratio a place.
+    """Return boxes (H, W, boxes, 4) and their variances; density d of a size gives d × d boxes of each ratio per cell.
 
     Args:
         densities: one for each of fixed_sizes.
@@ -62,7 +62,7 @@ def density_prior_box(given: dict[str, Any]) -> tuple[Variable, Variable]:
         fixed_ratios: width over height.
         flatten_to_2d: return (H W boxes, 4).
 
-    All others are those of `prior_box`.
+    For the other arguments see `prior_box`.
     """
     densities = tuple(map(int, given["densities"] or ()))
     attrs = {name: listed(given[name]) for name in ("fixed_sizes", "fixed_ratios")}
@@ -75,7 +75,7 @@ def density_prior_box(given: dict[str, Any]) -> tuple[Variable, Variable]:
 
 def _boxes(op_type: str, given: dict[str, Any], attrs: dict[str, Any]) -> tuple[Variable, Variable]:
     if len(listed(given["steps"])) != 2:
-        raise FluidError(f"{op_type}: steps are (across, down), got {given['steps']}")
+        raise FluidError(f"{op_type}: expected steps (across, down), got {given['steps']}")
     across, down = listed(given["steps"])
     shared = {**renamed(given, "variances=variance clip offset"), "step_w": across, "step_h": down}
     boxes, variances = LayerHelper(op_type, given["name"]).apply_all(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Anchors, and the regions that a network suggests by them."""
+"""Anchors, and the region proposals that are decoded from them."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ __all__ = [
     "input, anchor_sizes=None, aspect_ratios=None, variance=[0.1,0.1,0.2,0.2], stride=None, offset=0.5, name=None"
 )
 def anchor_generator(given: dict[str, Any]) -> tuple[Variable, Variable]:
-    """Return boxes (H, W, boxes, 4) in pixels around each place of a feature map, and their variances.
+    """Return boxes (H, W, boxes, 4) in pixels around each cell of a feature map, and their variances.
 
     Args:
         input: (N, C, H, W).
-        anchor_sizes: roots of the areas, one number or several.
+        anchor_sizes: square roots of the areas, one number or several.
         aspect_ratios: height over width.
-        variance: what codes of boxes are divided by.
-        stride: pixels (across, down) from place to place.
-        offset: of the centre in its stride.
+        variance: divisors of the boxes' codes.
+        stride: pixels (across, down) from cell to cell.
+        offset: position of the centre within a cell, as a fraction of the stride.
 
     Raises:
         FluidError: stride is not two numbers.
     """
     if len(listed(given["stride"])) != 2:
-        raise FluidError(f"anchor_generator: stride is (across, down), got {given['stride']}")
+        raise FluidError(f"anchor_generator: expected stride (across, down), got {given['stride']}")
     attrs = {name: listed(given[name]) for name in ("anchor_sizes", "aspect_ratios", "stride")}
     anchors, variances = LayerHelper("anchor_generator", given["name"]).apply_all(
         "anchor_generator",
@@ -54,7 +54,7 @@ box_clip = layer(
 generate_proposals = several(
     "generate_proposals(scores, bbox_deltas, im_info, anchors, variances, pre_nms_top_n=6000, post_nms_top_n=1000, "
     "nms_thresh=0.5, min_size=0.1, eta=1.0, name=None)",
-    """boxes (n, 4) suggested in each image, best first, a sequence each, and their scores (n, 1).
+    """proposed boxes (n, 4), best first, one sequence per image, and their scores (n, 1).
 
     scores are (N, A, H, W), codes bbox_deltas (N, 4A, H, W), anchors and variances (H, W, A, 4), im_info (N, 3)
     height, width and scale. Of the pre_nms_top_n best, those with sides of min_size at least remain, which do not
@@ -72,13 +72,13 @@ def distribute_fpn_proposals(
     refer_scale: int,
     name: str | None = None,
 ) -> tuple[list[Variable], Variable]:
-    """Return the regions of each level of a pyramid, a list, and (n, 1) int32 where each region went.
+    """Return a list with the regions of each pyramid level, and the new index (n, 1) int32 of each region.
 
     Args:
         fpn_rois: (n, 4) in pixels, a sequence for each image.
         min_level: the first level.
-        max_level: the last one.
-        refer_level: the level of regions of side refer_scale; one of twice that belongs to the next level.
+        max_level: the last level.
+        refer_level: the level of regions with side refer_scale; each doubling of the side is one level more.
     """
     helper = LayerHelper("distribute_fpn_proposals", name)
     levels = [

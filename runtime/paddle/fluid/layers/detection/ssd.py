@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SSD: heads on several feature maps, its loss, and the boxes that it finds."""
+"""SSD: heads on several feature maps, the loss, and the detections."""
 
 from __future__ import annotations
 
@@ -32,31 +32,29 @@ __all__ = ["detection_output", "multi_box_head", "ssd_loss"]
 def multi_box_head(given: dict[str, Any]) -> tuple[Variable, Variable, Variable, Variable]:
     """Return codes (N, boxes, 4), class scores (N, boxes, num_classes), prior boxes (boxes, 4) and their variances.
 
-    Each feature map has prior boxes around its places, and two convolutions that give codes and scores of them.
+    Each feature map gets prior boxes around its cells and two convolutions, for their codes and scores.
 
     Args:
         inputs: feature maps, a list.
         base_size: the side of images in pixels; sizes of boxes go from min_ratio to max_ratio percent of it, map by
             map, those of the first map are 10 and 20 percent.
         min_sizes: instead of the ratios, one for each map; max_sizes likewise.
-        steps: pixels from place to place, one for each map, or step_w and step_h; None: those that cover the image.
+        steps: pixels from cell to cell, one for each map, or step_w and step_h; None: so that cells cover the image.
 
-    All others are those of `prior_box` and `conv2d`.
+    For the other arguments see `prior_box` and `conv2d`.
 
     Raises:
-        FluidError: inputs are no list, or sizes, ratios or steps are not as many as they are.
+        FluidError: inputs is not a list, or differs in length from the sizes, ratios or steps.
     """
     maps = given["inputs"]
     if not isinstance(maps, list | tuple):
-        raise FluidError(f"multi_box_head: inputs is a list of variables, got {maps!r}")
+        raise FluidError(f"multi_box_head: expected a list of variables as inputs, got {maps!r}")
     least, most = _sizes(given, len(maps))
     steps = {name: given["steps"] or given[name] or [0.0] * len(maps) for name in ("step_w", "step_h")}
     each_has = {"aspect_ratios": given["aspect_ratios"], "min_sizes": least, "max_sizes": most, **steps}
     for name, values in each_has.items():
         if len(values) != len(maps):
-            raise FluidError(
-                f"multi_box_head: {name} has {len(values)} entries, there are {len(maps)} inputs"
-            )
+            raise FluidError(f"multi_box_head: {name} has {len(values)} entries for {len(maps)} inputs")
     shared = renamed(given, "image offset variance flip clip min_max_aspect_ratios_order")
     found: list[list[Variable]] = []
     for number, one in enumerate(maps):
@@ -110,7 +108,7 @@ def _head(features: Variable, boxes: int, width: int, **window: Any) -> Variable
     "match_type='per_prediction', mining_type='max_negative', normalize=True, sample_size=None"
 )
 def ssd_loss(given: dict[str, Any]) -> Variable:
-    """Return the loss of each image (N, 1): of the classes of prior boxes, and of the codes of those with an object.
+    """Return the loss of each image (N, 1): the classes of all prior boxes, and the codes of those with an object.
 
     Args:
         location: codes (N, boxes, 4).
@@ -120,9 +118,9 @@ def ssd_loss(given: dict[str, Any]) -> Variable:
         prior_box: (boxes, 4).
         prior_box_var: (boxes, 4).
         background_label: the class of boxes without an object.
-        overlap_threshold: from which on a box matches an object, with match_type per_prediction.
-        neg_pos_ratio: boxes without an object for each with one; those that cost most.
-        neg_overlap: boxes that overlap an object by so much are not among them.
+        overlap_threshold: least overlap of a matched box, with match_type per_prediction.
+        neg_pos_ratio: number of boxes without an object per box with one; the costliest are used.
+        neg_overlap: boxes that overlap an object by this much or more are not used as negatives.
         normalize: divide by the number of boxes with an object, in all images.
 
     Raises:
@@ -163,7 +161,7 @@ def ssd_loss(given: dict[str, Any]) -> Variable:
 
 
 def _by_image(cost: Variable, confidence: Variable, sizes: Variable) -> Variable:
-    """Return a cost of each box (N boxes, 1) as (N, boxes)."""
+    """Reshape the costs of the boxes from (N boxes, 1) to (N, boxes)."""
     return reshape(cost, confidence.shape[:2], actual_shape=sizes)
 
 
@@ -189,7 +187,7 @@ def detection_output(
     score_threshold: float = 0.01,
     nms_eta: float = 1.0,
 ) -> Variable:
-    """Return (found, 6) label, probability and box of what SSD finds in each image, see `multiclass_nms`.
+    """Return (found, 6) label, probability and box of the detections in each image; see `multiclass_nms`.
 
     Args:
         loc: codes (N, boxes, 4).

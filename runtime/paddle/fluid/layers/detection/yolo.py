@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YOLO v3: the loss of a feature map, and the boxes that it finds."""
+"""YOLO v3: the loss and the detections of a feature map."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ yolov3_loss = layer(
     """the loss (N,) of a map x (N, A (5 + class_num), H, W), whose A anchors anchor_mask names among all.
 
     gt_box is (N, B, 4) centres and sides as parts of the image, 0 for none; gt_label (N, B) int32; gt_score (N, B).
-    A place whose box overlaps an object by more than ignore_thresh does not pay for seeing one. downsample_ratio is
+    A cell whose box overlaps an object by more than ignore_thresh has no objectness cost. downsample_ratio is
     the network's input over the map""",
     to="gt_box=GTBox gt_label=GTLabel gt_score=GTScore",
 )
@@ -21,5 +21,5 @@ yolo_box = several(
     "yolo_box(x, img_size, anchors, class_num, conf_thresh, downsample_ratio, name=None)",
     """boxes (N, A H W, 4) in pixels of images of img_size (N, 2) int32, height and width, and scores of classes.
 
-    Both are 0 where an object is less likely than conf_thresh""",
+    Both are 0 where the probability of an object is below conf_thresh""",
 )

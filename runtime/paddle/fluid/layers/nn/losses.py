@@ -100,7 +100,7 @@ kldiv_loss = layer(
 
 mean_iou = several(
     "mean_iou(input, label, num_classes)",
-    "the mean over classes of intersection over union (1,), and wrong and right pixels of each class, int32",
+    "the mean over classes of intersection over union (1,), and each class's numbers of wrong and correct pixels, int32",
     fixed="OutMeanIou OutWrong OutCorrect",
 )
 teacher_student_sigmoid_loss = layer(
@@ -111,13 +111,13 @@ teacher_student_sigmoid_loss = layer(
 
 
 def npair_loss(anchor: Variable, positive: Variable, labels: Variable, l2_reg: float = 0.002) -> Variable:
-    """Return the cost of a batch of pairs (Sohn, 2016), (1,): the similarity anchor positiveᵀ goes by equal labels.
+    """Return the cost (1,) of a batch of pairs: cross entropy of anchor positiveᵀ with equal labels (Sohn, 2016).
 
     Args:
         anchor: (N, D).
         positive: (N, D).
         labels: (N,), of both.
-        l2_reg: of the mean squared norms, a quarter of which is added.
+        l2_reg: factor of the added L2 term: a quarter of the mean squared norms.
     """
     column = reshape(labels, [-1, 1])
     count = labels.shape[0]

@@ -74,15 +74,15 @@ def data_norm(given: dict[str, Any]) -> Variable:
 def spectral_norm(
     weight: Variable, dim: int = 0, power_iters: int = 1, eps: float = 1e-12, name: str | None = None
 ) -> Variable:
-    """Return a weight over its greatest singular value, as far as power_iters steps find it.
+    """Return a weight divided by its largest singular value, estimated by power_iters steps of power iteration.
 
-    Each run begins at the same two random vectors, which are parameters that are not trained.
+    Each run starts from the same two random vectors, which are parameters without training.
 
     Args:
         weight: two dimensions or more.
-        dim: whose slices are the rows of the matrix: 0, or 1 for transposed convolutions.
-        power_iters: steps.
-        eps: is added to norms.
+        dim: dimension that becomes the rows of the matrix: 0, or 1 for transposed convolutions.
+        power_iters: number of iterations.
+        eps: added to norms.
     """
     helper = LayerHelper("spectral_norm", name)
     height = weight.shape[dim]

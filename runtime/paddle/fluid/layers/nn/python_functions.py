@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""py_func: a function of Python as a layer."""
+"""py_func: a Python function as a layer."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ def py_func(
     backward_func: Callable[..., Any] | None = None,
     skip_vars_in_backward_input: _Variables = None,
 ) -> _Variables:
-    """Return `out`, which each run sets to what a function returns.
+    """Return `out`, which each run sets to the result of a function.
 
-    Programs with it cannot be read from a file in another process.
+    A program with `py_func` cannot be loaded from a file in another process.
 
     Args:
-        func: takes a LoDTensor for each of x, and returns an array or LoDTensor for each of `out`; it must not change
-            what it takes. Without parameters it gets nothing.
+        func: takes a LoDTensor for each of x, and returns an array or LoDTensor for each of `out`; it must not modify
+            its arguments. A function without parameters is called without arguments.
         x: inputs: one variable, several, or None.
-        out: outputs, made before, with a shape and a dtype; or None.
+        out: output variables, created by the caller with a shape and a dtype; or None.
         backward_func: takes inputs, outputs and gradients of outputs, in this order, None for a gradient that is zero;
             returns the gradients of inputs, None for those that have none. Without it no gradient passes.
         skip_vars_in_backward_input: inputs and outputs that backward_func does not take.
 
     Raises:
-        FluidTypeError: a function cannot be called, or x or out are no variables.
-        FluidError: an output has no shape, or what is to be skipped is neither input nor output.
+        FluidTypeError: a function is not callable, or x or out holds anything but variables.
+        FluidError: an output has no shape, or a skipped variable is neither an input nor an output.
     """
     for function in (func, backward_func):
         if function is not None and not callable(function):
@@ -76,7 +76,7 @@ def _listed(given: _Variables) -> list[Variable]:
 
 
 def _of_tensors(function: Callable[..., Any]) -> Callable[..., list[Any]]:
-    """Return the function of arrays that a function of tensors is."""
+    """Wrap a function of tensors as a function of arrays."""
 
     def call(*values: Any) -> list[Any]:
         found = function(*(None if each is None else tensor_of(each) for each in values))

@@ -160,12 +160,12 @@ def lstm(given: dict[str, Any]) -> tuple[Variable, ...]:
     Args:
         input: (length, N, D).
         init_h: (num_layers directions, N, H) hidden states before the first step; init_c: cells.
-        max_len: has no meaning: a batch is as long as it is.
+        max_len: ignored: the input has the length.
         hidden_size: H.
-        dropout_prob: of states between layers, scaled up otherwise; none in tests.
+        dropout_prob: dropout rate of states between layers; the rest is scaled up. No dropout in tests.
         is_bidirec: each layer also runs from the last step to the first, so that there are two directions.
         default_initializer: of the weights.
-        seed: has no meaning: the program's counts.
+        seed: ignored: the program's seed is used.
     """
     helper, input, hidden = LayerHelper("cudnn_lstm", given["name"]), given["input"], given["hidden_size"]
     attrs = renamed(given, "max_len hidden_size num_layers dropout_prob is_bidirec is_test seed")

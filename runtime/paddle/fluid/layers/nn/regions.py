@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Regions of images in a grid of cells, and windows whose values come from shifted places."""
+"""Pooling of image regions over a grid of cells, and deformable convolution."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["deformable_conv", "deformable_roi_pooling", "psroi_pool", "roi_align
 
 roi_pool = layer(
     "roi_pool(input, rois, pooled_height=1, pooled_width=1, spatial_scale=1.0)",
-    "the greatest values in a grid of cells over each region (left, top, right, bottom) of its image",
+    "the maxima of a grid of cells over each region (left, top, right, bottom) of its image",
 )
 roi_align = layer(
     "roi_align(input, rois, pooled_height=1, pooled_width=1, spatial_scale=1.0, sampling_ratio=-1, name=None)",
-    "the means of sampling_ratio² values between pixels in a grid of cells over each region of its image",
+    "the means of sampling_ratio² interpolated values in each cell of a grid over each region of its image",
 )
 psroi_pool = layer(
     "psroi_pool(input, rois, output_channels, spatial_scale, pooled_height, pooled_width, name=None)",
@@ -33,15 +33,15 @@ psroi_pool = layer(
     "deformable_groups=None, im2col_step=None, param_attr=None, bias_attr=None, name=None"
 )
 def deformable_conv(given: dict[str, Any]) -> Variable:
-    """Return a convolution (N, num_filters, H', W') whose window takes each value from a shifted place.
+    """Return a convolution (N, num_filters, H', W') that reads each value of its window at an offset.
 
     Args:
         input: (N, C, H, W).
         offset: (N, 2 deformable_groups h w, H', W'), down and across for each value of the window.
-        mask: (N, deformable_groups h w, H', W') what each value counts; None: 1, the first version.
-        im2col_step: has no meaning.
+        mask: (N, deformable_groups h w, H', W') weights of the values; None: 1, as in the first version.
+        im2col_step: ignored.
 
-    All others are those of `conv2d`.
+    For the other arguments see `conv2d`.
     """
     x, groups = given["input"], given["groups"] or 1
     helper = LayerHelper("deformable_conv", **renamed(given, "name bias_attr"))
@@ -71,10 +71,10 @@ def deformable_roi_pooling(given: dict[str, Any]) -> Variable:
         input: (N, C, H, W).
         rois: (rois, 4), a sequence for each image.
         trans: (rois, 2 classes, part_size) shifts (across, down), times trans_std parts of the region's size.
-        no_trans: shift nothing.
+        no_trans: ignore the shifts.
         group_size: groups of cells, down and across, with channels of their own.
         part_size: shifts, down and across; None: one for each cell.
-        sample_per_part: values on a side of a cell.
+        sample_per_part: number of sampled values along each side of a cell.
         position_sensitive: the result has C / (pooled_height pooled_width) channels, and not C.
     """
     grid = (given["pooled_height"], given["pooled_width"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images in another size, with a border, by windows, by grids, or with channels moved."""
+"""Resizing, padding, adaptive pooling, grid sampling and shifting of images."""
 
 from __future__ import annotations
 
@@ -183,14 +183,14 @@ pixel_shuffle = layer("pixel_shuffle(x, upscale_factor)", "larger images whose p
 
 
 def affine_grid(theta: Variable, out_shape: Sequence[int] | Variable, name: str | None = None) -> Variable:
-    """Return where the pixels of an image come from: the places theta (x, y, 1), (N, H, W, 2).
+    """Return the grid (N, H, W, 2) of source positions theta (x, y, 1) for the pixels of an image.
 
     Args:
         theta: (N, 2, 3).
         out_shape: (N, C, H, W) of the image, or a variable (4,) int32 that holds it.
 
     Raises:
-        FluidTypeError: out_shape is neither.
+        FluidTypeError: out_shape is neither a shape nor a variable.
     """
     helper = LayerHelper("affine_grid", name)
     if isinstance(out_shape, Variable):
@@ -203,13 +203,13 @@ def affine_grid(theta: Variable, out_shape: Sequence[int] | Variable, name: str 
 
 
 def random_crop(x: Variable, shape: Sequence[int], seed: int | Variable | None = None) -> Variable:
-    """Return a part of each sample, from a random place.
+    """Return a part of each sample, at a random position.
 
     Args:
         x: (..., *larger).
-        shape: of a part; x has as many sizes behind those of the batch.
-        seed: of the first run; None: another one each time the program is built. Or a variable (1,) int64 that has it,
-            and gets the seed of the next run.
+        shape: shape of a part; x has this many dimensions after those of the batch.
+        seed: seed of the first run; None: a new one whenever the program is built. Or a variable (1,) int64 that holds
+            the seed, and receives that of the next run.
 
     Raises:
         FluidTypeError: seed is neither a whole number nor a variable.
