@@ -75,7 +75,7 @@ class DataFeedDesc:
 
 
 class AsyncExecutor:
-    """Runs programs on files with threads, which update the same parameters without locks."""
+    """Runs programs on files with several threads that update shared parameters without locks."""
 
     def __init__(self, place: CPUPlace | None = None, run_mode: str = "") -> None:
         """Create an executor.

@@ -41,10 +41,10 @@ def load_kept(kept: Collection[Variable], values: Mapping[str, Any]) -> None:
     for each in kept:
         if each.name not in found:
             raise FluidError(
-                f"load: there is no value for {each.name!r}: save all of get_opti_var_name_list()"
+                f"load: no value for {each.name!r}. Save every variable that get_opti_var_name_list() names"
             )
         if found[each.name].shape != each.shape:
-            raise FluidError(f"load: {each.describe()} was given a value of shape {found[each.name].shape}")
+            raise FluidError(f"load: {each.describe()} got a value of shape {found[each.name].shape}")
     for name, value in found.items():
         global_scope().set(name, value)
 
@@ -168,7 +168,7 @@ class ModelAverage(_Averages):
         no_grad_set: Collection[Name] | None = None,
         grad_clip: object = None,
     ) -> NoReturn:
-        """Refuse: means update nothing.
+        """Refuse: a ModelAverage updates no parameters.
 
         Raises:
             FluidError: always.
@@ -272,7 +272,8 @@ class ExponentialMovingAverage(_Averages):
 
 def _updates_nothing(what: str) -> FluidError:
     return FluidError(
-        f"ModelAverage.{what}: means update no parameter: call it on another optimizer, then make the ModelAverage"
+        f"ModelAverage.{what}: a ModelAverage updates no parameters. "
+        "Call it on another optimizer, then create the ModelAverage"
     )
 
 

@@ -14,21 +14,21 @@ from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.variable import Parameter, Variable
 from paddle.graph import unique_name
 
-_LEAST = 16_384  # elements: smaller gradients are sent as they are
+_LEAST = 16_384  # elements: smaller gradients are sent whole
 _COUNTER = "__g_dgc_counter__"
 
 
 @dataclass(frozen=True)
 class Compression:
-    """What DGCMomentumOptimizer was told.
+    """Settings of DGCMomentumOptimizer.
 
     Attributes:
-        momentum: of the gradients that wait.
-        nesterov: in Nesterov's way.
-        begin: first step that compresses.
-        rampup: steps over which the list of shares is gone through.
-        sparsity: shares that are not sent.
-        norm: what a trainer's gradient is clipped to before; None: it is not.
+        momentum: momentum of the accumulated gradients.
+        nesterov: whether to use Nesterov momentum.
+        begin: first step with compression.
+        rampup: number of steps over which `sparsity` is traversed.
+        sparsity: shares of the elements that are not sent.
+        norm: bound on the norm of a trainer's gradient before compression; None: no clipping.
     """
 
     momentum: float
@@ -58,7 +58,7 @@ class Compression:
         )
 
     def counter(self) -> Variable:
-        """Return the number of the step, (1,) float32, from 0 on; made once a program."""
+        """Return the step counter, (1,) float32, from 0; each program has one."""
         block = default_main_program().global_block()
         if block.has_var(_COUNTER):
             return block.var(_COUNTER)
@@ -69,7 +69,7 @@ class Compression:
         return made
 
     def append(self, pairs: Sequence[tuple[Parameter, Variable]]) -> list[tuple[Parameter, Variable]]:
-        """Append compression and its reverse; return the pairs with what the updates read."""
+        """Append compression and decompression; return the pairs with the gradients that the updates read."""
         return [
             (parameter, self._compressed(parameter, grad))
             if self.takes(parameter, grad)

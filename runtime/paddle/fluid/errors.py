@@ -37,9 +37,9 @@ ABSENT: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(
             ("Calibrator", "QuantizeTranspiler"),
-            "nothing computes in 8-bit integers here: save the float32 model with fluid.io.save_inference_model",
+            "8-bit integer computation is not supported: save the float32 model with fluid.io.save_inference_model",
         ),
-        "Compressor": "nothing prunes, distils or searches nets here: train the smaller net",
+        "Compressor": "pruning, distillation and architecture search are not supported: train the smaller net",
         "multi_download": "call HDFSClient.download for each trainers-th file of client.lsr(hdfs_path)",
         "multi_upload": "call HDFSClient.upload for each file",
         "dygraph": "only static programs are supported: use fluid.layers",

@@ -174,7 +174,7 @@ class Executor:
     def _in_sections(
         self, program: Program, scope: Scope, settings: Mapping[str, Any]
     ) -> Iterator[Callable[[Mapping[str, Any], Sequence[Name]], list[Any]]]:
-        """Let the sections of a program run; give what puts a batch in, and waits for it where something is fetched."""
+        """Run the sections of a program; yield a function that feeds a batch and waits for fetched values."""
         parts = cut(program, settings["cut_list"])
         device, block = self.place.device(), program.global_block()
         cores = [graph.Executor(device, self.remote, checks_finite=checks_finite()) for _ in parts]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures that add up over minibatches, in plain Python: update, eval, reset; DetectionMAP is one of programs."""
+"""Metrics accumulated over minibatches in Python: update, eval, reset; DetectionMAP computes its own in a program."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ class Auc(MetricBase):
 
 
 class DetectionMAP:
-    """Mean average precision of boxes found, as variables that a run of the main program computes.
+    """Mean average precision of detected boxes, as variables that a run of the main program computes.
 
     Args:
         input: (rows, 6) label, score and box, a sequence for each image; see `multiclass_nms`.
@@ -267,11 +267,11 @@ class DetectionMAP:
         fill_constant([1], "int32", 1, out=self.has_state)
 
     def get_map_var(self) -> tuple[Variable, Variable]:
-        """Return the variables (1,) of this minibatch, and of all since the last reset."""
+        """Return two variables (1,): the value of this minibatch and that of all since the last reset."""
         return self.cur_map, self.accum_map
 
     def reset(self, executor: Executor, reset_program: Program | None = None) -> None:
-        """Begin anew: run a program, `reset_program` with one operator more or a new one, on the executor."""
+        """Reset the statistics: run `reset_program`, or a new program, with one more operator on the executor."""
         program = reset_program or Program()
         with program_guard(program):
             state = self.has_state

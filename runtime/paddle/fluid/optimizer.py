@@ -142,11 +142,11 @@ class Optimizer:
         return self._updates(pairs) + ops
 
     def get_opti_var_name_list(self) -> list[str]:
-        """Return the names of what updates keep between steps, in the order in which it was made."""
+        """Return the names of the variables that updates keep between steps, in order of creation."""
         return [each.name for each in self._kept.values()]
 
     def load(self, stat_dict: Mapping[str, Any]) -> None:
-        """Set what updates keep, in the current scope, to values by name, as `get_opti_var_name_list` gives them.
+        """Set the variables that updates keep, in the current scope, from values by name; see `get_opti_var_name_list`.
 
         Raises:
             FluidError: a name is missing, or a value has another shape.
@@ -296,9 +296,9 @@ _Momentum: Any = globals()["MomentumOptimizer"]
 
 
 class DGCMomentumOptimizer(_Momentum):  # type: ignore[misc]
-    """Momentum whose gradients of 16,384 elements and more are sent in part: see `ops.update.dgc`.
+    """Momentum that sends only a part of each gradient with 16,384 elements or more: see `ops.update.dgc`.
 
-    For trainers without servers (mode nccl2); alone it computes the same as one of them.
+    For trainers without servers (mode nccl2); a single trainer computes the same updates.
     """
 
     def __init__(
@@ -314,22 +314,22 @@ class DGCMomentumOptimizer(_Momentum):  # type: ignore[misc]
         regularization: Regularizer | None = None,
         name: str | None = None,
     ) -> None:
-        """Begin.
+        """Create the optimizer.
 
         Args:
             learning_rate: see `Optimizer`.
-            momentum: of updates before rampup_begin_step, and then of what waits.
-            rampup_begin_step: first step that sends gradients in part.
-            rampup_step: steps over which the shares of `sparsity` follow each other.
-            sparsity: shares that are not sent, from 0 to below 1.
-            use_nesterov: Nesterov's way.
+            momentum: momentum of updates before rampup_begin_step, then of the accumulated gradients.
+            rampup_begin_step: first step with compressed gradients.
+            rampup_step: number of steps over which `sparsity` is traversed.
+            sparsity: shares of the elements that are not sent, each at least 0 and below 1.
+            use_nesterov: whether to use Nesterov momentum.
             local_grad_clip_norm: with num_trainers: each trainer's gradient is clipped to norm / num_trainers².
-            num_trainers: see above.
-            regularization: added to the sum of what was sent.
-            name: part of the names of what is kept.
+            num_trainers: number of trainers, for local_grad_clip_norm.
+            regularization: added to the sum of the sent gradients.
+            name: prefix of the names of the optimizer's variables.
 
         Raises:
-            FluidError: steps or shares are out of range; a norm without a number of trainers.
+            FluidError: a step or share is out of range, or local_grad_clip_norm comes without num_trainers.
         """
         super().__init__(learning_rate, momentum, use_nesterov, regularization, name)
         if local_grad_clip_norm is not None and not num_trainers:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PipelineOptimizer: another optimizer, and where `Executor.train_from_dataset` cuts the program into sections."""
+"""PipelineOptimizer: wraps an optimizer and cuts the program into the sections of `Executor.train_from_dataset`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Minimizing(Protocol):
         parameter_list: Sequence[Name] | None = None,
         no_grad_set: Collection[Name] | None = None,
     ) -> tuple[Any, Any]:
-        """Append all that makes a step."""
+        """Append the operators of a step."""
 
 
 class PipelineOptimizer:
-    """Lets each batch go through sections on threads of their own; see `run.sections`.
+    """Sends each batch through sections that run on their own threads; see `run.sections`.
 
     k lists of variables make 2k − 1 sections: what leads to the first list, to the second, ..., the rest of the forward
     pass with the beginning of the backward pass, and then the backward pass and the updates of each section before, in
@@ -45,20 +45,20 @@ class PipelineOptimizer:
         sync_steps: int = 1,
         start_cpu_core_id: int = 0,
     ) -> None:
-        """Note the settings.
+        """Check and save the settings.
 
         Args:
-            optimizer: makes the steps.
+            optimizer: the optimizer that updates the parameters.
             cut_list: variables where the forward pass is cut; the last list is the loss. None: one section.
-            place_list: a place for each section, all on the processor; None: so.
-            concurrency_list: has no meaning: a thread a section.
-            queue_size: batches that wait before a section.
-            sync_steps: has no meaning: every step sees all updates.
-            start_cpu_core_id: has no meaning.
+            place_list: a place per section, all CPUPlace; None: the same.
+            concurrency_list: ignored: each section has one thread.
+            queue_size: maximum number of batches waiting for a section.
+            sync_steps: ignored: every step sees all updates.
+            start_cpu_core_id: ignored.
 
         Raises:
-            FluidError: places are as many as other than sections, or not on the processor; queue_size is below 1.
-            FluidTypeError: the optimizer is none, or a list has something else than variables.
+            FluidError: the numbers of places and sections differ, a place is not a CPU, or queue_size is below 1.
+            FluidTypeError: optimizer is not an optimizer, or cut_list holds anything but lists of variables.
         """
         if not callable(getattr(optimizer, "minimize", None)):
             raise FluidTypeError(f"PipelineOptimizer: expected an optimizer, got {optimizer!r}")
@@ -76,7 +76,7 @@ class PipelineOptimizer:
                 )
             if not all(isinstance(each, CPUPlace) for each in place_list):
                 raise FluidError(
-                    "PipelineOptimizer: sections run on the processor: pass CPUPlace() for each, or no place_list"
+                    "PipelineOptimizer: sections run on the CPU: use CPUPlace() for each, or omit place_list"
                 )
         if queue_size < 1:
             raise FluidError(f"PipelineOptimizer: expected a queue_size of 1 or more, got {queue_size}")
@@ -89,7 +89,7 @@ class PipelineOptimizer:
         parameter_list: Sequence[Name] | None = None,
         no_grad_set: Collection[Name] | None = None,
     ) -> tuple[Any, Any]:
-        """Append all that makes a step, and note the cuts on the program; see `Optimizer.minimize`."""
+        """Append the operators of a step and record the cuts in the program; see `Optimizer.minimize`."""
         made = self._optimizer.minimize(loss, startup_program, parameter_list, no_grad_set)
         program: Any = loss.block.program
         program._pipeline_opt = {

@@ -119,5 +119,5 @@ def test_means_are_listed_loaded_and_update_nothing() -> None:
     exe.run(feed={"x": np.ones((1, 2), "float32")})
     average.load(kept)
     assert all(np.array_equal(fluid.global_scope().get(name), kept[name]) for name in names)
-    with pytest.raises(ValueError, match="means update no parameter"):
+    with pytest.raises(ValueError, match="updates no parameters"):
         average.minimize(loss)

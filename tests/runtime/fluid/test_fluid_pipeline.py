@@ -118,7 +118,7 @@ def test_settings_that_cannot_be_are_refused() -> None:
     sgd = fluid.optimizer.SGD(0.1)
     with pytest.raises(ValueError, match="2 cuts make 3 sections, got 1 places"):
         fluid.optimizer.PipelineOptimizer(sgd, [[x], [x]], [fluid.CPUPlace()])
-    with pytest.raises(ValueError, match="run on the processor"):
+    with pytest.raises(ValueError, match="run on the CPU"):
         fluid.optimizer.PipelineOptimizer(sgd, [[x]], [fluid.CUDAPlace(0)])
     with pytest.raises(TypeError, match="lists of variables"):
         fluid.optimizer.PipelineOptimizer(sgd, [["x"]])  # type: ignore[list-item]

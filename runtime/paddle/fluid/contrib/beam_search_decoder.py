@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TrainingDecoder and BeamSearchDecoder: one StateCell, run over given words, and over the best words found so far."""
+"""TrainingDecoder and BeamSearchDecoder: they run a StateCell over given words, or over the best words found so far."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["BeamSearchDecoder", "InitState", "StateCell", "TrainingDecoder"]
 
 
 class _Decoder:
-    """What both have: a block that is filled once, around a StateCell."""
+    """Base of both decoders: a StateCell and a block that is defined one time."""
 
     def __init__(self, state_cell: StateCell) -> None:
         self._cell, self._is_open, self._is_filled = state_cell, False, False
@@ -33,7 +33,7 @@ class _Decoder:
     @contextmanager
     def _filling(self) -> Iterator[None]:
         if self._is_open or self._is_filled:
-            raise FluidError(f"{type(self).__name__}: block() can be filled once")
+            raise FluidError(f"{type(self).__name__}: block() can be used only once")
         self._is_open = True
         yield
         self._is_open, self._is_filled = False, True
@@ -45,11 +45,11 @@ class _Decoder:
 
     def _inside(self, what: str) -> None:
         if not self._is_open:
-            raise FluidError(f"{type(self).__name__}.{what} must be used inside of its block")
+            raise FluidError(f"{type(self).__name__}.{what} must be called inside its block")
 
     def _outside(self) -> None:
         if not self._is_filled:
-            raise FluidError(f"{type(self).__name__}: fill its block before you take its results")
+            raise FluidError(f"{type(self).__name__}: define its block before you read its results")
 
 
 class TrainingDecoder(_Decoder):
@@ -61,7 +61,7 @@ class TrainingDecoder(_Decoder):
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """Fill the block of a step."""
+        """Define the operators of a step in a ``with`` block."""
         with self._filling(), self.dynamic_rnn.block():
             yield
 
@@ -71,17 +71,17 @@ class TrainingDecoder(_Decoder):
         return self.dynamic_rnn.step_input(x)
 
     def static_input(self, x: Variable) -> Variable:
-        """Return what belongs to the sequences of a step; see `layers.DynamicRNN`."""
+        """Return the static input of the sequences in a step; see `layers.DynamicRNN`."""
         self._inside("static_input")
         return self.dynamic_rnn.static_input(x)
 
     def output(self, *outputs: Variable) -> None:
-        """Say what a step puts out."""
+        """Declare the outputs of a step."""
         self._inside("output")
         self.dynamic_rnn.output(*outputs)
 
     def __call__(self) -> Variable | list[Variable]:
-        """Return what the steps put out: one variable, or a list."""
+        """Return the outputs of all steps: one variable, or a list."""
         self._outside()
         return self.dynamic_rnn()
 
@@ -92,7 +92,7 @@ class TrainingDecoder(_Decoder):
 
 
 class BeamSearchDecoder(_Decoder):
-    """Runs the cell over the best words so far, for inference: `decode()`, or a block of one's own."""
+    """Runs the cell over the best words so far, for inference: by `decode()`, or by a block that the script defines."""
 
     def __init__(
         self,
@@ -113,18 +113,18 @@ class BeamSearchDecoder(_Decoder):
 
         Args:
             state_cell: the states.
-            init_ids: (n, 1) int64 with 2 levels of LoD, a first word each.
+            init_ids: (n, 1) int64 with two levels of LoD: the first word of each sentence.
             init_scores: (n, 1) float32, likewise.
-            target_dict_dim: number of words.
+            target_dict_dim: size of the dictionary.
             word_dim: width of a word's embedding.
             input_var_dict: inputs of the cell that are a row or sequence for each source, by name; every other input is
                 the embedding of the word before.
-            topk_size: words of a beam that compete.
+            topk_size: number of candidate words per beam.
             sparse_emb: whether the embedding's gradient is sparse.
-            max_len: most words.
-            beam_size: beams of a source.
+            max_len: maximum number of words.
+            beam_size: number of beams per source sentence.
             end_id: the word that ends a sentence.
-            name: has no meaning.
+            name: ignored.
         """
         self._counter = layers.zeros([1], "int64")
         self._counter.stop_gradient = True
@@ -144,7 +144,7 @@ class BeamSearchDecoder(_Decoder):
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """Fill the block of a step; what `update_array` and `update_states` keep is written at its end."""
+        """Define a step; the values given to `update_array` and `update_states` are written at its end."""
         with self._filling(), self._while.block():
             self._body = default_main_program().current_block()
             yield
@@ -155,19 +155,19 @@ class BeamSearchDecoder(_Decoder):
                 layers.less_than(self._counter, self._most, cond=self._goes_on)
 
     def early_stop(self) -> None:
-        """End the loop with this step; nothing of it is kept."""
+        """End the loop with this step and discard its results."""
         layers.fill_constant([1], "bool", 0, out=self._goes_on)
 
     def decode(self) -> None:
-        """Fill the block with the usual step: embedding, cell, projection, softmax, beam search.
+        """Define the usual step: embedding, cell, projection, softmax, beam search.
 
         Raises:
-            FluidError: input_var_dict names what is no input of the cell.
+            FluidError: input_var_dict has a key that is not an input of the cell.
         """
         cell = self._cell
         unknown = self._inputs.keys() - cell.inputs.keys()
         if unknown:
-            raise FluidError(f"BeamSearchDecoder: {min(unknown)!r} is no input of its StateCell")
+            raise FluidError(f"BeamSearchDecoder: {min(unknown)!r} is not an input of its StateCell")
         with self.block():
             ids = self.read_array(self._first[0], is_ids=True)
             scores = self.read_array(self._first[1], is_scores=True)
@@ -192,20 +192,20 @@ class BeamSearchDecoder(_Decoder):
                 self.early_stop()
 
     def read_array(self, init: Variable, is_ids: bool = False, is_scores: bool = False) -> Variable:
-        """Return what `update_array` kept in the step before; in the first step `init`.
+        """Return the value that the previous step gave to `update_array`; in the first step, `init`.
 
         Args:
             init: the first value.
-            is_ids: these are the words that are returned in the end.
-            is_scores: these are their scores.
+            is_ids: whether the array holds the words that the decoder returns.
+            is_scores: whether the array holds their scores.
 
         Raises:
-            FluidError: it is both.
-            FluidTypeError: init is no variable.
+            FluidError: is_ids and is_scores are both set.
+            FluidTypeError: init is not a variable.
         """
         self._inside("read_array")
         if is_ids and is_scores:
-            raise FluidError("read_array: an array has ids or scores, not both")
+            raise FluidError("read_array: set is_ids or is_scores, not both")
         _check("read_array", init)
         array, value = self._kept(init)
         if is_ids:
@@ -216,11 +216,11 @@ class BeamSearchDecoder(_Decoder):
         return value
 
     def update_array(self, array: Variable, value: Variable) -> None:
-        """Keep a value for the next step, in the place of what `read_array` returned.
+        """Keep a value for the next step, in place of the one that `read_array` returned.
 
         Raises:
             FluidError: `read_array` did not return it.
-            FluidTypeError: one of them is no variable.
+            FluidTypeError: an argument is not a variable.
         """
         self._inside("update_array")
         _check("update_array", array)
@@ -233,7 +233,7 @@ class BeamSearchDecoder(_Decoder):
         """Return the sentences and their scores; see `layers.beam_search_decode`.
 
         Raises:
-            FluidError: the block is not filled, or nothing was read as ids and as scores.
+            FluidError: the block is not defined, or `read_array` was not called for ids and for scores.
         """
         self._outside()
         if self._ids is None or self._scores is None:
@@ -247,7 +247,7 @@ class BeamSearchDecoder(_Decoder):
         return value, lambda after: self._written.append((after, array))
 
     def _kept(self, init: Variable) -> tuple[Variable, Variable]:
-        """Return an array that begins with a value, and what a step reads of it."""
+        """Return an array with the given first element, and the variable that a step reads from it."""
         assert self._body is not None
         with bodies.around(self._body):
             array = layers.array_write(init, self._zero)

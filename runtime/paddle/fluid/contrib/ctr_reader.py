@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ctr_reader: clicks in text files, which a program reads."""
+"""ctr_reader: a reader operator for text files of click data."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ def ctr_reader(
     slots: Sequence[int],
     name: str | None = None,
 ) -> PyReader:
-    """Return a reader that is a part of the default main program: `start()` begins a pass, `reset()` ends it.
+    """Add a reader to the default main program and return it: `start()` begins a pass, `reset()` ends it.
 
-    A run without more lines raises `fluid.core.EOFException`. Lines of "csv" are columns of numbers,
+    A run after the last line raises `fluid.core.EOFException`. Lines of "csv" are columns of numbers,
     `label 0.5,1.5 17,4`; those of "svm" `label slot:id slot:id ...`, where a slot without ids has the id 0.
 
     Args:
-        feed_dict: what is filled: the dense columns (batch, n) float32, the sparse ones, or slots, (ids, 1) int64 with
+        feed_dict: variables to fill: dense columns (batch, n) float32, the sparse ones, or slots, (ids, 1) int64 with
             LoD, then the labels (batch, 1) int64; labels of svm are 1 where they are above 0, else 0.
         file_type: "gzip" or "plain".
         file_format: "csv" or "svm".
         dense_slot_index: of csv: columns of dense values; the label's is 0.
         sparse_slot_index: of csv: columns of ids.
-        capacity: batches made ahead.
-        thread_num: has no meaning: a thread reads the files in their order.
+        capacity: number of prefetched batches.
+        thread_num: ignored: one thread reads the files in order.
         batch_size: lines of a batch; the last one may be smaller.
         file_list: the files.
         slots: of svm: the slots, in the order of the variables.
         name: of the reader.
 
     Raises:
-        FluidError: type or format are others.
+        FluidError: file_type or file_format is unknown.
         ModelFileError: while it reads: a line is malformed.
     """
     if file_type not in ("gzip", "plain") or file_format not in ("csv", "svm"):
@@ -80,7 +80,7 @@ def ctr_reader(
                         yield parsed(line)
                     except (ValueError, IndexError) as error:
                         raise ModelFileError(
-                            f"{path}, line {number}: no line of {file_format}: {line.strip()!r:.60}"
+                            f"{path}, line {number}: not a valid {file_format} line: {line.strip()!r:.60}"
                         ) from error
 
     reader = PyReader(feed_dict, capacity, iterable=False, name=name)
@@ -106,7 +106,7 @@ def _of_slots(words: Sequence[str], slots: Sequence[str]) -> _Sample:
 
 
 def _arrays(samples: Sequence[_Sample]) -> list[Any]:
-    """Return a batch as a program reads it."""
+    """Return a batch in the form that the program reads."""
     dense = [np.array(column, np.float32) for column in zip(*(each.dense for each in samples), strict=True)]
     sparse = []
     for column in zip(*(each.sparse for each in samples), strict=True):

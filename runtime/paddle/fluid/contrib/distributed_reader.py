@@ -14,16 +14,16 @@ __all__ = ["distributed_batch_reader"]
 
 
 def distributed_batch_reader(batch_reader: Callable[[], Any]) -> Callable[[], Iterator[Any]]:
-    """Return a reader of every n-th minibatch, from this trainer's number on.
+    """Return a reader of every n-th minibatch, beginning with this trainer's rank.
 
-    PADDLE_TRAINERS_NUM and PADDLE_TRAINER_ID say which; without them all are read. What is left at the end, less than
-    a minibatch for each trainer, is dropped, so that all trainers take equally many steps.
+    n is PADDLE_TRAINERS_NUM, the rank PADDLE_TRAINER_ID; without them all minibatches are read. A rest smaller than
+    one minibatch per trainer is dropped, so that all trainers take the same number of steps.
 
     Args:
         batch_reader: function that returns an iterator over minibatches, the same in all trainers.
 
     Raises:
-        FluidError: the trainer is none of the trainers.
+        FluidError: PADDLE_TRAINER_ID is out of range.
     """
     count = int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
     mine = int(os.environ.get("PADDLE_TRAINER_ID", "0"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weight decay that is no part of the gradient: w = w − c·w before the update, as in Loshchilov and Hutter, 2019."""
+"""Weight decay apart from the gradient: w = w − c·w before the update (Loshchilov and Hutter, 2019)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def extend_with_decoupled_weight_decay(base_optimizer: type[Optimizer]) -> type[
     it decays, None: all do.
 
     Raises:
-        FluidTypeError: it is no class of optimizers; when one is made: the decay is neither a number nor a Variable.
+        FluidTypeError: base_optimizer is not an optimizer class; on construction: the decay is no number or Variable.
     """
     if not (isinstance(base_optimizer, type) and issubclass(base_optimizer, Optimizer)):
         raise FluidTypeError(

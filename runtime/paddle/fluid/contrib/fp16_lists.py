@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""AutoMixedPrecisionLists: which operators compute in float16, which in float32, and which as their inputs are."""
+"""AutoMixedPrecisionLists: which operators compute in float16, in float32, or in the dtype of their inputs."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class AutoMixedPrecisionLists:
         custom_white_list: Iterable[str] | None = None,
         custom_black_list: Iterable[str] | None = None,
     ) -> None:
-        """Begin with the original's lists, and move these operators.
+        """Copy the original's lists, then move the given operators.
 
         Raises:
-            FluidError: an operator is in both.
+            FluidError: an operator is in both custom lists.
         """
         white, black = set(custom_white_list or ()), set(custom_black_list or ())
         if white & black:

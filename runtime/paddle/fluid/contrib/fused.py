@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fused_elemwise_activation: one operation of two tensors and one of one tensor, the one of the other's result."""
+"""fused_elemwise_activation: composes a binary and a unary elementwise operation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fused_elemwise_activation(
 ) -> Variable:
     """Return first(second(...)): unary(binary(x, y)), or binary(x, unary(y)) where the binary function is first.
 
-    It is made of the layers of these names; the executor fuses what it can.
+    It appends the layers of these names; the executor fuses them where it can.
 
     Args:
         x: first operand.
@@ -34,10 +34,10 @@ def fused_elemwise_activation(
         functor_list: two names, or "first,second": elementwise_add or elementwise_mul, and scale, relu or tanh.
         axis: see `layers.elementwise_add`.
         scale: factor of "scale".
-        save_intermediate_out: has no meaning.
+        save_intermediate_out: ignored.
 
     Raises:
-        FluidError: the names are others.
+        FluidError: the names are not one of each kind.
     """
     names = functor_list.split(",") if isinstance(functor_list, str) else list(functor_list)
     kinds = [name in _BINARY for name in names]

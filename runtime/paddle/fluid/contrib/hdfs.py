@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HDFSClient: files of a Hadoop file system, by the `hadoop` command of its installation."""
+"""HDFSClient: access to files in a Hadoop file system by the `hadoop` command of an installation."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class _Listed(NamedTuple):
 class HDFSClient:
     """Runs `<hadoop_home>/bin/hadoop fs -D<name>=<value> ... -<command> ...` for each call, and waits for it.
 
-    What changes or copies files returns whether that was done; the log says why not.
+    Methods that change or copy files return whether they succeeded; the log has the reason for a failure.
     """
 
     def __init__(self, hadoop_home: str, configs: Mapping[str, object] | None) -> None:
-        """Note where Hadoop is.
+        """Set the Hadoop installation and its configuration.
 
         Args:
             hadoop_home: its folder.
@@ -50,7 +50,7 @@ class HDFSClient:
         return self._run(["-test", "-d", str(hdfs_path)]).returncode == 0
 
     def delete(self, hdfs_path: str) -> bool:
-        """Remove a file or a folder with all that is in it; return True also if there was none."""
+        """Remove a file, or a folder and its contents; return True also if the path does not exist."""
         if not self.is_exist(hdfs_path):
             return True
         return self._done(["-rmr" if self.is_dir(hdfs_path) else "-rm", hdfs_path])
@@ -58,32 +58,32 @@ class HDFSClient:
     def rename(self, hdfs_src_path: str, hdfs_dst_path: str, overwrite: bool = False) -> bool:
         """Move a path; an existing destination is removed first if `overwrite`."""
         if not self.is_exist(hdfs_src_path):
-            _log.error("rename: there is no %s", hdfs_src_path)
+            _log.error("rename: %s does not exist", hdfs_src_path)
             return False
         return self._makes_room(hdfs_dst_path, overwrite) and self._done(
             ["-mv", hdfs_src_path, hdfs_dst_path]
         )
 
     def makedirs(self, hdfs_path: str) -> bool:
-        """Make a folder, and those around it."""
+        """Create a folder and its missing parents."""
         return self.is_exist(hdfs_path) or self._done(["-mkdir", "-p", hdfs_path])
 
     @staticmethod
     def make_local_dirs(local_path: str) -> None:
-        """Make a folder on this machine, and those around it."""
+        """Create a folder and its missing parents on this machine."""
         os.makedirs(local_path, exist_ok=True)
 
     def ls(self, hdfs_path: str) -> list[str]:
-        """Return the paths in a folder, sorted; a folder that does not exist has none."""
+        """Return the sorted paths in a folder; an empty list if the folder does not exist."""
         return sorted(each.path for each in self._listed("-ls", hdfs_path))
 
     def lsr(self, hdfs_path: str, only_file: bool = True, sort: bool = True) -> list[str]:
-        """Return the paths in a folder and in those below it.
+        """Return the paths in a folder and its subfolders.
 
         Args:
             hdfs_path: the folder.
-            only_file: without folders.
-            sort: by the time of the last change; else as they come.
+            only_file: whether to leave out folders.
+            sort: whether to sort by modification time; otherwise in Hadoop's order.
         """
         found = [each for each in self._listed("-lsr", hdfs_path) if not (only_file and each.mode[0] == "d")]
         return [each.path for each in (sorted(found, key=lambda each: each.time) if sort else found)]
@@ -92,13 +92,13 @@ class HDFSClient:
         """Copy a file or folder to this machine.
 
         Args:
-            hdfs_path: from there.
-            local_path: to there; folders around it are made.
+            hdfs_path: the source.
+            local_path: the destination; missing parents are created.
             overwrite: in place of what is there.
             unzip: unpack a zip file into the folder of local_path.
         """
         if not self.is_exist(hdfs_path):
-            _log.error("download: there is no %s", hdfs_path)
+            _log.error("download: %s does not exist", hdfs_path)
             return False
         place = Path(local_path)
         if place.exists() and not overwrite:
@@ -115,23 +115,23 @@ class HDFSClient:
         return True
 
     def upload(self, hdfs_path: str, local_path: str, overwrite: bool = False, retry_times: int = 5) -> bool:
-        """Copy a file or folder of this machine there.
+        """Copy a file or folder from this machine to the Hadoop file system.
 
         Args:
-            hdfs_path: to there.
-            local_path: from there.
+            hdfs_path: the destination.
+            local_path: the source.
             overwrite: in place of what is there.
-            retry_times: how often it is tried.
+            retry_times: number of attempts.
         """
         if not os.path.exists(local_path):
-            _log.error("upload: there is no %s", local_path)
+            _log.error("upload: %s does not exist", local_path)
             return False
         if not self._makes_room(hdfs_path, overwrite):
             return False
         return any(self._done(["-put", local_path, hdfs_path]) for _ in range(max(1, retry_times)))
 
     def _makes_room(self, path: str, overwrite: bool) -> bool:
-        """Return whether nothing is there any more."""
+        """Return whether the destination is free, after removing it if `overwrite`."""
         if not self.is_exist(path):
             return True
         if not overwrite:
@@ -163,7 +163,7 @@ class HDFSClient:
         """Run to the end.
 
         Raises:
-            RunError: there is no such command.
+            RunError: the command cannot be run.
         """
         argv = [*self._begin, *arguments]
         try:

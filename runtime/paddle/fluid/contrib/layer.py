@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layer: a layer that makes its parameters at its first call, and uses them again at each other call."""
+"""Layer: a layer object that creates its parameters at the first call and reuses them afterwards."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 class Layer:
     """Base of layers that are objects: `forward` appends operators to the default programs.
 
-    What the original has for its other mode, where operators run at once, does nothing here: `train`, `eval`,
+    Methods for the original's imperative mode, where operators run immediately, do nothing here: `train`, `eval`,
     `clear_gradients`. `Program.clone(for_test=True)` makes a program for inference.
     """
 
@@ -38,31 +38,31 @@ class Layer:
         self._sub_layers: OrderedDict[str, Layer] = OrderedDict()
 
     def __call__(self, *inputs: Any) -> Any:
-        """Append the layer; the first call makes the parameters for the sizes of its inputs."""
+        """Append the layer; the first call creates parameters that fit the sizes of the inputs."""
         if not self._is_built:
             self._build_once(*inputs)
             self._is_built = True
         return self.forward(*inputs)
 
     def _build_once(self, *inputs: Any) -> None:
-        """Make the parameters for the sizes of the inputs."""
+        """Create parameters that fit the sizes of the inputs."""
 
     def forward(self, *inputs: Any) -> Any:
         """Append the layer's operators and return its outputs."""
-        raise NotImplementedError(f"{type(self).__name__}: a layer defines forward")
+        raise NotImplementedError(f"{type(self).__name__}: a subclass must define forward")
 
     def backward(self, *inputs: Any) -> None:
-        """Refuse: gradients are derived of what `forward` appended.
+        """Refuse: gradients are derived from the operators that `forward` appended.
 
         Raises:
             FluidError: always.
         """
         raise FluidError(
-            f"{self._full_name}: a layer has no backward of its own: call minimize or append_backward"
+            f"{self._full_name}: a layer has no backward method: call minimize or append_backward"
         )
 
     def full_name(self) -> str:
-        """Return the name that parameters begin with."""
+        """Return the prefix of the parameters' names."""
         return self._full_name
 
     def create_parameter(
@@ -89,30 +89,30 @@ class Layer:
         return self._helper.block.create_var(own, dtype=dtype, persistable=bool(persistable), type=type)
 
     def add_parameter(self, name: str, parameter: Parameter) -> Parameter:
-        """Count a parameter among those of this layer, and return it.
+        """Add a parameter to this layer and return it.
 
         Raises:
-            FluidTypeError: it is none.
+            FluidTypeError: it is not a parameter.
         """
         self._parameters[name] = _checked(parameter, Parameter, "add_parameter")
         return parameter
 
     def add_sublayer(self, name: str, sublayer: Layer) -> Layer:
-        """Count the parameters of another layer among those of this one, and return that layer.
+        """Add a sublayer, whose parameters then belong to this layer too, and return it.
 
         Raises:
-            FluidTypeError: it is none.
+            FluidTypeError: it is not a Layer.
         """
         self._sub_layers[name] = _checked(sublayer, Layer, "add_sublayer")
         return sublayer
 
     def parameters(self, include_sublayers: bool = True) -> list[Parameter]:
-        """Return the parameters of this layer, and of those in it."""
+        """Return the parameters of this layer and of its sublayers."""
         inner = self.sublayers() if include_sublayers else []
         return [each for layer in (self, *inner) for each in layer._parameters.values()]
 
     def sublayers(self, include_sublayers: bool = True) -> list[Layer]:
-        """Return the layers in this one, and those in them."""
+        """Return all sublayers, at every depth."""
         found = []
         for each in self._sub_layers.values():
             found += [each, *(each.sublayers() if include_sublayers else [])]
@@ -124,8 +124,8 @@ class Layer:
         """Return the values of the parameters in the current scope: name -> array.
 
         Args:
-            destination: where they are added; None: a new dictionary.
-            include_sublayers: those of the layers in it as well.
+            destination: dictionary to add them to; None: a new one.
+            include_sublayers: whether to include the parameters of sublayers.
         """
         found = OrderedDict() if destination is None else destination
         for each in self.parameters(include_sublayers):
@@ -133,7 +133,7 @@ class Layer:
         return found
 
     def load_dict(self, stat_dict: Mapping[str, Any], include_sublayers: bool = True) -> None:
-        """Set the parameters in the current scope to values of their names; others stay.
+        """Set parameters in the current scope to the values of their names; parameters without a value stay unchanged.
 
         Raises:
             FluidError: a value has another shape.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs with a distributed embedding on one machine: what their servers saved, for inference and training."""
+"""Run a program with a distributed embedding on one machine, from the files that its servers saved."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _FETCHING = ("split_ids", "prefetch", "merge_ids")
 
 
 def convert_dist_to_sparse_program(program: Program) -> Program | None:
-    """Let a trainer's program look the distributed embedding up in its own scope, in place, and return it.
+    """Change a trainer's program, in place, to read the distributed embedding from its own scope; return it.
 
     The table becomes selected rows, which `load_persistables_for_inference` fills; ids without a row give zeros. Prune
-    or clone the program for inference afterwards: what sends gradients is still in it. Without a distributed embedding
-    nothing happens: there is a warning, and None.
+    or clone the program for inference afterwards: it still sends gradients. A program without a distributed embedding
+    is left unchanged: a warning is logged, and the result is None.
 
     Raises:
         FluidError: the program fetches no rows from servers.
@@ -42,8 +42,8 @@ def convert_dist_to_sparse_program(program: Program) -> Program | None:
     found = [at for at in range(len(types)) if tuple(types[at : at + 3]) == _FETCHING]
     if not found:
         raise FluidError(
-            f"convert_dist_to_sparse_program: nothing fetches rows of {name!r}: "
-            "pass what get_trainer_program() of a DistributeTranspiler returns"
+            f"convert_dist_to_sparse_program: the program fetches no rows of {name!r} from servers. "
+            "Pass the result of DistributeTranspiler.get_trainer_program()"
         )
     block.var(name).type = VarType.SELECTED_ROWS
     for at in reversed(found):
@@ -65,7 +65,7 @@ def load_persistables_for_inference(
 
     Args:
         dirname: the folder given to `save_persistables`, with the files of all servers in `__lookup_table__`.
-        executor: has no meaning.
+        executor: ignored.
         program: of `convert_dist_to_sparse_program`; None: the one in `<dirname>/__model__`.
         lookup_table_var_name: of the table.
 
@@ -88,17 +88,17 @@ def load_persistables_for_increment(
     lookup_table_var: Variable | str,
     lookup_table_var_path: str,
 ) -> None:
-    """Load a server's slices and its rows of the distributed embedding, to train on.
+    """Load a server's slices and its rows of the distributed embedding, to continue training.
 
     Args:
         dirname: the folder given to `save_persistables`.
-        executor: has no meaning.
+        executor: ignored.
         program: of the server, `get_pserver_program()`.
         lookup_table_var: the table or its name.
         lookup_table_var_path: the file with the rows; those of other servers are left out.
 
     Raises:
-        FluidTypeError: the program is no server's.
+        FluidTypeError: the program is not a server's.
         ModelFileError: the folder or a file is missing or damaged.
     """
     folder = _folder(dirname)
@@ -123,13 +123,13 @@ def _saved_by_trainers(table: str) -> Callable[[Variable], bool]:
 
 def _folder(dirname: str) -> Path:
     if not Path(dirname).is_dir():
-        raise ModelFileError(f"there is no folder {dirname!r}: save_persistables of trainer 0 makes it")
+        raise ModelFileError(f"folder {dirname!r} does not exist: save_persistables of trainer 0 creates it")
     return Path(dirname)
 
 
 def _existing(path: Path) -> Path:
     if not path.exists():
         raise ModelFileError(
-            f"there is no file {str(path)!r}: check the path, and copy the servers' files here"
+            f"file {str(path)!r} does not exist: check the path and copy the servers' files to this machine"
         )
     return path

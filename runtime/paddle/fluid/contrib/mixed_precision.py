@@ -32,7 +32,7 @@ __all__ = ["AutoMixedPrecisionLists", "OptimizerWithMixedPrecision", "decorate",
 
 _log = logging.getLogger(__name__)
 _FP32, _FP16 = np.dtype("float32"), np.dtype("float16")
-# Slots that the original's float16 kernels have as float32.
+# Slots that stay float32 in the original's float16 kernels.
 _STATISTICS = {
     "batch_norm": frozenset(
         ["Scale", "Bias", "Mean", "Variance", "MeanOut", "VarianceOut", "SavedMean", "SavedVariance"]
@@ -56,14 +56,14 @@ def decorate(
     """Return an optimizer that trains in mixed precision; without a GPU in float32, with one warning.
 
     Args:
-        optimizer: any other.
+        optimizer: the optimizer to wrap.
         amp_lists: which operators compute in float16; None: the default lists.
-        init_loss_scaling: first factor of the loss.
-        incr_every_n_steps: steps with finite gradients in a row until the factor grows.
-        decr_every_n_nan_or_inf: steps without until it shrinks.
-        incr_ratio: by which it grows.
-        decr_ratio: by which it shrinks.
-        use_dynamic_loss_scaling: whether it changes at all.
+        init_loss_scaling: initial factor.
+        incr_every_n_steps: consecutive steps with finite gradients after which the factor grows.
+        decr_every_n_nan_or_inf: steps with infinite or NaN gradients after which the factor shrinks.
+        incr_ratio: multiplier when the factor grows.
+        decr_ratio: multiplier when the factor shrinks.
+        use_dynamic_loss_scaling: whether the factor changes; False: it is constant.
     """
     return OptimizerWithMixedPrecision(
         optimizer,
@@ -119,7 +119,7 @@ class OptimizerWithMixedPrecision:
         no_grad_set: Collection[Name] | None = None,
         callbacks: Sequence[object] | None = None,
     ) -> list[Pair]:
-        """Rewrite the program, append the backward pass; return [(parameter, gradient without the factor)]."""
+        """Rewrite the program and append the backward pass; return [(parameter, gradient divided by the factor)]."""
         program: Program = loss.block.program  # type: ignore[assignment]
         with program_guard(program, startup_program or default_startup_program()):
             self._scaling = layers.create_global_var(
@@ -144,7 +144,7 @@ class OptimizerWithMixedPrecision:
         return self._optimizer.apply_gradients(params_grads)
 
     def _unscaled(self, pairs: Sequence[Pair]) -> None:
-        """Append what divides gradients by the factor, in place, and changes the factor."""
+        """Append operators that divide gradients by the factor, in place, and update the factor."""
         scaling, helper = self.get_loss_scaling(), LayerHelper("loss_scaling")
         gradients = [gradient for _, gradient in pairs]
         infinite = helper.create_variable_for_type_inference("bool", stop_gradient=True)
@@ -178,9 +178,9 @@ class OptimizerWithMixedPrecision:
 
 
 def rewrite_program(main_prog: Program, amp_lists: AutoMixedPrecisionLists) -> None:
-    """Put casts into block 0 of a program without backward pass, so that operators compute as the lists say, in place.
+    """Insert casts into block 0 of a forward program, in place, so that operators compute in the dtypes of the lists.
 
-    A float32 input of an operator in float16 is cast, and the other way round; a variable once until it is written
+    A float32 input of a float16 operator is cast, and vice versa; a variable is cast one time until it is written
     again. Outputs in float16 are declared as such, unless they are persistable. Operators with blocks of their own
     compute in float32.
     """
@@ -210,7 +210,7 @@ def rewrite_program(main_prog: Program, amp_lists: AutoMixedPrecisionLists) -> N
 
 
 def _chosen(block: Block, op: Operator, lists: AutoMixedPrecisionLists) -> _DType:
-    """Return which of both an operator computes in."""
+    """Return the dtype that an operator computes in: float16 or float32."""
     if op.type in lists.gray_list:
         read = [block.find(name) for name in op.input_names]
         return _FP16 if any(each is not None and each.dtype == _FP16 for each in read) else _FP32
@@ -218,7 +218,7 @@ def _chosen(block: Block, op: Operator, lists: AutoMixedPrecisionLists) -> _DTyp
 
 
 def _cast(block: Block, op: Operator, name: str, dtype: _DType, casts: dict[tuple[str, _DType], str]) -> str:
-    """Return the variable to read in the place of another, of this dtype if that is the other one of both."""
+    """Return the variable to read in place of another one: its cast to `dtype` if it has the other float dtype."""
     variable = block.find(name)
     if variable is None or variable.dtype not in (_FP16, _FP32) or variable.dtype == dtype:
         return name
@@ -233,4 +233,4 @@ def _cast(block: Block, op: Operator, name: str, dtype: _DType, casts: dict[tupl
 
 @cache
 def _warn_of_float32() -> None:
-    _log.warning("mixed precision: there is no GPU here, so all operators compute in float32")
+    _log.warning("mixed precision: no GPU found, so all operators compute in float32")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""basic_gru and basic_lstm: stacks of recurrent layers over dense batches, made of plain operators.
+"""basic_gru and basic_lstm: stacked recurrent layers over dense batches, composed of basic operators.
 
 u, r: gates of the GRU; h_t = u h_{t-1} + (1 − u) act(W_c [x, r h_{t-1}] + b_c).
 i, j, f, o: gates of the LSTM; c_t = c_{t-1} σ(f + forget_bias) + σ(i) tanh(j), h_t = tanh(c_t) σ(o).
@@ -26,7 +26,7 @@ Activation = Callable[[Variable], Variable]
 
 
 class BasicGRUUnit(Layer):
-    """One step of a GRU; its parameters are those of all its calls."""
+    """One step of a GRU; all calls share its parameters."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class BasicGRUUnit(Layer):
 
 
 class BasicLSTMUnit(Layer):
-    """One step of an LSTM; its parameters are those of all its calls."""
+    """One step of an LSTM; all calls share its parameters."""
 
     def __init__(
         self,
@@ -96,8 +96,8 @@ class BasicLSTMUnit(Layer):
             hidden_size: width of state and cell.
             param_attr: of the weight.
             bias_attr: of the bias.
-            gate_activation: has no meaning, as in the original: gates are sigmoid.
-            activation: has no meaning, as in the original: it is tanh.
+            gate_activation: ignored, as in the original: gates use sigmoid.
+            activation: ignored, as in the original: the activation is tanh.
             forget_bias: added to the forget gate.
             dtype: of the parameters.
         """
@@ -134,18 +134,18 @@ def basic_gru(
     dtype: npt.DTypeLike = "float32",
     name: str = "basic_gru",
 ) -> tuple[Variable, Variable]:
-    """Return (the states of all steps, the last states) of GRUs on top of each other.
+    """Return (the states of all steps, the last states) of stacked GRUs.
 
     Args:
         input: (batch, steps, n), or (steps, batch, n) if not batch_first.
         init_hidden: (layers · directions, batch, hidden), layer by layer; None: 0.
         hidden_size: width of a state.
-        num_layers: how many.
-        sequence_length: (batch,), steps of each sample; from there on a state stays. None: all are whole.
-        dropout_prob: of what a layer gives to the next one, and of the last one's output.
-        bidirectional: a second stack reads from the end; widths of the output double.
-        batch_first: see input; the output is like it.
-        param_attr: of all weights; a name gets an ending for each layer.
+        num_layers: number of layers.
+        sequence_length: (batch,), steps of each sample; later steps leave its state unchanged. None: all steps.
+        dropout_prob: dropout rate of every layer's output.
+        bidirectional: add a stack that runs in reverse; doubles the width of the output.
+        batch_first: layout of the input and the output.
+        param_attr: of all weights; each layer appends a suffix to its name.
         bias_attr: of all biases, likewise.
         gate_activation: see `BasicGRUUnit`.
         activation: see `BasicGRUUnit`.
@@ -182,7 +182,7 @@ def basic_lstm(
     dtype: npt.DTypeLike = "float32",
     name: str = "basic_lstm",
 ) -> tuple[Variable, Variable, Variable]:
-    """Return (the states of all steps, the last states, the last cells) of LSTMs on top of each other.
+    """Return (the states of all steps, the last states, the last cells) of stacked LSTMs.
 
     See `basic_gru` and `BasicLSTMUnit`; init_cell is like init_hidden, and both or neither are given.
     """
@@ -228,7 +228,7 @@ def _stacked(
     bidirectional: bool,
     batch_first: bool,
 ) -> tuple[Variable, list[Variable]]:
-    """Return all outputs of the last layer, and the last of each kind of state."""
+    """Return all outputs of the last layer, and the last step of each kind of state."""
     if len({each is None for each in first}) > 1:
         raise FluidError(f"{plan.name}: give both init_hidden and init_cell, or neither")
     directions = 2 if bidirectional else 1
@@ -293,7 +293,7 @@ def _direction(
             value = after[0]
             if plan.dropout:
                 value = layers.dropout(value, plan.dropout, dropout_implementation=plan.dropping)
-        # Another variable than the state's, which is an output already.
+        # A copy: the state itself is already an output.
         rnn.step_output(layers.scale(value))
     outs = rnn()
     assert isinstance(outs, list)
@@ -308,7 +308,7 @@ def _direction(
 
 
 def _renamed(attr: Any, ending: str) -> Any:
-    """Return a parameter's attribute with another end of its name, if it has one."""
+    """Return a parameter's attribute with a suffix appended to its name, if it has one."""
     if not isinstance(attr, ParamAttr) or attr.name is None:
         return attr
     made = copy.copy(attr)

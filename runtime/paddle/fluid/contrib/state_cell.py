@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StateCell: the states of a decoder, how a step computes them, and what they begin with: InitState."""
+"""StateCell: a decoder's states and the function that computes a step; InitState: their initial values."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Keep = Callable[[Variable], None]
 
 
 class InitState:
-    """What a state begins with.
+    """The initial value of a state.
 
     Attributes:
         value: the variable.
-        need_reorder: has no meaning: sequences keep their order here.
+        need_reorder: ignored: sequences keep their order.
     """
 
     def __init__(
@@ -34,18 +34,18 @@ class InitState:
         need_reorder: bool = False,
         dtype: npt.DTypeLike = "float32",
     ) -> None:
-        """Take a variable, or make one full of a value.
+        """Take a variable, or create one that is filled with a value.
 
         Args:
             init: the variable.
-            shape: without init: of the variable; its first size is that of init_boot.
-            value: without init: of all elements.
-            init_boot: without init: has as many rows as the variable.
-            need_reorder: has no meaning.
-            dtype: without init: of the variable.
+            shape: without init: shape of the variable; its first dimension is that of init_boot.
+            value: without init: value of all elements.
+            init_boot: without init: a variable with the number of rows to create.
+            need_reorder: ignored.
+            dtype: without init: dtype of the variable.
 
         Raises:
-            FluidError: there is neither init, nor init_boot with shape.
+            FluidError: init is missing, and so is init_boot or shape.
         """
         if init is None:
             if init_boot is None or shape is None:
@@ -55,14 +55,14 @@ class InitState:
 
 
 class Decoder(Protocol):
-    """What keeps states from step to step."""
+    """Keeps states from step to step."""
 
     def keep_state(self, init: InitState) -> tuple[Variable, Keep]:
-        """Return a state as a step sees it, and what takes its value for the next step."""
+        """Return a state's variable within a step, and a function that sets its value for the next step."""
 
 
 class StateCell:
-    """Named states and inputs of a step; the updater computes states of them.
+    """The named states and inputs of a step; the updater computes the new states from them.
 
     `with decoder.block():` a step calls `compute_state(inputs)`, then `get_state` or `out_state`, then
     `update_states()`.
@@ -75,16 +75,16 @@ class StateCell:
         out_state: str,
         name: str | None = None,
     ) -> None:
-        """Declare.
+        """Declare the inputs and states.
 
         Args:
-            inputs: names of what a step gets; values may be None until `compute_state`.
-            states: name -> what it begins with.
-            out_state: the state that scores are computed of.
-            name: has no meaning.
+            inputs: inputs of a step by name; a value may be None until `compute_state`.
+            states: initial values by name.
+            out_state: name of the state that scores are computed from.
+            name: ignored.
 
         Raises:
-            FluidError: a state is no InitState, or out_state is none of them.
+            FluidError: a state is not an InitState, or out_state is not a state.
         """
         for each, state in states.items():
             if not isinstance(state, InitState):
@@ -102,30 +102,30 @@ class StateCell:
         self._updater: Callable[[StateCell], None] | None = None
 
     def enter(self, decoder: Decoder) -> None:
-        """Belong to a decoder until `leave`; its steps keep the states.
+        """Attach to a decoder, whose steps keep the states, until `leave`.
 
         Raises:
-            FluidError: it belongs to one.
+            FluidError: the cell is attached to a decoder.
         """
         if self._decoder is not None:
-            raise FluidError("StateCell: it belongs to a decoder whose block is not filled yet")
+            raise FluidError("StateCell: it is in use by a decoder whose block is not complete")
         self._decoder, self._now, self._keeps = decoder, {}, {}
 
     def leave(self) -> None:
-        """End belonging to a decoder."""
+        """Detach from the decoder."""
         self._decoder = None
 
     def get_state(self, state_name: str) -> Variable:
-        """Return a state as it is now in the step.
+        """Return the current value of a state within the step.
 
         Raises:
-            FluidError: there is none of that name, or no decoder.
+            FluidError: the state is unknown, or the cell is not in a decoder's block.
         """
         if state_name not in self._first:
             raise FluidError(f"StateCell: no state {state_name!r}, only {', '.join(self._first)}")
         if state_name not in self._now:
             if self._decoder is None:
-                raise FluidError("StateCell: states have values in the block of a decoder")
+                raise FluidError("StateCell: states have values only inside a decoder's block")
             self._now[state_name], self._keeps[state_name] = self._decoder.keep_state(self._first[state_name])
         return self._now[state_name]
 
@@ -133,20 +133,20 @@ class StateCell:
         """Return an input of the step.
 
         Raises:
-            FluidError: there is none of that name, or it has no value.
+            FluidError: the input is unknown or has no value.
         """
         found = self.inputs.get(input_name)
         if found is None:
-            raise FluidError(f"StateCell: input {input_name!r} has no value: give it to compute_state")
+            raise FluidError(f"StateCell: input {input_name!r} has no value: pass it to compute_state")
         return found
 
     def set_state(self, state_name: str, state_value: Variable) -> None:
-        """Let a state be a variable from here on in the step."""
+        """Set a state to a variable for the rest of the step."""
         self.get_state(state_name)
         self._now[state_name] = state_value
 
     def state_updater(self, updater: Callable[[StateCell], None]) -> Callable[[StateCell], None]:
-        """Take the function that sets the states of this cell, as a decorator, and return it."""
+        """Decorator for the function that computes this cell's states."""
         self._updater = updater
         return updater
 
@@ -160,7 +160,9 @@ class StateCell:
             if each not in self.inputs:
                 raise FluidError(f"StateCell: no input {each!r}, only {', '.join(self.inputs)}")
         if self._updater is None:
-            raise FluidError("StateCell: give a function that computes states with @cell.state_updater")
+            raise FluidError(
+                "StateCell: no updater. Decorate the function for a step with @cell.state_updater"
+            )
         for each in self.state_names:
             self.get_state(each)
         self.inputs.update(inputs)
@@ -173,5 +175,5 @@ class StateCell:
             self._keeps[each](state)
 
     def out_state(self) -> Variable:
-        """Return the state that scores are computed of."""
+        """Return the state that scores are computed from."""
         return self.get_state(self._out)

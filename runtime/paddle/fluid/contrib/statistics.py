@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program needs and consists of: memory_usage, op_freq_statistic."""
+"""Statistics of a program: memory_usage, op_freq_statistic."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from paddle.fluid.program.program import Program
 
 __all__ = ["memory_usage", "op_freq_statistic"]
 
-_LEAST, _MOST = 1.05, 1.1  # what a run needs beside its variables, as the original counts it
+_LEAST, _MOST = 1.05, 1.1  # the original's estimate of a run's memory besides its variables
 _UNITS = ("B", "KB", "MB")
 
 
 def memory_usage(program: Program, batch_size: int) -> tuple[float, float, str]:
-    """Return what the outputs of block 0 need for a batch, from, to, and their unit, at most MB.
+    """Estimate the memory of block 0's outputs for a batch: (lower bound, upper bound, unit up to MB).
 
     Args:
-        program: whose variables are counted, each once; those of unknown rank count nothing.
-        batch_size: what stands for an unknown size.
+        program: the program; variables of unknown rank are not counted.
+        batch_size: value of an unknown size.
 
     Raises:
-        FluidTypeError: program is none.
+        FluidTypeError: program is not a Program.
         FluidError: batch_size is not positive, or a variable has two unknown sizes.
     """
     if not isinstance(program, Program):
@@ -48,13 +48,13 @@ def memory_usage(program: Program, batch_size: int) -> tuple[float, float, str]:
 
 
 def op_freq_statistic(program: Program) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
-    """Return how often each operator of block 0 occurs, and each pair "first->second", frequent ones first.
+    """Count the operators of block 0, and the pairs "first->second"; the most frequent come first.
 
-    A pair is an operator and the last one before it that wrote one of its inputs; parameters count as neither.
+    A pair is the operator that last wrote an input of another one, and the latter. Parameters do not count as inputs.
     Operators that write nothing but parameters are left out.
 
     Raises:
-        FluidTypeError: program is none.
+        FluidTypeError: program is not a Program.
     """
     if not isinstance(program, Program):
         raise FluidTypeError(f"op_freq_statistic: expected a Program, got {program!r}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""save, load, save_combine, load_combine: operators that write variables to files and read them, as fluid.io does.
+"""save, load, save_combine, load_combine: operators that write and read files of variables, as fluid.io does.
 
 `load_inference_model` refuses programs that have any of them.
 """
@@ -23,10 +23,10 @@ _LOAD = {"load_as_fp16": False, "file_path": str}
 
 @operator("save", "X+ ->", attrs=_SAVE, has_effect=True)
 def save(x: Any, *, overwrite: bool, save_as_fp16: bool, file_path: str) -> tuple[()]:
-    """Write one variable to a file, whose folder is made.
+    """Write one variable to a file; its folder is created.
 
     Raises:
-        FluidError: the file exists, and is not to be overwritten.
+        FluidError: the file exists and overwrite is not set.
     """
     save_combine([x], overwrite=overwrite, save_as_fp16=save_as_fp16, file_path=file_path)
     return ()
@@ -34,7 +34,7 @@ def save(x: Any, *, overwrite: bool, save_as_fp16: bool, file_path: str) -> tupl
 
 @operator("save_combine", "X+* ->", attrs=_SAVE, has_effect=True)
 def save_combine(x: list[Any], *, overwrite: bool, save_as_fp16: bool, file_path: str) -> tuple[()]:
-    """Write several variables to one file, one after the other; see `save`."""
+    """Write several variables to one file in sequence; see `save`."""
     if not overwrite and Path(file_path).exists():
         raise FluidError(f"{file_path} exists: remove it, or set overwrite")
     write_values(file_path, [_half(each) for each in x] if save_as_fp16 else x)
@@ -46,7 +46,7 @@ def load(*, load_as_fp16: bool, file_path: str) -> Any:
     """Return the variable in a file.
 
     Raises:
-        ModelFileError: the file is missing or damaged, or holds several.
+        ModelFileError: the file is missing or damaged, or holds several variables.
     """
     return _loaded(file_path, 1, load_as_fp16)[0]
 
@@ -57,7 +57,9 @@ def load_combine(
 ) -> list[Any]:
     """Return the variables in a file, as many as there are outputs; see `load`."""
     if model_from_memory:
-        raise FluidError("load_combine: model_from_memory is not supported: name a file in file_path")
+        raise FluidError(
+            "load_combine: model_from_memory is not supported. Give the path of a file as file_path"
+        )
     return _loaded(file_path, len(names["Out"]), load_as_fp16)
 
 
@@ -67,7 +69,7 @@ def _loaded(path: str, count: int, as_half: bool) -> list[Any]:
 
 
 def _half(value: Any) -> Any:
-    """Return a value with floats of 16 bits; others, and rows, unchanged."""
+    """Return a float array as float16; any other value, or selected rows, unchanged."""
     if isinstance(value, SelectedRows) or plain(value).dtype.kind != "f":
         return value
     return with_lod(plain(value).astype(np.float16), lod_of(value))

@@ -152,7 +152,7 @@ def run_pass(steps: Sequence[Step], batches: Iterable[Samples], told: Printing) 
     Args:
         steps: one: batches follow one another. Several: each has a thread, and whichever is free takes the next batch.
         batches: of the pass.
-        told: what is printed.
+        told: settings of what is printed.
     """
     begun, number, samples = time.monotonic(), 0, 0
     taking, preparing, stopped = threading.Lock(), threading.Lock(), threading.Event()

@@ -187,14 +187,14 @@ def joined(parts: Sequence[Samples]) -> Samples:
 
 
 def shared_out(mine: Samples, ranks: Ranks, seed: int) -> Samples:
-    """Return this rank's part of the samples of all ranks, which are shuffled together.
+    """Shuffle the samples of all ranks together and return this rank's part.
 
-    Each column goes to every rank, one after another; parts differ by one sample at most.
+    Ranks exchange one column at a time; the sizes of the parts differ by at most one sample.
 
     Args:
         mine: the samples that this rank has; all ranks have the same slots.
-        ranks: all of them call this.
-        seed: that of rank 0 counts.
+        ranks: the group of ranks; all of them must call this function.
+        seed: only rank 0's is used.
     """
     ranks.agree("dataset", str(mine.slots))
     drawn = np.array([seed >> 32, seed & 0xFFFFFFFF])

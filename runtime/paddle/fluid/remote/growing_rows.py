@@ -140,10 +140,10 @@ class GrowingRows:
             raise PserverError(f"gradient {name!r} is NaN or infinite; nothing was changed")
 
     def reserve(self, gradients: Sequence[Value]) -> None:
-        """Make sure that an `update` with these finds room.
+        """Check that an `update` with these ids has enough room.
 
         Raises:
-            PserverError: it would not; nothing was changed.
+            PserverError: it does not; nothing was changed.
         """
         self._table.reserve(self._row_gradients(gradients))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sections of a program: each runs on a thread of its own, batch after batch, as soon as results stay what they were.
+"""Sections of a program: each runs on its own thread, batch after batch, with the results of the uncut program.
 
 What a section reads of a batch comes with the batch from the sections before. What is kept between batches lies in the
 scope: a section that shares some of it with a later one, where one of both writes it, waits until that is done with the
@@ -79,7 +79,7 @@ def cut(program: Program, cuts: Sequence[Sequence[str]]) -> list[Section]:
 
 
 def _numbered(ops: Sequence[Operator], cuts: Sequence[Sequence[str]]) -> list[int]:
-    """Return the section of each operator: never before one whose results it reads, or whose inputs it changes."""
+    """Return the section of each operator: at or after those whose results it reads or whose inputs it changes."""
     middle, early = len(cuts), dict[int, int]()
     for number, names in enumerate(cuts):
         wanted = set(names)
@@ -111,7 +111,7 @@ class _Batch:
 
 
 class Sections:
-    """Sections at work. Batches are given by one thread."""
+    """Running sections. One thread feeds the batches."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Sections:
         self._number = 0
 
     def put(self, values: Mapping[str, Any], fetches: Sequence[str]) -> Future[list[Any]]:
-        """Give a batch; wait while many are on their way.
+        """Feed a batch; block while the first section's queue is full.
 
         Raises:
             RunError: a section failed with an earlier batch.
@@ -141,7 +141,7 @@ class Sections:
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Run the threads; at the end wait for all batches.
+        """Run the threads; on exit wait for all batches.
 
         Raises:
             RunError: a section failed.

@@ -117,7 +117,7 @@ def load_persistables(
 
 
 def load_slices(folder: Path, parts: list[VarDistributed]) -> None:
-    """Give a server its slices of the variables in a folder.
+    """Load a server's slices of the variables in a folder.
 
     Raises:
         ModelFileError: a file is missing, damaged or too short.
@@ -126,7 +126,7 @@ def load_slices(folder: Path, parts: list[VarDistributed]) -> None:
     wholes: dict[str, Any] = {}
     for part in sorted(parts, key=lambda each: each.origin.name):
         assert isinstance(part.origin, Variable)
-        if part.origin.name not in wholes:  # slices of one variable follow each other, and need one reading
+        if part.origin.name not in wholes:  # slices of one variable are adjacent and need one read
             read = to_host(variable_files.read_value(place_of(folder, part.origin.name), part.origin))
             wholes = {part.origin.name: read}
         whole = wholes[part.origin.name]
@@ -147,7 +147,7 @@ def read_table_files(folder: Path, variable: Variable) -> SelectedRows:
     """Return the rows of a table from all of its files.
 
     Raises:
-        ModelFileError: there are none, or one is damaged.
+        ModelFileError: there is no file, or one is damaged.
     """
     paths = _table_files(folder, variable.name)
     if not paths:
@@ -163,7 +163,7 @@ def read_table_files(folder: Path, variable: Variable) -> SelectedRows:
 
 
 def rows_of_server(program: Program, whole: SelectedRows) -> SelectedRows:
-    """Return those rows of a table that belong to the server of a program."""
+    """Return the rows of a table that belong to a program's server."""
     server = program._endpoints.index(program._ps_endpoint or "")
     mine = whole.rows.view(np.uint64) % np.uint64(len(program._endpoints)) == server
     return SelectedRows(whole.rows[mine], whole.values[mine], whole.height)

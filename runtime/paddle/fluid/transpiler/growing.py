@@ -134,8 +134,8 @@ def rewrite_lookups(block: Block, table: GrowingTable, endpoints: Sequence[str],
     )
     if late:
         raise FluidError(
-            f"embedding {table.name!r} is distributed, and the ids {min(late)!r} are computed after its first lookup: "
-            "compute all ids first"
+            f"embedding {table.name!r} is distributed, but the ids {min(late)!r} are computed after its first lookup. "
+            "Compute all ids before that lookup"
         )
     dtype, width = block.var(table.name).dtype, table.shape[1]
     given = [block.create_var(f"{_IN}{at}", _ANY_IDS, "int64") for at in range(len(endpoints))]

@@ -128,7 +128,7 @@ def test_misuse_of_cells_and_decoders_is_told() -> None:
     with pytest.raises(ValueError, match="must be an InitState"):
         StateCell({}, {"h": first}, out_state="h")  # type: ignore[dict-item]
     cell = cell_of(first)
-    with pytest.raises(ValueError, match="in the block of a decoder"):
+    with pytest.raises(ValueError, match="only inside a decoder's block"):
         cell.get_state("h")
     decoder = TrainingDecoder(cell)
     with pytest.raises(ValueError, match="belongs to a decoder"):

@@ -87,11 +87,11 @@ def test_a_server_goes_on_with_its_rows_of_a_file(saved: Path) -> None:
         fluid.global_scope().has(part.slice.name)
         for part in t.vars_overview.get_distributed_vars_by_ep("127.0.0.1:6175")
     )
-    with pytest.raises(ValueError, match="there is no file"):
+    with pytest.raises(ValueError, match=r"file .* does not exist"):
         contrib.load_persistables_for_increment(str(saved), exe, program, "features", str(saved / "no"))
     with pytest.raises(TypeError, match="program of a parameter server"):
         contrib.load_persistables_for_increment(str(saved), exe, fluid.Program(), "features", str(path))
-    with pytest.raises(ValueError, match="there is no folder"):
+    with pytest.raises(ValueError, match=r"folder .* does not exist"):
         contrib.load_persistables_for_inference(str(saved / "no"), exe, program, "features")
 
 
