@@ -131,7 +131,7 @@ def test_misuse_of_cells_and_decoders_is_told() -> None:
     with pytest.raises(ValueError, match="only inside a decoder's block"):
         cell.get_state("h")
     decoder = TrainingDecoder(cell)
-    with pytest.raises(ValueError, match="belongs to a decoder"):
+    with pytest.raises(ValueError, match="in use by a decoder"):
         TrainingDecoder(cell)
     with pytest.raises(ValueError, match="inside of its block"):
         decoder.output(first)

@@ -86,7 +86,7 @@ def _assigned(
     "is_cls_agnostic=False, is_cascade_rcnn=False"
 )
 def generate_proposal_labels(given: dict[str, Any]) -> tuple[Variable, ...]:
-    """Sample regions (n, 4); return them with classes (n, 1) int32, codes (n, 4 class_nums) and two weights of the codes.
+    """Sample regions (n, 4); return them, classes (n, 1) int32, codes (n, 4 class_nums) and two weights of codes.
 
     Args:
         rpn_rois: (rows, 4) in pixels of the scaled image; this and the next inputs are sequences, one per image.

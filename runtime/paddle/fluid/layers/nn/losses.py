@@ -100,7 +100,7 @@ kldiv_loss = layer(
 
 mean_iou = several(
     "mean_iou(input, label, num_classes)",
-    "the mean over classes of intersection over union (1,), and each class's numbers of wrong and correct pixels, int32",
+    "the mean over classes of intersection over union (1,), and counts of wrong and correct pixels per class, int32",
     fixed="OutMeanIou OutWrong OutCorrect",
 )
 teacher_student_sigmoid_loss = layer(
