@@ -83,7 +83,7 @@ def _train(arguments: Sequence[str]) -> int:
 
 
 def _of_module(name: str) -> Callable[[Sequence[str]], int]:
-    """The command that a module's `main` carries out; it loads when it is asked for."""
+    """Return a command that runs a module's `main`; the module is imported when the command runs."""
 
     def run(arguments: Sequence[str]) -> int:
         try:

@@ -2,7 +2,7 @@
 """The flags of `paddle.init`, `paddle train` and `paddle pserver`: names, types, defaults and syntax.
 
 Each default is written here and nowhere else. The syntax is gflags': `--name=value`, `--name value`,
-`--bool`, `--nobool`; one dash or two; the last of several wins. Unknown names are errors that tell the
+`--bool`, `--nobool`; one dash or two; the last of several wins. An unknown name is an error that names the
 nearest known one.
 """
 
@@ -141,32 +141,38 @@ _TRAINER_UNUSED = _unused(
     python_bin=python2.7
     """
 )
-# What `paddle train` does; paddle.init accepts these flags too, and does nothing with them.
+# What `paddle train` does; paddle.init accepts these flags too and ignores them.
 _TRAIN = {
     "config": Flag("", "the configuration file"),
-    "config_args": Flag("", "name=value,name=value: arguments that the configuration asks for"),
+    "config_args": Flag("", "name=value,name=value: arguments for get_config_arg in the configuration"),
     "job": Flag("train", "train, test, checkgrad or time"),
     "local": Flag(True, "train in this process alone, without parameter servers"),
     "num_passes": Flag(100, "passes over the training data", 0, _MAX_COUNT),
     "start_pass": Flag(
-        0, "the first pass; above 0 it begins with what the pass before it saved", 0, _MAX_COUNT
+        0, "number of the first pass; above 0, it starts from what the previous pass saved", 0, _MAX_COUNT
     ),
-    "save_dir": Flag("", "directory of the passes' directories; ./output/model if empty"),
-    "saving_period": Flag(1, "passes between two saved ones; 0: none", 0, _MAX_COUNT),
-    "saving_period_by_batches": Flag(0, "batches between two saved parts of a pass; 0: none", 0, _MAX_COUNT),
-    "save_only_one": Flag(False, "delete the directory of the pass saved before"),
-    "init_model_path": Flag("", "directory of parameters to begin with, or to test"),
-    "load_missing_parameter_strategy": Flag("fail", "a parameter without a file: fail, rand or zero"),
-    "dot_period": Flag(1, "batches between two dots; 0: none", 0, _MAX_COUNT),
-    "test_period": Flag(0, "batches between two tests; 0: after each pass", 0, _MAX_COUNT),
+    "save_dir": Flag("", "directory for the directories of passes; empty: ./output/model"),
+    "saving_period": Flag(1, "save parameters after every n-th pass; 0: never", 0, _MAX_COUNT),
+    "saving_period_by_batches": Flag(
+        0, "also save within a pass, after every n-th batch; 0: never", 0, _MAX_COUNT
+    ),
+    "save_only_one": Flag(False, "delete the directory of the previously saved pass"),
+    "init_model_path": Flag("", "directory of the initial parameters, or of those to test"),
+    "load_missing_parameter_strategy": Flag(
+        "fail", "value of a parameter without a file: fail, rand or zero"
+    ),
+    "dot_period": Flag(1, "print a dot after every n-th batch; 0: never", 0, _MAX_COUNT),
+    "test_period": Flag(0, "test after every n-th batch; 0: after each pass", 0, _MAX_COUNT),
     "test_pass": Flag(-1, "job=test: the first saved pass to test; -1: none", -1, _MAX_COUNT),
-    "model_list": Flag("", "job=test: a file with a directory of parameters a line"),
-    "predict_output_dir": Flag("", "job=test: directory of a file rank-00000 with the values of the outputs"),
+    "model_list": Flag("", "job=test: a file that lists directories of parameters, one per line"),
+    "predict_output_dir": Flag(
+        "", "job=test: directory for the file rank-00000, which holds the outputs' values"
+    ),
     "show_parameter_stats_period": Flag(
-        0, "batches between two lines about each parameter; 0: none", 0, _MAX_COUNT
+        0, "print statistics of each parameter after every n-th batch; 0: never", 0, _MAX_COUNT
     ),
     "start_pserver": Flag(False, "start a parameter server beside this trainer, for --local=false"),
-    "checkgrad_eps": Flag(1e-5, "job=checkgrad: share of the cost that a step changes", 0, 1.0),
+    "checkgrad_eps": Flag(1e-5, "job=checkgrad: relative change of the cost by a step", 0, 1.0),
     "version": Flag(False, "print the version and exit"),
 }
 _TRAIN_ONLY = {

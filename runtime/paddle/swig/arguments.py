@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Arguments`: what a network is fed with and what comes out, a slot for each layer."""
+"""`Arguments`: the inputs or the outputs of a network, one slot per layer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Arguments:
 
     @staticmethod
     def createArguments(slotNum: int) -> Arguments:
-        """Arguments with empty slots."""
+        """Return arguments with empty slots."""
         return Arguments([_Slot() for _ in range(slotNum)])
 
     @staticmethod
@@ -43,7 +43,7 @@ class Arguments:
         return Arguments([_Slot(kind, column) for kind, column in columns])
 
     def resize(self, slotNum: int) -> None:
-        """Have this many slots."""
+        """Set the number of slots."""
         self._slots = [*self._slots[:slotNum], *(_Slot() for _ in range(slotNum - len(self._slots)))]
 
     def getSlotNum(self) -> int:
@@ -51,15 +51,15 @@ class Arguments:
         return len(self._slots)
 
     def setSlotValue(self, idx: int, mat: Matrix) -> None:
-        """Feed numbers, a row a sample or a row an item of a sequence."""
+        """Set the numbers of a slot: one row per sample, or one per item of a sequence."""
         self._slots[idx].value = mat.array
 
     def setSlotIds(self, idx: int, vec: IVector) -> None:
-        """Feed integers, one a sample or one an item of a sequence."""
+        """Set the integers of a slot: one per sample, or one per item of a sequence."""
         self._slots[idx].ids = vec.array
 
     def setSlotSequenceStartPositions(self, idx: int, vec: IVector) -> None:
-        """Say where sequences start, and where the last one ends."""
+        """Set the start of each sequence, and the end of the last one."""
         self._slots[idx].starts = vec.array
 
     def getSlotValue(self, idx: int) -> Matrix:

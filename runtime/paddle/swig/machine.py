@@ -61,7 +61,7 @@ class Parameter:
         )
 
     def setValueUpdated(self) -> None:
-        """Say that values were changed; needless here."""
+        """Do nothing; the original needs this call after values changed."""
 
 
 class GradientMachine:
@@ -123,7 +123,7 @@ class GradientMachine:
             self.parameters.set(config.name, fresh.get(config.name))
 
     def start(self) -> None:
-        """Get ready; needless here."""
+        """Do nothing; the original prepares itself here."""
 
     finish = start
 

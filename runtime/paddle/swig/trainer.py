@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Trainer`: trains a `GradientMachine` batch by batch, as the loop of a script asks for it."""
+"""`Trainer`: trains a `GradientMachine` one batch per call, in a script's own loop."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def integer_value_sub_sequence(dim: int) -> InputType:
 
 
 class CacheType:
-    """What a provider keeps between passes."""
+    """How a provider caches samples between passes."""
 
     NO_CACHE = 0
     CACHE_PASS_IN_MEM = 1
@@ -70,7 +70,7 @@ class InputOrderWrapper:
                 )
             missing = [name for name in self.input_order if name not in item]
             if missing:
-                raise UsageError(f"a sample of {filename} has no {missing[0]!r}; it has {list(item)}")
+                raise UsageError(f"a sample of {filename} lacks {missing[0]!r}; it has {list(item)}")
             yield [item[name] for name in self.input_order]
 
 
@@ -87,7 +87,7 @@ class SingleSlotWrapper:
 
 
 class CheckInputTypeWrapper:
-    """Refuses samples that are no lists although input types are one."""
+    """Refuses samples that are not lists where the input types are a list."""
 
     def __init__(self, generator: Generate, input_types: Sequence[InputType], logger: Logger) -> None:
         self.generator, self.input_types, self.logger = generator, input_types, logger
@@ -199,7 +199,7 @@ class DataProvider:
             )
 
     def _ordered(self, types: Any) -> list[InputType]:
-        """The types in the order of columns, which samples get too."""
+        """The types in the order of columns, which is also that of the samples."""
         if not types:
             raise UsageError(
                 "a data provider has no input_types: give them to @provider, or set settings.input_types in init_hook"
@@ -239,7 +239,7 @@ def provider(
         calc_batch_size: what a sample counts for a batch; 1 by default.
         cache: CacheType.CACHE_PASS_IN_MEM reads files in the first pass alone.
         check: compare every sample with its types.
-        check_fail_continue: leave out samples that do not fit, in place of an error.
+        check_fail_continue: skip samples that do not fit, instead of raising an error.
         init_hook: called once with the settings, `file_list`, `is_train` and the arguments of the data source.
         outter_kwargs: further attributes of the settings.
     """
@@ -259,7 +259,7 @@ def provider(
 
 
 def deserialize_args(args: Any) -> Any:
-    """Return arguments that were written as JSON; the original's were a pickle, which is never loaded."""
+    """Return arguments from JSON; the original used a pickle, which is never loaded."""
     return json.loads(args) if isinstance(args, (str, bytes)) else args
 
 

@@ -21,7 +21,7 @@ from paddle.trainer.session import Session
 from paddle.v2 import settings
 from paddle.v2.errors import UsageError
 
-# what the launcher knows better than a command line
+# flags that the launcher sets, whatever the command line says
 _OF_THE_JOB = frozenset(
     ["nics", "num_gradient_servers", "port", "ports_num", "ports_num_for_sparse", "pservers", "trainer_id"]
 )
@@ -31,7 +31,7 @@ _FOR_DEVICES = frozenset(
 
 
 def run(arguments: Sequence[str], environment: JobEnvironment, log: Logger) -> int:
-    """Do a job; return the exit code.
+    """Run a job; return the exit code.
 
     Raises:
         PaddleError: a flag, the configuration or the data is wrong, or training failed.
@@ -61,7 +61,7 @@ def run(arguments: Sequence[str], environment: JobEnvironment, log: Logger) -> i
 
 
 def _given(arguments: Sequence[str], environment: JobEnvironment) -> dict[str, object]:
-    """What environment and command line set, by flag; in a job of the launcher, training is with its servers."""
+    """Return the flags that environment and command line set; in a launcher's job, training uses its servers."""
     given: dict[str, object] = {**environment.init_flags}
     in_job = bool(environment.endpoints)
     if in_job:
@@ -73,7 +73,7 @@ def _given(arguments: Sequence[str], environment: JobEnvironment) -> dict[str, o
 
 @contextlib.contextmanager
 def _own_pserver(flags: Mapping[str, Value], environment: JobEnvironment) -> Iterator[None]:
-    """With --start_pserver, a parameter server beside this trainer, which serves until no trainer needs it."""
+    """With --start_pserver, run a parameter server beside this trainer until no trainer needs it."""
     if not flags["start_pserver"] or flags["local"] or environment.endpoints:
         yield
         return
@@ -90,7 +90,7 @@ def _own_pserver(flags: Mapping[str, Value], environment: JobEnvironment) -> Ite
 
 
 def _load(session: Session, flags: Mapping[str, Value]) -> None:
-    """Take parameters from where flags say that training begins."""
+    """Load the parameters with which training begins, as the flags say."""
     start = int(flags["start_pass"])
     if flags["init_model_path"]:
         session.load(Path(str(flags["init_model_path"])))
@@ -99,7 +99,7 @@ def _load(session: Session, flags: Mapping[str, Value]) -> None:
         before = pass_directory.pass_directory(folder, start - 1)
         if not (before / pass_directory.DONE).is_file():
             raise UsageError(
-                f"--start_pass={start} begins with {before}, which is not there or not complete; give another "
-                "--start_pass, or --init_model_path"
+                f"--start_pass={start} needs {before}, which is missing or incomplete: choose another --start_pass, "
+                "or give --init_model_path"
             )
         session.load(before)

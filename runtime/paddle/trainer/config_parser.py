@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads configuration files of `paddle train`: `parse_config`, and what is in scope of a file without an import."""
+"""Reads configuration files of `paddle train`: `parse_config`, and the names that a file can use without an import."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class TrainerConfig:
-    """What a configuration file says, in the shape of the original's message.
+    """The contents of a configuration file, in the structure of the original's message.
 
     Attributes:
         configuration: as the file's calls left it.
@@ -65,7 +65,7 @@ def parse_config(trainer_config: str | Callable[[], None], config_arg_str: str =
         config_arg_str: "name=value,name=value", for `get_config_arg`.
 
     Raises:
-        UsageError: the file cannot be read, or stops with an error that is not ours.
+        UsageError: the file cannot be read, or raises an error of its own.
     """
     configuration = Configuration(arguments=_arguments(config_arg_str))
     with reading(configuration):
@@ -111,17 +111,17 @@ def get_config_arg(name: str, type: Callable[[Any], Any], default: Any = None) -
 
 
 def default_momentum(val: float) -> None:
-    """Set the momentum of parameters that say none."""
+    """Set the default momentum of parameters."""
     model.current().defaults.momentum = float(val)
 
 
 def default_decay_rate(val: float) -> None:
-    """Set the L2 rate of parameters that say none."""
+    """Set the default L2 rate of parameters."""
     model.current().defaults.decay_rate = float(val)
 
 
 def default_gradient_clipping_threshold(val: float) -> None:
-    """Set the clipping threshold of parameters that say none."""
+    """Set the default clipping threshold of parameters."""
     model.current().defaults.gradient_clipping_threshold = float(val)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The jobs of `paddle train`: train, test, time and checkgrad, a function each."""
+"""The jobs of `paddle train`: train, test, time and checkgrad; each is a function."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LEAST_STEP = 1e-4
 
 
 def train(session: Session, log: Logger, *, is_local: bool) -> None:
-    """Train pass by pass; what flags ask for in between does `Periods`."""
+    """Train pass by pass; `Periods` does the periodic work that the flags ask for."""
     flags = session.flags
     trainer = session.trainer(is_local=is_local)
     log.info("trainer mode: Normal")
@@ -49,7 +49,7 @@ def train(session: Session, log: Logger, *, is_local: bool) -> None:
 
 
 def test(session: Session, log: Logger, *, is_local: bool) -> None:
-    """Test the parameters of each directory that flags name; with predict_output_dir, write the outputs' values."""
+    """Test the parameters of each directory that the flags name; with predict_output_dir, write the outputs' values."""
     log.info("trainer mode: Testing")
     folder = str(session.flags["predict_output_dir"])
     for directory in _tested(session):
@@ -63,13 +63,13 @@ def test(session: Session, log: Logger, *, is_local: bool) -> None:
 
 
 def time(session: Session, log: Logger, *, is_local: bool) -> None:
-    """Train on ten batches, then measure test_period further ones and log what they took."""
+    """Train on ten batches, then log the time that test_period further batches take."""
     flags, trainer = session.flags, session.trainer(is_local=is_local)
     measured = int(flags["test_period"]) or _WARM_UP
     batches = session.train_batches()
     first = next(batches, None)
     if first is None:
-        raise UsageError("the data provider has no samples to measure with")
+        raise UsageError("the data provider has no samples, and --job=time needs at least one batch")
     began: list[float] = []
 
     def reader() -> Iterator[list[object]]:
@@ -135,7 +135,7 @@ def checkgrad(session: Session, log: Logger, *, is_local: bool) -> None:
 
 
 def _tested(session: Session) -> list[Path | None]:
-    """The directories to test: of a list, of passes, or the one to begin with, which is loaded already."""
+    """The directories to test: those of a list, those of passes, or the initial one, which is already loaded."""
     flags = session.flags
     if flags["model_list"]:
         try:
@@ -171,7 +171,7 @@ def _predict(session: Session, folder: Path) -> None:
 
 
 def _shown(fields: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-    """What a layer prints: ids where it has them, else its values."""
+    """A layer's printed values: its ids if it has any, otherwise its values."""
     return fields["id"] if "id" in fields else fields["value"]
 
 
@@ -179,4 +179,4 @@ Job = Callable[..., None]
 JOBS: Mapping[str, Job] = MappingProxyType(
     {"train": train, "test": test, "checkgrad": checkgrad, "time": time}
 )
-"""What `--job` may say."""
+"""The values of `--job`."""

@@ -52,7 +52,7 @@ def load(parameters: Parameters, directory: Path, if_missing: str = "fail") -> N
     """Read all parameters.
 
     Args:
-        if_missing: what a parameter without a file gets: fail: an error; rand: its initial value; zero: zeros.
+        if_missing: how to treat a parameter without a file: fail: raise an error; rand: initial value; zero: zeros.
 
     Raises:
         ModelFileError: the directory or a file is missing or does not fit.
@@ -62,7 +62,7 @@ def load(parameters: Parameters, directory: Path, if_missing: str = "fail") -> N
             f"--load_missing_parameter_strategy: expected {', '.join(_STRATEGIES)}, got {if_missing!r}"
         )
     if not directory.is_dir():
-        raise ModelFileError(f"there is no directory of parameters {directory}")
+        raise ModelFileError(f"the directory of parameters {directory} does not exist")
     for name in parameters.names():
         path = directory / name
         if path.is_file():
@@ -70,21 +70,21 @@ def load(parameters: Parameters, directory: Path, if_missing: str = "fail") -> N
                 parameters.deserialize(name, file)
         elif if_missing == "fail":
             raise ModelFileError(
-                f"{directory} has no parameter {name!r}; --load_missing_parameter_strategy=rand or zero goes without it"
+                f"{directory} has no parameter {name!r}; --load_missing_parameter_strategy=rand or zero ignores that"
             )
         elif if_missing == "zero":
             parameters.set(name, 0 * parameters.get(name))
 
 
 def remove(directory: Path, say: Callable[[str], None]) -> None:
-    """Delete a directory of an earlier pass, if it is one and there."""
+    """Delete the directory of an earlier pass, if it exists and is one."""
     if (directory / DONE).is_file():
         say(f"delete dir {directory}")
         shutil.rmtree(directory)
 
 
 def version_block() -> str:
-    """What `--version` prints, and what the file `done` holds."""
+    """Return the text that `--version` prints and the file `done` holds."""
     facts = {
         "withGpu": False,
         "withAvx": True,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `paddle train` does at the ends of batches and passes: dots, statistics of parameters, tests and saving."""
+"""Periodic work of `paddle train` after batches and passes: dots, statistics of parameters, tests and saving."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from paddle.v2.trainer import SGD
 
 
 class Periods:
-    """An event handler that does what flags ask for every so many batches or passes.
+    """An event handler for the work that flags request after every n-th batch or pass.
 
     Args:
         flags: of `paddle train`.
         config: the configuration file, copied beside the parameters.
-        test: tests the network on the test data; None where there is none.
-        is_first: whether this is trainer 0, which alone saves and prints statistics.
+        test: tests the network on the test data; None without test data.
+        is_first: whether this is trainer 0, the only one that saves and prints statistics.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Periods:
         self._parts = 0
 
     def __call__(self, event: object) -> None:
-        """Take an event of the trainer."""
+        """Handle an event of the trainer."""
         if isinstance(event, events.EndForwardBackward):
             self._show_dot(event.batch_id + 1)
             self._show_parameters(event.batch_id + 1)

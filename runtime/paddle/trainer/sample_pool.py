@@ -119,8 +119,8 @@ def _listed(files: str | Sequence[str]) -> list[str]:
         lines = Path(files).read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise UsageError(
-            f"define_py_data_sources2: the list file {files!r} cannot be read: {error.strerror}. It has the path of a "
-            "data file on each line"
+            f"define_py_data_sources2: the list file {files!r} cannot be read: {error.strerror}. It must list "
+            "the paths of data files, one per line"
         ) from error
     return [line.strip() for line in lines if line.strip()]
 
@@ -137,7 +137,7 @@ def _provider(source: DataSource) -> Callable[..., DataProvider]:
         if error.name != source.module:
             raise
         raise UsageError(
-            f"there is no module {source.module!r} for the data provider; put {source.module}.py beside the "
+            f"the data provider's module {source.module!r} does not exist: put {source.module}.py beside the "
             "configuration"
         ) from error
     found = getattr(module, source.provider, None)

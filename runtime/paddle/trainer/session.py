@@ -31,7 +31,7 @@ from paddle.v2.training.gradient_machine import GradientMachine
 
 
 class Session:
-    """A configuration with its data sources, and parameters where the flags say they begin.
+    """A configuration, its data sources, and its parameters with the initial values that the flags choose.
 
     Attributes:
         columns: the data layers, in the order of a sample's columns.
@@ -50,7 +50,7 @@ class Session:
         self._test = self._open(configuration.test, order, is_train=False)
         known = self._train or self._test
         if known is None:
-            raise UsageError("the configuration names no data: call define_py_data_sources2(...)")
+            raise UsageError("the configuration declares no data: call define_py_data_sources2(...)")
         self.columns = list(known.types)
         self._space.layers = _typed(self._space.layers, known.types)
         check_types(self._topology())
@@ -65,16 +65,16 @@ class Session:
 
     @property
     def outputs(self) -> list[LayerOutput]:
-        """The layers that the configuration is for."""
+        """The layers that the configuration declares as outputs."""
         return self.config.configuration.outputs
 
     @property
     def has_tests(self) -> bool:
-        """Whether there is a data source for tests."""
+        """Whether the configuration has a data source for tests."""
         return self._test is not None
 
     def trainer(self, *, is_local: bool) -> SGD:
-        """A trainer of the outputs; evaluators measure what they lead to, and other layers besides."""
+        """Return a trainer of the outputs; evaluators may also read layers that no output needs."""
         with self.entered():
             optimizer = self.config.configuration.optimizer or Momentum()
             if optimizer.model_average is not None:
@@ -100,11 +100,11 @@ class Session:
         """The first batch of training data, as a network is fed with it.
 
         Raises:
-            UsageError: there is none.
+            UsageError: the data provider has no samples.
         """
         batch = next(self.train_batches(), None)
         if batch is None:
-            raise UsageError("the data provider has no samples to check gradients with")
+            raise UsageError("the data provider has no samples, and --job=checkgrad needs one batch")
         return DataFeeder(self._topology().data_type(), self.columns)(batch)
 
     def machine(self) -> GradientMachine:
@@ -115,7 +115,7 @@ class Session:
 
     @staticmethod
     def loss(machine: GradientMachine, feed: Feed) -> tuple[float, dict[str, NDArray[np.float32]]]:
-        """What training makes small, and its gradients; a second call draws the same dropout masks."""
+        """Return the training cost and its gradients; a second call draws the same dropout masks."""
         costs = machine.network.outputs
         step = machine.train(feed, 0, costs)
         coeffs = {name: float(machine.network.layers[name].attrs.get("coeff", 1.0)) for name in costs}  # type: ignore[arg-type]
@@ -126,7 +126,7 @@ class Session:
         """Update sparse parameters as a whole, since averages are kept of whole parameters."""
         for name, config in self._space.parameters.items():
             if config.sparse_update:
-                self._log.info("%s is updated as a whole, because model_average is set", name)
+                self._log.info("%s is updated as a dense parameter, because model_average is set", name)
                 self._space.parameters[name] = replace(
                     config, sparse_update=False, sparse_remote_update=False
                 )
@@ -136,7 +136,7 @@ class Session:
             return Topology(self._trained() if losses(self.config.network) else self.outputs, self._extra())
 
     def _trained(self) -> list[LayerOutput]:
-        """The outputs whose sum training makes small.
+        """The outputs whose sum training minimises.
 
         Raises:
             UsageError: no output is a cost.
@@ -147,7 +147,7 @@ class Session:
         return [layer for layer in self.outputs if layer.name in names]
 
     def _extra(self) -> list[LayerOutput]:
-        """The layers that evaluators measure, and outputs that are no costs."""
+        """The layers that evaluators read, and the outputs that are not costs."""
         names = set(losses(self.config.network))
         extra = [layer for layer in self.outputs if layer.name not in names]
         measured = extra_outputs(self.config.configuration)
@@ -155,7 +155,7 @@ class Session:
 
     def _batches(self, source: SampleSource | None, what: str) -> Batches:
         if source is None:
-            raise UsageError(f"the configuration names no data for {what}: see define_py_data_sources2")
+            raise UsageError(f"the configuration declares no data for {what}: see define_py_data_sources2")
         return source.batches(self.config.configuration.batch_size or 1)
 
     def _open(
@@ -173,7 +173,7 @@ def losses(network: Network) -> list[str]:
 
 
 def typed(network: Network, types: Mapping[str, InputType]) -> Network:
-    """A network whose data layers have the types that a data provider says, where they have none.
+    """Return a network in which data layers without a type get that of the data provider.
 
     Raises:
         UsageError: a data layer has another width than its data.

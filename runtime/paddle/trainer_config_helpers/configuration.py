@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a configuration file says beside its layers: inputs, outputs, settings, where the data comes from.
+"""The part of a configuration file besides its layers: inputs, outputs, settings and data sources.
 
 The functions that configurations call write into the `current` one.
 """
@@ -19,10 +19,10 @@ from paddle.v2.optimizer import Optimizer
 
 @dataclass(frozen=True)
 class DataSource:
-    """Where samples come from.
+    """A data source.
 
     Attributes:
-        files: a list file with a path a line, or the paths.
+        files: a list file with one path per line, or the paths.
         module: with the provider.
         provider: its name there.
         arguments: for its `init_hook`.
@@ -36,12 +36,12 @@ class DataSource:
 
 @dataclass
 class Configuration:
-    """What one configuration file says.
+    """The contents of one configuration file.
 
     Attributes:
         arguments: of `get_config_arg`.
         space: the declarations of its layers.
-        inputs: names of data layers in the order of a provider's columns; empty: as the outputs lead to them.
+        inputs: names of data layers in the order of a provider's columns; empty: in depth-first order from the outputs.
         settings: what `settings` was called with.
     """
 
@@ -66,13 +66,15 @@ class Configuration:
         return list(found)
 
     def check(self) -> None:
-        """Make sure that there is something to train or to predict.
+        """Check that the configuration has outputs.
 
         Raises:
             UsageError: there is no output.
         """
         if not self.outputs:
-            raise UsageError("the configuration never calls outputs(...), so it is not known what to train")
+            raise UsageError(
+                "the configuration never calls outputs(...): there is nothing to train or predict"
+            )
 
 
 _stack: list[Configuration] = [Configuration()]
@@ -85,7 +87,7 @@ def current() -> Configuration:
 
 @contextlib.contextmanager
 def reading(configuration: Configuration) -> Iterator[None]:
-    """Let calls write into a configuration for the length of a ``with`` block, and layers into its name space."""
+    """Make a configuration the current one within a ``with`` block, and declare layers in its name space."""
     configuration.space = configuration.space or model.Model()
     _stack.append(configuration)
     try:

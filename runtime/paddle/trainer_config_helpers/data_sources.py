@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the data of a configuration comes from: list files and a data provider."""
+"""The data sources of a configuration: list files and a data provider."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Files = str | Sequence[str]
 def define_py_data_sources2(
     train_list: Files | None, test_list: Files | None, module: Any, obj: Any, args: Any = None
 ) -> None:
-    """Say which files a data provider reads.
+    """Declare the data provider and the files that it reads.
 
     Args:
-        train_list: a file with a path a line, or the paths; None: no training data.
+        train_list: a file with one path per line, or the paths; None: no training data.
         test_list: the same for tests.
         module: Python module with the provider; two modules: for training and for tests.
         obj: name of the provider there, or two.

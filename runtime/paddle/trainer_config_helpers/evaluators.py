@@ -10,7 +10,10 @@ from paddle.v2 import evaluator
 
 __all__ = []
 
-_MAKERS = (evaluator.__name__, "paddle.signatures")  # what is defined there, or made of a row
+_MAKERS = (
+    evaluator.__name__,
+    "paddle.signatures",
+)  # functions that are defined there or generated from a row
 for _name, _found in vars(evaluator).items():
     _is_own = isinstance(_found, FunctionType) and _found.__module__ in _MAKERS and not _name.startswith("_")
     if _is_own and _name != "function":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Networks, and what a configuration says of its own: which layers are its inputs and outputs."""
+"""Networks, and the functions `inputs` and `outputs`, which declare those of a configuration."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ for _name in networks.__all__:
 
 
 def inputs(layers: LayerOutput | Sequence[LayerOutput], *args: LayerOutput) -> None:
-    """Say which data layers take the columns of a provider's samples, in order.
+    """Declare which data layers take the columns of a provider's samples, in order.
 
-    Without this call the order is that in which the outputs lead to them, each input's own inputs first.
+    Without this call the order is depth first from the outputs.
     """
     current().inputs = [layer.name for layer in _flat(layers, args, "inputs")]
 
 
 def outputs(layers: LayerOutput | Sequence[LayerOutput], *args: LayerOutput) -> None:
-    """Say which layers the network is for: costs in training, layers to print in prediction."""
+    """Declare the outputs of the network: costs for training, layers to print for prediction."""
     found = _flat(layers, args, "outputs")
     if not found:
         raise UsageError("outputs needs at least one layer")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learning methods in their v1 form, and `settings`, which makes an optimizer of ``paddle.v2`` of one.
+"""Learning methods in their v1 form, and `settings`, which turns one into an optimizer of ``paddle.v2``.
 
-A learning method says what it is called and its own numbers; the learning rate and all else are given to `settings`.
+A learning method has a name and its own hyperparameters; all other values are arguments of `settings`.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = [
 
 
 class Optimizer:
-    """What all learning methods have."""
+    """Base class of learning methods."""
 
     def to_setting_kwargs(self) -> dict[str, Any]:
-        """What the learning method is, under the names of the original's configuration."""
+        """Return the learning method under the names of the original's configuration."""
         raise NotImplementedError
 
     def extra_settings(self) -> None:
@@ -39,12 +39,12 @@ class Optimizer:
 
     @property
     def is_support_sparse(self) -> bool:
-        """Whether parameters with `sparse_update` can be trained with it."""
+        """Whether the method supports parameters with `sparse_update`."""
         return True
 
 
 class BaseSGDOptimizer(Optimizer):
-    """A learning method of gradients.
+    """A learning method with a class in ``paddle.v2.optimizer``.
 
     Attributes:
         v2_name: the class of ``paddle.v2.optimizer`` that it is.
@@ -68,7 +68,7 @@ class MomentumOptimizer(BaseSGDOptimizer):
         self.given = {"momentum": momentum, "sparse": sparse}
 
     def to_setting_kwargs(self) -> dict[str, Any]:
-        """The name alone: the momentum is a default of parameters."""
+        """Return the name only: the momentum is a default of parameters."""
         return {"learning_method": "sparse_momentum" if self.given["sparse"] else "momentum"}
 
     def extra_settings(self) -> None:
@@ -120,7 +120,7 @@ for _made in (
 
 
 class BaseRegularization(Optimizer):
-    """What all regularisations have."""
+    """Base class of regularisations."""
 
     def to_setting_kwargs(self) -> dict[str, Any]:
         """Nothing: a rate of decay is a default of parameters."""
@@ -159,25 +159,25 @@ class ModelAverage(optimizer.ModelAverage, Optimizer):
     "model_average=None, gradient_clipping_threshold=None"
 )
 def settings(given: dict[str, Any]) -> None:
-    """Say how a configuration trains.
+    """Set how a configuration trains.
 
     Args:
-        batch_size: samples of a batch, of this trainer alone.
-        learning_rate: of a parameter whose own factor is 1; gradients are sums over the batch.
+        batch_size: samples per batch of one trainer.
+        learning_rate: rate of a parameter with factor 1; gradients are sums over the batch.
         learning_rate_decay_a: argument of the schedule.
         learning_rate_decay_b: argument of the schedule.
         learning_rate_schedule: see ``paddle.v2.optimizer``.
         learning_rate_args: segments of the two manual schedules, "s0:r0,s1:r1,...".
         learning_method: such as AdamOptimizer(); MomentumOptimizer() by default.
         regularization: L2Regularization, or a list with one.
-        is_async: parameter servers apply a gradient when it comes.
+        is_async: parameter servers apply each gradient when it arrives.
         model_average: ModelAverage, or None.
         gradient_clipping_threshold: bound on every element of a gradient.
     """
     arguments = dict(given)
     batch_size, method = arguments.pop("batch_size"), arguments.pop("learning_method") or MomentumOptimizer()
     if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
-        raise UsageError(f"settings: batch_size must be a whole number from 1, got {batch_size!r}")
+        raise UsageError(f"settings: batch_size must be a whole number of at least 1, got {batch_size!r}")
     if not isinstance(method, BaseSGDOptimizer):
         raise UsageTypeError(
             f"settings: learning_method takes an instance such as AdamOptimizer(), got {method!r}"

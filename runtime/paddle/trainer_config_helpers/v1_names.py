@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How v2 names became what they are: the rules that lead from a name of v2 back to its v1 spelling."""
+"""The v1 spelling of v2's names."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
 
-# layers whose v1 names are no more than their v2 names and "_layer"
+# layers whose v1 name is the v2 name plus "_layer"
 _OTHERWISE: Mapping[str, str] = {
     "cross_entropy_cost": "cross_entropy",
     "cross_entropy_with_selfnorm_cost": "cross_entropy_with_selfnorm",
@@ -43,7 +43,7 @@ def layer_name(name: str) -> str:
 
 
 def missing(module: str, name: str, known: Iterable[str]) -> AttributeError:
-    """The error for a name that a module lacks."""
+    """Return the error for a name that a module does not have."""
     near = difflib.get_close_matches(name, list(known), n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return AttributeError(f"module {module!r} has no attribute {name!r}{hint}")

@@ -76,7 +76,7 @@ def write(network: Network, parameters: Parameters, path: str) -> None:
     """
     missing = [name for name in network.parameters if name not in parameters]
     if missing:
-        raise ModelFileError(f"there is no parameter {missing[0]!r}, which the network needs")
+        raise ModelFileError(f"parameter {missing[0]!r}, which the network needs, is missing")
     description = network.to_json()
     try:
         with open(path, "wb") as file:
@@ -91,7 +91,7 @@ def read(path: str) -> tuple[Network, Parameters]:
     """Read a file that `merge_v2_model` or `paddle merge_model` wrote.
 
     Raises:
-        ModelFileError: it is none, or damaged.
+        ModelFileError: the file is not a merged model, or is damaged.
     """
     try:
         with open(path, "rb") as file:

@@ -152,7 +152,7 @@ def test_a_hook_may_name_types_as_slots_and_keep_what_it_likes() -> None:
     ("given", "why"),
     [
         (DataSource("none.list", "plain", "process", {}), "the list file 'none.list' cannot be read"),
-        (DataSource([], "absent_module", "process", {}), "there is no module 'absent_module'"),
+        (DataSource([], "absent_module", "process", {}), "module 'absent_module' does not exist"),
         (DataSource([], "plain", "absent", {}), "the module plain has no data provider 'absent'"),
         (DataSource([], "plain", "hook", {}), "plain.hook is not a provider"),
     ],

@@ -145,7 +145,7 @@ def test_a_wrong_flag_is_named(workspace: Path, flags: list[str], why: str) -> N
         ("print 'x'\n", r"cannot be read: .*`2to3 -w c.py`"),
         ("\nx = fc_layer(1)\n", "c.py, line 2: name 'fc_layer' is not defined"),
         ("x = 1\n", r"never calls outputs\(...\)"),
-        ("from paddle.trainer_config_helpers import *\noutputs(data_layer('x', 3))\n", "names no data"),
+        ("from paddle.trainer_config_helpers import *\noutputs(data_layer('x', 3))\n", "declares no data"),
     ],
 )
 def test_a_wrong_configuration_is_named(workspace: Path, text: str, why: str) -> None:
