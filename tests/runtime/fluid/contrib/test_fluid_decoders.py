@@ -133,7 +133,7 @@ def test_misuse_of_cells_and_decoders_is_told() -> None:
     decoder = TrainingDecoder(cell)
     with pytest.raises(ValueError, match="in use by a decoder"):
         TrainingDecoder(cell)
-    with pytest.raises(ValueError, match="inside of its block"):
+    with pytest.raises(ValueError, match="inside its block"):
         decoder.output(first)
-    with pytest.raises(ValueError, match="fill its block"):
+    with pytest.raises(ValueError, match="define its block"):
         decoder()
