@@ -106,7 +106,7 @@ class OptimizerSpec:
 
 @dataclass(frozen=True, slots=True)
 class ParameterSpec:
-    """What one parameter asks of the optimizer.
+    """The optimizer settings of one parameter.
 
     Attributes:
         learning_rate: factor on the optimizer's.
@@ -178,7 +178,7 @@ class ParameterSpec:
     def to_json(self) -> dict[str, Any]:
         """Return a dictionary of JSON types."""
         content = {item.name: getattr(self, item.name) for item in fields(self)} | {"shape": list(self.shape)}
-        # Without one of its own it is described as ever, so that earlier versions can read it.
+        # Without an optimizer of its own, the format is that of earlier versions, which can read it.
         own = content.pop("optimizer")
         return content if own is None else content | {"optimizer": own.to_json()}
 

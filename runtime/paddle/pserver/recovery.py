@@ -304,7 +304,7 @@ def _parts_for(found: Checkpoint, configuration: Configuration) -> list[Manifest
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """An engine, the keeper of its state, and its queues of tasks."""
+    """An engine, the keeper of its state, and its task queues."""
 
     engine: Engine
     keeper: Safekeeper | None

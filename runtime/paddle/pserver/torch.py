@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch modules whose rows lie on the parameter servers, and the optimizer that trains them there.
+"""PyTorch modules whose rows are stored on the parameter servers, and the optimizer that trains them there.
 
     model = Net()                                   # has Embedding("ads", 16) or EmbeddingBag(...) in it
     with ServerOptimizer(model, Adagrad(lr=0.01)) as optimizer:
@@ -8,7 +8,7 @@
             loss(model(ids), clicks).backward()
             optimizer.step()
 
-A lookup finds equal ids one time: their rows are a leaf of the graph (n, dim), and its gradient is what `step` pushes.
+A lookup fetches distinct rows (n, dim) as a leaf of the graph, and `step` pushes the gradient of that leaf.
 Values and gradients are those of `torch.nn.Embedding` and `EmbeddingBag`. Only importing this module imports torch.
 """
 
@@ -34,7 +34,7 @@ _MODES = ("sum", "mean", "max")
 
 
 class _Given(NamedTuple):
-    """Ids as a module was called with them: flat (m,), their shape, and where sequences or bags begin."""
+    """The ids of a module's call: flat (m,), with their shape and the offsets of sequences or bags."""
 
     flat: Any
     shape: tuple[int, ...]
@@ -43,7 +43,7 @@ class _Given(NamedTuple):
 
 
 class Tables(torch.nn.Module):  # type: ignore[misc]
-    """What `Embedding` and `EmbeddingBag` share: growing tables by name, and the servers that have them.
+    """Base of `Embedding` and `EmbeddingBag`: growing tables by name, and the servers that store them.
 
     Attributes:
         tables: `GrowingTable` by name.
@@ -55,19 +55,21 @@ class Tables(torch.nn.Module):  # type: ignore[misc]
         dim: int | None = None,
         **table: Any,
     ) -> None:
-        """Name the tables; `ServerOptimizer` creates them.
+        """Declare the tables, which `ServerOptimizer` creates.
 
         Args:
-            tables: the name of one, which `dim` and the rest describe; or several `GrowingTable`, by name.
+            tables: the name of one table, which the other arguments describe; or a dict of several `GrowingTable`.
             dim: elements of a row.
             table: other arguments of `GrowingTable`, such as std, optimizer, min_count, max_age.
 
         Raises:
-            ConfigError: an argument is unknown, or names several tables and describes one.
+            ConfigError: an argument is unknown, or is given for a dict of tables.
         """
         super().__init__()
         if not isinstance(tables, str) and (dim is not None or table):
-            raise ConfigError(f"{type(self).__name__}: describe each of several tables by its GrowingTable")
+            raise ConfigError(
+                f"{type(self).__name__}: with several tables, set the arguments of each GrowingTable"
+            )
         self._is_one = isinstance(tables, str)
         self.tables = {tables: GrowingTable(dim=dim, **table)} if isinstance(tables, str) else dict(tables)
         self._servers: ServerOptimizer | None = None
@@ -77,7 +79,7 @@ class Tables(torch.nn.Module):  # type: ignore[misc]
         return ", ".join(f"{name}: {table.width}" for name, table in self.tables.items())
 
     def _by_name(self, given: Any) -> dict[str, Any]:
-        """Return arguments by the names of their tables."""
+        """Return arguments by table name."""
         if self._is_one:
             return dict.fromkeys(self.tables, given)
         if not isinstance(given, Mapping) or not given.keys() <= self.tables.keys():
@@ -89,17 +91,17 @@ class Tables(torch.nn.Module):  # type: ignore[misc]
         """Return the distinct rows (n, dim) of each table, and the position of each id in them, (m,)."""
         if self._servers is None:
             raise ConfigError(
-                f"{type(self).__name__} of {', '.join(self.tables)} has no servers yet: make "
+                f"{type(self).__name__} of {', '.join(self.tables)} has no servers yet: create "
                 "ServerOptimizer(model, ...) first"
             )
         return self._servers.rows({name: each.flat for name, each in given.items()}, records=self.training)
 
 
 class Embedding(Tables):
-    """Rows of growing tables: `torch.nn.Embedding` for any int64 id."""
+    """`torch.nn.Embedding` for any int64 ids, with rows in growing tables."""
 
     def forward(self, ids: Any) -> Any:
-        """Return rows float32.
+        """Return the rows of ids, float32.
 
         Args:
             ids: int64 or int32 (...), or a nested tensor of sequences; for several tables by name.
@@ -122,7 +124,7 @@ class Embedding(Tables):
 
 
 class EmbeddingBag(Tables):
-    """Sums, means or maxima of rows: `torch.nn.EmbeddingBag` for any int64 id."""
+    """`torch.nn.EmbeddingBag` for any int64 ids: sums, means or maxima of rows in growing tables."""
 
     def __init__(
         self,
@@ -132,19 +134,19 @@ class EmbeddingBag(Tables):
         mode: str = "mean",
         **table: Any,
     ) -> None:
-        """Name the tables, and how the rows of a bag are put together: "sum", "mean" or "max"; see `Tables`."""
+        """Declare the tables and how to combine the rows of a bag: "sum", "mean" or "max"; see `Tables`."""
         super().__init__(tables, dim, **table)
         if mode not in _MODES:
             raise ConfigError(f"EmbeddingBag: mode: expected one of {', '.join(_MODES)}, got {mode!r}")
         self.mode = mode
 
     def forward(self, ids: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:
-        """Return one vector a bag, float32; that of an empty bag is 0.
+        """Return one vector per bag, float32; an empty bag gives 0.
 
         Args:
             ids: (B, length); or (m,) with `offsets`, or the pair of both; or a nested tensor of B sequences. For
                 several tables by name.
-            offsets: (B,) of one table: where in ids each bag begins.
+            offsets: (B,), for one table: the position in ids at which each bag begins.
             per_sample_weights: float32, one for each id; mode "sum" only. For several tables by name.
 
         Returns:
@@ -171,22 +173,22 @@ class EmbeddingBag(Tables):
 
 
 class Prefetched:
-    """A handle of `ServerOptimizer.prefetch`. `batches`: by table; their rows come with the answer to the next step."""
+    """The result of `ServerOptimizer.prefetch`. `batches`: by table; their rows arrive with the next step's answer."""
 
     def __init__(self, batches: Mapping[str, Batch], ids: Mapping[str, Ids], step: int) -> None:
         self.batches, self._ids, self._step = dict(batches), dict(ids), step
 
     @property
     def is_here(self) -> bool:
-        """Whether all rows have come."""
+        """Whether all rows have arrived."""
         return all(batch.has_rows for batch in self.batches.values())
 
     def is_of(self, step: int) -> bool:
-        """Return whether its rows are those of a step: after more of them they are too old."""
+        """Return whether its rows are those of the given step; later steps make them outdated."""
         return step == self._step
 
     def brings(self, name: str, ids: Ids, step: int) -> bool:
-        """Return whether a lookup at a step can take its rows from here: they are not of an earlier step."""
+        """Return whether a lookup at the given step can use its rows: they are not from an earlier step."""
         return name in self.batches and self.is_of(step) and np.array_equal(self._ids[name], ids)
 
 
@@ -196,10 +198,10 @@ class _Lookup(NamedTuple):
 
 
 class ServerOptimizer:
-    """Trains the tables of a model on parameter servers, and its dense part too. A context manager; not thread-safe.
+    """Trains the tables and the dense parameters of a model on parameter servers. A context manager; not thread-safe.
 
     Attributes:
-        client: its `Client`, for `barrier` and what else it can do.
+        client: its `Client`, for `barrier` and other calls.
     """
 
     def __init__(
@@ -211,14 +213,14 @@ class ServerOptimizer:
         dense: bool = True,
         options: Mapping[str, TensorOptions] | None = None,
     ) -> None:
-        """Create the model's tensors on the servers, or find them; wait for all trainers.
+        """Create the model's tensors on the servers, or attach to existing ones; wait for all trainers.
 
         Args:
             model: a `torch.nn.Module` with `Embedding` or `EmbeddingBag` in it. Its parameters that require gradients
                 take the servers' values.
-            optimizer: of what has none of its own.
+            optimizer: optimizer of the tensors that have none of their own.
             client: connected to the servers; None: those of this job.
-            dense: False: parameters are left to another optimizer, such as DDP's.
+            dense: False: another optimizer, such as that of a DDP model, trains the dense parameters.
             options: see `Client.create`.
 
         Raises:
@@ -235,7 +237,7 @@ class ServerOptimizer:
                     )
         self._dense = {name: p for name, p in model.named_parameters() if dense and p.requires_grad}
         if shared := sorted(self._dense.keys() & tables.keys()):
-            raise ConfigError(f"table {shared[0]} has the name of a parameter: give it another")
+            raise ConfigError(f"table {shared[0]} has the name of a parameter: rename the table")
         self._own = client is None
         self.client = Client() if client is None else client
         try:
@@ -255,8 +257,8 @@ class ServerOptimizer:
         """Return for each table the rows (n, dim) of distinct ids, and the position of each id (m,) in them.
 
         Args:
-            ids: (m,) int64 or int32 tensors, by table; rows that nobody prefetched come by one request.
-            records: whether `step` is to push the rows' gradients, unless gradients are off.
+            ids: (m,) int64 or int32 tensors, by table; one request fetches the rows that were not prefetched.
+            records: whether `step` pushes the rows' gradients, if autograd is on.
         """
         flat = {name: _on_host(each) for name, each in ids.items()}
         batches = {name: self._prefetched(name, each) for name, each in flat.items()}
@@ -272,11 +274,11 @@ class ServerOptimizer:
         return found
 
     def prefetch(self, ids: Any) -> Prefetched:
-        """Have rows brought with the answer to the next step, as they are after it; lookups of these ids find them.
+        """Request rows with the next step, as of its end; later lookups of these ids use them.
 
         Args:
-            ids: what a module is called with: ids, a pair (values, offsets) or a nested tensor if the model has one
-                table; else by table.
+            ids: the argument of a module's call: ids, a pair (values, offsets) or a nested tensor if the model has
+                one table; otherwise a dict of them by table.
 
         Raises:
             ConfigError: there is no such table, or the ids are no integers.
@@ -295,7 +297,7 @@ class ServerOptimizer:
         return handle
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients of the model's parameters and of the rows of lookups since the last step."""
+        """Discard the gradients of the model's parameters and of the rows looked up since the last step."""
         for tensor in [*self._dense.values(), *(each.rows for each in self._lookups)]:
             if set_to_none:
                 tensor.grad = None
@@ -303,7 +305,7 @@ class ServerOptimizer:
                 tensor.grad.zero_()
 
     def step(self, num_samples: int = 1) -> None:
-        """Take a step of all trainers with the mean of their gradients; parameters get their new values in place.
+        """Apply the mean of all trainers' gradients; update the parameters in place.
 
         A parameter or row without a gradient has the gradient 0. `num_samples`: see `Client.push_pull`.
 
@@ -330,7 +332,7 @@ class ServerOptimizer:
         self._coming = [each for each in self._coming if each.is_of(self._steps)]
 
     def close(self) -> None:
-        """Leave the job, if this made the client; safe to call twice."""
+        """Leave the job, if the optimizer created the client; safe to call twice."""
         if self._own:
             self.client.close()
 
@@ -350,10 +352,10 @@ class ServerOptimizer:
 
 
 class Prefetching:
-    """A DataLoader whose next batch's rows are on their way while a batch is computed."""
+    """Wraps a DataLoader and prefetches the next batch's rows while a batch is computed."""
 
     def __init__(self, loader: Iterable[Any], optimizer: ServerOptimizer, ids: Callable[[Any], Any]) -> None:
-        """Wrap a loader. `ids`: gives of a batch what `ServerOptimizer.prefetch` takes."""
+        """Wrap a loader. `ids`: function from a batch to the argument of `ServerOptimizer.prefetch`."""
         self._loader, self._optimizer, self._ids = loader, optimizer, ids
 
     def __len__(self) -> int:
@@ -371,7 +373,7 @@ class Prefetching:
 
 
 def _read(ids: Any) -> _Given:
-    """Read ids in any of the forms that a module takes."""
+    """Parse ids in any form that a module accepts."""
     if isinstance(ids, tuple):
         values, offsets = ids
         return _Given(values, tuple(values.shape), offsets)
@@ -383,7 +385,7 @@ def _read(ids: Any) -> _Given:
 
 
 def _weights(given: Any, ids: _Given) -> Any:
-    """Return weights in the form in which `embedding_bag` takes the ids."""
+    """Return weights in the layout that `embedding_bag` uses for the ids."""
     if given.is_nested:
         return _read(given).flat
     return given if ids.offsets is not None else given.reshape(ids.shape)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows that one batch needs of sparse tensors: each of them one time, for the pull and the push alike."""
+"""The rows that one batch needs of sparse tensors: each row once, both for the pull and for the push."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Ids = npt.NDArray[np.int64]
 
 
 class Batch:
-    """The rows of one sparse tensor that a batch needs. `rows[inverse]` are the rows of the ids that were given.
+    """The distinct rows of one sparse tensor that a batch needs. `rows[inverse]` are the rows of the given ids.
 
     Attributes:
-        name: of the tensor.
-        ids: (n,) int64, strictly ascending: each id one time.
-        inverse: int64, of the shape of the ids that were given: the position of each in `ids`.
+        name: name of the tensor.
+        ids: (n,) int64: the distinct ids, in ascending order.
+        inverse: int64, in the shape of the given ids: the position of each id in `ids`.
     """
 
     def __init__(self, name: str, ids: Any, width: int, bring: Callable[[], None]) -> None:
@@ -32,10 +32,10 @@ class Batch:
         Args:
             ids: (...) int64 or int32.
             width: elements of a row.
-            bring: has `take` called, at the first use of rows that did not come before.
+            bring: called when `rows` is first used before they have arrived; must lead to a call of `take`.
 
         Raises:
-            ConfigError: the ids are no array of int64 or int32.
+            ConfigError: the ids are not an array of int64 or int32.
         """
         given = read_ids(ids, f"row ids of tensor {name}")
         self._distinct = DistinctIds.of(np.ascontiguousarray(given.reshape(-1)))
@@ -47,12 +47,12 @@ class Batch:
 
     @property
     def has_rows(self) -> bool:
-        """Whether `rows` is here, so that nothing has to be asked for."""
+        """Whether `rows` has arrived, so that reading it sends no request."""
         return self._rows is not None
 
     @property
     def rows(self) -> HostArray:
-        """The rows (n, width) float32 of `ids`, as they were when they came; the caller's to change."""
+        """The rows (n, width) float32 of `ids`, as of their arrival. The caller may modify the array."""
         if self._rows is None:
             self._bring()
         assert self._rows is not None
@@ -60,7 +60,7 @@ class Batch:
 
     @property
     def grad(self) -> HostArray | None:
-        """The gradient (n, width) float32 of `rows`; None: it is 0. Any array that a push takes may be assigned."""
+        """The gradient (n, width) float32 of `rows`; None stands for 0. Accepts any array that a push accepts."""
         return self._grad
 
     @grad.setter
@@ -78,7 +78,7 @@ class Batch:
         self._grad = np.ascontiguousarray(array)
 
     def total(self, values: Any) -> HostArray:
-        """Return the sums (n, width) of gradients (..., width) float32 of the ids that were given.
+        """Sum the gradients (..., width) float32 of the given ids into (n, width), one row per distinct id.
 
         Gradients of one id are added in the order of the ids. Raises ConfigError: a shape or dtype is wrong.
         """
@@ -86,12 +86,12 @@ class Batch:
         return self._distinct.add_up(found)
 
     def take(self, rows: HostArray) -> None:
-        """Take rows (n, width) that came from the servers."""
+        """Save the rows (n, width) that the servers sent."""
         self._rows = rows
 
 
 def batches_of(given: Batch | Mapping[str, Batch] | Sequence[Batch] | None) -> dict[str, Batch]:
-    """Return batches by their tensors. Raises ConfigError: one is no batch, or two are of one tensor."""
+    """Return batches by tensor name. Raises ConfigError: one is not a batch, or two belong to the same tensor."""
     if given is None:
         return {}
     every = (
@@ -108,7 +108,7 @@ def batches_of(given: Batch | Mapping[str, Batch] | Sequence[Batch] | None) -> d
 
 
 def gradient_of(name: str, batches: Sequence[Batch]) -> RowGradient | None:
-    """Return the gradient of batches of one tensor, added up where they share ids; None: none has a gradient.
+    """Return the summed gradient of all batches of one tensor, or None if none has a gradient.
 
     Raises:
         ConfigError: one belongs to another tensor.

@@ -175,8 +175,8 @@ class Client:
                 which may repeat, and rows (..., width) float32; or a `Batch` with its `grad`, or several in a list.
             out: dense tensors to refresh, float32, filled in place; may be the tensors of the model themselves.
             num_samples: samples behind these gradients; some learning rate schedules count them.
-            ahead: the next step's batches: their rows come with the answer, as they are after this step. In
-                synchronous training these are the rows that asking for them afterwards would bring.
+            ahead: batches of the next step. Their rows arrive with the answer, as of the end of this step. In
+                synchronous training, a later request would return the same rows.
 
         Raises:
             ConfigError: a name, shape, dtype or row id is wrong, or a gradient is NaN or infinite; nothing was
@@ -251,17 +251,17 @@ class Client:
     @overload
     def batch(self, name: Mapping[str, Any]) -> dict[str, Batch]: ...
     def batch(self, name: str | Mapping[str, Any], ids: Any = None) -> Batch | dict[str, Batch]:
-        """Return the rows of a sparse tensor that a batch needs, each of them one time; see `Batch`.
+        """Return the distinct rows of a sparse tensor that a batch needs; see `Batch`.
 
-        Nothing is sent yet: rows come at their first use, or with the answer to a push that names the batch in
-        `ahead`. Those of several tensors come by one request.
+        Sends nothing: rows are fetched at their first use, or with the answer to a push that names the batch in
+        `ahead`. One request fetches the rows of several tensors.
 
         Args:
-            name: of the tensor; or the ids of several tensors, by name.
+            name: name of the tensor; or a dict of ids by tensor name.
             ids: (...) int64 or int32; may repeat.
 
         Raises:
-            ConfigError: there is no such tensor, it is not sparse, or the ids are no integers.
+            ConfigError: the tensor does not exist or is not sparse, or the ids are not integers.
         """
         if isinstance(name, str):
             return self._batches({name: ids})[name]

@@ -22,13 +22,13 @@ class TensorOptions:
     """See `paddle.optim.spec.ParameterSpec`, which checks the values.
 
     Attributes:
-        sparse: a table (height, width) of which steps touch some rows; gradients are (ids, rows).
+        sparse: a table (height, width) whose steps update a few rows; gradients are (ids, rows).
         learning_rate: factor on the optimizer's.
-        momentum: of v2's rules; others have their own.
+        momentum: momentum of v2's rules; other rules have a hyperparameter.
         l1: rate of L1 decay.
         l2: rate of L2 decay.
         clip: bound on each element of the summed gradient; 0: none.
-        optimizer: of this tensor: rule, rate and schedule; None: the job's.
+        optimizer: this tensor's rule, rate and schedule; None: the job's.
     """
 
     sparse: bool = False
@@ -42,17 +42,17 @@ class TensorOptions:
 
 @dataclass(frozen=True, slots=True, init=False)
 class GrowingTable:
-    """Given in place of a tensor's value: rows by any int64 id, made as ids are seen.
+    """Declares a table in place of a tensor's value: it creates rows for any int64 ids when it first sees them.
 
     See `paddle.pserver.sparse.spec.TableSpec`, which checks the values.
 
     Attributes:
         width: elements of a row; PyTorch's name `dim` is accepted too.
-        initial: what rows begin with, a function of seed and id alone; `std=x`: `Initial("normal", spread=x)`.
-        entry: the row of an id is made when the id is seen for the entry-th time; also called `min_count`.
-        max_age: a row that got no gradient for more than so many steps is dropped; 0: never.
-        max_rows: on one server.
-        optimizer: of this table; None: the job's.
+        initial: initial values of rows, which depend on seed and id only; `std=x`: `Initial("normal", spread=x)`.
+        entry: the entry-th batch with an id creates its row; also called `min_count`.
+        max_age: a row without a gradient for more than this number of steps is dropped; 0: never.
+        max_rows: maximum number of rows on one server.
+        optimizer: this table's optimizer; None: the job's.
     """
 
     width: int
@@ -76,7 +76,7 @@ class GrowingTable:
         min_count: int | None = None,
         **others: object,
     ) -> None:
-        """Describe a table. Raises ConfigError: a name is unknown, or one thing has two names."""
+        """Describe a table. Raises ConfigError: an argument is unknown, or is given under two names."""
         refuse_others("GrowingTable", others, (*self.__dataclass_fields__, "dim", "std", "min_count"))
         normal = None if std is None else Initial("normal", spread=std)
         found = {
@@ -129,7 +129,7 @@ def declare(values: Mapping[str, Any], options: Mapping[str, TensorOptions]) -> 
         if isinstance(value, GrowingTable):
             if value.optimizer is not None:
                 if asked.optimizer is not None:
-                    raise ConfigError(f"options of tensor {name}: its GrowingTable has an optimizer already")
+                    raise ConfigError(f"options of tensor {name}: its GrowingTable already has an optimizer")
                 asked = replace(asked, optimizer=value.optimizer)
             declared.tables.append(
                 TableSpec(

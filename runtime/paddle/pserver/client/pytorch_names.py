@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's names: optimizers that are functions which return an `OptimizerSpec`, and arguments that have two names.
+"""PyTorch's names: functions that return an `OptimizerSpec`, and arguments with two names.
 
-Each optimizer gives the numbers of its namesake, of rows those of the sparse variant: rows without a gradient stay as
-they are. A misspelled argument is answered with the right one.
+Each optimizer gives the numbers of its namesake; for rows, those of the sparse variant: rows without a gradient stay
+unchanged. The error for a misspelled argument suggests the right one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _RATES = frozenset({"lr", "learning_rate", "rate"})
 
 
 def SGD(lr: float = 1e-3, **others: object) -> OptimizerSpec:  # noqa: N802
-    """Return plain descent: `torch.optim.SGD(lr)`."""
+    """Return plain gradient descent: `torch.optim.SGD(lr)`."""
     return _made("SGD", "sgd", lr, {}, others, ("lr",))
 
 
@@ -53,15 +53,15 @@ def SparseAdam(  # noqa: N802
 
 
 def refuse_others(what: str, others: Mapping[str, object], names: Iterable[str]) -> None:
-    """Refuse arguments that nobody knows.
+    """Refuse unknown arguments.
 
     Args:
-        what: has the arguments.
-        others: those that are unknown.
-        names: of those that are known.
+        what: name of the function, for the message.
+        others: the unknown arguments.
+        names: names of the known arguments.
 
     Raises:
-        ConfigError: there are unknown ones; the message has the nearest known name.
+        ConfigError: there are unknown arguments; the message suggests the nearest known name.
     """
     known = sorted(names)
     for name in others:
@@ -73,14 +73,16 @@ def refuse_others(what: str, others: Mapping[str, object], names: Iterable[str])
 
 
 def one_of(what: str, **given: Any) -> Any:
-    """Return the one of several arguments that is given, None if none is.
+    """Return the argument that is given among several names for it, or None.
 
     Raises:
-        ConfigError: more than one is.
+        ConfigError: more than one is given.
     """
     found = {name: value for name, value in given.items() if value is not None}
     if len(found) > 1:
-        raise ConfigError(f"{what}: {' and '.join(found)} are two names of one argument: give one of them")
+        raise ConfigError(
+            f"{what}: {' and '.join(found)} are two names of one argument: pass only one of them"
+        )
     return next(iter(found.values()), None)
 
 

@@ -16,23 +16,23 @@ from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.verbs import Ask, Error, Ok
 from paddle.reader.leases import Holder
 
-_AGAIN_S = 2.0  # an unanswered question is sent again
+_AGAIN_S = 2.0  # interval after which an unanswered question is sent again
 
 
 class TaskClient:
-    """A connection for questions. Thread-safe: one question at a time."""
+    """A connection to the task queue. Thread-safe: it sends one question at a time."""
 
     def __init__(
         self, endpoint: str, keys: WireKeys | None, holder: Holder, *, timeout_s: float, patience_s: float
     ) -> None:
-        """Begin to connect.
+        """Start to connect.
 
         Args:
             endpoint: "ip:port" of the server.
             keys: None: the wire is plain.
             holder: the process that asks.
             timeout_s: how long the server may be silent.
-            patience_s: how long it may be gone, since it is started again.
+            patience_s: how long the server may be unreachable, for example while it restarts.
         """
         self._endpoint, self._holder = endpoint, holder
         self._timeout_s = timeout_s + patience_s
@@ -63,7 +63,8 @@ class TaskClient:
                 if reply is not None:
                     return reply
         raise WaitTimeout(
-            f"the task queue in pserver {self._endpoint} did not answer for {self._timeout_s:.0f} s: does it run?"
+            f"the task queue in pserver {self._endpoint} did not answer for {self._timeout_s:.0f} s. "
+            "Check that the server is running"
         )
 
     def close(self) -> None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a server process leaves for its next one: its ports and its identity.
+"""The ports and the identity that a server process saves for its successor.
 
     <state_dir>/paddle-<job>-<node>/server.json, port-<number>/..., tasks-<number>.log
 
-The next process listens at the same ports and answers with the same stamps, so that trainers go on as after a
-broken connection. A process that ends as it was told leaves nothing.
+The next process listens at the same ports and answers with the same stamps, so that trainers continue as after a
+broken connection. A process that exits normally leaves nothing.
 """
 
 from __future__ import annotations

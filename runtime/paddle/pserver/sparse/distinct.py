@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each id of a batch one time, and the sums of the gradients of equal ids: in compiled form, and in plain form.
+"""The distinct ids of a batch and the sums of gradients of equal ids: compiled, and in plain numpy.
 
 Both forms add the gradients of one id in the order of its positions, so that they give the same bits.
 """
@@ -28,11 +28,11 @@ KERNELS = library.Kernels(rows_add_up="pnpnp")
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DistinctIds:
-    """The distinct ids of (m,) ids, ascending, and where each of them occurs.
+    """The distinct ids among ids (m,), in ascending order, and the positions of each.
 
     Attributes:
         ids: (n,) int64, strictly ascending.
-        inverse: (m,) int64: `ids[inverse]` are the ids that were given.
+        inverse: (m,) int64: `ids[inverse]` are the given ids.
     """
 
     ids: Ids
@@ -43,7 +43,7 @@ class DistinctIds:
 
     @classmethod
     def of(cls, ids: Ids) -> DistinctIds:
-        """Find the distinct ones among ids (m,), C-contiguous."""
+        """Find the distinct ids among ids (m,), which must be C-contiguous."""
         _, found, order, starts = grouped(ids)
         which = np.argsort(found)
         rank = np.empty_like(which)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A message as one packet of a local socket: arrays that lie in shared memory are named by their place there."""
+"""A message as one packet of a local socket: arrays in shared memory are sent as references to their location."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FAR = _LENGTH.pack(FAR)
 
 
 def lies_in(memory: Floats, array: npt.NDArray[Any]) -> bool:
-    """Return whether an array is a part of shared memory, and not empty; none lies there in part."""
+    """Return whether an array is not empty and lies in shared memory; no array lies there partly."""
     return np.may_share_memory(memory, array)
 
 
@@ -40,7 +40,7 @@ def pack_placed(message: Message, places: Sequence[bytes]) -> bytes:
     """Do what `pack` does. `places`: where each array lies, see `place_of`; empty: it goes in the packet."""
     if any(places):
         pairs = zip(message.sections, places, strict=True)
-        # What nobody sends needs no checksum.
+        # Data that is not sent needs no checksum.
         sections = [each if not at else Section(each.name, each.array, 0) for each, at in pairs]
         message = Message(*message[:-1], tuple(sections))
     parts: list[Frame] = []
@@ -50,7 +50,7 @@ def pack_placed(message: Message, places: Sequence[bytes]) -> bytes:
 
 
 def place_of(number: int, offset: int, nbytes: int) -> bytes:
-    """Return what tells of bytes in the sender's shared array `number`."""
+    """Return the frame that refers to bytes in the sender's shared array `number`."""
     return _PLACE.pack(number, offset, nbytes)
 
 
@@ -68,13 +68,13 @@ def address_of(array: npt.NDArray[Any]) -> int:
 
 
 def unpack(packet: bytes, mapped: Sequence[Floats] = ()) -> Message:
-    """Return the message of a packet; nothing is damaged on the way within a machine, so no checksum is looked at.
+    """Return the message of a packet; checksums are not verified, because transfers within a machine are reliable.
 
     Args:
         mapped: the sender's arrays, as `pack` knows them.
 
     Raises:
-        WireError: it was cut off, is no message, or speaks of memory that is not shared.
+        WireError: the packet is truncated, is not a message, or refers to memory that is not shared.
     """
     frames: list[Frame] = []
     start = _LENGTH.size
@@ -82,7 +82,7 @@ def unpack(packet: bytes, mapped: Sequence[Floats] = ()) -> Message:
         length = _LENGTH.unpack_from(packet, start - _LENGTH.size)[0]
         stop = start + (_PLACE.size if length == FAR else length)
         if stop > len(packet):
-            raise WireError("a packet that was cut off")
+            raise WireError("a truncated packet")
         frames.append(_seen(packet[start:stop], mapped) if length == FAR else packet[start:stop])
         start = stop + _LENGTH.size
     return parse(frames or [b""])

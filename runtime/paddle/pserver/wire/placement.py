@@ -177,7 +177,7 @@ def offset(name: str, num_servers: int) -> int:
 
 
 def _is_whole(parameter: ParameterSpec, whole: bool) -> bool:
-    """Return whether a parameter must not be cut; `whole`: those that have the job's optimizer must not."""
+    """Return whether a parameter must not be cut; `whole`: whether this holds for those with the job's optimizer."""
     return whole if parameter.optimizer is None else rule_of(parameter.optimizer).needs_whole
 
 

@@ -143,7 +143,7 @@ def test_a_table_with_two_optimizers_is_refused() -> None:
     with server(1) as process, client(process, 0, 1) as each:
         table, options = GrowingTable(2, optimizer=SGD()), {"t": TensorOptions(optimizer=SGD())}
         with pytest.raises(
-            ConfigError, match="options of tensor t: its GrowingTable has an optimizer already"
+            ConfigError, match="options of tensor t: its GrowingTable already has an optimizer"
         ):
             each.create({"t": table}, ADAM, options)
 
