@@ -36,8 +36,8 @@ class DenseUpdater:
         self._rule = rule_of(optimizer)
         if self._rule.row_keeps:
             raise ConfigError(
-                f"parameter {parameter.name}: {optimizer.rule} needs a sparse parameter, as it keeps one number per row; "
-                "use adagrad or fluid_adagrad"
+                f"parameter {parameter.name}: {optimizer.rule} keeps one number per row and needs a sparse "
+                "parameter; use adagrad or fluid_adagrad"
             )
         if self._rule.penalises_gradient and parameter.momentum:
             raise ConfigError(
