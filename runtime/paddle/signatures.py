@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 from collections.abc import Callable, Mapping
 from functools import cache
 from inspect import Parameter, Signature
@@ -28,6 +29,10 @@ def bound(name: str, signature: Signature, args: tuple[Any, ...], named: Mapping
     try:
         found = signature.bind(*args, **named)
     except TypeError as error:
+        for unknown in (each for each in named if each not in signature.parameters):
+            near = difflib.get_close_matches(unknown, signature.parameters, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise TypeError(f"{name}() got an unexpected keyword argument {unknown!r}{hint}") from None
         raise TypeError(f"{name}(): {error}") from None
     found.apply_defaults()
     return found.arguments

@@ -9,6 +9,7 @@ checksum | compressor | size in those of Fluid. The checksum, a CRC-32 of the co
 from __future__ import annotations
 
 import enum
+import logging
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -41,6 +42,7 @@ class Layout(enum.Enum):
     FLUID = ("records", "checksum", "compressor", "size")
 
 
+_log = logging.getLogger(__name__)
 _SIZES_AT = [layout.value.index("size") for layout in Layout]
 
 
@@ -70,7 +72,7 @@ def read_records(path: str | PathLike[str]) -> Iterator[bytes]:
         RecordFileError: at the first damaged or truncated chunk, after the records before it.
     """
     with open(path, "rb") as file:
-        left, at = file.seek(0, 2), 0
+        left, at = _end(file, path), 0
         file.seek(0)
         while at < left:
             header, payload = _chunk(file, path, at, left)
@@ -99,7 +101,7 @@ def chunk_places(path: str | PathLike[str]) -> list[int]:
     """
     places: list[int] = []
     with open(path, "rb") as file:
-        end, at, size_at = file.seek(0, 2), 0, 0
+        end, at, size_at = _end(file, path), 0, 0
         while at < end:
             file.seek(at)
             raw = file.read(_FIELDS.size)
@@ -115,6 +117,14 @@ def chunk_places(path: str | PathLike[str]) -> list[int]:
                     path, f"it is truncated or damaged: the chunk at byte {places[-1]} is incomplete"
                 )
     return places
+
+
+def _end(file: BinaryIO, path: str | PathLike[str]) -> int:
+    """Return the length of a file; one of no bytes is what a writer of no records leaves, or all that a cut left."""
+    end = file.seek(0, 2)
+    if not end:
+        _log.warning("%s is empty: it has no records", path)
+    return end
 
 
 class Writer:

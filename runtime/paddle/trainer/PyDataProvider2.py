@@ -7,8 +7,9 @@ its ``generator(settings, file_name)`` yields samples whose columns are in the o
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from logging import Logger, getLogger
 from typing import Any
@@ -184,7 +185,7 @@ class DataProvider:
         self.calc_batch_size: Callable[[Any], int] | None = made_by["calc_batch_size"]
         self.cache: int = made_by["cache"]
         self.should_shuffle: bool | None = _truth(made_by["should_shuffle"])
-        self.generator: Generate = made_by["generator"]
+        self.generator: Generate = partial(_yielded, made_by["generator"])
         for name, value in made_by["others"].items():
             setattr(self, name, value)
         if made_by["init_hook"] is not None:
@@ -244,6 +245,12 @@ def provider(
         outter_kwargs: further attributes of the settings.
     """
     made_by = {name: value for name, value in locals().items() if name != "outter_kwargs"}
+    for name in outter_kwargs:
+        near = difflib.get_close_matches(name, made_by, n=1)
+        if near:
+            getLogger("paddle.provider").warning(
+                "@provider: %r is no argument, only a setting of your own; did you mean %r?", name, near[0]
+            )
     made_by["others"] = outter_kwargs
 
     def decorate(generator: Generate) -> Callable[..., DataProvider]:
@@ -261,6 +268,17 @@ def provider(
 def deserialize_args(args: Any) -> Any:
     """Return arguments from JSON; the original used a pickle, which is never loaded."""
     return json.loads(args) if isinstance(args, (str, bytes)) else args
+
+
+def _yielded(generator: Generate, obj: Any, filename: Any) -> Iterator[Any]:
+    """The samples of a file; a function without ``yield`` is refused."""
+    found: object = generator(obj, filename)
+    if not isinstance(found, Iterable):
+        name = getattr(generator, "__name__", "process")
+        raise UsageTypeError(
+            f"the data provider {name!r} must yield samples, but it returned {found!r:.80} for {filename}"
+        )
+    return iter(found)
 
 
 def _truth(given: bool | str | None) -> bool | None:

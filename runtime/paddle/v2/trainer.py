@@ -8,6 +8,7 @@ float32 rounding; dropout masks depend on (seed, trainer id, step).
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import time
 import zlib
@@ -36,6 +37,8 @@ from paddle_node.contract.facts import Progress
 
 Reader = Callable[[], Iterable[Any]]
 EventHandler = Callable[[Any], object]
+
+_log = logging.getLogger(__name__)
 
 
 class SGD:
@@ -261,6 +264,13 @@ class SGD:
             return self._updater
         updater: Updater
         if self._is_local:
+            servers = self._settings.environment.endpoints
+            if servers:
+                _log.warning(
+                    "SGD(is_local=True) in a job with %d servers: this trainer learns alone and the other trainers "
+                    "learn nothing from it; give is_local=False to learn together",
+                    len(servers),
+                )
             updater = LocalUpdater(self._machine, spec)
         else:
             # zmq loads here, so that local training works without it.

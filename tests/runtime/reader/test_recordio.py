@@ -198,6 +198,14 @@ def test_a_pickle_that_is_no_sample_is_refused_and_not_run(
     assert [path.name for path in tmp_path.iterdir()] == ["bad"]
 
 
+def test_a_file_that_was_cut_to_nothing_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "cut"
+    path.touch()
+    assert not list(read_records(path))
+    assert not chunk_places(path)
+    assert caplog.messages == [f"{path} is empty: it has no records"] * 2
+
+
 def test_a_pattern_without_files_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no file matches .*none-\*"):
         list(creator.recordio(f"{tmp_path}/none-*")())

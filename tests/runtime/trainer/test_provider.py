@@ -163,6 +163,18 @@ def test_a_source_that_is_not_there_is_named(workspace: Path, given: DataSource,
         SampleSource(given, ["x"], is_train=True, seed=1)
 
 
+def test_a_misspelled_argument_is_told_and_a_function_without_yield_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = provider(integer_value(9), shuffle=False, mine=1)(lambda settings, name: None)  # type: ignore[arg-type,return-value]
+    assert caplog.messages == [
+        "@provider: 'shuffle' is no argument, only a setting of your own; did you mean 'should_shuffle'?"
+    ]
+    settings = made(["a.txt"])
+    with pytest.raises(TypeError, match=r"'<lambda>' must yield samples, but it returned None for a\.txt"):
+        list(settings.generator(settings, "a.txt"))
+
+
 def test_arguments_are_never_a_pickle() -> None:
     assert deserialize_args('{"a": 1}') == {"a": 1}
     with pytest.raises(ValueError, match=r"JSON|Expecting|utf"):

@@ -53,6 +53,23 @@ def test_dropout_scales_by_the_rest_when_it_tests() -> None:
     np.testing.assert_allclose(paddle.infer(predicted, parameters, [(1, 2, 3, 4)]), want, rtol=1e-5)
 
 
+def test_a_trainer_that_learns_alone_in_a_job_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PADDLE_PSERVERS_IP_PORT_LIST", "127.0.0.1:7164,127.0.0.2:7164")
+    monkeypatch.setenv("PADDLE_TRAINERS_NUM", "3")
+    paddle.init()
+    try:
+        _, cost = network()
+        trainer = paddle.trainer.SGD(cost, paddle.parameters.create(cost), adagrad())
+        trainer.train(batches(samples(16), 16))
+    finally:
+        monkeypatch.undo()
+        paddle.init()
+    assert "SGD(is_local=True) in a job with 2 servers: this trainer learns alone" in caplog.text
+    assert "give is_local=False" in caplog.text
+
+
 class TestOptimizersLeakDefaults:
     def test_into_parameters_declared_later(self, space: model.Model) -> None:
         x = layer.data("x", data_type.dense_vector(2))

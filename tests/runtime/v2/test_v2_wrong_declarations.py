@@ -30,6 +30,15 @@ def dense(name: str, dim: int) -> layer.LayerOutput:
         (lambda x: layer.data("s", "dense"), "data_type"),  # type: ignore[arg-type]
         (lambda x: layer.mixed(input=x), r"'__mixed_0__' adds projections.*identity_projection\(layer\)"),
         (lambda x: layer.mixed(input=[x]), "full_matrix_projection"),
+        (lambda x: layer.pooling(x, "max"), r"pooling: pooling_type takes an instance .*, got 'max'"),
+        (
+            lambda x: layer.img_pool(x, 2, pool_type=paddle.pooling.Avg),
+            "img_pool: pool_type takes an instance",
+        ),
+        (
+            lambda x: layer.img_conv(x, filter_szie=3, num_filters=2),
+            r"img_conv\(\).* did you mean 'filter_size'",
+        ),
     ],
 )
 def test_wrong_types_are_named(declare, says: str) -> None:  # type: ignore[no-untyped-def]

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from paddle.v2 import activation, model
+from paddle.v2 import activation, model, pooling
 from paddle.v2.attr import ExtraLayerAttribute, ParameterAttribute
 from paddle.v2.data_type import DataType, InputType
 from paddle.v2.errors import UsageError, UsageTypeError
@@ -330,6 +330,15 @@ def activation_name(act: Act, default: str) -> str:
     if isinstance(act, type) or not isinstance(act, activation.Base):
         raise UsageTypeError(f"act takes an instance such as paddle.activation.Relu(), got {act!r}")
     return act.name
+
+
+def pooling_of(given: pooling.BasePoolingType | None, argument: str) -> pooling.BasePoolingType:
+    """The pooling that a layer's argument asks for, Max by default."""
+    if given is None:
+        return pooling.Max()
+    if not isinstance(given, pooling.BasePoolingType):
+        raise UsageTypeError(f"{argument} takes an instance such as paddle.pooling.Max(), got {given!r}")
+    return given
 
 
 def extras_of(layer_attr: LayerAttr, activation: str = "") -> Extras:

@@ -13,7 +13,7 @@ from paddle.v2.layer.convolution import source_volume, triple, volume_of
 from paddle.v2.layer.declared import Made, declares
 from paddle.v2.layer.emitter import Emitter, emits
 from paddle.v2.layer.image import Geometry, geometry, made_of_image, pair, source_image
-from paddle.v2.layer.output import LayerOutput, require_layer
+from paddle.v2.layer.output import LayerOutput, pooling_of, require_layer
 from paddle.v2.model import Attrs, LayerConfig
 
 __all__ = ["img_pool", "img_pool3d", "roi_pool", "spp"]
@@ -237,7 +237,7 @@ def _pooled(size: int, kernel: int, padding: int, stride: int, ceil_mode: bool) 
 def _pool_kind(
     pool_type: pooling.BasePoolingType | None, who: str, exclude_mode: bool | None = None
 ) -> tuple[str, bool]:
-    kind = pooling.Max() if pool_type is None else pool_type
+    kind = pooling_of(pool_type, f"{who}: pool_type")
     if isinstance(kind, (pooling.Max, pooling.MaxWithMask, pooling.CudnnMax)):
         return "max", True
     if isinstance(kind, pooling.CudnnAvgInclPad):

@@ -11,7 +11,15 @@ from paddle.v2 import pooling as kinds
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.declared import Made, declares
 from paddle.v2.layer.emitter import ONE_LEVEL, Emitter, emits
-from paddle.v2.layer.output import LayerOutput, Weight, WeightAttr, is_index, require_layer, require_same_size
+from paddle.v2.layer.output import (
+    LayerOutput,
+    Weight,
+    WeightAttr,
+    is_index,
+    pooling_of,
+    require_layer,
+    require_same_size,
+)
 from paddle.v2.model import Attrs, LayerConfig
 
 __all__ = [
@@ -50,7 +58,7 @@ def pooling(
 
     With `agg_level` TO_SEQUENCE it is one row a sub-sequence, and with `stride` one for each piece of so many rows.
     """
-    chosen = pooling_type or kinds.Max()
+    chosen = pooling_of(pooling_type, "pooling: pooling_type")
     kind = chosen.strategy if isinstance(chosen, kinds.Avg) else chosen.name
     if kind not in _POOLS:
         raise UsageError(f"pooling: expected Max, Avg, Sum or SquareRootN, got {chosen!r}")

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs as jobs of three trainers and two pservers: what batches cost is what they cost in one process."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+PROGRAMS = Path(__file__).with_name("programs")
+ROOT = PROGRAMS.parents[2]
+LIMIT_S = 240.0
+TRAINERS, BATCH = 3, 16
+SAID = re.compile(r"batch (\d+) of pass (\d+) cost (\S+)")
+
+
+def run(folder: Path, *argv: str | Path) -> subprocess.CompletedProcess[str]:
+    """A command of Python, which must end well."""
+    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"), "1")
+    done = subprocess.run(
+        [sys.executable, *argv],
+        cwd=folder,
+        env={**os.environ, **threads, "PYTHONPATH": str(ROOT / "runtime")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def costs(text: str) -> dict[tuple[int, int], float]:
+    """What a trainer says that batches cost, by pass and batch."""
+    return {(int(pass_id), int(batch)): float(cost) for batch, pass_id, cost in SAID.findall(text)}
+
+
+@pytest.mark.timeout(2 * LIMIT_S)
+@pytest.mark.parametrize(("program", "samples"), [("ctr", 400), ("text_classification", 300)])
+def test_a_job_has_the_costs_of_one_process_on_the_joined_batches(
+    program: str, samples: int, tmp_path: Path
+) -> None:
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    for name in (program, "owner"):
+        shutil.copy(PROGRAMS / f"{name}.py", workspace)
+    alone = costs(run(tmp_path, workspace / f"{program}.py", "train", tmp_path / "alone.tar.gz").stderr)
+    conf = tmp_path / "conf.py"
+    with socket.create_server(("127.0.0.1", 0)) as server:  # another job may hold the default port
+        port = server.getsockname()[1]
+    hosts = f"HOSTS = ['local'] * {TRAINERS}\nPSERVERS = [0, 1]\n"
+    conf.write_text(f"{hosts}PADDLE_PORT = {port}\nROOT_DIR = {str(tmp_path / 'nodes')!r}\n")
+    model = "output/params.tar.gz"
+    entry = (f"--conf={conf}", f"--entry={program}.py", "--", "train", model)
+    run(tmp_path, ROOT / "paddle.py", f"--job_dispatch_package={workspace}", *entry)
+    logs = [workspace / "log" / f"node_{rank}" / "train.log" for rank in range(TRAINERS)]
+    told = [costs(log.read_text()) for log in logs]
+    assert all(found.keys() == alone.keys() for found in told)
+    for pass_id, batch in alone:
+        inside = min(BATCH, samples - batch * BATCH)
+        shares = [len(range(rank, inside, TRAINERS)) for rank in range(TRAINERS)]
+        together = np.average([found[pass_id, batch] for found in told], weights=shares)
+        np.testing.assert_allclose(together, alone[pass_id, batch], rtol=1e-4, err_msg=f"{pass_id} {batch}")
+    inferred = run(tmp_path, workspace / f"{program}.py", "infer", workspace / model).stdout
+    assert float(inferred.partition(": ")[2].rstrip("}\n")) >= 0.8
