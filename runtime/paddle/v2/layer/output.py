@@ -352,12 +352,12 @@ def extras_of(layer_attr: LayerAttr, activation: str = "") -> Extras:
     return Extras(float(layer_attr.drop_rate or 0.0), float(layer_attr.error_clipping_threshold or 0.0))
 
 
-def weight_attr(param_attr: WeightAttr) -> ParameterAttribute:
-    """The attribute of a weight, or one that leaves everything to defaults."""
+def weight_attr(param_attr: WeightAttr, argument: str = "param_attr") -> ParameterAttribute:
+    """The attribute of a weight, given as an argument of this name, or one that leaves everything to defaults."""
     if param_attr is None:
         return ParameterAttribute()
     if not isinstance(param_attr, ParameterAttribute):
-        raise UsageTypeError(f"param_attr takes paddle.attr.Param(...), got {param_attr!r}")
+        raise UsageTypeError(f"{argument} takes paddle.attr.Param(...), got {param_attr!r}")
     return param_attr
 
 
@@ -375,4 +375,4 @@ def add_bias(layer_name: str, dims: Sequence[int], bias_attr: BiasAttr) -> str:
     if bias_attr is None or bias_attr is False:
         return ""
     bias_attr = ZEROS if bias_attr is True else bias_attr
-    return model.current().add_parameter(f"_{layer_name}.wbias", dims, weight_attr(bias_attr))
+    return model.current().add_parameter(f"_{layer_name}.wbias", dims, weight_attr(bias_attr, "bias_attr"))
