@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, overload
+from weakref import WeakValueDictionary
 
 from paddle.env import JobEnvironment
 from paddle.errors import ConfigError
@@ -298,15 +299,18 @@ class Client:
     def _batches(self, ids: Mapping[str, Any]) -> dict[str, Batch]:
         self._require_created()
 
+        # Weak: a batch that its owner dropped needs no rows, and a circle of batches would keep all of theirs.
+        made: WeakValueDictionary[str, Batch] = WeakValueDictionary()
+
         def bring() -> None:
             lacking = {name: each.ids for name, each in made.items() if not each.has_rows}
             for name, rows in self._session.pull_rows_of(lacking).items():
                 made[name].take(rows)
 
-        made = {}
+        found = {}
         for name, theirs in ids.items():
-            made[name] = Batch(name, theirs, self._sparse(name).shape[1], bring)
-        return made
+            found[name] = made[name] = Batch(name, theirs, self._sparse(name).shape[1], bring)
+        return found
 
     def _gradients(self, gradients: Mapping[str, Any]) -> dict[str, HostArray | RowGradient]:
         found = ((name, self._gradient(name, given)) for name, given in gradients.items())

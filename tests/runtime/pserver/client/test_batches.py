@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -137,6 +139,22 @@ def test_a_batch_refuses_gradients_that_are_not_of_its_rows_and_the_client_goes_
                 act()
         each.push({"grown": batch})  # without a gradient: the row is not made
         np.testing.assert_array_equal(each.pull_rows("grown", batch.ids), before)
+
+
+def test_batches_are_gone_with_their_last_user() -> None:
+    with server(1) as process, client(process, 0, 1) as each:
+        each.create(model(), ADAGRAD, OPTIONS)
+        gc.disable()  # their rows are large, and few objects are made: it would come late
+        try:
+            batches = each.batch({"grown": np.array([1, 2]), "emb": np.array([1])})
+            gone = [weakref.ref(batch) for batch in batches.values()]
+            batches.pop("emb")
+            assert gone[1]() is None
+            assert batches["grown"].rows.shape == (2, WIDTH)
+            del batches
+            assert gone[0]() is None
+        finally:
+            gc.enable()
 
 
 def test_batches_of_one_tensor_are_pushed_together_as_their_sum() -> None:
