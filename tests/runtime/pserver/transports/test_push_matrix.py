@@ -46,7 +46,7 @@ ROWS = np.array([3, 17, 44])
 
 @pytest.fixture(scope="module")
 def ports() -> Iterator[Ports]:
-    with Ports(plain={1: 170, 3: 75}, encrypted={1: 90, 3: 50}) as found:
+    with Ports(plain={1: 130 + 2 * len(RULES), 3: 75}, encrypted={1: 90, 3: 50}) as found:
         yield found
 
 
