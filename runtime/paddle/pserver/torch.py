@@ -50,10 +50,7 @@ class Tables(torch.nn.Module):  # type: ignore[misc]
     """
 
     def __init__(
-        self,
-        tables: str | Mapping[str, GrowingTable],
-        dim: int | None = None,
-        **table: Any,
+        self, tables: str | Mapping[str, GrowingTable], dim: int | None = None, **table: Any
     ) -> None:
         """Declare the tables, which `ServerOptimizer` creates.
 
@@ -77,6 +74,10 @@ class Tables(torch.nn.Module):  # type: ignore[misc]
     def extra_repr(self) -> str:
         """Return what PyTorch prints of the module."""
         return ", ".join(f"{name}: {table.width}" for name, table in self.tables.items())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy of a module has no servers yet."""
+        return {**self.__dict__, "_servers": None}
 
     def _by_name(self, given: Any) -> dict[str, Any]:
         """Return arguments by table name."""
@@ -290,9 +291,7 @@ class ServerOptimizer:
             ids = {tables[0]: ids}
         flat = {name: _on_host(_read(each).flat) for name, each in ids.items()}
         handle = Prefetched(self.client.batch(flat), flat, self._steps + 1)
-        self._coming = [
-            each for each in self._coming if not each.batches.keys() & flat.keys() or each.is_here
-        ]
+        self._coming = [h for h in self._coming if h.is_here or not h.batches.keys() & flat.keys()]
         self._coming.append(handle)
         return handle
 
@@ -374,9 +373,12 @@ class Prefetching:
 
 def _read(ids: Any) -> _Given:
     """Parse ids in any form that a module accepts."""
-    if isinstance(ids, tuple):
-        values, offsets = ids
-        return _Given(values, tuple(values.shape), offsets)
+    ids, *more = ids if isinstance(ids, tuple) else (ids,)
+    if wrong := [each for each in (ids, *more) if not isinstance(each, torch.Tensor)]:
+        raise ConfigError(f"ids: expected a tensor of int64 or int32, got {type(wrong[0]).__name__}")
+    if more:
+        (offsets,) = more
+        return _Given(ids, tuple(ids.shape), offsets)
     if ids.is_nested:
         if ids.layout != torch.jagged:
             ids = torch.nested.nested_tensor(list(ids.unbind()), dtype=ids.dtype, layout=torch.jagged)

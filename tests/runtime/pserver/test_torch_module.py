@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -236,3 +237,19 @@ def test_what_cannot_be_is_refused_by_name() -> None:
     both = module().Embedding(tables_of("a", "b"))
     with pytest.raises(ConfigError, match=r"expected ids by the names of tables a, b, got \['c'\]"):
         both({"c": torch.tensor([1])})
+    for wrong, got in (([1], "list"), (np.array([1]), "ndarray"), ((torch.tensor([1]), [0]), "list")):
+        with pytest.raises(ConfigError, match=f"ids: expected a tensor of int64 or int32, got {got}"):
+            embedding(wrong)
+
+
+def test_a_module_with_servers_is_copied_without_them() -> None:
+    net = Net(module().EmbeddingBag("t", DIM, mode="sum"))
+    with server(1) as process, client(process, 0, 1) as each:
+        optimizer = module().ServerOptimizer(net, SGD(), client=each)
+        ids = torch.tensor([[1, 2]])
+        copied = copy.deepcopy(net)
+        assert copied.bag.tables == net.bag.tables
+        with pytest.raises(ConfigError, match="EmbeddingBag of t has no servers yet"):
+            copied(ids)
+        net(ids).sum().backward()
+        optimizer.step()
