@@ -38,7 +38,7 @@ _Chunk = tuple[str, list[int]]  # path, the byte at which it begins
 
 _log = logging.getLogger(__name__)
 _SESSION = secrets.randbits(62) + 1
-_numbers = itertools.count()
+_numbers = itertools.count()  # of clients; a forked process goes on with a copy, see `_holder`
 
 
 class client:  # noqa: N801 - the original's name
@@ -204,12 +204,17 @@ def _own_queues() -> TaskQueues:
     return TaskQueues()
 
 
+def _holder(rank: int) -> Holder:
+    """Return a new client's name, which no other process has that was forked from this one or beside it."""
+    return Holder(rank, _SESSION, os.getpid() << 32 | next(_numbers))
+
+
 def _queue(timeout_s: float) -> TaskClient | _OwnQueue:
     now = settings.current()
     job = now.environment
     trainers = job.num_trainers or now.num_trainers
     rank = now.trainer_id if job.trainer_id is None else job.trainer_id
-    holder = Holder(rank, _SESSION, next(_numbers))
+    holder = _holder(rank)
     servers = job.endpoints or (now.endpoints if now.num_trainers > 1 else ())
     if servers:
         wire = job.wire or ("curve" if job.job_key else "plain")

@@ -18,7 +18,7 @@ import paddle.v2 as paddle
 import paddle.v2.master as master
 from paddle.dataset.common import convert
 from paddle.errors import ConfigError, MissingNameError
-from paddle.reader import creator, pickled
+from paddle.reader import creator, multiprocess_reader, pickled
 from paddle.v2.errors import UsageError
 from tests.runtime.pserver.pserver_process import KEY, ROOT, PserverProcess
 
@@ -198,6 +198,18 @@ def test_a_server_that_is_killed_continues_its_pass(tmp_path: Path, monkeypatch:
         assert sorted(found) == list(range(24))
         assert client.next_record() == (None, -2)
         client.release()
+
+
+def test_forked_readers_of_one_trainer_share_the_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pattern = written(tmp_path, 24, per_file=1)
+    with PserverProcess("--port=0", "--ports_num=1", "--num_gradient_servers=1") as server:
+        for name, value in environment(server, 0, 1).items():
+            monkeypatch.setenv(name, value)
+        paddle.init()
+        readers = [creator.cloud_reader(pattern, "") for _ in range(2)]
+        assert sorted(multiprocess_reader(readers)()) == list(range(24))
 
 
 def test_trainers_with_other_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
