@@ -225,7 +225,7 @@ def test_a_dense_part_that_is_left_to_torch_stays_there() -> None:
 
 def test_what_cannot_be_is_refused_by_name() -> None:
     embedding = module().Embedding("t", DIM)
-    with pytest.raises(ConfigError, match="Embedding of t has no servers yet: make ServerOptimizer"):
+    with pytest.raises(ConfigError, match="Embedding of t has no servers yet: create ServerOptimizer"):
         embedding(torch.tensor([1]))
     with pytest.raises(ConfigError, match="unknown argument 'stdev': did you mean std"):
         module().Embedding("t", DIM, stdev=0.1)
