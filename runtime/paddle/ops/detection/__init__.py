@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Detection: boxes that priors suggest, matched, coded, chosen, scored and pooled; on the floor above `base`."""
+"""Detection: prior boxes, matching, encoding, selection, scoring and pooling of boxes; on the floor above `base`."""

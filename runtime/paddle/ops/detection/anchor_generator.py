@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""anchor_generator: boxes in pixels around each place of a feature map; box_clip: boxes cut to their image."""
+"""anchor_generator: boxes in pixels around each cell of a feature map; box_clip: boxes clipped to their image."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from paddle.ops.detection.boxes import host, images_of
 
 
 def rounded(values: Array) -> Array:
-    """Return the nearest whole numbers; a half goes away from zero, as C rounds."""
+    """Round to the nearest integers, halves away from zero, as C does."""
     whole = np.trunc(values)
     return whole + np.trunc(2 * (values - whole))
 
 
 def within(boxes: Array, height: Any, width: Any) -> Array:
-    """Return boxes (..., 4) cut to the pixels of an image; sizes may be arrays that numpy spreads."""
+    """Clip boxes (..., 4) to the pixels of an image; the sizes may be arrays, which are broadcast."""
     last = np.stack(np.broadcast_arrays(width - 1, height - 1, width - 1, height - 1), axis=-1)
     return np.maximum(np.minimum(boxes, last), 0)
 
@@ -53,7 +53,7 @@ def _infer(features: Spec, *, attrs: dict[str, Any]) -> tuple[Spec, Spec]:
 def anchor_generator(features: Array, *, attrs: dict[str, Any]) -> tuple[Array, Array]:
     """Return boxes (H, W, boxes, 4) in pixels and their variances, for each ratio (height over width) all sizes.
 
-    The base of a ratio has the area of a stride and whole sides; a size scales it from the stride.
+    A ratio's base box has the area of a stride and integer sides; a size scales it relative to the stride.
     """
     strides = np.array(attrs["stride"], float)
     ratios = np.array(attrs["aspect_ratios"], float)
@@ -81,7 +81,7 @@ def _infer_clip(boxes: Spec, info: Spec) -> Spec:
 
 @operator("box_clip", "Input+ ImInfo -> Output+", infer=_infer_clip)
 def box_clip(boxes: Any, info: Array) -> Any:
-    """Return boxes cut to the pixels of their image, which is (height, width) / scale of its row of ImInfo.
+    """Clip boxes to their image, whose size is (height, width) / scale from its row of ImInfo.
 
     Args:
         boxes: (rows, ..., 4), rows of an image as a sequence.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rpn_target_assign, retinanet_target_assign: which anchors have an object, which have none, and what they predict."""
+"""rpn_target_assign, retinanet_target_assign: the positive and negative anchors and their targets."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Sample(NamedTuple):
     """Anchors of one image.
 
     Attributes:
-        located: (f,) anchors whose boxes are predicted.
-        inside: (f,) 1, or 0 for an anchor that stands for one without an object.
+        located: (f,) anchors with a target box.
+        inside: (f,) 1, or 0 for an anchor that replaces one without an object.
         positive: anchors with an object.
         negative: anchors without one.
         objects: (anchors,) the object that each anchor overlaps most.
@@ -38,7 +38,7 @@ class Sample(NamedTuple):
 
 
 def limited(places: Array, limit: int, rng: np.random.Generator | None) -> Array:
-    """Return at most `limit` places: drawn, in their order, or the first ones without `rng`."""
+    """Return at most `limit` positions in order: sampled by `rng`, or the first ones without it."""
     if len(places) <= limit:
         return places
     return np.sort(rng.choice(places, limit, replace=False)) if rng else places[:limit]
@@ -67,7 +67,7 @@ def _infer(anchor: Spec, box: Spec, *others: Spec) -> tuple[Spec, ...]:
 def rpn_target_assign(
     anchor: Array, boxes: Any, crowd: Any, info: Array, *, attrs: dict[str, Any], rng: np.random.Generator
 ) -> tuple[Any, ...]:
-    """Return what a region proposal network has to predict, a sequence for each image.
+    """Return the targets of a region proposal network, one sequence per image.
 
     LocationIndex (f,) int32 names the anchors with an object, ScoreIndex (f + b,) those and the ones without, both
     among all anchors of all images; TargetBBox (f, 4) has codes, TargetLabel (f + b, 1) int32 1 or 0, and
@@ -116,12 +116,12 @@ def retinanet_target_assign(
     positive_overlap: float,
     negative_overlap: float,
 ) -> tuple[Any, ...]:
-    """Return the same for all anchors, with classes as labels, and (N, 1) int32 one more than anchors with an object.
+    """Do the same for all anchors, with classes as labels; also return (N, 1) int32, the number of positives plus one.
 
     Args:
         labels: (objects, 1) int32 classes from 1 on.
 
-    All others are those of `rpn_target_assign`.
+    For the other arguments see `rpn_target_assign`.
     """
     anchors = to_host(anchor)
     rows, counts = [], []

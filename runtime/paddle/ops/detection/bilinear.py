@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values between the pixels of an image, from the four around; a pixel outside of the image is 0."""
+"""Bilinear interpolation between the four pixels around a position; pixels outside the image are 0."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paddle.backend import Array
 
 
 class Points(NamedTuple):
-    """Places in an image of H rows and W columns, of any shape.
+    """Positions in an image of H rows and W columns, in arrays of any shape.
 
     Attributes:
         at: (4, ...) pixels, as row W + column: up left, up right, down left, down right.
@@ -27,7 +27,7 @@ class Points(NamedTuple):
 
 
 def points(rows: Array, columns: Array, height: int, width: int) -> Points:
-    """Return the four pixels around each place."""
+    """Find the four pixels around each position."""
     top, left = np.floor(rows), np.floor(columns)
     down, right = rows - top, columns - left
     at, weight, by_row, by_column = [], [], [], []
@@ -44,13 +44,13 @@ def points(rows: Array, columns: Array, height: int, width: int) -> Points:
 
 
 def sampled(image: Array, at: Array, weight: Array) -> Array:
-    """Return (C, ...) the sums of weighted pixels of an image (C, H W)."""
+    """Return the interpolated values (C, ...) of an image (C, H W)."""
     total: Array = sum(image[:, at[k]] * weight[k] for k in range(4))
     return total
 
 
 def scatter(dimage: Array, at: Array, weight: Array, arriving: Array) -> None:
-    """Add the gradient (C, ...) that arrives at places to that of an image (C, H W), in place."""
+    """Add the gradient (C, ...) of the values to that of an image (C, H W), in place."""
     flat = arriving.reshape(len(dimage), -1)
     for k in range(4):
         np.add.at(dimage.T, at[k].reshape(-1), (flat * weight[k].reshape(-1)).T)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bipartite_match: pairs rows, the objects of an image, with columns, the boxes suggested, greatest overlap first."""
+"""bipartite_match: pairs rows (objects of an image) with columns (candidate boxes), largest overlap first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paddle.ops.base.registry import Spec, operator
 from paddle.ops.detection.boxes import host, images_of
 
 _INT32 = np.dtype("int32")
-_LEAST = 1e-6  # below this, a row and a column have nothing in common
+_LEAST = 1e-6  # a row and a column with a smaller value are never paired
 
 
 def _infer(distances: Spec, *, match_type: str) -> tuple[Spec, Spec]:
@@ -32,7 +32,7 @@ def _infer(distances: Spec, *, match_type: str) -> tuple[Spec, Spec]:
     infer=_infer,
 )
 def bipartite_match(distances: Any, *, match_type: str, dist_threshold: float) -> tuple[Array, Array]:
-    """Return for each image and column the row that it is matched to (images, M) int32, -1 for none, and their value.
+    """Return the row matched to each column, (images, M) int32, -1 for none, and the values of the pairs.
 
     Args:
         distances: (rows, M), a sequence of rows for each image; one image without LoD. Greater is closer.
@@ -51,8 +51,8 @@ def bipartite_match(distances: Any, *, match_type: str, dist_threshold: float) -
 
 
 def match(values: Array, indices: Array, found: Array) -> None:
-    """Take the greatest value, then the greatest of the other rows and columns, and so on."""
-    # Columns first: of equal values the one in the first column counts, and there the one in the first row.
+    """Take the greatest value, then the greatest among the remaining rows and columns, and so on."""
+    # Columns first: among equal values, the first column wins, and within it the first row.
     rest = values.T.copy()
     for _ in range(min(values.shape)):
         column, row = np.unravel_index(rest.argmax(), rest.shape)
@@ -63,7 +63,7 @@ def match(values: Array, indices: Array, found: Array) -> None:
 
 
 def match_rest(values: Array, indices: Array, found: Array, threshold: float) -> None:
-    """Give each column that is free its best row, if their value is at least the threshold."""
+    """Assign each free column its best row if the value is at least the threshold."""
     if len(values):
         rows = values.argmax(axis=0)
         best = values[rows, np.arange(len(rows))]

@@ -23,7 +23,7 @@ _CODES = ("encode_center_size", "decode_center_size")
 
 
 def encoded(boxes: Array, priors: Array, whole: bool) -> Array:
-    """Return the code (..., 4) of boxes by priors, which numpy spreads, without variances."""
+    """Return the codes (..., 4) of boxes relative to priors, without variances; the arguments are broadcast."""
     centres, sides = (
         (priors[..., :2] + priors[..., 2:] + whole) / 2,
         priors[..., 2:] - priors[..., :2] + whole,
@@ -36,7 +36,7 @@ def encoded(boxes: Array, priors: Array, whole: bool) -> Array:
 def deltas(boxes: Array, priors: Array, weights: tuple[float, ...] = ()) -> Array:
     """Return the code (n, 4) of boxes in pixels by priors, as region networks have it, over weights.
 
-    Other than with `encoded`, the centre of a box counts its last pixel.
+    Unlike in `encoded`, the last pixel counts for the centre of a box.
     """
     moved = encoded(boxes, priors, True)
     moved[..., :2] += 0.5 / (priors[..., 2:] - priors[..., :2] + 1)
@@ -108,9 +108,9 @@ def _infer_assign(prior: Spec, variances: Spec, target: Spec, score: Spec) -> tu
 def box_decoder_and_assign(
     prior: Array, variances: Array, target: Array, score: Array, *, box_clip: float
 ) -> tuple[Array, Array]:
-    """Return boxes (N, 4C) in pixels from codes for each class, and (N, 4) that of the likeliest class.
+    """Return boxes (N, 4C) in pixels from codes for each class, and the box (N, 4) of the likeliest class.
 
-    Class 0 is the background; a row without another keeps its prior box.
+    Class 0 is the background; a row without any other class keeps its prior box.
 
     Args:
         prior: (N, 4).

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""deformable_conv: convolution of values from shifted places, weighed by a mask (Zhu et al., 2019).
+"""deformable_conv: convolution that samples its input at offsets and weights the samples by a mask (Zhu et al., 2019).
 
 deformable_conv_v1 is the same without a mask. A shift is (down, across) in pixels of the input.
 """
@@ -61,7 +61,7 @@ def deformable_conv(
 
     Args:
         x: (N, C, H, W); outside of it there are zeros.
-        offset: (N, deformable_groups h w 2, H', W') how each value of the window is shifted, for the channels of a
+        offset: (N, deformable_groups h w 2, H', W') offset of each value of the window, for the channels of a
             deformable group.
         mask: (N, deformable_groups h w, H', W'), or None for 1.
         filters: (M, C / groups, h, w).
@@ -77,7 +77,7 @@ def deformable_conv(
 
 @operator("deformable_conv_v1", "Input Offset Filter -> Output", attrs=_ATTRS, infer=_infer_v1)
 def deformable_conv_v1(x: Array, offset: Array, filters: Array, *, attrs: dict[str, Any]) -> Array:
-    """Return the same with a mask of 1."""
+    """Do the same with a mask of 1."""
     return deformable_conv(x, offset, None, filters, attrs=attrs)
 
 
@@ -88,7 +88,7 @@ def deformable_conv_v1(x: Array, offset: Array, filters: Array, *, attrs: dict[s
 def deformable_conv_grad(
     x: Array, offset: Array, mask: Array | None, filters: Array, dout: Array, *, attrs: dict[str, Any]
 ) -> tuple[Array, Array, Array, Array]:
-    """A shift gets what its value changes by; a mask gets the value; pixels and filters as in a convolution."""
+    """dOffset is the slope of the sampled value, dMask the value; dInput and dFilter are those of a convolution."""
     kernel, arriving = _by_group(to_host(filters), attrs), to_host(dout)
     dx, doffset = np.zeros(x.shape, x.dtype), np.zeros(offset.shape, x.dtype)
     dmask = np.zeros((len(x), offset.shape[1] // 2, *offset.shape[2:]), x.dtype)
@@ -118,7 +118,7 @@ def deformable_conv_grad(
 def deformable_conv_v1_grad(
     x: Array, offset: Array, filters: Array, dout: Array, *, attrs: dict[str, Any]
 ) -> tuple[Array, Array, Array]:
-    """The same without that of a mask."""
+    """The same gradients without a mask."""
     dx, doffset, _, dfilters = deformable_conv_grad(x, offset, None, filters, dout, attrs=attrs)
     return dx, doffset, dfilters
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""detection_map: mean average precision of the boxes found, over all classes.
+"""detection_map: mean average precision of detections, over all classes.
 
-What is counted goes on from batch to batch: objects of each class, and for each box found its score and whether it
-is true, or false.
+Counts accumulate over batches: the number of objects of each class, and each detection's score and whether it is
+correct.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from paddle.ops.detection.boxes import overlaps
 _INT32, _FLOAT32 = np.dtype("int32"), np.dtype("float32")
 _AP_TYPES = ("integral", "11point")
 
-# class -> (score, whether it is one) of each box found
+# class -> (score, 0 or 1) of each detection
 Marks = dict[int, list[tuple[float, int]]]
 
 
@@ -65,7 +65,7 @@ def detection_map(
     Args:
         detected: (rows, 6) label, score and box, a sequence for each image; boxes are cut to [0, 1].
         label: (rows, 6) label, whether it is difficult, and box; (rows, 5) without difficult ones.
-        has_state: 0: count from nothing; otherwise go on from the three that follow.
+        has_state: 0: start from zero; otherwise continue from the next three arguments.
         pos_count: (class_num, 1) int32.
         true_pos: (n, 2) score and 0 or 1, a sequence for each class; false_pos likewise.
     """
@@ -122,7 +122,7 @@ def _count(image: Array, counts: dict[int, int], with_difficult: bool) -> None:
 
 
 def mark(seen: Array, image: Array, true: Marks, false: Marks, attrs: dict[str, Any]) -> None:
-    """Add the boxes seen in an image: each object makes the best box over it true, and the others false."""
+    """Add the detections of an image: the best box of each object is correct, further boxes are not."""
     difficult, labels = _difficult(image), image[:, 0].astype(int)
     for label in np.unique(seen[:, 0].astype(int)).tolist():
         mine = seen[seen[:, 0].astype(int) == label]
@@ -145,7 +145,7 @@ def mark(seen: Array, image: Array, true: Marks, false: Marks, attrs: dict[str, 
 def _mean(counts: dict[int, int], true: Marks, false: Marks, attrs: dict[str, Any]) -> float:
     """Return the mean over all classes with objects.
 
-    As in the original a class is left out if it has as many objects as background_label says.
+    As in the original, a class is skipped if its number of objects equals background_label.
     """
     average = by_points if attrs["ap_type"] == "11point" else by_area
     each = []
@@ -161,19 +161,19 @@ def _mean(counts: dict[int, int], true: Marks, false: Marks, attrs: dict[str, An
 
 
 def running(marks: list[tuple[float, int]]) -> Array:
-    """Return how many of the boxes of the highest score are marked with 1, for each number of boxes."""
+    """Return the cumulative number of marks 1, in order of falling score."""
     scores, flags = np.array(marks).T
     return flags[np.argsort(-scores, kind="stable")].cumsum()
 
 
 def by_area(precision: Array, recall: Array) -> float:
-    """Return the sum of each precision times what the recall grows by there."""
+    """Return the sum of each precision times the increase in recall."""
     steps = np.abs(np.diff(recall, prepend=0.0))
     return float((precision * steps)[steps > 1e-6].sum())
 
 
 def by_points(precision: Array, recall: Array) -> float:
-    """Return the mean over recalls 1, 0.9, ... 0 of the greatest precision at that recall or above.
+    """Return the mean, over recalls 1, 0.9, ... 0, of the greatest precision at that recall or above.
 
     As in the original, a precision counts for the recalls below only down to the least recall of any box.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""distribute_fpn_proposals, collect_fpn_proposals: regions by the level of a feature pyramid that fits their size."""
+"""distribute_fpn_proposals, collect_fpn_proposals: split regions over pyramid levels by size; merge levels."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def _infer_levels(rois: Spec, *, min_level: int, max_level: int) -> tuple[list[S
 def distribute_fpn_proposals(
     rois: Any, *, min_level: int, max_level: int, refer_level: int, refer_scale: int
 ) -> tuple[list[Any], Array]:
-    """Return the regions of each level, a sequence for each image, and (n, 1) int32 where each region went.
+    """Return the regions of each level, one sequence per image, and each region's new index (n, 1) int32.
 
-    A region of side refer_scale belongs to refer_level, one of twice that to the next level.
+    A region of side refer_scale belongs to refer_level, one of twice the side to the next level.
 
     Args:
         rois: (n, 4) in pixels, a sequence for each image.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""generate_mask_labels: for each region with an object the mask of that object, from polygons, in its class."""
+"""generate_mask_labels: mask targets, drawn from the polygons of each region's object."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def _infer(
 def generate_mask_labels(
     info: Array, classes: Any, crowd: Any, segms: Any, rois: Any, labels: Any, *, attrs: dict[str, Any]
 ) -> tuple[Any, Any, Any]:
-    """Return the regions with an object (n, 4), their numbers among those of the image (n, 1) and masks.
+    """Return the regions with an object (n, 4), their indices (n, 1) within the image, and masks.
 
     Masks are (n, num_classes resolution²) int32: 0 or 1 in the columns of the class, elsewhere −1. An image without
-    such a region has its first one, with −1 everywhere.
+    such a region gives its first region, with −1 everywhere.
 
     Args:
         info: (N, 3) height, width and scale.
@@ -89,7 +89,7 @@ def _masks(
     if not len(chosen):
         return regions[:1], np.flatnonzero(labels == 0)[:1, None], masks.reshape(1, -1)
     if not shapes:
-        raise InputError("Rois has regions with an object in an image of which GtSegms has none")
+        raise InputError("Rois has regions with an object in an image for which GtSegms has none")
     boxes = regions[chosen] / scale
     around = np.array([_around(np.concatenate(each)) for each in shapes])
     best = overlaps(boxes, around, True).argmax(axis=1)
@@ -114,8 +114,8 @@ def _drawn(polygons: list[Array], box: Array, size: int) -> Array:
 def filled(polygon: Array, size: int) -> Array:
     """Return the pixels (size, size) within a polygon (k, 2), as the COCO tools draw it.
 
-    An outline of points 1/5 pixel apart tells for each column at which rows it is crossed; pixels of the columns, one
-    after the other, are within after an odd number of crossings.
+    The outline is sampled every 1/5 pixel and gives the rows at which it crosses each column. In column-major order, a
+    pixel is inside after an odd number of crossings.
     """
     fine = np.trunc(_FINE * polygon + 0.5).astype(int)
     xs, ys = [], []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""generate_proposal_labels: of the regions suggested a sample, with the classes and codes that it has to predict."""
+"""generate_proposal_labels: a sample of the proposed regions, with target classes and codes."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def generate_proposal_labels(
         own = slice(objects_at[number], objects_at[number + 1])
         mine = regions[at[number] : at[number + 1]]
         if attrs["is_cascade_rcnn"]:
-            # The stage before put the objects in front.
+            # The previous stage put the objects first.
             mine = mine[own.stop - own.start :]
         parts.append(_sampled(mine, truth[own], labels[own], crowds[own], image[2], attrs, rng))
     dtypes = (regions.dtype, _INT32, *[regions.dtype] * 3)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""generate_proposals: the boxes that a region proposal network suggests, decoded from anchors, without overlaps."""
+"""generate_proposals: the proposals of a region network, decoded from anchors, after suppression of overlaps."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _infer(scores: Spec, deltas: Spec, info: Spec, anchors: Spec, variances: Spe
 def generate_proposals(
     scores: Array, deltas: Array, info: Array, anchors: Array, variances: Array, *, attrs: dict[str, Any]
 ) -> tuple[Any, Any]:
-    """Return the boxes (n, 4) suggested in each image, best first, a sequence each, and their scores (n, 1).
+    """Return the proposed boxes (n, 4), best first, one sequence per image, and their scores (n, 1).
 
     Args:
         scores: (N, A, H, W) of each anchor.
@@ -80,7 +80,7 @@ def _of_image(
 
 
 def _large_enough(boxes: Array, image: Array, least: float) -> Array:
-    """Return the places of boxes whose sides, in the image before it was scaled, are long enough, centre inside."""
+    """Return the indices of boxes whose centre is inside and whose sides in the unscaled image are long enough."""
     sides = boxes[:, 2:] - boxes[:, :2]
     centres = boxes[:, :2] + (sides + 1) / 2
     long = (sides / image[2] + 1 >= least).all(axis=1)

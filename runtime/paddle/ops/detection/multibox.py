@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""multibox_loss and detection_output: training and reading a detector of prior boxes, as layers of v2.
+"""multibox_loss and detection_output: loss and output of an SSD detector, for the layers of v2.
 
 A prior is 8 numbers: a box as parts of the image (left, top, right, bottom), and the variances of its code.
 """
@@ -70,8 +70,8 @@ def multibox_loss(
     """Return the batch's loss for each image (N, 1), and its gradients.
 
     The loss is that of SSD (Liu et al., 2016): smooth L1 of the codes of matched priors, and cross entropy of their
-    classes and of the hardest negatives' background, over the number of matches in the batch. All N rows are the same,
-    and a gradient is that of one: the mean of dLoss counts.
+    classes and of the hardest negatives' background, over the number of matches in the batch. All N rows are equal,
+    and the gradient is that of one row: the mean of dLoss is used.
 
     Args:
         location: (N, 4 P) codes.
@@ -131,7 +131,7 @@ def _infer_output(location: Spec, confidence: Spec, prior: Spec, *, num_classes:
 def detection_output(location: Array, confidence: Array, prior: Array, *, attrs: dict[str, Any]) -> Array:
     """Return (found, 7) image, class, score, left, top, right, bottom of the boxes in all images; cut to [0, 1].
 
-    Of boxes of a class that overlap by more than nms_threshold the best one counts; an image has at most keep_top_k.
+    Among boxes of a class that overlap by more than nms_threshold the best remains; at most keep_top_k per image.
     """
     boxes, variances = np.split(to_host(prior)[0].reshape(-1, 8), 2, axis=1)
     codes = to_host(location).reshape(len(location), -1, 4) * variances

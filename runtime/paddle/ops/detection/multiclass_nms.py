@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""multiclass_nms and multiclass_nms2: the boxes found in each image, class by class, without those that overlap."""
+"""multiclass_nms and multiclass_nms2: the detections of each image, by class, after suppression of overlaps."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def multiclass_nms(boxes: Any, scores: Any, *, attrs: dict[str, Any]) -> Any:
 
 @operator("multiclass_nms2", "BBoxes+ Scores+ -> Out+ Index+", attrs=_ATTRS, infer=_infer_both)
 def multiclass_nms2(boxes: Any, scores: Any, *, attrs: dict[str, Any]) -> tuple[Any, Any]:
-    """Return the same, without rows if nothing is found, and (found, 1) int32 the place of each among all boxes."""
+    """Do the same, with no rows if nothing is found; also return each detection's index (found, 1) int32."""
     rows, places, lod = _found(boxes, scores, attrs)
     index = places.astype(_INT32)[:, None]
     return LoDArray(from_host(rows, plain(boxes)), lod), LoDArray(from_host(index, plain(boxes)), lod)
@@ -89,7 +89,7 @@ def _images(data: Array, chances: Array, lod: tuple[Offsets, ...]) -> Any:
             yield boxes[None], scores, number * data.shape[1]
         return
     if not lod:
-        raise InputError(f"Scores {chances.shape} have no LoD, which tells whose rows of BBoxes are whose")
+        raise InputError(f"Scores {chances.shape} have no LoD, which assigns the rows of BBoxes to images")
     for start, end in zip(lod[-1][:-1], lod[-1][1:], strict=True):
         yield data[start:end].swapaxes(0, 1), chances[start:end].T, start * chances.shape[1]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Polygons (k, 2): their area and overlap; polygon_box_transform: shifts at each place become corners of a polygon."""
+"""Polygons (k, 2): their area and overlap; polygon_box_transform: offsets in each cell as corners of a polygon."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def area(polygon: Array) -> float:
 def overlap(left: Array, right: Array) -> float:
     """Return intersection over union of two simple polygons; 0 if both have no area.
 
-    Each is a sum of triangles with signs from its first corner, and a pair of triangles has a convex intersection.
+    Each polygon is a signed sum of triangles from its first corner; two triangles have a convex intersection.
     """
     common = sum(
         a * b * abs(area(part))
@@ -72,7 +72,7 @@ def _infer(x: Spec) -> Spec:
 
 @operator("polygon_box_transform", "Input -> Output", infer=_infer, shares_lod=False)
 def polygon_box_transform(x: Array) -> Array:
-    """Return 4 times the column less the shift in even channels, and 4 times the row less the shift in odd ones."""
+    """Return 4 times the column minus the offset in even channels, 4 times the row minus the offset in odd ones."""
     xp = array_module(x)
     out = xp.empty_like(x)
     out[:, ::2] = 4 * xp.arange(x.shape[3]).astype(x.dtype) - x[:, ::2]

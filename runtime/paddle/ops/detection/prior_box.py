@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""prior_box and density_prior_box: boxes of given sizes around each place of a feature map, as parts of the image."""
+"""prior_box and density_prior_box: boxes of given sizes around each cell of a feature map, as parts of the image."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GRID = {"variances": (0.1, 0.1, 0.2, 0.2), "clip": False, "step_w": 0.0, "step_
 
 
 def expanded_ratios(ratios: tuple[float, ...], flip: bool) -> list[float]:
-    """Return 1 and all ratios that are not there yet, with `flip` the inverse of each after it."""
+    """Return 1 and the distinct ratios; with `flip`, each is followed by its inverse."""
     found = [1.0]
     for ratio in ratios:
         if all(abs(ratio - each) >= 1e-6 for each in found):
@@ -63,7 +63,7 @@ def _infer(features: Spec, image: Spec, *, attrs: dict[str, Any]) -> tuple[Spec,
     shares_lod=False,
 )
 def prior_box(features: Array, image: Array, *, attrs: dict[str, Any]) -> tuple[Array, Array]:
-    """Return boxes and their variances (H, W, boxes, 4) around each place of the features (N, C, H, W).
+    """Return boxes and their variances (H, W, boxes, 4) around each cell of the features (N, C, H, W).
 
     Each min_size has a box of each aspect ratio and, with a max_size, a square of side √(min_size max_size): last,
     or second with min_max_aspect_ratios_order.
@@ -99,8 +99,8 @@ def _infer_density(features: Spec, image: Spec, *, attrs: dict[str, Any]) -> tup
 def density_prior_box(features: Array, image: Array, *, attrs: dict[str, Any]) -> tuple[Array, Array]:
     """Return boxes and their variances (H, W, boxes, 4), or (H W boxes, 4) with flatten_to_2d.
 
-    A size of density d has d × d boxes of each ratio, whose centres lie evenly in a step. Without `clip` only what lies
-    left of, above, right of or below the image is cut: a box of a place outside of it may end before it begins.
+    A size of density d gives d × d boxes of each ratio, with evenly spaced centres. Without `clip`, each side is limited
+    only in its own direction (left, above, right, below), so a box outside the image may end before it begins.
     """
     step = int(sum(_steps(features, image, attrs)) * 0.5)
     shifts, sides = [], []
@@ -121,14 +121,14 @@ def density_prior_box(features: Array, image: Array, *, attrs: dict[str, Any]) -
 
 
 def _steps(features: Array, image: Array, attrs: dict[str, Any]) -> tuple[float, float]:
-    """Return (across, down) pixels from place to place; without both, those that cover the image."""
+    """Return the steps (across, down) in pixels; by default, those with which the cells cover the image."""
     if attrs["step_w"] == 0 or attrs["step_h"] == 0:
         return image.shape[3] / features.shape[3], image.shape[2] / features.shape[2]
     return attrs["step_w"], attrs["step_h"]
 
 
 def _centres(features: Array, image: Array, attrs: dict[str, Any]) -> Array:
-    """Return (H, W, 2) the pixel (x, y) in the middle of each place."""
+    """Return the centre (x, y) of each cell in pixels, (H, W, 2)."""
     across, down = _steps(features, image, attrs)
     x = (np.arange(features.shape[3]) + attrs["offset"]) * across
     y = (np.arange(features.shape[2]) + attrs["offset"]) * down

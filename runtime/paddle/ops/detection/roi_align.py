@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""roi_align, psroi_pool: means over the cells of a grid over regions of images.
+"""roi_align, psroi_pool: average pooling of image regions over a grid of cells.
 
-A mean of values between pixels is a product: weights of rows, times the region's image, times weights of columns.
+A mean of interpolated values is a product: row weights times the region's image times column weights.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def images_of_regions(x: Array, rois: Any) -> tuple[Array, Array]:
     """
     data, offsets = sequences(rois, "ROIs")
     if len(offsets) - 1 > len(x):
-        raise InputError(f"ROIs have {len(offsets) - 1} sequences, there are {len(x)} images")
+        raise InputError(f"ROIs has {len(offsets) - 1} sequences for {len(x)} images")
     return to_host(data), owners(offsets)
 
 
@@ -81,7 +81,7 @@ def _weights(box: Array, shape: tuple[int, ...], attrs: dict[str, Any], dtype: A
 
 
 def _line(start: float, length: float, cells: int, ratio: int, size: int) -> Array:
-    """Return (cells, size) what each pixel of a line counts in each cell."""
+    """Return the weight of each pixel of a line in each cell, (cells, size)."""
     step = length / cells
     count = ratio if ratio > 0 else int(np.ceil(step))
     places = start + (np.arange(cells)[:, None] + (np.arange(count) + 0.5) / count) * step
@@ -106,7 +106,7 @@ def _infer_psroi(x: Spec, rois: Spec, *, output_channels: int, pooled_height: in
 
 @operator("psroi_pool", "X ROIs+ -> Out", attrs={"output_channels": int, **_GRID}, infer=_infer_psroi)
 def psroi_pool(x: Array, rois: Any, *, attrs: dict[str, Any]) -> Array:
-    """Return (rois, output_channels, pooled_height, pooled_width): each cell is the mean over a channel of its own.
+    """Return (rois, output_channels, pooled_height, pooled_width): each cell is the mean over its own channel.
 
     Args:
         x: (N, output_channels pooled_height pooled_width, H, W).

@@ -20,7 +20,7 @@ _SMALL = 1e-5  # is added to the area by which matrices are divided, as in the o
 
 
 class _Source(NamedTuple):
-    """Where the pixels of a rectangle come from, and which of them lie in the quadrangle and the image."""
+    """The source positions of a rectangle's pixels, and which of them lie in the quadrangle and the image."""
 
     found: Points
     inside: Array
@@ -61,7 +61,7 @@ def roi_perspective_transform(x: Array, rois: Any, *, attrs: dict[str, Any]) -> 
 
 @gradient("roi_perspective_transform", "X ROIs+ Out@GRAD -> X@GRAD")
 def roi_perspective_transform_grad(x: Array, rois: Any, dout: Array, *, attrs: dict[str, Any]) -> Array:
-    """Each pixel of a rectangle pays back the four that it is of."""
+    """Each pixel's gradient goes to the four pixels that it was interpolated from."""
     quads, images = images_of_regions(x, rois)
     dx, arriving = np.zeros((*x.shape[:2], x.shape[2] * x.shape[3]), x.dtype), to_host(dout)
     for number, (quad, image) in enumerate(zip(quads, images, strict=True)):
@@ -85,11 +85,11 @@ def _source(quad: Array, shape: tuple[int, ...], attrs: dict[str, Any]) -> _Sour
 
 
 def _matrix(corners: Array, height: int, width: int) -> Array:
-    """Return the nine numbers that take a rectangle in the proportions of the quadrangle to it."""
+    """Return the nine elements of the matrix from a rectangle with the quadrangle's proportions to the quadrangle."""
     sides = np.sqrt(((corners - np.roll(corners, -1, axis=0)) ** 2).sum(axis=1))
     tall, broad = (sides[1] + sides[3]) / 2, (sides[0] + sides[2]) / 2
     down = max(2, height) - 1
-    # Without a height the rectangle is as broad as there is room.
+    # A quadrangle without height uses the full width.
     across = int(min(rounded(broad * down / tall), width)) if tall > 0 else width
     across = max(2, min(across + 1, width)) - 1
     (x0, y0), (x1, y1), (x2, y2), (x3, y3) = corners

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Suppression (nms): of boxes that overlap too much the one of the highest score remains."""
+"""Non-maximum suppression: among boxes that overlap too much, the one with the highest score remains."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def suppressed(boxes: Array, threshold: float, eta: float, whole: bool) -> list[
     """Return the places of boxes (n, 4), or of polygons (n, 2k), that remain; they are sorted, best first.
 
     Args:
-        threshold: two boxes that remain overlap by that at most.
-        eta: below 1, the threshold is multiplied with it after each box that remains, while it is above 0.5.
+        threshold: greatest overlap of two remaining boxes.
+        eta: if below 1, the threshold is multiplied by eta after each remaining box while it is above 0.5.
         whole: boxes count pixels.
     """
     worst = np.full(len(boxes), -np.inf)
@@ -48,7 +48,7 @@ def _with_boxes(box: Array, others: Array, whole: bool) -> Array:
     sides = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
     common = (sides + whole).prod(axis=1)
     union = areas(box, whole) + areas(others, whole) - common
-    # Points at the same place, of no area, are one.
+    # Equal points, which have no area, are counted as one box.
     shares = np.where(union > 0, common / np.where(union > 0, union, 1), 1.0)
     found: Array = np.where((sides < 0).any(axis=1), 0.0, shares)
     return found

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""target_assign: what each suggested box has to predict, by the object that it was matched to.
+"""target_assign: the targets of candidate boxes, from the objects that they are matched to.
 
-mine_hard_examples: the boxes without an object that cost most, so that they do not outnumber those with one.
+mine_hard_examples: the costliest negatives, limited relative to the number of matched boxes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def target_assign(x: Any, matched: Array, negative: Any, *, mismatch_value: int)
         negative: (n, 1) boxes of each image, a sequence each, that get mismatch_value and weight 1.
 
     Raises:
-        InputError: a box is matched to an object that its image lacks.
+        InputError: a box is matched to an object that its image does not have.
     """
     data, offsets = sequences(x, "X")
     values, indices = to_host(data), to_host(matched)
@@ -55,7 +55,9 @@ def target_assign(x: Any, matched: Array, negative: Any, *, mismatch_value: int)
     images, places = np.nonzero(indices > -1)
     rows = offsets[images] + indices[images, places]
     if (rows >= offsets[images + 1]).any():
-        raise InputError(f"MatchIndices names object {indices.max()}, an image of X has fewer")
+        raise InputError(
+            f"MatchIndices refers to object {indices.max()}, but an image of X has fewer objects"
+        )
     out = np.full((*indices.shape, values.shape[2]), mismatch_value, values.dtype)
     weight = np.zeros((*indices.shape, 1), _FLOAT32)
     out[images, places] = values[rows, places % values.shape[1]]

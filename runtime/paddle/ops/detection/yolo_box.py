@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""yolo_box: boxes and scores of classes at each place of the feature map of YOLO v3.
+"""yolo_box: boxes and class scores in each cell of a YOLO v3 feature map.
 
 A channel of an anchor is, in turn: shift across, shift down, width, height, whether there is an object, each class.
 """
@@ -41,11 +41,11 @@ def placed(maps: Array, anchors: Any, downsample: int) -> tuple[Array, Array]:
 
 
 def expect_channels(x: Spec, anchors: int, classes: int) -> None:
-    """Refuse a feature map that does not fit.
+    """Check the shape of a feature map.
 
     Raises:
-        ShapeError: it has other channels than (5 + classes) for each anchor.
-        AttrError: there is no class.
+        ShapeError: it does not have 5 + classes channels per anchor.
+        AttrError: class_num is below 1.
     """
     if classes <= 0:
         raise AttrError(f"class_num must be above 0, got {classes}")
@@ -73,7 +73,7 @@ def yolo_box(
 ) -> tuple[Array, Array]:
     """Return boxes (N, A H W, 4) in pixels of their images, and scores (N, A H W, classes).
 
-    Both are 0 where it is less likely than conf_thresh that there is an object.
+    Both are 0 where the probability of an object is below conf_thresh.
 
     Args:
         x: (N, A (5 + classes), H, W).

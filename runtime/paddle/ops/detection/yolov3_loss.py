@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""yolov3_loss: what a feature map of YOLO v3 costs, by the objects in its images.
+"""yolov3_loss: the loss of a YOLO v3 feature map.
 
-Each object belongs to the anchor most like it, of all maps. If that is one of this map, the place under its centre
-pays for box, classes and for not seeing an object; all other places pay for seeing one, but for those whose boxes
-overlap an object by more than ignore_thresh.
+Each object belongs to the most similar anchor of all maps. If that is an anchor of this map, the cell under its
+centre has costs for box, classes and objectness. Every other cell has a cost for a predicted object, unless its box
+overlaps an object by more than ignore_thresh.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _ATTRS = {
 
 
 class _Matches(NamedTuple):
-    """Objects of this map, a row each: where they lie, and what is to be predicted there.
+    """Objects of this map, one per row: their cells and targets.
 
     Attributes:
         at: image, anchor of this map, row and column.
         goal: (n, 4) shifts and logarithms of scales.
-        scale: (n, 1) what the box costs; less for a large one.
+        scale: (n, 1) weight of the box's cost; smaller for a large box.
         classes: (n, classes) probabilities.
-        score: (n,) what the object counts.
+        score: (n,) weight of the object.
     """
 
     at: tuple[Array, Array, Array, Array]
@@ -72,15 +72,15 @@ def _infer(
 def yolov3_loss(
     x: Array, box: Array, label: Array, score: Array | None, *, attrs: dict[str, Any]
 ) -> tuple[Array, Array, Array]:
-    """Return the loss of each image (N,), what each place's object counts, and the anchor of each object.
+    """Return the loss of each image (N,), the weight of each cell's object, and the anchor of each object.
 
     Args:
         x: (N, A (5 + classes), H, W) for the A anchors of this map.
         box: (N, B, 4) centres and sides of objects, as parts of the image; none where a side is 0.
         label: (N, B) int32 classes.
-        score: (N, B) what each object counts; None: 1.
+        score: (N, B) weight of each object; None: 1.
 
-    The second is (N, A, H, W): the object's score, 0 without one, −1 where a place does not pay; the third (N, B)
+    The second is (N, A, H, W): the object's score, 0 without an object, −1 where a cell has no cost; the third (N, B)
     int32, −1 for an anchor of another map.
     """
     maps, boxes = by_anchor(x, len(attrs["anchor_mask"])), to_host(box)
@@ -123,7 +123,7 @@ def yolov3_loss_grad(
     change[:, :2] = (sigmoid(own[:, :2]) - match.goal[:, :2]) * match.scale
     change[:, 2:4] = np.where(own[:, 2:4] > match.goal[:, 2:], 1, -1) * match.scale
     change[:, 5:] = (sigmoid(own[:, 5:]) - match.classes) * match.score[:, None]
-    # Objects may share a place: what arrives there adds up.
+    # Objects may share a cell: their gradients add up.
     np.add.at(np.moveaxis(dx, 2, -1), match.at, change * arriving[image, None])
     return from_host(dx.reshape(x.shape), x)
 
@@ -134,7 +134,7 @@ def _cross_entropy(x: Array, target: Array) -> Array:
 
 
 def _paid(seen: Array) -> tuple[Array, Array]:
-    """Return whether a place should see an object, and what it pays if it does not do so."""
+    """Return each cell's objectness target and the weight of its cost."""
     present = seen > 1e-5
     return present, np.where(present, seen, seen > -0.5)
 

@@ -81,7 +81,7 @@ def test_targets_are_those_of_the_matched_objects(places: int, dtype: str) -> No
 
 def test_targets_of_objects_that_are_not_there_are_refused() -> None:
     given = {"X": sequences(np.zeros((2, 1, 4), "f"), 1, 1), "MatchIndices": np.array([[1], [0]], "int32")}
-    with pytest.raises((OpError, ExecutionError), match="names object 1"):
+    with pytest.raises((OpError, ExecutionError), match="refers to object 1"):
         run_op("target_assign", given)
 
 
