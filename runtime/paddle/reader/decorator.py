@@ -123,7 +123,7 @@ def _as_tuple(sample: Any) -> tuple[Any, ...]:
 
 
 class Fake:
-    """`fake(reader, max_num)`: the first sample ever read, so many times a pass, to measure without files."""
+    """`fake(reader, max_num)`: repeats the first sample max_num times per pass, to measure without files."""
 
     def __init__(self) -> None:
         self.data: Any = None

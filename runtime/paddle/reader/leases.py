@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tasks of one data set in a pass: which wait, which are leased to whom, and which are over; see `tasks`."""
+"""The tasks of one data set in a pass: waiting, leased and finished; see `tasks`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TASKS_PER_TRAINER = 4  # at least, where there are enough pieces
 
 
 class Holder(NamedTuple):
-    """One client in one process of a trainer: another session is another process."""
+    """One client in one process of a trainer; another session means another process."""
 
     trainer: int
     session: int
@@ -41,7 +41,7 @@ class Task:
 
 @dataclass(slots=True)
 class Lease:
-    """A task and the client that reads it, until a moment on the queue's clock."""
+    """A task, the client that reads it, and the lease's end on the queue's clock."""
 
     task: Task
     holder: Holder
@@ -52,7 +52,7 @@ class Dataset:
     """The tasks of one data set."""
 
     def __init__(self, tasks: Sequence[Task]) -> None:
-        """Let all tasks wait for pass 0."""
+        """Queue all tasks for pass 0."""
         self.pass_id = 0
         self.waiting = deque(tasks)
         self.leases: dict[int, Lease] = {}

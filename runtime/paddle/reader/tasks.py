@@ -40,7 +40,7 @@ class _Client:
 
 @dataclass(slots=True)
 class _Saving:
-    """The trainer that saves the model, and until when no other one is to."""
+    """The trainer that saves the model, and the time until which no other trainer may."""
 
     trainer: str = ""
     ends_at: float = 0.0
@@ -121,7 +121,7 @@ class TaskQueues:
                 if is_lost or now >= lease.ends_at:
                     why = "its connection is lost" if is_lost else f"it reported nothing for {LEASE_S:.0f} s"
                     _log.warning(
-                        "task %d of %s returns to the queue: trainer %d held it, and %s",
+                        "task %d of %s returns to the queue from trainer %d: %s",
                         number,
                         name,
                         lease.holder.trainer,
@@ -130,7 +130,7 @@ class TaskQueues:
                     self._note(["return", name, number, lease.task.epoch, False])
 
     def _meet(self, holder: Holder, address: bytes) -> None:
-        """Know a process again; tasks of an earlier process of the same trainer return."""
+        """Register a process; the tasks of an earlier process of the same trainer return to the queue."""
         client = self._clients.get(holder)
         if client is None:
             leases = [lease.holder for data in self._datasets.values() for lease in data.leases.values()]
@@ -160,7 +160,7 @@ class TaskQueues:
             first = next((mine for mine in pieces if mine not in known), pieces[-1:])
             raise ConfigError(
                 f"the data set {name} differs between trainers: trainer {holder.trainer} has {len(pieces)} chunks, the "
-                f"first trainer had {len(self._pieces[name])} (a difference: {first}). All trainers must see the same "
+                f"first trainer had {len(self._pieces[name])} (for example: {first}). All trainers must see the same "
                 "files under the same paths"
             )
         return {"tasks": self._count(name)}

@@ -88,7 +88,7 @@ class ParameterAttribute:
         return self if self.says_how_to_start else replace(self, initial_mean=mean, initial_std=std)
 
     def set_default_parameter_name(self, name: str) -> None:
-        """Take this name, unless there is one."""
+        """Set the name, unless it is already set."""
         if self.name is None:
             self.name = name
 

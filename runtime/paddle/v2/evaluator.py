@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluators: metrics over layers. One takes part wherever all its inputs are in the network.
+"""Evaluators: metrics over layers. An evaluator runs in every network that contains all its inputs.
 
 A declaration registers a configuration; ``metric`` has the arithmetic, ``printers`` those that print.
 """
@@ -207,7 +207,7 @@ def detection_map(
     ap_type: str = "11point",
     name: str | None = None,
 ) -> None:
-    """Mean average precision, in percent, of the boxes that `detection_output` finds, over all batches of a pass.
+    """Mean average precision, in percent, of the boxes from `detection_output`, over all batches of a pass.
 
     Classes without objects, or of which nothing is found, do not count.
 

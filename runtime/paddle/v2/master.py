@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``paddle.v2.master``: the records of recordio files, shared out to the job's trainers by a queue of tasks.
+"""``paddle.v2.master``: distributes the records of recordio files among the job's trainers by a task queue.
 
 The original's master was a program of its own that kept its state in etcd. Here the queue is in the job's first
 parameter server, which saves it for its next process; etcd is not used. In a job without servers each trainer has a
@@ -44,7 +44,7 @@ _numbers = itertools.count()  # of clients; a forked process goes on with a copy
 class client:  # noqa: N801 - the original's name
     """A trainer's view of the queue. One thread at a time.
 
-    A task counts as read when the records after it are asked for, so a reader that works ahead is ahead of training.
+    A task counts as read when the next records are requested, so a prefetching reader reports it before training.
     """
 
     def __init__(self, etcd_endpoints: str, timeout_sec: float, buf_size: int = 0) -> None:
@@ -87,9 +87,9 @@ class client:  # noqa: N801 - the original's name
         self._ask({"ask": "dataset", "files": index})
 
     def paddle_start_get_records(self, pass_id: int) -> None:
-        """Begin to read a pass; passes count from 0.
+        """Start to read a pass; passes count from 0.
 
-        A pass that is over for the whole job gives no records, so a restarted trainer catches up by counting.
+        A pass that the whole job has finished gives no records, so a restarted trainer catches up quickly.
         """
         if not self._name:
             raise UsageError("paddle_start_get_records: call set_dataset first")
@@ -98,7 +98,7 @@ class client:  # noqa: N801 - the original's name
     def next_record(self) -> tuple[bytes | None, int]:
         """Return (record, 0); (None, -2) at the end of the pass; (None, -1) for a piece that cannot be read.
 
-        After -1 the next call goes on with another task; the queue gives the failed one to other trainers.
+        After -1 the next call continues with another task; the queue gives the failed one to other trainers.
         """
         record = next(self._records, PASS_END)
         if isinstance(record, int):
@@ -122,14 +122,14 @@ class client:  # noqa: N801 - the original's name
             try:
                 queue.ask({"ask": "release", "name": self._name})
             except PserverError as error:  # it ends before its trainers, or its leases end by themselves
-                _log.info("the task queue did not hear that this trainer releases its tasks: %s", error)
+                _log.info("cannot return this trainer's tasks to the task queue: %s", error)
             finally:
                 queue.close()
         self._records = iter(())
 
     def _ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
         if self._queue is None:
-            raise UsageError("this master client is released: create another")
+            raise UsageError("this master client was released: create a new one")
         return self._queue.ask({"name": self._name, **question})
 
     def _of_pass(self, pass_id: int) -> Iterator[bytes | None]:
@@ -156,7 +156,9 @@ class client:  # noqa: N801 - the original's name
             yield from records
             if not self._ask({"ask": "read", "read": read, **about})["held"]:
                 _log.warning(
-                    "the lease of task %d of %s is over: another trainer has it", task["number"], self._name
+                    "the lease of task %d of %s has expired: another trainer has the task",
+                    task["number"],
+                    self._name,
                 )
                 return
 

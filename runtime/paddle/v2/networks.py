@@ -216,7 +216,7 @@ def multi_head_attention(
     softmax_param_attr: WeightAttr = None,
     name: str | None = None,
 ) -> LayerOutput:
-    """Declare the means of a sequence, weighed in several ways, side by side: one row a sample.
+    """Declare several attention-weighted means of a sequence, side by side: one row per sample.
 
     Args:
         query: one row a sample, compared with each row of `key`.
@@ -224,7 +224,7 @@ def multi_head_attention(
         value: a sequence of the same lengths, of whose projections the means are.
         key_proj_size: width of a head's projections of query and key.
         value_proj_size: width of a head's projection of value.
-        head_num: number of heads.
+        head_num: number of attention heads.
         attention_type: "dot-product attention", divided by the root of key_proj_size, or "additive attention".
         softmax_param_attr: of the projections to the weights.
         name: prefix of all layers.
@@ -267,7 +267,7 @@ def inputs(layers: LayerOutput | Sequence[LayerOutput], *args: LayerOutput) -> N
     for each in [*as_list(layers, "inputs"), *args]:
         require_layer(each, "inputs")
         if each.data_type is None:
-            raise UsageError(f"inputs takes data layers, got {each!r}")
+            raise UsageError(f"inputs: expected data layers, got {each!r}")
 
 
 def outputs(layers: LayerOutput | Sequence[LayerOutput], *args: LayerOutput) -> None:

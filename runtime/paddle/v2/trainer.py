@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 class SGD:
-    """Trains ``parameters`` to make ``cost`` small.
+    """Trains ``parameters`` to minimise ``cost``.
 
     Args:
         cost: cost layer, or several.

@@ -50,7 +50,7 @@ def test_a_single_trainer_reads_every_pass_in_order_without_servers(tmp_path: Pa
     assert [client.request_save_model(trainer, 60_000) for trainer in (0, 1, 0)] == [1, 0, 1]
     client.release()
     client.release()
-    with pytest.raises(UsageError, match="this master client is released"):
+    with pytest.raises(UsageError, match="this master client was released"):
         client.request_save_model(0, 1)
     assert paddle.master is master
 

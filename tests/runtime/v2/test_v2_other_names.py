@@ -57,7 +57,7 @@ def test_inputs_and_outputs_take_layers() -> None:
     x = dense("x", 4)
     paddle.networks.inputs(x)
     paddle.networks.outputs([layer.fc(x, 2)], x)
-    with pytest.raises(UsageError, match="inputs takes data layers"):
+    with pytest.raises(UsageError, match="inputs: expected data layers"):
         paddle.networks.inputs(layer.fc(x, 2))
     assert isinstance(x, config_base.Layer)
 

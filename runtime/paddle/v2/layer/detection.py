@@ -31,7 +31,7 @@ def priorbox(
     min_size: Sequence[float],
     max_size: Sequence[float],
 ) -> Made:
-    """Declare boxes around each place of a feature map, one row for all images.
+    """Declare boxes around each cell of a feature map: one row for all images.
 
     A box has 8 numbers: left, top, right and bottom as parts of the image, cut to [0, 1], and the 4 variances.
 
@@ -39,7 +39,7 @@ def priorbox(
         input: the feature map.
         image: the image that sizes refer to.
         aspect_ratio: width over height of further boxes of each min_size; the inverse is added.
-        variance: 4 numbers that codes of boxes are divided by.
+        variance: 4 divisors of the boxes' codes.
         min_size: sides of squares, in pixels.
         max_size: none, or as many; adds a square of side √(min_size max_size) each.
         name: of the layer.
@@ -101,7 +101,7 @@ def multibox_loss(
         label: sequences of (class, left, top, right, bottom, difficult), as parts of the image.
         num_classes: with the background.
         overlap_threshold: a prior that overlaps an object by more is matched to it.
-        neg_pos_ratio: priors of the background that count for each that is matched.
+        neg_pos_ratio: number of background priors used per matched prior.
         neg_overlap: a prior of the background overlaps every object by less.
         background_id: class of the background.
         name: of the layer.
@@ -150,9 +150,9 @@ def detection_output(
         priorbox: as in `multibox_loss`.
         num_classes: with the background.
         nms_threshold: of boxes of a class that overlap by more, the best one remains.
-        nms_top_k: boxes of a class that are looked at.
-        keep_top_k: boxes that remain in an image.
-        confidence_threshold: a box has a higher score.
+        nms_top_k: number of boxes per class to consider.
+        keep_top_k: number of boxes to keep per image.
+        confidence_threshold: boxes need a higher score.
         background_id: class of the background.
         name: of the layer.
     """
@@ -179,7 +179,7 @@ def _detector(
     require_layer(priorbox, who)
     if len(locations) != len(classes):
         raise UsageError(
-            f"{who}: {len(locations)} input_loc and {len(classes)} input_conf do not go together"
+            f"{who}: expected as many input_conf as input_loc, got {len(classes)} and {len(locations)}"
         )
     priors, number = priorbox.size // 8, attrs["num_classes"]
     for layers, each, what in ((locations, 4, "input_loc"), (classes, int(number), "input_conf")):  # type: ignore[arg-type]
@@ -194,12 +194,12 @@ def _detector(
 
 
 def _is_open(layer: LayerOutput) -> bool:
-    """Whether a data provider will say what a data layer holds: only its data can be checked."""
+    """Whether a data layer gets its type from a data provider: then only its data can be checked."""
     return layer.layer_type == "data" and layer.data_type is None
 
 
 def _inputs(emitter: Emitter, config: LayerConfig) -> dict[str, Variable]:
-    """Put the feature maps' numbers side by side, those of a place together, as priors are."""
+    """Concatenate the feature maps' numbers cell by cell, in the order of the priors."""
     count: int = config.attrs["maps"]  # type: ignore[assignment]
     images: Sequence[int] = config.attrs["images"]  # type: ignore[assignment]
     rows = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""beam_search: makes sentences word by word, each word from the chances behind the last ones."""
+"""beam_search: generates sentences word by word, from the probabilities of the next word."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["BaseGeneratedInput", "GeneratedInput", "beam_search"]
 
 
 class BaseGeneratedInput:
-    """What stands for the word that was made at the step before."""
+    """The input of a step that stands for the previously generated word."""
 
     def before_real_step(self) -> LayerOutput:
         """Declare what the step of `beam_search` gets."""
@@ -73,9 +73,9 @@ def beam_search(
         input: `StaticInput`s and one `GeneratedInput`; `step` gets anything else, such as a number, unchanged.
         bos_id: the word before the first one.
         eos_id: the word that ends a sentence.
-        beam_size: so many continuations are followed.
-        max_length: of a sentence.
-        name: of the group: that of the group that was trained, since parameters end with it.
+        beam_size: number of continuations to follow.
+        max_length: maximum length of a sentence.
+        name: name of the group; it must be that of the trained group, since parameter names end with it.
         num_results_per_sample: None: as many as beam_size.
     """
     space = model.current()

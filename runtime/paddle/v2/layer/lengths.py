@@ -22,7 +22,7 @@ _Lengths: TypeAlias = NDArray[np.int64]
 
 
 class Origin(NamedTuple):
-    """Whose sequences a layer has the lengths of.
+    """The data layer whose sequence lengths a layer has.
 
     Attributes:
         layer: a data layer; empty: one row a sample.
@@ -46,10 +46,10 @@ class Meeting(NamedTuple):
 
 
 def origin_of(config: LayerConfig, known: Mapping[str, Origin | None]) -> Origin | None:
-    """Whose rows a layer has, from those of its inputs; None: not known before a batch.
+    """Return the lengths of a layer from those of its inputs; None: not known before a batch.
 
     Raises:
-        UsageError: an input should be a sequence and is none, or should have two levels and has one.
+        UsageError: an input must be a sequence and is not, or must have two levels and has one.
     """
     if config.input_type is not None:
         levels = int(config.input_type.seq_type)
@@ -103,7 +103,7 @@ def meetings(layers: Mapping[str, LayerConfig]) -> list[Meeting]:
 
 
 def check_lengths(feed: Mapping[str, Any], places: Sequence[Meeting]) -> None:
-    """Refuse a batch in which sequences that go together have different lengths.
+    """Refuse a batch in which parallel sequences have different lengths.
 
     Args:
         feed: of the feeder.

@@ -172,7 +172,7 @@ def selective_fc(
     mul_ratio: float,
     param_attr: WeightAttr | Sequence[ParameterAttribute],
 ) -> Made:
-    """Declare a fully connected layer, with weights [size, input size], of which some columns count for each row.
+    """Declare a fully connected layer, with weights [size, input size], that computes selected columns per row only.
 
     Args:
         input: one layer or several.

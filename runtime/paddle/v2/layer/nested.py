@@ -114,17 +114,17 @@ def _flat(input: BeamInput | Sequence[BeamInput]) -> list[LayerOutput]:
     beams = [input] if isinstance(input, BeamInput) else list(input)
     for each in beams:
         if not isinstance(each, BeamInput):
-            raise UsageTypeError(f"cross_entropy_over_beam takes BeamInputs, got {each!r:.80}")
+            raise UsageTypeError(f"cross_entropy_over_beam: expected BeamInputs, got {each!r:.80}")
         require_size(each.selected_candidates, beams[0].selected_candidates.size, "selected_candidates")
     if not beams:
-        raise UsageError("cross_entropy_over_beam needs one BeamInput at least")
+        raise UsageError("cross_entropy_over_beam needs at least one BeamInput")
     return [layer for each in beams for layer in (each.candidate_scores, each.selected_candidates, each.gold)]
 
 
 def cross_entropy_over_beam(input: BeamInput | Sequence[BeamInput], name: str | None = None) -> LayerOutput:
     """Declare -ln of the right path's share among all paths of a search, one number a sample.
 
-    A search ends for the cost where the right candidate was not kept; the right path is then one more path.
+    For the cost, a search ends where the right candidate was dropped; the right path is then an additional path.
 
     Args:
         input: the expansions of the search, in order.

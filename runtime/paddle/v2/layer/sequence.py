@@ -31,7 +31,7 @@ _POOLS = {"max": "MAX", "average": "AVERAGE", "sum": "SUM", "squarerootn": "SQRT
 
 
 class AggregateLevel:
-    """How far sequences are brought together: to one row a sample, or to one row a sub-sequence."""
+    """The level that pooling reduces sequences to: one row per sample, or one row per sub-sequence."""
 
     TO_NO_SEQUENCE = "non-seq"
     TO_SEQUENCE = "seq"
@@ -40,7 +40,7 @@ class AggregateLevel:
 
 
 class ExpandLevel:
-    """What is expanded: one row a sample, or a sequence with one row a sub-sequence."""
+    """The level that is expanded: one row per sample, or a sequence with one row per sub-sequence."""
 
     FROM_NO_SEQUENCE = AggregateLevel.TO_NO_SEQUENCE
     FROM_SEQUENCE = AggregateLevel.TO_SEQUENCE

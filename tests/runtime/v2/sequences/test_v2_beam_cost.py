@@ -130,7 +130,7 @@ def test_beams_that_do_not_fit_are_refused() -> None:
         layer.BeamInput(wide, first, right)
     with pytest.raises(UsageError, match="gold 'wide' must be a data layer of integers"):
         layer.BeamInput(first, first, wide)
-    with pytest.raises(UsageTypeError, match="takes BeamInputs"):
+    with pytest.raises(UsageTypeError, match="expected BeamInputs"):
         layer.cross_entropy_over_beam([first])  # type: ignore[list-item]
     cost = layer.cross_entropy_over_beam(layer.BeamInput(first, layer.kmax_seq_score(first), right))
     with pytest.raises(Exception, match="sample 0, expansion 0: there is no candidate 5 in a sequence of 1"):
