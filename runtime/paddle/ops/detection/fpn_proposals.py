@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from paddle.backend import Array, from_host
-from paddle.ops.base.errors import AttrError
+from paddle.ops.base.errors import AttrError, InputError
 from paddle.ops.base.lod import LoDArray, ends_of, sequences
 from paddle.ops.base.registry import Spec, operator
 from paddle.ops.base.segments import owners
@@ -80,6 +80,11 @@ def collect_fpn_proposals(rois: Sequence[Any], scores: Sequence[Any], *, post_nm
         scores: (n, 1) for each level.
     """
     parts = [sequences(each, "MultiLevelRois") for each in rois]
+    if any(len(offsets) != len(parts[0][1]) for _, offsets in parts):
+        raise InputError(
+            f"MultiLevelRois: levels have the regions of {[len(offsets) - 1 for _, offsets in parts]} images, which "
+            "must be as many"
+        )
     boxes = np.concatenate([host(data) for data, _ in parts])
     images = np.concatenate([owners(offsets) for _, offsets in parts])
     chances = np.concatenate([host(each).reshape(-1) for each in scores])

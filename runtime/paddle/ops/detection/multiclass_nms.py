@@ -11,6 +11,7 @@ from paddle.backend import Array, from_host
 from paddle.ops.base.errors import InputError, ShapeError
 from paddle.ops.base.lod import LoDArray, Offsets, lod_of, offsets_of, plain
 from paddle.ops.base.registry import Spec, operator
+from paddle.ops.base.shapes import same
 from paddle.ops.detection.boxes import host
 from paddle.ops.detection.suppression import best_first, suppressed
 
@@ -36,6 +37,9 @@ def _infer(boxes: Spec, scores: Spec) -> Spec:
         raise ShapeError(
             f"BBoxes: expected boxes of 4 numbers or polygons of 8, 16, 24 or 32, got {boxes.shape}"
         )
+    of_all = (boxes.shape[0], scores.shape[1], boxes.shape[1])
+    wanted = of_all if len(scores.shape) == 3 else boxes.shape[:2]
+    same(wanted, scores.shape, "the Scores that BBoxes need and those given")
     return Spec((-1, boxes.shape[2] + 2 if boxes.shape[2] > 0 else -1), boxes.dtype, 1)
 
 

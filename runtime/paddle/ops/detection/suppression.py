@@ -27,14 +27,16 @@ def suppressed(boxes: Array, threshold: float, eta: float, whole: bool) -> list[
         eta: if below 1, the threshold is multiplied by eta after each remaining box while it is above 0.5.
         whole: boxes count pixels.
     """
-    worst = np.full(len(boxes), -np.inf)
+    # In the precision of the boxes, as the original compares: those that overlap by just the threshold remain.
+    threshold, shrink = boxes.dtype.type(threshold), boxes.dtype.type(eta)
+    worst = np.full(len(boxes), -np.inf, boxes.dtype)
     kept: list[int] = []
     for at in range(len(boxes)):
         if worst[at] > threshold:
             continue
         kept.append(at)
         if eta < 1 and threshold > 0.5:
-            threshold *= eta
+            threshold *= shrink
         rest = boxes[at + 1 :]
         found = (
             _with_boxes(boxes[at], rest, whole) if boxes.shape[1] == 4 else _with_polygons(boxes[at], rest)

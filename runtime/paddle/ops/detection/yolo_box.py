@@ -13,7 +13,7 @@ import numpy as np
 from paddle.backend import Array, from_host, to_host
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, operator
-from paddle.ops.base.shapes import agree, product
+from paddle.ops.base.shapes import agree, product, same
 
 
 def sigmoid(x: Array) -> Array:
@@ -57,6 +57,7 @@ def _infer(x: Spec, size: Spec, *, anchors: tuple[int, ...], class_num: int) -> 
     if not anchors or len(anchors) % 2:
         raise AttrError(f"anchors: expected a width and a height for each, got {anchors}")
     expect_channels(x, len(anchors) // 2, class_num)
+    same((x.shape[0], 2), size.shape, "sizes (N, 2) of the images of X and ImgSize")
     count = product([len(anchors) // 2, *x.shape[2:]])
     return Spec((x.shape[0], count, 4), x.dtype), Spec((x.shape[0], count, class_num), x.dtype)
 

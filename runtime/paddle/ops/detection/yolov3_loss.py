@@ -15,6 +15,7 @@ import numpy as np
 from paddle.backend import Array, from_host, to_host
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.shapes import same
 from paddle.ops.detection.boxes import corners, overlaps
 from paddle.ops.detection.yolo_box import by_anchor, expect_channels, placed, sigmoid
 
@@ -58,6 +59,10 @@ def _infer(
         raise ShapeError(
             f"expected GTBox (N, objects, 4) and GTLabel (N, objects), got {box.shape}, {label.shape}"
         )
+    same(x.shape[:1], box.shape[:1], "images of X and GTBox")
+    for other, name in ((label, "GTLabel"), (score, "GTScore")):
+        if other is not None:
+            same(box.shape[:2], other.shape, f"objects of GTBox and {name}")
     seen = Spec((x.shape[0], len(mask), *x.shape[2:]), x.dtype)
     return Spec(x.shape[:1], x.dtype), seen, Spec(box.shape[:2], _INT32)
 

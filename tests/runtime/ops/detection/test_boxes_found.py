@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paddle.ops.base.errors import OpError
 from tests.runtime.ops.detection.plain_boxes import boxes, sequences, share
 from tests.runtime.ops.run_op import run_op
 
@@ -211,3 +212,21 @@ def test_images_with_nothing_found_or_no_objects_have_no_precision() -> None:
     *_, false, mean = run_op("detection_map", {"DetectRes": found, "Label": none}, attrs)
     assert mean.tolist() == [0]
     assert false.data.tolist() == [[0.5, 1]]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_boxes_that_overlap_by_just_the_threshold_remain(dtype: str) -> None:
+    rows = np.array([[[0, 0, 10, 1], [0, 0, 3, 1], [0, 0, 4, 1]]], dtype)
+    scores = np.array([[[0, 0, 0], [0.9, 0.8, 0.7]]], dtype)
+    (found,) = run_op("multiclass_nms", {"BBoxes": rows, "Scores": scores}, _ATTRS)
+    np.testing.assert_array_equal(found.data[:, 2:], rows[0, :2])
+
+
+@pytest.mark.parametrize(
+    ("rows", "scores"), [((2, 5, 4), (2, 3, 4)), ((2, 5, 4), (1, 3, 5)), ((5, 3, 4), (5, 4))]
+)
+def test_scores_that_are_not_those_of_the_boxes_are_refused(
+    rows: tuple[int, ...], scores: tuple[int, ...]
+) -> None:
+    with pytest.raises(OpError, match="the Scores that BBoxes need"):
+        run_op("multiclass_nms", {"BBoxes": np.zeros(rows), "Scores": np.zeros(scores)}, _ATTRS)

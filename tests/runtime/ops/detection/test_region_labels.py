@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from paddle.graph.errors import ExecutionError
 from paddle.ops.base.lod import LoDArray, offsets_of
 from tests.runtime.ops.detection.plain_boxes import boxes, coded, sequences, share
 from tests.runtime.ops.run_op import run_op
@@ -103,6 +104,17 @@ def test_regions_go_to_the_level_of_their_size_and_come_back() -> None:
     assert len([places for places in wanted if places]) > 2
     together = np.concatenate([level.data for level in levels])
     np.testing.assert_array_equal(together[restore[:, 0]], rois)
+
+
+def test_levels_of_other_numbers_of_images_are_refused() -> None:
+    levels = [sequences(np.zeros((3, 4)), 1, 2), sequences(np.zeros((4, 4)), 4)]
+    scores = [sequences(np.zeros((3, 1)), 1, 2), sequences(np.zeros((4, 1)), 4)]
+    with pytest.raises(ExecutionError, match=r"regions of \[2, 1\] images"):
+        run_op(
+            "collect_fpn_proposals",
+            {"MultiLevelRois": levels, "MultiLevelScores": scores},
+            {"post_nms_topN": 3},
+        )
 
 
 def test_the_best_regions_of_all_levels_are_collected() -> None:

@@ -130,3 +130,24 @@ def test_maps_and_anchors_that_do_not_fit_are_refused(attrs: dict[str, Any], tex
     }
     with pytest.raises((OpError, ExecutionError), match=text):
         run_op("yolov3_loss", inputs, given)
+
+
+@pytest.mark.parametrize(
+    ("slot", "shape"), [("GTBox", (1, 3, 4)), ("GTLabel", (2, 2)), ("GTScore", (2, 2)), ("ImgSize", (1, 2))]
+)
+def test_objects_and_sizes_of_other_images_are_refused(slot: str, shape: tuple[int, ...]) -> None:
+    attrs: dict[str, Any] = {"class_num": 2, "anchors": _ANCHORS[:4]}
+    if slot == "ImgSize":
+        with pytest.raises(OpError, match="X and ImgSize"):
+            run_op("yolo_box", {"X": np.zeros((2, 14, 2, 2)), slot: np.ones(shape, "int32")}, attrs)
+        return
+    attrs |= {"anchor_mask": [0, 1]}
+    inputs = {
+        "X": np.zeros((2, 14, 2, 2)),
+        "GTBox": np.zeros((2, 3, 4)),
+        "GTLabel": np.zeros((2, 3), "int32"),
+        "GTScore": np.zeros((2, 3)),
+    }
+    inputs[slot] = np.zeros(shape, inputs[slot].dtype)
+    with pytest.raises(OpError, match=f"(objects|images) of .*{slot}"):
+        run_op("yolov3_loss", inputs, attrs)
