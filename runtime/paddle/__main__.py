@@ -71,12 +71,14 @@ def _train(arguments: Sequence[str]) -> int:
     if "--help" in arguments or "-help" in arguments:
         _say("usage: paddle train --config=FILE [--flag=value ...]\n" + describe(TRAIN_FLAGS))
         return 0
-    log = glog.open_log(glog.TRAINER)
+    environment = JobEnvironment.read()
+    is_shown = bool(environment.endpoints) and environment.trainer_id == 0  # on the screen of the job
+    log = glog.open_log(glog.TRAINER, environment, echo=is_shown)
     try:
         # numpy loads here, so that `paddle version` works without it.
         from paddle.trainer import command
 
-        return command.run(arguments, JobEnvironment.read(), log)
+        return command.run(arguments, environment, log)
     except PaddleError as error:
         log.error("%s", error)
         return 1

@@ -177,7 +177,7 @@ function drawOthers() {
   const found = [{ id: "", title: "no other job" }, ...shown.jobs.filter((job) => job.id !== shown.id)];
   fill(other, found, () => element("option"), (option, job) => {
     option.value = job.id;
-    put(option, job.title);
+    put(option, job.id ? `${job.title} ${placeOf(job)}, ${ago(job.submitted_at)}` : job.title);
   });
   other.value = found.some((job) => job.id === chosen) ? chosen : "";
   byId("beside").hidden = found.length < 2;
@@ -202,17 +202,19 @@ function whoSpeaks() {
   return ["launcher", ...ROLES.filter((role) => names.some((name) => name.startsWith(role))), ...names.slice(0, 50)];
 }
 
+// The last part of a job's workspace
+const placeOf = (job) => job.workspace.split("/").filter(Boolean).pop() ?? "";
+
 function drawJobs() {
   fill(byId("jobs"), shown.jobs, jobItem, (item, job) => {
     const [link] = item.children;
     const [id, state, about] = link.children;
-    const place = job.workspace.split("/").filter(Boolean).pop() ?? "";
     link.href = `?${new URLSearchParams({ job: job.id })}`;
     if (job.id === shown.id) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
     put(id, job.title);
     putTone(state, job.tone, job.state);
-    put(about, ` ${place}, ${counted(job.nodes, "node")}, ${ago(job.submitted_at)}`);
+    put(about, ` ${placeOf(job)}, ${counted(job.nodes, "node")}, ${ago(job.submitted_at)}`);
   });
 }
 

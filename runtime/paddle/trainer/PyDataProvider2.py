@@ -71,7 +71,9 @@ class InputOrderWrapper:
                 )
             missing = [name for name in self.input_order if name not in item]
             if missing:
-                raise UsageError(f"a sample of {filename} lacks {missing[0]!r}; it has {list(item)}")
+                raise UsageError(
+                    f"a sample of {filename} has no value for data layer {missing[0]!r}, only for {list(item)}"
+                )
             yield [item[name] for name in self.input_order]
 
 
@@ -171,6 +173,7 @@ class DataProvider:
 
     Attributes:
         input_types: InputType of each column; after `__init__` in the order of `input_order`.
+        declared: names of a dict of input types, those of unused columns included.
         generator: yields the samples of a file, called with the settings and the file's name.
     """
 
@@ -191,6 +194,7 @@ class DataProvider:
         if made_by["init_hook"] is not None:
             made_by["init_hook"](self, file_list=file_list, **kwargs)
         types = made_by["input_types"] or self.input_types or getattr(self, "slots", None)
+        self.declared: list[str] = list(types) if isinstance(types, Mapping) else []
         self.input_types = self._ordered(types)
         if len(self.input_types) > 1 and not isinstance(types, Mapping):
             self.generator = CheckInputTypeWrapper(self.generator, self.input_types, self.logger)

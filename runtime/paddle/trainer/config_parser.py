@@ -13,7 +13,7 @@ from typing import Any
 from paddle.flags import parse_bool
 from paddle.trainer_config_helpers.configuration import Configuration, current, reading
 from paddle.v2 import model
-from paddle.v2.errors import UsageError
+from paddle.v2.errors import UsageError, python2_hint
 from paddle.v2.network import Network, NetworkMessage, network_of
 
 __all__ = [
@@ -149,7 +149,8 @@ def _run(path: Path) -> None:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise UsageError(f"the configuration {path} cannot be read: {why}") from error
+        near = "" if path.exists() or path.is_absolute() else f"; it is searched for in {Path.cwd()}"
+        raise UsageError(f"the configuration {path} cannot be read: {why}{near}") from error
     folder = str(path.parent.absolute())
     if folder not in sys.path:  # for the modules beside it
         sys.path.insert(0, folder)
@@ -158,11 +159,9 @@ def _run(path: Path) -> None:
     try:
         exec(compile(text, str(path), "exec"), scope)  # noqa: S102 - a configuration is a program
     except SyntaxError as error:
-        raise UsageError(
-            f"the configuration {path} cannot be read: {error}. `2to3 -w {path.name}` rewrites most of a script for "
-            "Python 2"
-        ) from error
-    except (NameError, AttributeError) as error:
+        hint = python2_hint(error, path.name)
+        raise UsageError(f"the configuration {path} cannot be read: {error}{hint}") from error
+    except (NameError, AttributeError, ModuleNotFoundError) as error:
         line = next(
             (
                 at.lineno
@@ -171,7 +170,7 @@ def _run(path: Path) -> None:
             ),
             0,
         )
-        raise UsageError(f"{path}, line {line}: {error}") from error
+        raise UsageError(f"{path}, line {line}: {error}{python2_hint(error, path.name)}") from error
 
 
 def _arguments(text: str) -> Mapping[str, str]:

@@ -7,6 +7,7 @@ large as the data, which it is unless a provider says otherwise, that is a shuff
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Any
 from paddle.trainer.PyDataProvider2 import CacheType, DataProvider
 from paddle.trainer_config_helpers.configuration import DataSource
 from paddle.v2.data_type import InputType
-from paddle.v2.errors import UsageError
+from paddle.v2.errors import UsageError, python2_hint
 
 Sample = Sequence[Any]
 Batches = Iterator[list[Sample]]
@@ -27,6 +28,8 @@ class SampleSource:
     """One data source: its provider and its files.
 
     Attributes:
+        name: of the provider, with its module.
+        declared: names of the data layers that the provider gives a type, used or not.
         types: name of a data layer -> type of its column, in the order of columns; a network that predicts may leave
             the last columns out.
     """
@@ -40,15 +43,27 @@ class SampleSource:
         self._files = _listed(source.files)
         make = _provider(source)
         arguments = {"is_train": is_train, **source.arguments}
-        provider = make(self._files, input_order=list(input_order), **arguments)
+        try:
+            provider = make(self._files, input_order=list(input_order), **arguments)
+        except TypeError as error:
+            if "argument" in str(error):
+                error.add_note(
+                    "init_hook gets the settings, file_list, is_train, input_order and the args of "
+                    f"define_py_data_sources2 ({', '.join(source.arguments) or 'none'}): end its parameters with "
+                    "**kwargs"
+                )
+            raise
         self._provider = provider
+        self.name, self._file = f"{source.module}.{source.provider}", f"{source.module}.py"
+        self._listed_in = f", listed in {source.files}," if isinstance(source.files, str) else ""
         names = provider.input_order
         if len(names) > len(provider.input_types):
             raise UsageError(
-                f"{source.module}.{source.provider} has {len(provider.input_types)} input types for the data layers "
+                f"{self.name} has {len(provider.input_types)} input types for the data layers "
                 f"{names}; give input_types as a dict, or call inputs(...) with the layers in their order"
             )
         self.types: Mapping[str, InputType] = dict(zip(names, provider.input_types, strict=False))
+        self.declared = provider.declared or list(self.types)
         shuffles = provider.should_shuffle
         self._shuffles = is_train if shuffles is None else bool(shuffles)
         self._random = random.Random(seed)  # noqa: S311 - the order of samples
@@ -93,7 +108,7 @@ class SampleSource:
             return
         keeps = self._provider.cache == CacheType.CACHE_PASS_IN_MEM
         kept: list[Sample] = []
-        opened = [iter(self._provider.generator(self._provider, name)) for name in self._files]
+        opened = [self._of_file(name) for name in self._files]
         while opened:
             at = self._random.randrange(len(opened)) if self._shuffles else 0
             sample = next(opened[at], None)
@@ -105,6 +120,25 @@ class SampleSource:
             yield sample
         if keeps:
             self._cache = kept
+
+    def _of_file(self, name: str) -> Iterator[Sample]:
+        """The samples of one file; an error of the provider names the file.
+
+        Raises:
+            UsageError: the file cannot be opened.
+        """
+        try:
+            yield from self._provider.generator(self._provider, name)
+        except UsageError:
+            raise
+        except Exception as error:
+            if isinstance(error, OSError) and error.filename == name:
+                base = "" if Path(name).is_absolute() else f". Paths are relative to {Path.cwd()}"
+                raise UsageError(
+                    f"the data file {name!r}{self._listed_in} cannot be read: {error.strerror}{base}"
+                ) from error
+            error.add_note(f"{self.name} failed on the data file {name!r}{python2_hint(error, self._file)}")
+            raise
 
 
 def _one(sample: Sample) -> int:
@@ -130,11 +164,14 @@ def _provider(source: DataSource) -> Callable[..., DataProvider]:
         module = importlib.import_module(source.module)
     except SyntaxError as error:
         raise UsageError(
-            f"the data provider {source.module} cannot be read: {error}. `2to3 -w {source.module}.py` rewrites most "
-            "of a script for Python 2"
+            f"the data provider {source.module} cannot be read: {error}{python2_hint(error, f'{source.module}.py')}"
         ) from error
     except ModuleNotFoundError as error:
         if error.name != source.module:
+            if hint := python2_hint(error, f"{source.module}.py"):
+                raise UsageError(
+                    f"the data provider {source.module} cannot be imported: {error}{hint}"
+                ) from error
             raise
         raise UsageError(
             f"the data provider's module {source.module!r} does not exist: put {source.module}.py beside the "
@@ -142,7 +179,9 @@ def _provider(source: DataSource) -> Callable[..., DataProvider]:
         ) from error
     found = getattr(module, source.provider, None)
     if found is None:
-        raise UsageError(f"the module {source.module} has no data provider {source.provider!r}")
+        near = difflib.get_close_matches(source.provider, dir(module), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise UsageError(f"the module {source.module} has no data provider {source.provider!r}{hint}")
     if not getattr(found, "is_provider", False):
         raise UsageError(
             f"{source.module}.{source.provider} is not a provider: decorate it with @provider(...)"

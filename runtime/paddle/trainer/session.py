@@ -18,7 +18,7 @@ from paddle.trainer.config_parser import TrainerConfig, extra_outputs
 from paddle.trainer.sample_pool import Batches, SampleSource
 from paddle.trainer_config_helpers.configuration import DataSource
 from paddle.v2 import model, parameters
-from paddle.v2.data_type import DataType, InputType
+from paddle.v2.data_type import DataType, InputType, SequenceType
 from paddle.v2.errors import UsageError
 from paddle.v2.layer.output import LayerOutput
 from paddle.v2.model import LayerConfig
@@ -53,7 +53,7 @@ class Session:
             raise UsageError("the configuration declares no data: call define_py_data_sources2(...)")
         self.columns = list(known.types)
         self._space.layers = _typed(self._space.layers, known.types)
-        check_types(self._topology())
+        check_types(self._topology(), known)
         with self.entered():
             self.parameters = parameters.create([*self.outputs, *self._extra()])
 
@@ -190,13 +190,37 @@ def _typed(layers: Mapping[str, LayerConfig], types: Mapping[str, InputType]) ->
         if kind.type == DataType.Index:
             kind = replace(kind, dim=layer.size if kind.dim > 1 else 1)
         elif kind.dim != layer.size:
-            raise UsageError(f"data layer {name!r} has size {layer.size}, but its data is {kind}")
+            raise UsageError(
+                f"data layer {name!r} has size {layer.size}, but the provider's type for it is {_written(kind)}; "
+                "give both the same size"
+            )
         found[name] = replace(layer, input_type=kind)
     return found
 
 
-def check_types(topology: Topology) -> None:
-    """Refuse a network with data layers of unknown type."""
+def check_types(topology: Topology, source: SampleSource) -> None:
+    """Refuse a network with data layers whose type the provider does not give."""
     for name, layer in topology.network.layers.items():
         if layer.type == "data" and layer.input_type is None:
-            raise UsageError(f"the data provider has no input type for data layer {name!r}")
+            raise UsageError(
+                f"the data provider {source.name} has no input type for data layer {name!r}, only for "
+                f"{source.declared}; add it to input_types"
+            )
+
+
+_KINDS = {
+    DataType.Dense: "dense_vector",
+    DataType.Index: "integer_value",
+    DataType.SparseNonValue: "sparse_binary_vector",
+    DataType.SparseValue: "sparse_float_vector",
+}
+_LEVELS = {
+    SequenceType.NO_SEQUENCE: "",
+    SequenceType.SEQUENCE: "_sequence",
+    SequenceType.SUB_SEQUENCE: "_sub_sequence",
+}
+
+
+def _written(kind: InputType) -> str:
+    """A type as a provider declares it: ``dense_vector_sequence(9)``."""
+    return f"{_KINDS[kind.type]}{_LEVELS[kind.seq_type]}({kind.dim})"

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 from paddle.errors import ConfigError, MissingNameError, ModelFileError, NotAvailableError, PaddleError
 
 
@@ -18,6 +20,21 @@ class TrainingError(PaddleError):
     """Training cannot go on with these numbers."""
 
 
+_OF_PYTHON_2 = re.compile(
+    r"has no attribute '(?:has_key|iteritems|itervalues|iterkeys|izip|imap|maxint)'"
+    r"|name '(?:xrange|unicode|raw_input|basestring|long|reduce|unichr|execfile|file|cmp)' is not defined"
+    r"|No module named '(?:cPickle|Queue|StringIO|cStringIO|ConfigParser|urllib2)'"
+)
+
+
+def python2_hint(error: Exception, file: str) -> str:
+    """Return a sentence, after a full stop, that says how to convert `file`; empty if `error` has another cause."""
+    if not isinstance(error, SyntaxError) and not _OF_PYTHON_2.search(str(error)):
+        return ""
+    return f". `2to3 -w {file}` rewrites most of a script for Python 2"
+
+
 __all__ = [
     "MissingNameError", "ModelFileError", "NotAvailableError", "TrainingError", "UsageError", "UsageTypeError",
+    "python2_hint",
 ]  # fmt: skip

@@ -65,6 +65,8 @@ def a_configuration_trains_as_run_sh_of_2016_asks(cluster: Cluster, job: JobRunn
         costs = [float(cost) for cost in re.findall(r" Pass=\d .*AvgCost=(\S+)", log)]
         assert len(costs) == 4
         assert costs[-1] < 0.5 * costs[0]
+    shown = re.findall(r"\[trainer (\d) .*Pass=\d .*AvgCost=", job.log(0, "../job.log"))
+    assert set(shown) == {"0"}
     saved = sorted(path.name for path in (job.workspace / "output").iterdir())
     assert saved == [f"pass-{number:05d}" for number in range(4)]
     assert (job.workspace / "output/pass-00003/done").is_file()

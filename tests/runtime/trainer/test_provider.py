@@ -153,7 +153,8 @@ def test_a_hook_may_name_types_as_slots_and_keep_what_it_likes() -> None:
     [
         (DataSource("none.list", "plain", "process", {}), "the list file 'none.list' cannot be read"),
         (DataSource([], "absent_module", "process", {}), "module 'absent_module' does not exist"),
-        (DataSource([], "plain", "absent", {}), "the module plain has no data provider 'absent'"),
+        (DataSource([], "plain", "absent", {}), "the module plain has no data provider 'absent'$"),
+        (DataSource([], "plain", "proces", {}), "no data provider 'proces'; did you mean 'process'"),
         (DataSource([], "plain", "hook", {}), "plain.hook is not a provider"),
     ],
 )
@@ -173,6 +174,57 @@ def test_a_misspelled_argument_is_told_and_a_function_without_yield_refused(
     settings = made(["a.txt"])
     with pytest.raises(TypeError, match=r"'<lambda>' must yield samples, but it returned None for a\.txt"):
         list(settings.generator(settings, "a.txt"))
+
+
+READING = """
+from paddle.trainer.PyDataProvider2 import *
+
+@provider([integer_value(9)])
+def process(settings, name):
+    with open(name) as file:
+        lines = list(file)
+    for line in lines:
+        yield %s
+"""
+
+
+def test_a_data_file_that_is_missing_is_named_with_its_list(workspace: Path) -> None:
+    (workspace / "reading.py").write_text(READING % "int(line)")
+    (workspace / "train.list").write_text("absent.txt\n")
+    found = SampleSource(DataSource("train.list", "reading", "process", {}), ["x"], is_train=True, seed=1)
+    with pytest.raises(
+        UsageError, match=r"the data file 'absent.txt', listed in train.list, cannot be read: No such"
+    ):
+        next(found.batches(1))
+
+
+@pytest.mark.parametrize(
+    ("expression", "note"),
+    [
+        ("int('x')", "reading.process failed on the data file '{}'"),
+        (
+            "xrange(3)",
+            "reading.process failed on the data file '{}'. `2to3 -w reading.py` rewrites most of a script for Python 2",
+        ),
+    ],
+)
+def test_an_error_of_a_provider_names_its_data_file(workspace: Path, expression: str, note: str) -> None:
+    (workspace / "reading.py").write_text(READING % expression)
+    file = workspace / "part.txt"
+    file.write_text("1\n")
+    found = SampleSource(DataSource([str(file)], "reading", "process", {}), ["x"], is_train=True, seed=1)
+    with pytest.raises((ValueError, NameError)) as caught:
+        next(found.batches(1))
+    assert caught.value.__notes__ == [note.format(file)]
+
+
+def test_a_hook_without_keyword_arguments_is_told_which_it_gets(workspace: Path) -> None:
+    text = "from paddle.trainer.PyDataProvider2 import *\ndef hook(settings, k): pass\n"
+    text += "@provider([integer_value(9)], init_hook=hook)\ndef process(settings, name): yield 1\n"
+    (workspace / "hooked.py").write_text(text)
+    with pytest.raises(TypeError) as caught:
+        SampleSource(DataSource([], "hooked", "process", {"k": 3}), ["x"], is_train=True, seed=1)
+    assert "end its parameters with **kwargs" in caught.value.__notes__[0]
 
 
 def test_arguments_are_never_a_pickle() -> None:

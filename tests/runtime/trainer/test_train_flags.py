@@ -143,7 +143,9 @@ def test_a_wrong_flag_is_named(workspace: Path, flags: list[str], why: str) -> N
     ("text", "why"),
     [
         ("print 'x'\n", r"cannot be read: .*`2to3 -w c.py`"),
-        ("\nx = fc_layer(1)\n", "c.py, line 2: name 'fc_layer' is not defined"),
+        ("\nx = fc_layer(1)\n", "c.py, line 2: name 'fc_layer' is not defined$"),
+        ("{}.iteritems()\n", "c.py, line 1: .* has no attribute 'iteritems'. `2to3 -w c.py` rewrites"),
+        ("import cPickle\n", "c.py, line 1: No module named 'cPickle'. `2to3 -w c.py` rewrites"),
         ("x = 1\n", r"never calls outputs\(...\)"),
         ("from paddle.trainer_config_helpers import *\noutputs(data_layer('x', 3))\n", "declares no data"),
     ],
@@ -152,6 +154,39 @@ def test_a_wrong_configuration_is_named(workspace: Path, text: str, why: str) ->
     (workspace / "c.py").write_text(text)
     with pytest.raises(UsageError, match=why):
         train("--config=c.py")
+
+
+@pytest.mark.parametrize(
+    ("types", "why"),
+    [
+        (
+            "{'x': dense_vector(9)}",
+            r"'x' has size 3, but the provider's type for it is dense_vector\(9\); give both",
+        ),
+        (
+            "{'z': dense_vector(3)}",
+            r"the data provider typed.process has no input type for data layer 'x', only for \['z'\]; add it to",
+        ),
+    ],
+)
+def test_types_that_differ_from_the_data_layers_are_named(workspace: Path, types: str, why: str) -> None:
+    (workspace / "c.py").write_text(
+        "from paddle.trainer_config_helpers import *\n"
+        "define_py_data_sources2([], None, module='typed', obj='process')\n"
+        "settings(batch_size=1, learning_rate=1)\n"
+        "x = data_layer('x', 3)\n"
+        "outputs(square_error_cost(x, x))\n"
+    )
+    (workspace / "typed.py").write_text(
+        f"from paddle.trainer.PyDataProvider2 import *\n@provider({types})\ndef process(settings, name): yield {{}}\n"
+    )
+    with pytest.raises(UsageError, match=why):
+        train("--config=c.py")
+
+
+def test_a_configuration_that_is_missing_is_reported_with_the_directory(workspace: Path) -> None:
+    with pytest.raises(UsageError, match=f"{re.escape(str(workspace))}$"):
+        train("--config=absent.py")
 
 
 def test_arguments_of_a_configuration_are_read_as_their_types(workspace: Path) -> None:

@@ -313,7 +313,9 @@ def _sparse(
 def _check_range(ids: NDArray[np.int64], kind: InputType, name: str) -> None:
     if ids.size and (ids.min() < 0 or ids.max() >= kind.dim):
         wrong = ids.min() if ids.min() < 0 else ids.max()
-        raise UsageError(f"data layer {name!r}: {wrong} does not lie in [0, {kind.dim})")
+        raise UsageError(
+            f"data layer {name!r}: {wrong} does not lie in [0, {kind.dim}), the range of its type"
+        )
 
 
 _CONVERT: Mapping[int, Callable[[Feed, str, InputType, list[Any]], None]] = {
