@@ -247,5 +247,6 @@ def _part_of_table(store: Store, message: Message) -> Message:
 
 def rows_of_tables(store: Store, message: Message) -> Message:
     """Return the answer to PULL_ROWS."""
-    sections = tuple(Section(s.name, store.rows_of(s.name).rows(s.array)) for s in message.sections)
+    store.check_asked((s.name, s.array) for s in message.sections)
+    sections = tuple(Section(s.name, store.rows_of(s.name).rows_here(s.array)) for s in message.sections)
     return Message(state_of(store), sections=sections)

@@ -96,6 +96,11 @@ class ServedTable:
         self.table = HashTable(share.spec, optimizer)
 
     @property
+    def width(self) -> int:
+        """Elements of a row."""
+        return self.share.spec.width
+
+    @property
     def is_untouched(self) -> bool:
         """Whether there was no batch yet, and there are no rows."""
         return not (self.table.clock or len(self.table))

@@ -9,7 +9,7 @@ goes back.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,7 @@ from paddle.pserver.store.gradient import Gradient, Slab, StrangeGradient
 from paddle.pserver.store.observer import UNWATCHED, Elements, Watch
 from paddle.pserver.store.table import Table
 from paddle.pserver.wire.arithmetic import is_looked_at_once
-from paddle.pserver.wire.message import Section, chunk_count, chunk_span, part_span
+from paddle.pserver.wire.message import MAX_FRAME_BYTES, Section, chunk_count, chunk_span, part_span
 from paddle.pserver.wire.placement import ServerShare
 from paddle.pserver.wire.shared_memory import SharedArray
 
@@ -160,9 +160,24 @@ class Store:
             self.rows_of(name).check(rows)
             if name in self.growing:
                 self.growing[name].reserve([rows])
-        for name, ids in gradient.asked.items():
-            self.rows_of(name).check_ids(ids)
+        self.check_asked(gradient.asked.items())
         gradient.expect(self._slabs.now.size)
+
+    def check_asked(self, asked: Iterable[tuple[str, npt.NDArray[np.int64]]]) -> None:
+        """Check ids (n,) of rows that are asked for, before there is memory for them.
+
+        Raises:
+            PserverError: a parameter or an id is not here, or the rows are more than a message takes.
+        """
+        for name, ids in asked:
+            rows = self.rows_of(name)
+            rows.check_ids(ids)
+            nbytes = 4 * rows.width * len(ids)
+            if nbytes > MAX_FRAME_BYTES:
+                raise PserverError(
+                    f"parameter {name}: {len(ids)} rows have {nbytes} bytes, and a message takes {MAX_FRAME_BYTES}: "
+                    "ask for fewer at a time"
+                )
 
     def check_chunk(self, index: int, chunk: Section) -> None:
         """Check part of a gradient.

@@ -80,6 +80,11 @@ class Table:
         found: Values = self._values[self.share.local(rows)]
         return found
 
+    @property
+    def width(self) -> int:
+        """Elements of a row."""
+        return self.share.width
+
     def check_ids(self, rows: Rows) -> None:
         """Check row ids from the wire.
 

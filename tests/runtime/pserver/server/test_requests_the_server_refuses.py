@@ -252,3 +252,15 @@ def test_a_strange_question_to_the_task_queue(text: str) -> None:
         (reply,) = server.engine.handle(b"other", message)
         assert reply.message.verb is verb
     assert server.ask(Status()).verb is not Verb.ERROR
+
+
+def test_more_rows_than_a_message_takes_are_refused_before_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server()
+    before = server.values()
+    monkeypatch.setattr("paddle.pserver.store.store.MAX_FRAME_BYTES", 100)
+    ids = Section("emb", np.zeros(9, np.int64))
+    for asked in (server.ask(PullRows(), ids), server.ask(PushPull(1, asked=1), slab(), ids)):
+        assert asked.verb is Verb.ERROR
+        assert "emb: 9 rows have 108 bytes" in asked.section("").as_text()
+    assert server.values() == before
+    assert server.ask(PullRows(), Section("emb", np.zeros(8, np.int64))).verb is Verb.OK
