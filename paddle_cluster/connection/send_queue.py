@@ -121,10 +121,10 @@ class SendQueue:
             self._said.acknowledge(self._opening_size + count)
 
     def repeat_from(self, count: int) -> int:
-        """The position of what comes behind so many bytes, for another connection.
+        """Return the position after the given number of bytes, to continue on another connection.
 
         Raises:
-            ValueError: so many were never sent, or some of the rest are forgotten.
+            ValueError: this number was never sent, or some of the following bytes are no longer in memory.
         """
         self.acknowledged(count)
         position = self._opening_size + count

@@ -126,7 +126,7 @@ class Payload:
         self._workspace = None if package is None else _workspace(package, plan)
 
     def describe(self) -> str:
-        """What travels, for the screen."""
+        """Describe the files to send, for the screen."""
         packages = max((len(one.package.files) for one in self.environments.values()), default=0)
         more = f", {counted(packages, 'package')}" if packages else ""
         if self._workspace is None:

@@ -114,7 +114,7 @@ class Checkpoint:
 
     @property
     def readable(self) -> Mapping[int, frozenset[int]]:
-        """Node id -> the servers whose parts it can read."""
+        """Return, for each node id, the servers whose parts that node can read."""
         found = {
             node: frozenset(p.server for p in parts if not p.problem) for node, parts in self.parts.items()
         }

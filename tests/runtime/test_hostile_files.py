@@ -53,7 +53,7 @@ def test_a_variable_is_never_outside_of_its_folder(tmp_path: Path, name: str) ->
     program = fluid.Program.parse_from_string(bytes_field(1, block))
     fluid.global_scope().set(named, np.ones(1, np.float32))
     for move in (fluid.io.save_persistables, fluid.io.load_persistables):
-        with pytest.raises(ModelFileError, match=r"leads elsewhere|leads out"):
+        with pytest.raises(ModelFileError, match=r"leads out"):
             move(None, model, program)
     assert {victim.read_bytes() for victim in victims} == {b"precious"}
 

@@ -209,7 +209,7 @@ class Block:
             return variable
         if not isinstance(old, type(variable)) or _identity(old) != _identity(variable):
             raise GraphError(
-                f"the name {variable.name!r} is taken by {old!r}: a second {variable!r} must be like it"
+                f"the name {variable.name!r} is already used by {old!r}: {variable!r} must match it"
             )
         return old
 

@@ -56,7 +56,7 @@ def test_a_shared_parameter_is_created_once_and_returned_again() -> None:
 def test_a_name_cannot_mean_two_different_variables() -> None:
     block = Program().global_block()
     block.create_parameter("w", (2, 3))
-    with pytest.raises(GraphError, match=r"'w' is taken .*\(2, 3\).*\(3, 2\)"):
+    with pytest.raises(GraphError, match=r"'w' is already used .*\(2, 3\).*\(3, 2\)"):
         block.create_parameter("w", (3, 2))
 
 

@@ -56,7 +56,7 @@ def _counters(count: int) -> int:
 
 
 class IntraNode:
-    """One rank's part of it. Not thread-safe."""
+    """One rank's part of the exchange within a node. Not thread-safe."""
 
     def __init__(self, slab: Slab, ranks: Sequence[int], rank: int, watch: Watch) -> None:
         self._ranks, self._place, self._watch = tuple(ranks), ranks.index(rank), watch

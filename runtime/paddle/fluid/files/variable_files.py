@@ -196,7 +196,7 @@ def place_of(folder: str | os.PathLike[str], name: str) -> Path:
     parts = name.split("/")
     if not name or "\0" in name or os.path.isabs(name) or any(part in ("", ".", "..") for part in parts):
         raise ModelFileError(
-            f"{name[:200]!r} cannot be the file of a variable in {folder}: it leads elsewhere"
+            f"{name[:200]!r} cannot be the file of a variable in {folder}: the path leads outside it"
         )
     if len(parts) > 1 and not path.parent.resolve().is_relative_to(Path(folder).resolve()):
         raise ModelFileError(f"{path}: a link on the way leads out of {folder}")

@@ -215,7 +215,7 @@ class Preprocessor:
         return self._sources
 
     def outputs(self, *outs: Variable) -> None:
-        """Set the new values of a batch; only inside `block`."""
+        """Set the output variables of a batch. Call it inside `block`."""
         self._inside("outputs")
         self._sinks = list(outs)
 

@@ -145,7 +145,7 @@ def create_lod_tensor(
         lengths = [len(each) for each in data]
         if [lengths] != [list(level) for level in recursive_seq_lens]:
             raise FluidError(
-                f"the lists have lengths {[lengths]}, recursive_seq_lens says {recursive_seq_lens}"
+                f"the lists have lengths {[lengths]}, but recursive_seq_lens is {recursive_seq_lens}"
             )
         rows = [np.asarray(each) for each in data]
         data = np.concatenate(rows).reshape(-1, 1).astype("int64") if rows else np.zeros((0, 1), "int64")

@@ -173,7 +173,7 @@ def listen_and_serv(x: list[Any]) -> tuple[()]:
     Raises:
         OpError: always.
     """
-    raise OpError("listen_and_serv is run by Executor.run of paddle.fluid alone")
+    raise OpError("listen_and_serv can be run only by Executor.run of paddle.fluid")
 
 
 @operator(

@@ -97,7 +97,7 @@ class TrainerSession:
         within_node: bool = True,
         ports: tuple[int, int] | None = None,
     ) -> Self:
-        """Connect to all servers; they may still be starting: what `reachability` finds meanwhile is a warning.
+        """Connect to all servers, which may still be starting; until then, findings of `reachability` are warnings.
 
         Args:
             endpoints, sparse_endpoints, job_key, wire, timeout_s, patience_s, within_node: see `Client`.
@@ -108,7 +108,7 @@ class TrainerSession:
         Raises:
             ConfigError: an argument is wrong, or a server has other ports.
             PserverLost: a server did not answer in time.
-            PserverError: a server refused us, or something else listens where it should.
+            PserverError: a server refused the trainer, or another program listens on its port.
         """
         keys = WireKeys.asked(wire, job_key)
         if not endpoints:

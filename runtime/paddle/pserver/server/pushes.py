@@ -19,10 +19,10 @@ from paddle.pserver.wire.verbs import Chunk, Repeat, Values
 
 
 class RefusedPush(PserverError):
-    """A push that arrived cannot be applied; it was withdrawn, and nothing was changed.
+    """A received push cannot be applied. It was withdrawn and nothing was changed.
 
     Attributes:
-        trainer: whose it was.
+        trainer: rank of the trainer that sent it.
     """
 
     def __init__(self, text: str, trainer: int) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variables of programs as sections of messages: dense arrays, or some rows of a tall one, whole or in parts.
+"""Program variables as sections of messages: dense arrays or selected rows, whole or in parts.
 
-A value that is too large for one message travels row range by row range. A server gives what fits, and is asked for the
+A value that is too large for one message is sent in ranges of rows. A server returns what fits and is asked for the
 rest: names are asked for with the first row, and an answer that does not have all rows of a value says which it has.
 A trainer sends the parts of a gradient one after the other.
 """

@@ -77,7 +77,7 @@ class Hello(NamedTuple):
 
 
 class Configure(NamedTuple):
-    """Describes the model. `first_comes`: whoever comes first gives the values, whatever its trainer id."""
+    """Describes the model. `first_comes`: the first trainer to connect provides the values, whatever its id."""
 
     first_comes: bool = False
 

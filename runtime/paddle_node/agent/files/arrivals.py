@@ -93,13 +93,13 @@ class Incoming:
 
 
 class Arrivals:
-    """All files on their way, by digest; tells who reads along when something has changed.
+    """All incoming files by digest; notifies readers that follow a file when it changes.
 
     Args:
-        took: called when bytes have come.
+        took: called when bytes have arrived.
 
     Attributes:
-        taken: bytes that have come, of what was not dropped.
+        taken: number of bytes received, without those of dropped files.
     """
 
     def __init__(self, cache: Cache, took: Callable[[], object] = lambda: None) -> None:

@@ -76,7 +76,9 @@ def image_resize(
         FluidError: resample is unknown, or no size is given.
     """
     if resample not in _RESAMPLES:
-        raise FluidError(f"image_resize: resample is one of {', '.join(_RESAMPLES)}, got {resample!r}")
+        raise FluidError(
+            f"image_resize: expected resample to be one of {', '.join(_RESAMPLES)}, got {resample!r}"
+        )
     wanted = out_shape if actual_shape is None else actual_shape
     inputs = {"X": input}
     attrs: dict[str, object] = {"align_corners": align_corners, "align_mode": align_mode}
