@@ -43,7 +43,6 @@ ABSENT: Mapping[str, str] = MappingProxyType(
         "multi_download": "call HDFSClient.download for each trainers-th file of client.lsr(hdfs_path)",
         "multi_upload": "call HDFSClient.upload for each file",
         "dygraph": "only static programs are supported: use fluid.layers",
-        "fleet": "use DistributeTranspiler",
         "communicator": "use DistributeTranspiler with sync_mode=False",
         "with_inference_optimize": "run the program that load_inference_model returns",
     }

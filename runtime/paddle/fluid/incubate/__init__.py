@@ -1,7 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that scripts import from `fluid.incubate`: generators of MultiSlot text; above `program`."""
+"""Names that scripts import from `fluid.incubate`: fleet, and generators of MultiSlot text; above `transpiler`."""
+
+import sys
 
 from paddle.fluid.errors import answering
+from paddle.fluid.incubate import collective, distribute_transpiler, fleet_base, role_maker
 from paddle.fluid.incubate import data_generator as data_generator
+
+_MODULES = {
+    "fleet": fleet_base,
+    "fleet.base": fleet_base,
+    "fleet.base.fleet_base": fleet_base,
+    "fleet.base.role_maker": role_maker,
+    "fleet.parameter_server": fleet_base,
+    "fleet.parameter_server.distribute_transpiler": distribute_transpiler,
+    "fleet.collective": collective,
+}
+# Modules of the original whose names are in other modules here: scripts import them too.
+for _name, _module in _MODULES.items():
+    _package, _, _last = f"{__name__}.{_name}".rpartition(".")
+    sys.modules[f"{__name__}.{_name}"] = _module
+    setattr(sys.modules[_package], _last, _module)
 
 __getattr__ = answering(__name__)

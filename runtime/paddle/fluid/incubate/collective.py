@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`fleet.collective`: the fleet of jobs without servers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paddle.fluid.errors import FluidError
+from paddle.fluid.incubate.fleet_base import DistributedOptimizer, Fleet
+from paddle.fluid.transpiler import DistributeTranspilerConfig
+
+__all__ = ["Collective", "fleet"]
+
+
+class Collective(Fleet):
+    """A job without servers: workers exchange gradients among themselves."""
+
+    is_collective = True
+
+    def distributed_optimizer(
+        self, optimizer: Any, strategy: DistributeTranspilerConfig | None = None
+    ) -> DistributedOptimizer:
+        """Return an optimizer whose `minimize` makes workers average gradients.
+
+        Raises:
+            FluidError: a strategy is given; there is none for this kind.
+        """
+        if strategy is not None:
+            raise FluidError("strategy: collective.fleet takes none, leave it out")
+        config = DistributeTranspilerConfig()
+        config.mode = "nccl2"
+        return DistributedOptimizer(self, optimizer, config)
+
+    def init_worker(self) -> None:
+        """Do nothing: workers meet in their first step."""
+
+    def stop_worker(self) -> None:
+        """Do nothing: a worker that ends needs nobody."""
+
+
+fleet = Collective()

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fleet: one script for workers and servers, over `DistributeTranspiler`.
+
+    fleet.init(role_maker.PaddleCloudRoleMaker())
+    fleet.distributed_optimizer(optimizer, DistributeTranspilerConfig()).minimize(loss)
+    if fleet.is_server():
+        fleet.init_server()
+        fleet.run_server()
+    else:
+        fleet.init_worker()
+        exe.run(fleet.startup_program)
+        ...  # train fleet.main_program
+        fleet.stop_worker()
+
+`pslib`, the fleet of Paddle's own table server, is not available.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from paddle.fluid import io
+from paddle.fluid.errors import FluidError
+from paddle.fluid.executor import Executor
+from paddle.fluid.incubate.role_maker import RoleMakerBase
+from paddle.fluid.program.defaults import default_startup_program
+from paddle.fluid.program.program import Program
+from paddle.fluid.remote.connection import Connection
+from paddle.fluid.run.places import CPUPlace
+from paddle.fluid.run.scope import Scope
+from paddle.fluid.transpiler import DistributeTranspiler, DistributeTranspilerConfig
+
+
+class Fleet:
+    """The processes of one job; `init` comes first.
+
+    Attributes:
+        main_program, startup_program: what this process runs, after `minimize`.
+    """
+
+    is_collective = False
+
+    def __init__(self) -> None:
+        """Know of no job."""
+        self.main_program: Program | None = None
+        self.startup_program: Program | None = None
+        self._origin_program: Program | None = None
+        self._role_maker: RoleMakerBase | None = None
+        self._transpiler: DistributeTranspiler | None = None
+        self._executor: Executor | None = None
+
+    def init(self, role_maker: RoleMakerBase) -> None:
+        """Find out what this process is.
+
+        Raises:
+            FluidError: it is no role maker, or one for another kind of fleet.
+        """
+        if not isinstance(role_maker, RoleMakerBase):
+            raise FluidError(
+                f"role_maker: expected a role maker of fleet.base.role_maker, got {role_maker!r}"
+            )
+        if role_maker.is_collective != self.is_collective:
+            kind = (
+                "collective.fleet"
+                if role_maker.is_collective
+                else "parameter_server.distribute_transpiler.fleet"
+            )
+            raise FluidError(f"role_maker: {type(role_maker).__name__} goes with fleet.{kind}")
+        role_maker.generate_role()
+        self._role_maker = role_maker
+
+    @property
+    def _roles(self) -> RoleMakerBase:
+        if self._role_maker is None:
+            raise FluidError("call fleet.init(role_maker) first")
+        return self._role_maker
+
+    def is_worker(self) -> bool:
+        """Return whether this process trains."""
+        return self._roles.is_worker()
+
+    def is_server(self) -> bool:
+        """Return whether this process serves parameters."""
+        return self._roles.is_server()
+
+    def is_first_worker(self) -> bool:
+        """Return whether this is worker 0."""
+        return self._roles.is_first_worker()
+
+    def worker_num(self) -> int:
+        """Return the number of workers."""
+        return self._roles.worker_num()
+
+    def worker_index(self) -> int:
+        """Return this worker's number, from 0."""
+        return self._roles.worker_index()
+
+    def server_num(self) -> int:
+        """Return the number of servers."""
+        return self._roles.server_num()
+
+    def server_index(self) -> int:
+        """Return this server's number, from 0."""
+        return self._roles.server_index()
+
+    def worker_endpoints(self, to_string: bool = False) -> list[str] | str:
+        """Return "ip:port" of all workers, joined by commas if to_string."""
+        return _joined(self._roles.get_trainer_endpoints(), to_string)
+
+    def server_endpoints(self, to_string: bool = False) -> list[str] | str:
+        """Return "ip:port" of all servers, joined by commas if to_string."""
+        return _joined(self._roles.get_pserver_endpoints(), to_string)
+
+    def split_files(self, files: Sequence[str]) -> list[str]:
+        """Return this worker's part of a list: consecutive files, one more each for the first workers.
+
+        Raises:
+            FluidError: it is no list.
+        """
+        if isinstance(files, str):
+            raise FluidError(f"files: expected a list, got the text {files!r}")
+        each, more = divmod(len(files), self.worker_num())
+        number = self.worker_index()
+        start = number * each + min(number, more)
+        return list(files[start : start + each + (number < more)])
+
+    def distributed_optimizer(
+        self, optimizer: Any, strategy: DistributeTranspilerConfig | None = None
+    ) -> DistributedOptimizer:
+        """Return an optimizer whose `minimize` makes the programs of this process."""
+        return DistributedOptimizer(self, optimizer, strategy or DistributeTranspilerConfig())
+
+    def init_worker(self) -> None:
+        """Do nothing: a worker waits for its servers when `minimize` has made its program."""
+        self._made("init_worker")
+
+    def init_server(self, model_dir: str | None = None) -> None:
+        """Give the server's variables their first values, or those that `save_persistables` wrote to model_dir."""
+        program, startup = self._made("init_server")
+        self._executor = Executor(CPUPlace())
+        self._executor.run(startup)
+        if model_dir is not None:
+            io.load_persistables(self._executor, model_dir, program)
+
+    def run_server(self) -> None:
+        """Serve until every worker has ended.
+
+        Raises:
+            FluidError: `init_server` was not called.
+        """
+        program, _ = self._made("run_server")
+        if self._executor is None:
+            raise FluidError("call fleet.init_server() before fleet.run_server()")
+        self._executor.run(program)
+
+    def stop_worker(self) -> None:
+        """Leave the servers: they no longer wait for this worker."""
+        program, _ = self._made("stop_worker")
+        for connection in program._connections:
+            if isinstance(connection, Connection):
+                connection.close()
+
+    def save_inference_model(
+        self,
+        executor: Executor,
+        dirname: str,
+        feeded_var_names: Sequence[str],
+        target_vars: Sequence[Any],
+        main_program: Program | None = None,
+        export_for_deployment: bool = True,
+    ) -> None:
+        """Write what computes the targets, of the program before it was distributed."""
+        io.save_inference_model(
+            dirname,
+            feeded_var_names,
+            target_vars,
+            executor,
+            main_program or self._origin_program,
+            export_for_deployment=export_for_deployment,
+        )
+
+    def save_persistables(
+        self, executor: Executor, dirname: str, main_program: Program | None = None
+    ) -> None:
+        """Write all values, those on servers too."""
+        io.save_persistables(executor, dirname, main_program or self.main_program)
+
+    def _made(self, method: str) -> tuple[Program, Program]:
+        if self.main_program is None or self.startup_program is None:
+            raise FluidError(f"fleet.{method}: minimize by fleet.distributed_optimizer(...) first")
+        return self.main_program, self.startup_program
+
+    def _transpile(self, config: DistributeTranspilerConfig, program: Program, startup: Program) -> None:
+        roles, transpiler = self._roles, DistributeTranspiler(config)
+        self._origin_program, self._transpiler = program.clone(), transpiler
+        if self.is_collective:
+            workers = roles.get_trainer_endpoints()
+            transpiler.transpile(
+                roles.worker_index(),
+                program,
+                trainers=",".join(workers),
+                startup_program=startup,
+                current_endpoint=workers[roles.worker_index()],
+            )
+            self.main_program, self.startup_program = program, startup
+            return
+        servers = roles.get_pserver_endpoints()
+        transpiler.transpile(
+            roles.worker_index() if roles.is_worker() else 0,
+            program,
+            pservers=",".join(servers),
+            trainers=roles.worker_num(),
+            sync_mode=config.sync_mode,
+            startup_program=startup,
+        )
+        if roles.is_worker():
+            self.main_program, self.startup_program = (
+                transpiler.get_trainer_program(config.wait_port),
+                startup,
+            )
+        else:
+            self.main_program, self.startup_program = transpiler.get_pserver_programs(
+                servers[roles.server_index()]
+            )
+
+
+class DistributedOptimizer:
+    """An optimizer of which `minimize` distributes what it minimizes."""
+
+    def __init__(self, fleet: Fleet, optimizer: Any, strategy: DistributeTranspilerConfig) -> None:
+        """Wrap an optimizer of `fluid.optimizer`."""
+        self._fleet, self._optimizer, self._strategy = fleet, optimizer, strategy
+
+    def backward(self, loss: Any, **arguments: Any) -> Any:
+        """See `Optimizer.backward`."""
+        return self._optimizer.backward(loss, **arguments)
+
+    def apply_gradients(self, params_grads: Any) -> Any:
+        """See `Optimizer.apply_gradients`."""
+        return self._optimizer.apply_gradients(params_grads)
+
+    def minimize(
+        self,
+        loss: Any,
+        scope: Scope | None = None,
+        startup_program: Program | None = None,
+        parameter_list: Sequence[str] | None = None,
+        no_grad_set: Any = None,
+    ) -> Any:
+        """Append gradients and updates, then make this process's programs of the result.
+
+        Args:
+            scope: has no meaning.
+
+        Returns:
+            What the optimizer's `minimize` does.
+        """
+        startup = startup_program or default_startup_program()
+        found = self._optimizer.minimize(loss, startup, parameter_list, no_grad_set)
+        self._fleet._transpile(self._strategy, loss.block.program, startup)
+        return found
+
+
+def _joined(endpoints: list[str], to_string: bool) -> list[str] | str:
+    return ",".join(endpoints) if to_string else endpoints

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Role makers of fleet: whether a process is a worker or a server, its number, and the addresses of all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from paddle.env import JobEnvironment
+from paddle.fluid.errors import FluidError
+
+_PORT = "6174"
+
+
+class Role:
+    """What a process does."""
+
+    WORKER = 1
+    SERVER = 2
+
+
+class RoleMakerBase:
+    """The roles of a job.
+
+    Attributes:
+        is_collective: workers exchange gradients among themselves; there are no servers.
+    """
+
+    is_collective = False
+
+    def __init__(self) -> None:
+        """Know of no process yet; `generate_role` finds out."""
+        self._role: int = Role.WORKER
+        self._current_id = 0
+        self._worker_num = 0
+        self._worker_endpoints: list[str] = []
+        self._server_endpoints: list[str] = []
+
+    def generate_role(self) -> None:
+        """Find out what this process is; `fleet.init` calls it."""
+
+    def is_worker(self) -> bool:
+        """Return whether this process trains."""
+        return self._role == Role.WORKER
+
+    def is_server(self) -> bool:
+        """Return whether this process serves parameters."""
+        return self._role == Role.SERVER
+
+    def is_first_worker(self) -> bool:
+        """Return whether this is worker 0."""
+        return self.is_worker() and self._current_id == 0
+
+    def worker_num(self) -> int:
+        """Return the number of workers."""
+        return self._worker_num
+
+    def server_num(self) -> int:
+        """Return the number of servers."""
+        return len(self._server_endpoints)
+
+    def worker_index(self) -> int:
+        """Return this worker's number, from 0."""
+        return self._current_id
+
+    def server_index(self) -> int:
+        """Return this server's number, from 0."""
+        return self._current_id
+
+    def get_trainer_endpoints(self) -> list[str]:
+        """Return "ip:port" of each worker, by number; without servers alone."""
+        return self._worker_endpoints
+
+    def get_pserver_endpoints(self) -> list[str]:
+        """Return "ip:port" of each server, by number."""
+        return self._server_endpoints
+
+
+class UserDefinedRoleMaker(RoleMakerBase):
+    """Roles of a job with servers, as the script says."""
+
+    def __init__(
+        self,
+        current_id: int = 0,
+        role: int = Role.WORKER,
+        worker_num: int = 0,
+        server_endpoints: Sequence[str] | None = None,
+    ) -> None:
+        """Take the number of this process among those of its role, and the job's.
+
+        Raises:
+            FluidError: the role is unknown, a number is out of range, or there is no server or worker.
+        """
+        super().__init__()
+        if role not in (Role.WORKER, Role.SERVER):
+            raise FluidError(f"role: expected Role.WORKER or Role.SERVER, got {role!r}")
+        self._role, self._worker_num = role, worker_num
+        self._server_endpoints = list(server_endpoints or ())
+        if worker_num < 1:
+            raise FluidError(f"worker_num: expected 1 or more, got {worker_num!r}")
+        if not self._server_endpoints:
+            raise FluidError("server_endpoints: expected a list of 'ip:port', got none")
+        self._current_id = _checked(current_id, worker_num if role == Role.WORKER else self.server_num())
+
+
+class UserDefinedCollectiveRoleMaker(RoleMakerBase):
+    """Roles of a job without servers, as the script says."""
+
+    is_collective = True
+
+    def __init__(self, current_id: int = 0, worker_endpoints: Sequence[str] | None = None) -> None:
+        """Take this worker's number, and "ip:port" of all.
+
+        Raises:
+            FluidError: there is no worker, or no worker with this number.
+        """
+        super().__init__()
+        self._worker_endpoints = list(worker_endpoints or ())
+        if not self._worker_endpoints:
+            raise FluidError("worker_endpoints: expected a list of 'ip:port', got none")
+        self._worker_num = len(self._worker_endpoints)
+        self._current_id = _checked(current_id, self._worker_num)
+
+
+class PaddleCloudRoleMaker(RoleMakerBase):
+    """Roles by the variables that `paddle.py --mode=fluid` and `paddle.distributed.launch` set.
+
+    With servers: TRAINING_ROLE, PADDLE_TRAINERS_NUM, PADDLE_TRAINER_ID, POD_IP or PADDLE_CURRENT_ENDPOINT, and
+    PADDLE_PSERVERS_IP_PORT_LIST, or PADDLE_PSERVERS and PADDLE_PORT. Without: PADDLE_TRAINER_ENDPOINTS.
+    """
+
+    def __init__(self, is_collective: bool = False) -> None:
+        """Read nothing yet."""
+        super().__init__()
+        self.is_collective = is_collective
+
+    def generate_role(self) -> None:
+        """Read the environment.
+
+        Raises:
+            FluidError: a variable is missing, or none of the servers has this process's address.
+        """
+        said = JobEnvironment.read()
+        if self.is_collective:
+            self._worker_endpoints = _listed("PADDLE_TRAINER_ENDPOINTS")
+            self._worker_num = len(self._worker_endpoints)
+            self._current_id = _checked(said.trainer_id or 0, self._worker_num)
+            return
+        port = os.environ.get("PADDLE_PORT") or _PORT
+        if os.environ.get("PADDLE_PSERVERS_IP_PORT_LIST"):
+            self._server_endpoints = _listed("PADDLE_PSERVERS_IP_PORT_LIST")
+        else:
+            self._server_endpoints = [f"{host}:{port}" for host in _listed("PADDLE_PSERVERS")]
+        self._worker_num = said.num_trainers or 1
+        if said.role == "PSERVER":
+            self._role = Role.SERVER
+            mine = said.current_endpoint or f"{said.pod_ip}:{port}"
+            if mine not in self._server_endpoints:
+                raise FluidError(
+                    f"address {mine} of this server (PADDLE_CURRENT_ENDPOINT, or POD_IP and PADDLE_PORT) is not among "
+                    f"the servers {', '.join(self._server_endpoints)}"
+                )
+            self._current_id = self._server_endpoints.index(mine)
+        else:
+            self._current_id = _checked(said.trainer_id or 0, self._worker_num)
+
+
+class MPISymetricRoleMaker(RoleMakerBase):
+    """Not available: it splits the ranks of an MPI job into workers and servers."""
+
+    def __init__(self) -> None:
+        """Refuse.
+
+        Raises:
+            FluidError: always; its text names the replacement.
+        """
+        raise FluidError(
+            "MPISymetricRoleMaker is not available: start the script by `paddle.py --mode=fluid --engine=openmpi`, and "
+            "use PaddleCloudRoleMaker"
+        )
+
+
+def _checked(number: int, count: int) -> int:
+    if not 0 <= number < count:
+        raise FluidError(f"current_id: expected 0 to {count - 1}, got {number!r}")
+    return number
+
+
+def _listed(name: str) -> list[str]:
+    found = [word.strip() for word in os.environ.get(name, "").split(",") if word.strip()]
+    if not found:
+        raise FluidError(
+            f"environment variable {name} is missing: start the script by `paddle.py --mode=fluid` or "
+            "`python -m paddle.distributed.launch`, or pass fleet.init a UserDefinedRoleMaker"
+        )
+    return found

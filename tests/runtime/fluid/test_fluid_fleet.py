@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`fluid.incubate.fleet`: roles, and one script as servers and workers whose result is that of one process."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paddle.fluid.errors import FluidError
+from paddle.fluid.incubate import role_maker
+from paddle.fluid.incubate.collective import fleet as collective_fleet
+from paddle.fluid.incubate.distribute_transpiler import fleet
+from paddle.fluid.transpiler import DistributeTranspilerConfig
+from tests.runtime.fluid.transpiled_job import free_endpoints
+
+ROOT = Path(__file__).resolve().parents[3]
+LIMIT_S = 120
+SCRIPT = """
+import sys
+import numpy as np
+import paddle.fluid as fluid
+from paddle.fluid.incubate.fleet.base import role_maker
+from paddle.fluid.incubate.fleet.parameter_server.distribute_transpiler import fleet
+
+alone = "alone" in sys.argv
+x, y = fluid.layers.data("x", [4]), fluid.layers.data("y", [1])
+attr = fluid.ParamAttr(name="w", initializer=fluid.initializer.Constant(0.1))
+pred = fluid.layers.fc(x, 1, param_attr=attr)
+loss = fluid.layers.mean(fluid.layers.square_error_cost(pred, y))
+optimizer = fluid.optimizer.Momentum(0.05, 0.9)
+if alone:
+    optimizer.minimize(loss)
+    main, startup, mine = fluid.default_main_program(), fluid.default_startup_program(), slice(None)
+else:
+    fleet.init(role_maker.PaddleCloudRoleMaker())
+    config = fluid.DistributeTranspilerConfig()
+    fleet.distributed_optimizer(optimizer, config).minimize(loss)
+    main, startup, mine = fleet.main_program, fleet.startup_program, slice(fleet.worker_index(), None, 2)
+if not alone and fleet.is_server():
+    fleet.init_server()
+    fleet.run_server()
+    sys.exit()
+if not alone:
+    fleet.init_worker()
+exe = fluid.Executor(fluid.CPUPlace())
+exe.run(startup)
+rng = np.random.default_rng(5)
+for _ in range(6):
+    xs = rng.standard_normal((8, 4)).astype("float32")
+    ys = xs.sum(axis=1, keepdims=True)
+    (cost,) = exe.run(main, {"x": xs[mine], "y": ys[mine]}, [loss])
+    print("cost", float(np.ravel(cost)[0]), flush=True)
+if not alone:
+    if fleet.is_first_worker():
+        fleet.save_inference_model(exe, "model", ["x"], [pred])
+    fleet.stop_worker()
+"""
+
+
+def costs(output: str) -> list[float]:
+    return [float(text) for text in re.findall(r"^cost (\S+)$", output, re.MULTILINE)]
+
+
+def start(place: Path, *argv: str, **variables: str) -> subprocess.Popen[str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "runtime"), "PADDLE_WIRE": "plain", **variables}
+    return subprocess.Popen(
+        [sys.executable, "-P", "train.py", *argv],
+        cwd=place,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> str:
+    try:
+        output, _ = process.communicate(timeout=LIMIT_S)
+    finally:
+        process.kill()
+    assert process.returncode == 0, output
+    return output
+
+
+def test_one_script_is_servers_and_workers(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    servers = free_endpoints(2)
+    job = {"PADDLE_PSERVERS_IP_PORT_LIST": ",".join(servers), "PADDLE_TRAINERS_NUM": "2"}
+    running = [
+        start(tmp_path, TRAINING_ROLE="PSERVER", PADDLE_CURRENT_ENDPOINT=each, **job) for each in servers
+    ]
+    trainers = [
+        start(tmp_path, TRAINING_ROLE="TRAINER", PADDLE_TRAINER_ID=str(rank), **job) for rank in range(2)
+    ]
+    try:
+        outputs = [ended(process) for process in (*trainers, *running)]
+    finally:
+        for process in (*trainers, *running):
+            process.kill()
+            process.wait()
+    assert [costs(output) for output in outputs[2:]] == [[], []]
+    together = np.mean([costs(output) for output in outputs[:2]], axis=0)
+    assert len(together) == 6
+    np.testing.assert_allclose(together, costs(ended(start(tmp_path, "alone"))), rtol=1e-5)
+    assert (tmp_path / "model" / "__model__").exists()
+
+
+def test_roles_that_a_script_gives() -> None:
+    fleet.init(
+        role_maker.UserDefinedRoleMaker(1, role_maker.Role.WORKER, 3, ["10.0.0.1:6174", "10.0.0.2:6174"])
+    )
+    assert (fleet.worker_index(), fleet.worker_num(), fleet.server_num()) == (1, 3, 2)
+    assert fleet.is_worker()
+    assert not fleet.is_first_worker()
+    assert fleet.server_endpoints(to_string=True) == "10.0.0.1:6174,10.0.0.2:6174"
+    assert fleet.split_files([f"part-{i}" for i in range(7)]) == ["part-3", "part-4"]
+    assert fleet.split_files(["a"]) == []
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (
+            lambda: role_maker.UserDefinedRoleMaker(3, worker_num=3, server_endpoints=["a:1"]),
+            "expected 0 to 2",
+        ),
+        (lambda: role_maker.UserDefinedRoleMaker(worker_num=1), "server_endpoints"),
+        (lambda: role_maker.UserDefinedCollectiveRoleMaker(), "worker_endpoints"),
+        (lambda: role_maker.MPISymetricRoleMaker(), "PaddleCloudRoleMaker"),
+        (
+            lambda: collective_fleet.init(role_maker.PaddleCloudRoleMaker()),
+            "goes with fleet.parameter_server",
+        ),
+        (lambda: collective_fleet.distributed_optimizer(None, DistributeTranspilerConfig()), "takes none"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(make: object, text: str) -> None:
+    with pytest.raises(FluidError, match=text):
+        make()  # type: ignore[operator]
