@@ -107,6 +107,7 @@ def test_version_is_that_of_the_project(run: Run) -> None:
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dynamic"] == ["version"]
     assert f"This is version {VERSION}:" in (ROOT / "README.md").read_text()
     assert f"\nversion: {VERSION}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## [{VERSION}] - " in (ROOT / "CHANGELOG.md").read_text()
 
 
 @pytest.mark.parametrize("argv", [["--help"], ["-p", "ws", "--conf=conf.py", "--dry_run"], ["--dryrun"]])
