@@ -96,7 +96,7 @@ def test_counts_of_pushes_that_come_in_parts_are_passed_on_as_one(node: Node) ->
 def test_counts_of_as_many_trainers_as_a_server_takes_are_passed_on(node: Node) -> None:
     everybody = [[trainer, 1 << 53, 1 << 52] for trainer in range(65535)]
     report(node, *(pushes(*everybody[start : start + 1000]) for start in range(0, 65535, 1000)))
-    node.expect("pushes", proc="trainer-0", trainers=everybody)
+    node.expect("pushes", 120.0, proc="trainer-0", trainers=everybody)
     assert not remarks(node)
 
 
