@@ -93,13 +93,14 @@ def test_what_the_launcher_sets_is_read_nowhere_else() -> None:
     # The data sets' folder, and whether plots are drawn, are settings of the user, not of the job. The hooks are in
     # every Python, or in every JAX; paddle is not. Fluid asks for its places when it is called, as scripts that set
     # CPU_NUM first expect; how long a rank or a transpiled program waits is for users to say. launch hands its own
-    # environment on, and so does a dataset to its pipe commands; mpirun says that it is there; users tune the C
+    # environment on, and so do datasets to pipe commands and unpackers; mpirun says that it is there; users tune the C
     # library and set FLAGS_.
     assert readers <= {
         "env.py",
         "collective/membership.py",
         "collective/mpi.py",
         "dataset/download.py",
+        "dataset/mq2007.py",
         "distributed/script.py",
         "fluid/multislot/source.py",
         "fluid/run/flags.py",

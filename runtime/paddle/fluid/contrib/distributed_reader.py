@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from paddle.env import JobEnvironment
 from paddle.fluid.errors import FluidError
 from paddle.reader.minibatch import batch
 
@@ -25,8 +25,8 @@ def distributed_batch_reader(batch_reader: Callable[[], Any]) -> Callable[[], It
     Raises:
         FluidError: PADDLE_TRAINER_ID is out of range.
     """
-    count = int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
-    mine = int(os.environ.get("PADDLE_TRAINER_ID", "0"))
+    job = JobEnvironment.read()
+    count, mine = job.num_trainers or 1, job.trainer_id or 0
     if not 0 <= mine < count:
         raise FluidError(
             f"distributed_batch_reader: expected PADDLE_TRAINER_ID from 0 to {count - 1}, got {mine}"

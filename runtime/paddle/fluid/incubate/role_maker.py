@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from paddle.env import JobEnvironment
 from paddle.fluid.errors import FluidError
-
-_PORT = "6174"
 
 
 class Role:
@@ -142,15 +139,13 @@ class PaddleCloudRoleMaker(RoleMakerBase):
         """
         said = JobEnvironment.read()
         if self.is_collective:
-            self._worker_endpoints = _listed("PADDLE_TRAINER_ENDPOINTS")
+            self._worker_endpoints = _listed("PADDLE_TRAINER_ENDPOINTS", said.trainer_endpoints)
             self._worker_num = len(self._worker_endpoints)
             self._current_id = _checked(said.trainer_id or 0, self._worker_num)
             return
-        port = os.environ.get("PADDLE_PORT") or _PORT
-        if os.environ.get("PADDLE_PSERVERS_IP_PORT_LIST"):
-            self._server_endpoints = _listed("PADDLE_PSERVERS_IP_PORT_LIST")
-        else:
-            self._server_endpoints = [f"{host}:{port}" for host in _listed("PADDLE_PSERVERS")]
+        port = said.server_port
+        servers = said.endpoints or tuple(f"{host}:{port}" for host in said.server_hosts)
+        self._server_endpoints = _listed("PADDLE_PSERVERS_IP_PORT_LIST", servers)
         self._worker_num = said.num_trainers or 1
         if said.role == "PSERVER":
             self._role = Role.SERVER
@@ -186,11 +181,10 @@ def _checked(number: int, count: int) -> int:
     return number
 
 
-def _listed(name: str) -> list[str]:
-    found = [word.strip() for word in os.environ.get(name, "").split(",") if word.strip()]
+def _listed(name: str, found: Sequence[str]) -> list[str]:
     if not found:
         raise FluidError(
             f"environment variable {name} is missing: start the script by `paddle.py --mode=fluid` or "
             "`python -m paddle.distributed.launch`, or pass fleet.init a UserDefinedRoleMaker"
         )
-    return found
+    return list(found)
