@@ -49,3 +49,12 @@ class _Loader(Loader):
 def install(names: Mapping[str, str]) -> None:
     """Let modules be imported by second names too, from now on: second name -> first name."""
     sys.meta_path.insert(0, _Finder(names))
+
+
+def nest(package: str, modules: Mapping[str, ModuleType]) -> None:
+    """Let modules be imported as `package.NAME` too, and be attributes there: NAME -> module, outer names first."""
+    for name, module in modules.items():
+        outer, _, last = f"{package}.{name}".rpartition(".")
+        sys.modules[f"{package}.{name}"] = module
+        if last not in vars(sys.modules[outer]):
+            setattr(sys.modules[outer], last, module)

@@ -253,7 +253,9 @@ def provider(
         near = difflib.get_close_matches(name, made_by, n=1)
         if near:
             getLogger("paddle.provider").warning(
-                "@provider: %r is no argument, only a setting of your own; did you mean %r?", name, near[0]
+                "@provider: %r is not an argument, only a setting of your own; did you mean %r?",
+                name,
+                near[0],
             )
     made_by["others"] = outter_kwargs
 

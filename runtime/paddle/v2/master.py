@@ -38,7 +38,7 @@ _Chunk = tuple[str, list[int]]  # path, the byte at which it begins
 
 _log = logging.getLogger(__name__)
 _SESSION = secrets.randbits(62) + 1
-_numbers = itertools.count()  # of clients; a forked process goes on with a copy, see `_holder`
+_numbers = itertools.count()  # of clients; a forked process continues with a copy, see `_holder`
 
 
 class client:  # noqa: N801 - the original's name

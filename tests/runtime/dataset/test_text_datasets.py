@@ -104,7 +104,7 @@ RAR = "MQ2007/7b6dbbe2-842c-11e4-a536-bcaec51b9163_MQ2007.rar"
 
 
 def put_ranks(home: Path) -> None:
-    """The archive and what somebody unpacked beside it."""
+    """The archive and what a user unpacked beside it."""
     put(home, RAR, b"Rar!\x1a\x07\x00")
     put(home, "MQ2007/MQ2007/Fold1/train.txt", LINES.encode())
     put(home, "MQ2007/MQ2007/Fold1/test.txt", rank_line(1, 20, 0.7).encode())

@@ -3,6 +3,7 @@
 
 import sys
 
+from paddle import second_names
 from paddle.fluid.contrib import (
     beam_search_decoder,
     ctr_reader,
@@ -57,10 +58,6 @@ _MODULES = {
     "utils.lookup_table_utils": _here,
 }
 # Modules of the original whose names are in other modules here: scripts import them too.
-for _name, _module in _MODULES.items():
-    _package, _, _last = f"{__name__}.{_name}".rpartition(".")
-    sys.modules[f"{__name__}.{_name}"] = _module
-    if _last not in vars(sys.modules[_package]):
-        setattr(sys.modules[_package], _last, _module)
+second_names.nest(__name__, _MODULES)
 
 __getattr__ = answering(__name__)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names that scripts import from `fluid.incubate`: fleet, and generators of MultiSlot text; above `transpiler`."""
 
-import sys
-
+from paddle import second_names
 from paddle.fluid.errors import answering
 from paddle.fluid.incubate import collective, distribute_transpiler, fleet_base, role_maker
 from paddle.fluid.incubate import data_generator as data_generator
@@ -17,9 +16,6 @@ _MODULES = {
     "fleet.collective": collective,
 }
 # Modules of the original whose names are in other modules here: scripts import them too.
-for _name, _module in _MODULES.items():
-    _package, _, _last = f"{__name__}.{_name}".rpartition(".")
-    sys.modules[f"{__name__}.{_name}"] = _module
-    setattr(sys.modules[_package], _last, _module)
+second_names.nest(__name__, _MODULES)
 
 __getattr__ = answering(__name__)

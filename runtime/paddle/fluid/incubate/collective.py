@@ -35,7 +35,7 @@ class Collective(Fleet):
         """Do nothing: workers meet in their first step."""
 
     def stop_worker(self) -> None:
-        """Do nothing: a worker that ends needs nobody."""
+        """Do nothing: workers end independently."""
 
 
 fleet = Collective()

@@ -116,7 +116,7 @@ class Fleet:
         """Return this worker's part of a list: consecutive files, one more each for the first workers.
 
         Raises:
-            FluidError: it is no list.
+            FluidError: it is not a list.
         """
         if isinstance(files, str):
             raise FluidError(f"files: expected a list, got the text {files!r}")

@@ -246,7 +246,7 @@ def _hoist(
     inside = {name for op in body.ops for name in op.output_names}
     wanted = [*outputs, *(name for op in behind for name in op.input_names)]
     read = {name for op in body.ops for name in op.input_names}
-    # An input that nobody reads is still compared with the others.
+    # An input that no layer reads is still compared with the others.
     done_with = {name for op in before for name in op.input_names} - read
     new = [name for op in before for name in op.output_names if name in read]
     return _Hoisted(

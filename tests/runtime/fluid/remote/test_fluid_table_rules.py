@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A distributed embedding that is updated by the optimizer's rule follows one machine, and goes on after a failure."""
+"""A distributed embedding updated by the optimizer's rule follows one machine, and continues after a failure."""
 
 from __future__ import annotations
 
