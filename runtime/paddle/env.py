@@ -105,7 +105,8 @@ class JobEnvironment:
         pserver_state_dir: where the server of a program keeps its state for its next process, or empty.
         endpoints: "ip:port" of each server port for dense parameters, node-major, then port.
         sparse_endpoints: the same for sparse parameters.
-        server_hosts, server_port: hosts of servers that share one port; scripts of Fluid 1.5 join the two.
+        server_hosts, server_ports: hosts of servers and their ports, one port for all or one for each host; scripts
+            of Fluid 1.5 join the two.
         init_flags: PADDLE_INIT_* without the prefix, lower-cased, as text.
         pserver_metrics_port: where Prometheus finds a pserver on its own machine, or None.
         report_fd: descriptor of the pipe to the agent, or None.
@@ -133,7 +134,7 @@ class JobEnvironment:
     endpoints: tuple[str, ...] = _variable(_SERVERS, _list, ())
     sparse_endpoints: tuple[str, ...] = _variable(_SPARSE_SERVERS, _list, ())
     server_hosts: tuple[str, ...] = _variable("PADDLE_PSERVERS", _list, ())
-    server_port: int = _variable("PADDLE_PORT", _number, 6174)
+    server_ports: tuple[str, ...] = _variable("PADDLE_PORT", _list, ())
     init_flags: Mapping[str, str] = _variable(_INIT_PREFIX, _beginning_with, MappingProxyType({}))
     pserver_metrics_port: int | None = _variable("PADDLE_PSERVER_METRICS_PORT", _number)
     report_fd: int | None = _variable(names.REPORT_FD, _number)

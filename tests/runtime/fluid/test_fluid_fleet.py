@@ -111,6 +111,32 @@ def test_one_script_is_servers_and_workers(tmp_path: Path) -> None:
     assert (tmp_path / "model" / "__model__").exists()
 
 
+@pytest.mark.parametrize(
+    ("hosts", "ports", "servers"),
+    [
+        ("10.0.0.1,10.0.0.2", "6170", ["10.0.0.1:6170", "10.0.0.2:6170"]),
+        ("10.0.0.1,10.0.0.1", "6170,6171", ["10.0.0.1:6170", "10.0.0.1:6171"]),
+        ("10.0.0.1,10.0.0.2", "", ["10.0.0.1:6174", "10.0.0.2:6174"]),
+    ],
+)
+def test_hosts_and_ports_of_servers_are_joined(
+    hosts: str, ports: str, servers: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PADDLE_PSERVERS", hosts)
+    monkeypatch.setenv("PADDLE_PORT", ports)
+    role = role_maker.PaddleCloudRoleMaker()
+    role.generate_role()
+    assert role.get_pserver_endpoints() == servers
+    assert not role.is_server()
+
+
+def test_ports_that_fit_no_host_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PADDLE_PSERVERS", "10.0.0.1,10.0.0.2,10.0.0.3")
+    monkeypatch.setenv("PADDLE_PORT", "6170,6171")
+    with pytest.raises(FluidError, match="PADDLE_PORT: expected one port, or one for each of the 3 hosts"):
+        role_maker.PaddleCloudRoleMaker().generate_role()
+
+
 def test_roles_that_a_script_gives() -> None:
     fleet.init(
         role_maker.UserDefinedRoleMaker(1, role_maker.Role.WORKER, 3, ["10.0.0.1:6174", "10.0.0.2:6174"])

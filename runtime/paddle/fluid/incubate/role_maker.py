@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from paddle.env import JobEnvironment
 from paddle.fluid.errors import FluidError
 
+_PORTS = ("6174",)  # when PADDLE_PORT is not set
+
 
 class Role:
     """What a process does."""
@@ -123,7 +125,7 @@ class PaddleCloudRoleMaker(RoleMakerBase):
     """Roles by the variables that `paddle.py --mode=fluid` and `paddle.distributed.launch` set.
 
     With servers: TRAINING_ROLE, PADDLE_TRAINERS_NUM, PADDLE_TRAINER_ID, POD_IP or PADDLE_CURRENT_ENDPOINT, and
-    PADDLE_PSERVERS_IP_PORT_LIST, or PADDLE_PSERVERS and PADDLE_PORT. Without: PADDLE_TRAINER_ENDPOINTS.
+    PADDLE_PSERVERS_IP_PORT_LIST, or PADDLE_PSERVERS and PADDLE_PORT (one port, or one for each host). Without: PADDLE_TRAINER_ENDPOINTS.
     """
 
     def __init__(self, is_collective: bool = False) -> None:
@@ -143,13 +145,11 @@ class PaddleCloudRoleMaker(RoleMakerBase):
             self._worker_num = len(self._worker_endpoints)
             self._current_id = _checked(said.trainer_id or 0, self._worker_num)
             return
-        port = said.server_port
-        servers = said.endpoints or tuple(f"{host}:{port}" for host in said.server_hosts)
-        self._server_endpoints = _listed("PADDLE_PSERVERS_IP_PORT_LIST", servers)
+        self._server_endpoints = _listed("PADDLE_PSERVERS_IP_PORT_LIST", said.endpoints or _joined(said))
         self._worker_num = said.num_trainers or 1
         if said.role == "PSERVER":
             self._role = Role.SERVER
-            mine = said.current_endpoint or f"{said.pod_ip}:{port}"
+            mine = said.current_endpoint or f"{said.pod_ip}:{(said.server_ports or _PORTS)[0]}"
             if mine not in self._server_endpoints:
                 raise FluidError(
                     f"address {mine} of this server (PADDLE_CURRENT_ENDPOINT, or POD_IP and PADDLE_PORT) is not among "
@@ -179,6 +179,19 @@ def _checked(number: int, count: int) -> int:
     if not 0 <= number < count:
         raise FluidError(f"current_id: expected 0 to {count - 1}, got {number!r}")
     return number
+
+
+def _joined(said: JobEnvironment) -> list[str]:
+    """Return "host:port" of each server of PADDLE_PSERVERS."""
+    hosts, ports = said.server_hosts, said.server_ports or _PORTS
+    if len(ports) == 1:
+        ports *= len(hosts)
+    elif len(ports) != len(hosts):
+        raise FluidError(
+            f"environment variable PADDLE_PORT: expected one port, or one for each of the {len(hosts)} hosts in "
+            f"PADDLE_PSERVERS, got {len(ports)}: {','.join(ports)}"
+        )
+    return [f"{host}:{port}" for host, port in zip(hosts, ports, strict=True)]
 
 
 def _listed(name: str, found: Sequence[str]) -> list[str]:
