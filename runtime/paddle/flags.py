@@ -131,7 +131,7 @@ _TRAINER = {
 }
 _TRAINER_UNUSED = _unused(
     """
-    parallel_thread_num=1 average_test_period=0 test_wait=0 predict_file= feat_file=
+    parallel_thread_num=1 average_test_period=0 predict_file= feat_file=
     distribute_test=False with_cost=True show_layer_stat=False use_old_updater=False
     thread_local_rand_use_global_seed=False log_clipping=False log_error_clipping=False
     enable_grad_share=104857600 grad_share_block_num=64 enable_parallel_vector=0 parallel_nn=False
@@ -164,6 +164,7 @@ _TRAIN = {
     "dot_period": Flag(1, "print a dot after every n-th batch; 0: never", 0, _MAX_COUNT),
     "test_period": Flag(0, "test after every n-th batch; 0: after each pass", 0, _MAX_COUNT),
     "test_pass": Flag(-1, "job=test: the first saved pass to test; -1: none", -1, _MAX_COUNT),
+    "test_wait": Flag(0, "job=test: above 0, wait for directories that are not there yet", 0, _MAX_COUNT),
     "model_list": Flag("", "job=test: a file that lists directories of parameters, one per line"),
     "predict_output_dir": Flag(
         "", "job=test: directory for the file rank-00000, which holds the outputs' values"

@@ -54,6 +54,8 @@ def test(session: Session, log: Logger, *, is_local: bool) -> None:
     folder = str(session.flags["predict_output_dir"])
     for directory in _tested(session):
         if directory is not None:
+            if session.flags["test_wait"]:
+                pass_directory.wait(directory, log.info)
             session.load(directory)
         if folder:
             _predict(session, Path(folder))

@@ -8,6 +8,7 @@ whose name is in ``path.txt``; and, written last, ``done``.
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from paddle.version import __version__
 
 DONE = "done"
 SAVE_DIR = "./output/model"  # where --save_dir names none
+_POLL_S = 0.5
 _STRATEGIES = ("fail", "rand", "zero")
 
 
@@ -74,6 +76,15 @@ def load(parameters: Parameters, directory: Path, if_missing: str = "fail") -> N
             )
         elif if_missing == "zero":
             parameters.set(name, 0 * parameters.get(name))
+
+
+def wait(directory: Path, say: Callable[[str], None]) -> None:
+    """Return once all parameters of a pass are saved, which a training job beside this one may do at any time."""
+    if (directory / DONE).is_file():
+        return
+    say(f"Waiting for the parameters in {directory}; --test_wait=0 does not wait")
+    while not (directory / DONE).is_file():
+        time.sleep(_POLL_S)
 
 
 def remove(directory: Path, say: Callable[[str], None]) -> None:

@@ -8,6 +8,8 @@ import re
 import struct
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +80,24 @@ def test_training_begins_with_a_pass_that_was_saved(workspace: Path, lines: list
     assert len(tested) == 3
     assert tested == sorted(tested, reverse=True)
     assert values(workspace / "out/pass-00001").keys() == saved.keys()
+
+
+def test_a_test_waits_for_passes_that_are_not_saved_yet(workspace: Path, lines: list[str]) -> None:
+    write(workspace, "lr")
+    train(CONFIG, "--num_passes=2", "--save_dir=out")
+    late = (workspace / "out/pass-00001/done").rename(workspace / "done")
+    lines.clear()
+
+    def save_at_last() -> None:
+        while not any("Waiting for the parameters in out/pass-00001" in line for line in lines):
+            time.sleep(0.01)
+        late.rename(workspace / "out/pass-00001/done")
+
+    with ThreadPoolExecutor() as threads:
+        saved = threads.submit(save_at_last)
+        train(CONFIG, "--job=test", "--test_pass=0", "--num_passes=2", "--save_dir=out", "--test_wait=1")
+        saved.result(60)
+    assert sum(" Test samples=32 cost=" in line for line in lines) == 2
 
 
 @pytest.mark.parametrize(("strategy", "is_zero"), [("zero", True), ("rand", False), ("fail", None)])

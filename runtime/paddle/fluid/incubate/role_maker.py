@@ -125,7 +125,8 @@ class PaddleCloudRoleMaker(RoleMakerBase):
     """Roles by the variables that `paddle.py --mode=fluid` and `paddle.distributed.launch` set.
 
     With servers: TRAINING_ROLE, PADDLE_TRAINERS_NUM, PADDLE_TRAINER_ID, POD_IP or PADDLE_CURRENT_ENDPOINT, and
-    PADDLE_PSERVERS_IP_PORT_LIST, or PADDLE_PSERVERS and PADDLE_PORT (one port, or one for each host). Without: PADDLE_TRAINER_ENDPOINTS.
+    PADDLE_PSERVERS_IP_PORT_LIST, or PADDLE_PSERVERS and PADDLE_PORT (one port, or one for each host). Without:
+    PADDLE_TRAINER_ENDPOINTS.
     """
 
     def __init__(self, is_collective: bool = False) -> None:
