@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training without parameter servers: sums, broadcasts, gathers and barriers between the ranks of a job.
+"""Collective operations without parameter servers: all-reduce, broadcast, gather and barrier among a job's ranks.
 
     with collective.connect(collective.Membership.of_environment()) as group:
         group.all_reduce(gradients)
 
-Importing this package loads nothing: what is named here is loaded when it is first used.
+Submodules are imported lazily, when one of the names below is first used.
 """
 
 from __future__ import annotations

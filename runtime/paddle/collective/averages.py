@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Averages: every rank trains on its own arrays, which are pulled towards the average of all ranks meanwhile.
+"""Model averaging: every rank trains its own copy of the arrays, which is pulled towards the average of all ranks.
 
-Every `k_steps` steps a rank posts its progress, and a thread exchanges it. Asynchronous ranks (the default) take
-the average in when it has come, at the end of a later step: they wait for no other rank's steps, only for an
-exchange that takes longer than `k_steps` steps. Ranks with `waits` stop at each average until all have come there
-(local SGD).
+Every `k_steps` steps a rank posts its progress, and a background thread exchanges it. Asynchronous ranks (the
+default) apply the average at the end of the first step after it arrives: they never wait for another rank's steps,
+only for an exchange that takes longer than `k_steps` steps. With `waits`, ranks stop at each average until all of
+them have reached it (local SGD).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _JOIN_S = 10.0
 
 
 class Averages:
-    """One rank's part in the averages; all ranks create theirs at the same time. One thread at a time.
+    """One rank's side of model averaging; all ranks create theirs at the same time. Not thread-safe.
 
-    A process that ends takes part until all have ended, so that ranks may have different numbers of batches. One
-    that ends with an exception tells all others.
+    Ranks may have different numbers of batches: a rank that finishes early keeps taking part until all have finished.
+    A rank that ends with an exception reports it to all others.
     """
 
     def __init__(
@@ -41,17 +41,18 @@ class Averages:
         k_steps: int = 1,
         waits: bool = False,
     ) -> None:
-        """Give all ranks rank 0's arrays, and start.
+        """Copy rank 0's arrays to all ranks and start averaging.
 
         Args:
-            group: of nobody else's use from now on; closed with this.
-            arrays: of floating numbers; changed in place by all methods. Lengths and dtypes are the same on all ranks.
-            states: floating numbers that `settle` alone replaces by their means.
-            k_steps: steps between averages, 1 or more.
-            waits: for all ranks at each average.
+            group: used by this object alone from now on, and closed with it.
+            arrays: floating-point arrays, with the same lengths and dtypes on all ranks; every method changes them in
+                place.
+            states: floating-point arrays that only `settle` replaces by their means over all ranks.
+            k_steps: the number of steps between averages, 1 or more.
+            waits: whether a rank waits for all others at each average.
 
         Raises:
-            ConfigError: k_steps is less than 1, or an array is not of floating numbers.
+            ConfigError: k_steps is less than 1, or an array is not floating-point.
             CollectiveError: a rank is lost, differs or is late.
         """
         if k_steps < 1:
@@ -64,7 +65,7 @@ class Averages:
         self._finalizer = weakref.finalize(self, _end, self._rounds, thread, self._last, group.rank)
 
     def step(self, arrays: Sequence[Array]) -> None:
-        """Note that a step has changed the arrays, and take in what has come.
+        """Record a finished step, and apply the average if one has arrived.
 
         Raises:
             CollectiveError: a rank is lost, differs or is late; from then on in every call.
@@ -82,18 +83,18 @@ class Averages:
             self._rounds.put_base(arrays)
 
     def settle(self, arrays: Sequence[Array], states: Sequence[Array] = ()) -> None:
-        """Wait until all ranks call this or have ended; afterwards all have the same bits."""
+        """Wait until every rank has called this or has ended; the arrays are then bit-equal on all ranks."""
         self._check()
         self._last.arrays = list(arrays)
         self._rounds.settle(arrays, states, self._last.steps > 0)
         self._last.steps = 0
 
     def close(self) -> None:
-        """Train no more: take part until all ranks have closed or ended."""
+        """Stop training, but take part in exchanges until all ranks have closed or ended."""
         self._finalizer()
 
     def fail(self, error: BaseException) -> None:
-        """End all ranks because this one cannot continue."""
+        """Stop all ranks, because this one cannot continue."""
         self._last.failure = error
         self._finalizer()
 
@@ -114,12 +115,12 @@ class Averages:
 
 
 class _Last:
-    """What is left to post when a rank ends.
+    """What is still to be posted when a rank ends.
 
     Attributes:
-        arrays: of the last step.
-        steps: since progress was posted.
-        failure: why the rank cannot go on.
+        arrays: the arrays of the last step.
+        steps: the number of steps since progress was last posted.
+        failure: why the rank cannot continue.
     """
 
     def __init__(self, arrays: list[Array]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong between ranks. Every error names the rank that is at fault, as far as that is known."""
+"""Errors between ranks. Each names the rank at fault where that is known."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class CollectiveError(PaddleError):
     """The ranks cannot continue together.
 
     Attributes:
-        rank: the one at fault, or None when that is not known.
+        rank: the rank at fault, or None if it is unknown.
     """
 
     def __init__(self, message: str, rank: int | None = None) -> None:
@@ -23,8 +23,8 @@ class PeerLost(CollectiveError):
 
 
 class PeerDiffers(CollectiveError):
-    """A rank does something else than this one: another model, other sizes, fewer batches, another job."""
+    """A rank is doing something different: another model, other sizes, fewer batches, or another job."""
 
 
 class PeerLate(CollectiveError):
-    """A rank is there and did not come to the operation before the deadline."""
+    """A rank is alive but did not reach the operation before the deadline."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Group: the ranks of a job that compute together; all call the same operations in the same order.
 
-Within a node arrays go through shared memory, between nodes the first rank of each speaks for the others. Results
-have the same bits on all ranks and in every run. After an error a group is of no use any more: every further
-operation raises the same error. `connect` makes it: the meeting, then memory within nodes and connections between them.
+Within a node, arrays travel through shared memory; between nodes, each node's first rank acts for the others. Results
+are bit-equal on all ranks and in every run. After an error a group cannot be used any more: every further operation
+raises the same error. `connect` creates a group: it runs the rendezvous, then sets up shared memory and connections.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Group(Ranks):
         within: IntraNode | None,
         between: InterNode | None,
     ) -> None:
-        """Take what `connect` made.
+        """Wrap the connections that `connect` made.
 
         Args:
             nodes: the ranks of each node.
-            within: with other ranks of this node; None: there are none.
-            between: with other nodes; None: there are none, or another rank speaks for this one.
+            within: the exchange with other ranks of this node; None if there are none.
+            between: the exchange with other nodes; None if there are none, or another rank acts for this one.
         """
         self.rank = rank
         self.size = sum(map(len, nodes))
@@ -65,7 +65,7 @@ class Group(Ranks):
         self._run(Kind.BROADCAST, _pieces(arrays), root)
 
     def listen(self) -> None:
-        """Raise an error that another rank reported since the last operation; does not wait.
+        """Raise the error that another rank has reported since the last operation, if any; does not wait.
 
         Raises:
             CollectiveError: a rank failed or was lost.
@@ -77,7 +77,7 @@ class Group(Ranks):
 
     @property
     def called(self) -> int:
-        """The highest round that a rank has called for."""
+        """The highest round that any rank has called for."""
         return self._watch.called
 
     @property
@@ -86,12 +86,12 @@ class Group(Ranks):
         return self._watch.timeout_s
 
     def call(self, number: int) -> None:
-        """Call all ranks for a round, so that they come to its first operation; rounds count from 1."""
+        """Call all ranks for a round, so that they start its first operation; rounds count from 1."""
         self._check()
         self._watch.call(number)
 
     def await_call(self, number: int, bell: int) -> None:
-        """Wait until a rank calls for this round, or until a descriptor of this rank's can be read.
+        """Wait until a rank calls for this round, or until a descriptor of this rank is readable.
 
         Raises:
             CollectiveError: a rank failed, was lost, or has left.
@@ -158,7 +158,7 @@ class Group(Ranks):
             self._spread(pieces, task)
 
     def _spread(self, pieces: Pieces, task: Task) -> None:
-        """Give what the first rank of this node has from other nodes to the rest of it."""
+        """Pass what this node's first rank received from other nodes on to the node's other ranks."""
         if self._within is not None and "tcp" in self.ways:
             self._within.broadcast(pieces, task, self._firsts[self.rank])
 
@@ -180,14 +180,14 @@ def _pieces(arrays: Arrays) -> Pieces:
 
 
 def connect(me: Membership) -> Ranks:
-    """Meet all other ranks and return the group; every rank of the job calls this once.
+    """Connect to all other ranks and return the group; every rank of the job calls this once.
 
-    Under mpirun, where mpi4py is installed, that is MPI's world, unless the membership says otherwise.
+    Under mpirun, the group is MPI's world if mpi4py is installed, unless the membership says otherwise.
 
     Raises:
-        CollectiveError: not all could be met; names the rank at fault.
+        CollectiveError: a rank could not be reached; the message names it.
         PortBusy: another process has this rank's port.
-        ConfigError: this rank's endpoint is no address of this machine.
+        ConfigError: this rank's endpoint is not an address of this machine.
     """
     if me.way == "mpi" or (me.way == "auto" and under_mpirun()):
         return mpi_ranks(me)
@@ -195,7 +195,7 @@ def connect(me: Membership) -> Ranks:
 
 
 def connect_group(me: Membership) -> Group:
-    """Do the same without MPI."""
+    """Connect to all other ranks without MPI; see `connect`."""
     if me.size == 1:
         return Group(0, [[0]], Watch(0, {}, me.endpoints, me.timeout_s), None, None)
     with contextlib.ExitStack() as stack:

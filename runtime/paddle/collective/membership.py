@@ -28,12 +28,12 @@ class Membership:
     """See above.
 
     Attributes:
-        endpoints: "ip:port" of every rank; rank 0's is where all meet.
-        secret: 32 bytes that only ranks of this job know; None: no rank proves who it is.
-        sealed: connections between nodes are encrypted.
+        endpoints: "ip:port" of every rank; the rendezvous is at rank 0's.
+        secret: 32 bytes that only the ranks of this job know; None disables authentication.
+        sealed: whether connections between nodes are encrypted.
         timeout_s: how long ranks wait for each other.
         way: "auto", "tcp" (no shared memory), or "mpi".
-        node: a word for where this rank runs: ranks with the same one share memory. Empty: it is found out.
+        node: an ID of the node; ranks with the same ID share memory. Empty: it is detected.
     """
 
     rank: int
@@ -46,7 +46,7 @@ class Membership:
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return len(self.endpoints)
 
     def name(self, rank: int) -> str:
@@ -65,14 +65,14 @@ class Membership:
         way: str = "auto",
         node: str = "",
     ) -> Self:
-        """Check what is given.
+        """Return the membership made of these values, after checking them.
 
         Args:
-            job_key: the job's secret, from which the ranks' is derived.
-            wire: "curve" encrypts, "plain" does not; empty: encrypted where there is a key.
+            job_key: the job's secret, from which the ranks' secret is derived.
+            wire: "curve" encrypts, "plain" does not; empty encrypts if there is a key.
 
         Raises:
-            ConfigError: it does not fit together.
+            ConfigError: the values contradict each other.
         """
         check_endpoints(endpoints, "trainers: endpoint")
         if not 0 <= rank < len(endpoints):
@@ -106,7 +106,7 @@ class Membership:
         """Read the launcher's environment; arguments override it.
 
         Raises:
-            ConfigError: something is missing or does not fit.
+            ConfigError: a value is missing or contradicts another.
         """
         env = os.environ if environ is None else environ
         job = JobEnvironment.read(env)

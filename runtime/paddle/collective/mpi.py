@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MpiRanks: the same operations through mpi4py, for processes that mpirun started.
+"""MpiRanks: the same operations through mpi4py, for processes started by mpirun.
 
-MPI tells nobody which rank is at fault. So ranks first show each other what they are about to do, which also tells
-ranks apart that do something else; and they wait with a deadline. After an error the whole MPI job is aborted when
-this process ends: MPI could not be finalised any more.
+MPI does not report which rank is at fault. Therefore ranks compare their next operation before they run it, which also
+finds ranks that are doing something different, and they wait with a deadline. After an error the whole MPI job is
+aborted when this process ends, because MPI can no longer be finalised.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class MpiRanks(Ranks):
     """All ranks of MPI's world."""
 
     def __init__(self, timeout_s: float) -> None:
-        """Start MPI if nobody has. Raises ConfigError: mpi4py is not installed."""
+        """Initialise MPI unless that was done already. Raises ConfigError: mpi4py is not installed."""
         try:
             self._mpi: Any = importlib.import_module("mpi4py.MPI")
         except ImportError as error:
@@ -108,10 +108,10 @@ class MpiRanks(Ranks):
 
 
 def mpi_ranks(me: Membership) -> MpiRanks:
-    """Return MPI's world, which must be the job's ranks.
+    """Return MPI's world, which must consist of the job's ranks.
 
     Raises:
-        ConfigError: it is another number of ranks, or in another order.
+        ConfigError: the number or the order of ranks differs.
     """
     ranks = MpiRanks(me.timeout_s)
     if (ranks.rank, ranks.size) != (me.rank, me.size):

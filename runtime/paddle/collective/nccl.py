@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NcclRanks: arrays on GPUs are summed by NCCL, through cupy; ranks meet and watch each other through a host group.
+"""NcclRanks: sums arrays on GPUs by NCCL, through cupy; ranks connect and watch each other through a host group.
 
-NCCL hangs when a rank does not come. So ranks first compare through the host group what they are about to do: one
-that is lost, late or differs is named there. While NCCL works, news of the host group and NCCL's own errors end the
-wait.
+NCCL hangs when a rank is missing. Therefore ranks first compare their next operation through the host group, which
+names a rank that is lost, late or doing something different. While NCCL works, a failure that the host group reports
+or an error of NCCL itself ends the wait.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _TYPES = {
 
 
 class NcclRanks(Ranks):
-    """Ranks with a GPU each."""
+    """Ranks with one GPU each."""
 
     def __init__(self, host: Group, device: Device, timeout_s: float) -> None:
-        """Make NCCL's communicator; all ranks do this at once.
+        """Create NCCL's communicator; all ranks do this at the same time.
 
         Args:
-            host: connects the same ranks; closed with this.
+            host: the group of the same ranks on the host; closed with this.
             device: this rank's GPU.
 
         Raises:
-            DeviceError: cupy is there without NCCL.
+            DeviceError: the installed cupy has no NCCL.
         """
         self._cupy: Any = device.module()
         self._nccl: Any = getattr(self._cupy.cuda, "nccl", None)

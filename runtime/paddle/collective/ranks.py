@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks: what every way of computing together can do, and what follows from sums and broadcasts alone."""
+"""Ranks: the operations of every backend, and those that are built from sums and broadcasts alone."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Arrays = Array | Sequence[Array]
 
 
 class Ranks(ABC):
-    """The ranks of a job; all call the same operations in the same order. One thread at a time.
+    """The ranks of a job; all call the same operations in the same order. Not thread-safe.
 
     Attributes:
-        rank: of this process.
-        size: how many ranks there are.
-        ways: how data go, for people; empty where there is one rank.
-        device: where the arrays must be that are summed.
+        rank: the rank of this process.
+        size: the number of ranks.
+        ways: how data travels, for people; empty if there is one rank.
+        device: the device on which arrays to be summed must be.
     """
 
     rank: int
@@ -37,11 +37,11 @@ class Ranks(ABC):
         """Replace values by their sums over all ranks.
 
         Args:
-            arrays: of one dtype, contiguous; several are one operation. Changed in place.
+            arrays: contiguous arrays of one dtype, changed in place; several arrays are one operation.
 
         Raises:
-            CollectiveError: ranks cannot go on together; names the rank at fault.
-            ConfigError: arrays cannot be summed.
+            CollectiveError: the ranks cannot continue together; the message names the rank at fault.
+            ConfigError: the arrays cannot be summed.
         """
 
     @abstractmethod
@@ -50,14 +50,14 @@ class Ranks(ABC):
 
     @abstractmethod
     def fail(self, error: CollectiveError) -> CollectiveError:
-        """End the group because this rank cannot continue: the other ranks get the error too. Returns it."""
+        """End the group because this rank cannot continue; the other ranks get the error too, which is returned."""
 
     @abstractmethod
     def close(self) -> None:
-        """Leave without error; ranks that still need this one are informed."""
+        """Leave without error; ranks that still need this one are told."""
 
     def all_gather(self, array: Array) -> list[Array]:
-        """Return the arrays of all ranks in their order; first dimensions may differ."""
+        """Return the arrays of all ranks in rank order; first dimensions may differ."""
         xp = self.device.module()
         lengths = xp.zeros(self.size, np.int64)
         lengths[self.rank] = len(array)
@@ -70,18 +70,18 @@ class Ranks(ABC):
         return everyone
 
     def barrier(self) -> None:
-        """Wait until all ranks are here."""
+        """Wait until all ranks have called this."""
         self.all_reduce([])
 
     def agree(self, subject: str, text: str) -> None:
         """Check that all ranks have the same value.
 
         Args:
-            subject: what it is about, for the message: "the program".
-            text: what this rank says.
+            subject: what is compared, for the message: "the program".
+            text: this rank's value.
 
         Raises:
-            PeerDiffers: a rank says something else than rank 0.
+            PeerDiffers: a rank's value differs from rank 0's.
         """
         digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
         said: Any = self.device.module().zeros(self.size, np.int64)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds: a thread that keeps a base which all ranks share, and moves it by the ranks' progress.
+"""Rounds: a thread that keeps a base shared by all ranks, and moves it by the ranks' progress.
 
-A rank's arrays are the base, plus its progress since it last posted any. Posted progress of all ranks is summed in a
-round and divided by their number: the base moves by that much, with the same bits on all ranks. A rank that has
-posted nothing takes part with nothing, so nobody waits for its steps. For each element, at any time that the lock
-is free: array + moved = base + the progress that is not in the base yet.
+A rank's arrays are the base plus the rank's progress since it last posted any. In a round, the posted progress of all
+ranks is summed and divided by their number; the base moves by that much, bit-equal on all ranks. A rank that has posted
+nothing contributes zeros, so no rank waits for another's steps. For each element, whenever the lock is free:
+array + moved = base + the progress that is not in the base yet.
 
-Whoever has no batches left still takes part: until all have none (they settle), or until all leave.
+A rank without batches still takes part, until no rank has any (they settle), or until all leave.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Flat = npt.NDArray[Any]
 
 
 class Stance(IntEnum):
-    """What a rank is at."""
+    """What a rank is doing."""
 
     TRAINING = 0
     WAITING = 1
@@ -43,7 +43,7 @@ class Stance(IntEnum):
 
 
 class _Flat:
-    """All arrays of one dtype, one behind the other."""
+    """All arrays of one dtype, concatenated."""
 
     def __init__(self, arrays: Sequence[Array], numbers: Sequence[int]) -> None:
         hosts = [to_host(arrays[number]) for number in numbers]
@@ -62,14 +62,14 @@ class _Flat:
 
 
 class Rounds:
-    """One rank's part of it: the thread calls `serve`, the one that trains all else."""
+    """One rank's side of the rounds: the background thread calls `serve`, the training thread everything else."""
 
     def __init__(self, group: Group, arrays: Sequence[Array], states: Sequence[Array], waits: bool) -> None:
-        """Take what all ranks share from now on: the values of rank 0.
+        """Replace the arrays by those of rank 0, the first base.
 
         Raises:
             CollectiveError: a rank is lost, differs or is late.
-            ConfigError: an array is not of floating numbers.
+            ConfigError: an array is not floating-point.
         """
         self._group, self._waits = group, waits
         by_dtype: dict[np.dtype[Any], list[int]] = {}
@@ -92,7 +92,7 @@ class Rounds:
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def serve(self) -> None:
-        """Take part in rounds until all ranks leave, or there is an error."""
+        """Take part in rounds until all ranks leave, or an error occurs."""
         try:
             while self._await_turn():
                 self._round()
@@ -120,7 +120,7 @@ class Rounds:
                 self._has_moved = False
 
     def post(self, arrays: Sequence[Array], stance: Stance, has_progress: bool = True) -> None:
-        """Post the progress since the last time; waits first until that is in the base."""
+        """Post the progress since the last post; first waits until that one is in the base."""
         self.await_base()
         self.take(arrays)
         with self._changed:
@@ -135,11 +135,11 @@ class Rounds:
         os.eventfd_write(self._bell, 1)
 
     def await_base(self) -> None:
-        """Wait until what was posted is in the base."""
+        """Wait until the posted progress is in the base."""
         self._wait(lambda: not self._posted)
 
     def put_base(self, arrays: Sequence[Array]) -> None:
-        """Set the arrays to the base, dropping changes that were not posted."""
+        """Set the arrays to the base, discarding progress that was not posted."""
         with self._changed:
             for flat in self._flats:
                 flat.moved[...] = 0
@@ -149,7 +149,7 @@ class Rounds:
             self._changed.notify_all()
 
     def settle(self, arrays: Sequence[Array], states: Sequence[Array], has_progress: bool) -> None:
-        """Wait until all ranks wait, or leave; then all have the same arrays, and the means of all states."""
+        """Wait until all ranks wait or leave; the arrays are then equal on all ranks, and states are their means."""
         for mine, state in zip(self._states, states, strict=True):
             mine[...] = to_host(state)
         settled = self._settled
@@ -181,7 +181,7 @@ class Rounds:
             raise self.error
 
     def _wait(self, done: Callable[[], bool]) -> None:
-        """Wait for the thread, as long as rounds go on."""
+        """Wait for the thread while rounds continue."""
         patience_s = self._group.timeout_s
         late: PeerLate | None = None
         with self._changed:
@@ -206,7 +206,7 @@ class Rounds:
         )
 
     def _await_turn(self) -> bool:
-        """Wait for the next round; False: there is none, since all have left."""
+        """Wait for the next round; return False if there is none because all ranks have left."""
         while True:
             with self._changed:
                 # Others may go on at once: the base that all settled on must be taken before it moves again.
@@ -272,7 +272,7 @@ class Rounds:
             self._changed.notify_all()
 
     def _sum_states(self, stance: Stance, count: int) -> None:
-        """Replace the states of ranks that wait by their means."""
+        """Replace the states of the waiting ranks by their means."""
         if not count:
             return
         waiting = stance == Stance.WAITING

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How ranks get connections: a key proven and encrypted, the rendezvous of all, a mesh between nodes."""
+"""Connections between ranks: the authenticated, encrypted handshake, the rendezvous, and the mesh between nodes."""

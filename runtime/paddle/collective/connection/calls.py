@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How ranks get connections: one listens at its endpoint and accepts callers, another calls it until it answers.
+"""How ranks connect: one rank listens on its endpoint and accepts connections; the other retries until it gets through.
 
-Unauthenticated peers delay no rank, and are counted rather than logged one by one. All handshakes run side by side.
-Their number is bounded: beyond it the oldest connection from the address that has most of them ends, so that a flood
-evicts its own connections.
+Unauthenticated peers cannot delay a rank, and are counted rather than logged one by one. All handshakes run
+concurrently. Their number is bounded: at the limit, the oldest connection of the address with the most connections is
+closed, so that a flood evicts its own connections.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def listen(me: Membership) -> socket.socket:
 
     Raises:
         PortBusy: another process has the port.
-        ConfigError: the address is none of this machine's.
+        ConfigError: the address does not belong to this machine.
     """
     endpoint = me.endpoints[me.rank]
     host, port = address_of(endpoint)
@@ -68,14 +68,14 @@ def listen(me: Membership) -> socket.socket:
 
 
 def call(me: Membership, rank: int, deadline: float, greet: Greet | None = None) -> Stream:
-    """Connect to a rank that listens, or will; log why it takes long.
+    """Connect to a rank that listens now or will soon; log the reason when that takes long.
 
     Args:
-        greet: its handshake, if it is not that of the meeting.
+        greet: the handshake to use instead of the rendezvous's.
 
     Raises:
-        PeerLate: it did not answer before the deadline.
-        CollectiveError: somebody else answers there.
+        PeerLate: the rank did not answer before the deadline.
+        CollectiveError: something other than a rank of this job answers there.
     """
     endpoint = me.endpoints[rank]
     pause_s, why = _FIRST_PAUSE_S, ""
@@ -100,7 +100,7 @@ def call(me: Membership, rank: int, deadline: float, greet: Greet | None = None)
 
 @dataclass(frozen=True, slots=True)
 class _Guest(Generic[Note]):
-    """A connection from `address` whose handshake goes on, until `deadline` (monotonic clock)."""
+    """A connection from `address` whose handshake must finish before `deadline` (monotonic clock)."""
 
     address: str
     steps: Steps[tuple[Stream, Note]]
@@ -118,12 +118,12 @@ class Callers(Generic[Note]):
         says: type[Note],
         greet: Greet | None = None,
     ) -> None:
-        """Take a listener that does not block; it stays open.
+        """Accept connections of a non-blocking listener, which stays open afterwards.
 
         Args:
-            deadline: of the monotonic clock.
-            says: the record that is their first note.
-            greet: their handshake, if it is not that of the meeting.
+            deadline: a time of the monotonic clock.
+            says: the type of the record that every caller sends first.
+            greet: the handshake to use instead of the rendezvous's.
         """
         self._greet = greet or partial(handshake, side=Side.CALLED, secret=me.secret, sealed=me.sealed)
         self._me, self._listener, self._deadline, self._says = me, listener, deadline, says
@@ -150,10 +150,10 @@ class Callers(Generic[Note]):
             _log.warning("%s", self._count())
 
     def next(self, absent: Callable[[], str]) -> tuple[Stream, Note] | None:
-        """Return a connection with the next one that proved to be of this job, and its first note; None: it is late.
+        """Return the next authenticated connection and its first record, or None when the deadline has passed.
 
         Args:
-            absent: says who has not called, which is told now and then.
+            absent: returns the ranks that have not called yet, which are logged now and then.
 
         Raises:
             CollectiveError: this process has no descriptors left.
@@ -173,7 +173,7 @@ class Callers(Generic[Note]):
         return self._introduced.popleft()
 
     def _dismiss_late(self, now: float) -> float:
-        """End handshakes that take too long; return in how many seconds the next one does."""
+        """Close connections whose handshake took too long; return the seconds until the next one would."""
         while self._guests:
             descriptor, guest = next(iter(self._guests.items()))
             if guest.deadline > now:

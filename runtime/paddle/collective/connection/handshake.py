@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a fresh connection one between ranks of this job: encrypted, each side having proven that it has the key.
+"""The handshake between ranks of a job: it encrypts a new connection, and each side proves that it has the job's key.
 
-Sealed connections are TLS 1.2 with an anonymous key exchange (RFC 7919 group, AES-256-GCM): no certificates, which
-no node has. Who is at the other end follows from the proof alone: both sides show a keyed hash over the
-connection's `tls-unique` value (RFC 5929), which somebody in the middle cannot have the same of on both sides.
+Sealed connections use TLS 1.2 with an anonymous key exchange (RFC 7919 group, AES-256-GCM), since nodes have no
+certificates. Authentication rests on the proof alone: both sides send a keyed hash of the connection's `tls-unique`
+value (RFC 5929), which a man in the middle cannot make equal on its two connections.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ class Side(Enum):
 
     @property
     def other(self) -> Side:
-        """The other end's."""
+        """The side at the other end."""
         return Side.CALLED if self is Side.CALLING else Side.CALLING
 
 
 def handshake(sock: socket.socket, side: Side, secret: bytes | None, sealed: bool) -> Steps[Stream]:
-    """Return the connection, ready for use. The caller ends the steps after `HANDSHAKE_S`.
+    """Return the connection, ready for use. The caller stops the generator after `HANDSHAKE_S`.
 
     Args:
-        sock: just connected; closed if this fails or is ended.
-        secret: of the job; None: nobody proves anything.
-        sealed: encrypt; needs a secret.
+        sock: a new connection; closed if the handshake fails or is stopped.
+        secret: the job's secret; None skips authentication.
+        sealed: whether to encrypt; needs a secret.
 
     Raises:
-        WireError: the other end is no rank of this job, or has other settings.
+        WireError: the other end is not a rank of this job, or has other settings.
         OSError: the connection broke.
     """
     prepare(sock)
@@ -132,7 +132,7 @@ def _binding(stream: Stream) -> bytes:
 
 
 def _tls(side: Side) -> ssl.SSLContext:
-    """Return settings for one connection: shared ones would let sessions be taken up again, unproven."""
+    """Return a TLS context for one connection: a shared one would allow sessions to resume without the proof."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if side is Side.CALLED else ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # there are no certificates; see above

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections for data between nodes: of each node's first rank with its neighbours in the ring and its partners.
+"""Data connections between nodes: each node's first rank connects to its ring neighbours and its doubling partners.
 
-Of two ranks the lower one calls the higher one at that one's endpoint, so that no other port is ever used.
+The lower rank of a pair connects to the higher rank's endpoint, so that no additional port is needed.
 
-Where all ranks can, these links are sealed in pieces (see `paddle.sealing`). Whether they can is said at the meeting,
-whose connections are encrypted and proven already: a man in the middle cannot talk two ranks out of it. There ranks get
-the session too, which is random and in the key: who learns the job's secret afterwards opens nothing of what was
-recorded. A link's token names caller and called side, to those alone who have the key; so no link opens to another rank
-than it was meant for, and none of an earlier attempt opens.
+These links are sealed in pieces (see `paddle.sealing`) if all ranks support it. Ranks agree on that at the rendezvous,
+whose connections are already encrypted and authenticated, so a man in the middle cannot downgrade them. The rendezvous
+also hands out the random session ID, which is part of the key: learning the job's secret later does not decrypt
+recorded traffic. A link's token names the caller and the called rank and can be checked only with the key, so a link
+reaches no other rank than intended, and links of an earlier attempt are refused.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _MOST = 2 * PIECE  # of bytes that are sealed at once
 
 
 class _Call(NamedTuple):
-    """The first note of a rank that calls."""
+    """The first record that a connecting rank sends."""
 
     rank: Rank
     session: str
 
 
 class _Taken(NamedTuple):
-    """What it is answered once its call was taken."""
+    """The answer to an accepted `_Call`."""
 
 
 def partners(place: int, count: int) -> set[int]:
-    """Return the places that one of `count` exchanges data with: both neighbours, and those of recursive doubling."""
+    """Return the positions that one of `count` exchanges data with: its ring neighbours and doubling partners."""
     power = 1 << (count.bit_length() - 1)
     found = {(place + 1) % count, (place - 1) % count}
     if place >= power:
@@ -64,12 +64,12 @@ def connected(
     """Return a connection with each partner.
 
     Args:
-        ranks: the first rank of each node, this one's among them.
-        met: what the meeting came to; whoever calls with another session is of an earlier attempt.
-        listener: where this rank is called; None for the lowest.
+        ranks: the first rank of each node, including this one.
+        met: the result of the rendezvous; a caller with another session belongs to an earlier attempt.
+        listener: where this rank accepts connections; None for the lowest rank.
 
     Raises:
-        CollectiveError: a partner cannot be reached, or does not call.
+        CollectiveError: a partner cannot be reached, or does not connect.
     """
     mesh = _Mesh(me, met)
     wanted = {ranks[place] for place in partners(ranks.index(me.rank), len(ranks))}
@@ -94,7 +94,7 @@ def connected(
 
 
 class _Mesh:
-    """The connections of one rank while they are made; `streams` has those that there are."""
+    """The connections of one rank while they are being made; `streams` holds those made so far."""
 
     def __init__(self, me: Membership, met: Met) -> None:
         self.streams: dict[int, Stream] = {}
@@ -110,7 +110,7 @@ class _Mesh:
         self.streams[rank].send_note(_Call(self._me.rank, self._session), self._deadline)
 
     def await_taken(self, rank: int) -> None:
-        """Wait for a partner's word that it took the call; where strangers took our place at its door, call again."""
+        """Wait until a partner confirms the connection; connect again if strangers crowded it out."""
         for _ in range(_TRIES):
             try:
                 self.streams[rank].take_note(_Taken, self._deadline)
@@ -145,7 +145,7 @@ class _Mesh:
 
 
 def key_of(secret: bytes, session: bytes) -> bytes:
-    """Return what all links of a session make their keys from."""
+    """Return the key from which all links of a session derive theirs."""
     return hashlib.blake2b(session, key=secret, digest_size=_KEY_BYTES, person=b"links").digest()
 
 
@@ -158,16 +158,16 @@ def token_of(key: bytes, caller: int, called: int) -> bytes:
 def sealing(
     sock: socket.socket, key: bytes, token: bytes = b"", admits: Callable[[bytes], bool] = lambda token: True
 ) -> Steps[Stream]:
-    """Return the connection, ready for use. The caller ends the steps after `HANDSHAKE_S`.
+    """Return the connection, ready for use. The caller stops the generator after `HANDSHAKE_S`.
 
     Args:
-        sock: just connected; closed if this fails or is ended.
+        sock: a new connection; closed if the handshake fails or is stopped.
         key: see `key_of`.
-        token: of the side that calls; who is called has none.
-        admits: tells who is called whether it expects a token.
+        token: given by the connecting side only.
+        admits: given by the accepting side only: returns whether it expects a token.
 
     Raises:
-        WireError: the other end is no rank that this link is meant for.
+        WireError: the other end is not the rank that this link is meant for.
         OSError: the connection broke.
     """
     prepare(sock)
@@ -190,7 +190,7 @@ class SealedLink(Stream):
         self._underway = 0  # bytes that were given to be sent, and are not sent as a whole
 
     def send_some(self, views: Sequence[memoryview]) -> int:
-        """See `Stream.send_some`: what was sealed is sent before 1 byte of it counts."""
+        """See `Stream.send_some`; bytes count as sent once the whole sealed piece with them was."""
         try:
             if self._underway:
                 self._sink.flush()
@@ -213,7 +213,7 @@ class SealedLink(Stream):
 
 
 def _first(views: Sequence[memoryview], most: int) -> list[memoryview]:
-    """Return the beginning of what these views have, at most so many bytes."""
+    """Return the first bytes of these views, at most the given number."""
     found = []
     for view in views:
         if most and view:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All ranks meet at the first endpoint: each identifies itself and learns which ranks share its node."""
+"""The rendezvous: all ranks connect to rank 0, identify themselves, and learn which ranks share their node."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ORDERED = ("x86_64", "AMD64", "i686")
 
 
 class Hello(NamedTuple):
-    """What a rank says of itself: `node`, a word for where it runs; `endpoints`, a digest of all; see `Met.seals`."""
+    """A rank's introduction: its number, an ID of its `node`, a digest of all `endpoints`, and see `Met.seals`."""
 
     rank: int
     node: str
@@ -37,7 +37,7 @@ class Hello(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What rank 0 answers: see `Met`; or an `error`, and the `rank` at fault."""
+    """The answer of rank 0: the content of `Met`, or an `error` and the `rank` at fault."""
 
     nodes: tuple[str, ...] = ()
     session: str = ""
@@ -51,10 +51,10 @@ class Met:
     """The result of the rendezvous.
 
     Attributes:
-        links: connections that stay open for news: of rank 0 with all others, of others with rank 0.
-        nodes: for each rank a word for where it runs; ranks with the same word can share memory.
-        session: 16 bytes that this meeting alone has.
-        seals: all ranks can seal what goes between nodes, and want to.
+        links: connections that stay open for control messages: rank 0's to all others, every other rank's to rank 0.
+        nodes: an ID of each rank's node; ranks with the same ID can share memory.
+        session: 16 random bytes, different for each rendezvous.
+        seals: whether all ranks can and want to seal the data between nodes.
     """
 
     links: dict[int, Stream]
@@ -68,8 +68,8 @@ def meet(me: Membership) -> Met:
 
     Raises:
         PeerLate: some did not come in time; the message names them.
-        PeerDiffers: one has other endpoints, or a rank is there twice.
-        CollectiveError: rank 0 cannot be spoken with.
+        PeerDiffers: a rank has other endpoints, or two processes have the same rank.
+        CollectiveError: there is no communication with rank 0.
     """
     deadline = time.monotonic() + me.timeout_s
     return _receive_all(me, deadline) if me.rank == 0 else _visit(me, deadline)
@@ -110,7 +110,7 @@ def _receive_all(me: Membership, deadline: float) -> Met:
 
 
 def _welcome(me: Membership, stream: Stream, hello: Hello, links: dict[int, Stream]) -> None:
-    """Keep the link of a rank that calls."""
+    """Accept and keep the link of a connecting rank."""
     rank, problem = hello.rank, ""
     if hello.endpoints != _digest(me):
         problem = (
@@ -128,7 +128,7 @@ def _welcome(me: Membership, stream: Stream, hello: Hello, links: dict[int, Stre
 
 
 def _visit(me: Membership, deadline: float) -> Met:
-    """Call rank 0, and once more where it ended the connection without a word, as it does with a crowd at its door."""
+    """Connect to rank 0, and retry if it closed the connection silently, as it does when too many are waiting."""
     again_until = 0.0
     while True:
         try:
@@ -185,7 +185,7 @@ def _can_seal(me: Membership) -> bool:
 
 
 def _node(me: Membership) -> str:
-    """Return a word that processes have in common that can share memory with each other."""
+    """Return an ID that is equal for processes that can share memory."""
     if me.way == "tcp" or platform.machine() not in _ORDERED:
         return f"rank {me.rank}"
     if me.node:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stream: a connection with one rank that never blocks, and waiting for it while it is being set up."""
+"""Stream: a non-blocking connection to one rank, and how to wait on it while it is being set up."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ UNSENT_S = 25.0
 
 
 def prepare(sock: socket.socket, unsent_s: float = UNSENT_S) -> None:
-    """Set what both ends have in common.
+    """Set the socket options that both ends use.
 
     Args:
-        unsent_s: how long the other end may take nothing of what is sent to it, be it lost or busy.
+        unsent_s: seconds that sent data may stay unacknowledged before the connection breaks (TCP_USER_TIMEOUT).
     """
     sock.setblocking(False)
     if sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -50,19 +50,19 @@ class Stream:
     """Bytes to and from one rank. Not thread-safe."""
 
     def __init__(self, sock: socket.socket) -> None:
-        """Take a socket that was prepared."""
+        """Wrap a socket set up by `prepare`."""
         self.sock = sock
         self._sealed = isinstance(sock, ssl.SSLSocket)
         self._note = bytearray()
 
     def fileno(self) -> int:
-        """Return the descriptor, to wait for."""
+        """Return the descriptor to poll."""
         return self.sock.fileno()
 
     def send_some(self, views: Sequence[memoryview]) -> int:
-        """Send the beginning of these bytes and return how many went; 0: none can go now.
+        """Send a prefix of these bytes and return its length; 0 if the connection takes none now.
 
-        After 0 the next call must begin with the same bytes: some may be on their way.
+        After 0, the next call must begin with the same bytes: some may already be on their way.
 
         Raises:
             ConnectionError: the rank is gone.
@@ -80,7 +80,7 @@ class Stream:
             raise ConnectionAbortedError(str(error)) from None
 
     def take_some(self, view: memoryview) -> int:
-        """Receive into the beginning of a buffer and return how many bytes came; 0: none are there now.
+        """Receive into the beginning of a buffer and return the number of bytes; 0 if none have arrived.
 
         Raises:
             ConnectionError: the rank is gone.
@@ -105,7 +105,7 @@ class Stream:
                 yield select.POLLOUT
 
     def taking(self, count: int) -> Steps[bytes]:
-        """Return exactly so many bytes; see `sending`."""
+        """Return exactly the given number of bytes; see `sending`."""
         data = bytearray(count)
         rest = memoryview(data)
         while rest:
@@ -116,7 +116,7 @@ class Stream:
         return bytes(data)
 
     def taking_note(self, kind: type[Note], most: int = _MAX_NOTE) -> Steps[Note]:
-        """Return a record of `most` bytes at most; see `sending`. Raises WireError: it is none."""
+        """Return a record of at most `most` bytes; see `sending`. Raises WireError: the bytes are not a record."""
         while (note := self.take_note_if_there(kind, most)) is None:
             yield select.POLLIN
         return note
@@ -131,7 +131,7 @@ class Stream:
         return finish(self.taking_note(kind), self.fileno(), deadline)
 
     def take_note_if_there(self, kind: type[Note], most: int = _MAX_NOTE) -> Note | None:
-        """Return the next record, of `most` bytes at most, if all of it is there; reads nothing beyond it.
+        """Return the next record, of at most `most` bytes, if it has arrived whole; reads nothing beyond it.
 
         Raises:
             ConnectionError: the rank is gone.
@@ -152,21 +152,21 @@ class Stream:
             self._note += part[:got]
 
     def close(self) -> None:
-        """Close; what was sent still arrives."""
+        """Close; what was sent is still delivered."""
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_WR)
         self.sock.close()
 
 
 def finish(steps: Steps[Result], descriptor: int, deadline: float) -> Result:
-    """Do all steps, and return what they come to.
+    """Run a generator of steps to its end, and return its result.
 
     Args:
-        descriptor: of the connection that they wait for.
-        deadline: of the monotonic clock.
+        descriptor: the descriptor of the connection that the steps wait for.
+        deadline: a time of the monotonic clock.
 
     Raises:
-        TimeoutError: that was not possible before the deadline.
+        TimeoutError: the steps did not end before the deadline.
     """
     poll = select.poll()
     try:

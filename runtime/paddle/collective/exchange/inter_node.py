@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums and broadcasts between nodes, by the first rank of each: small sums in few rounds, the rest round a ring.
+"""Sums and broadcasts between nodes, by each node's first rank: recursive doubling for small sums, a ring for the rest.
 
-Recursive doubling: in round k a rank exchanges all it has with the one 2^k away. Both of a pair compute the same sum of
-the same two numbers, and x + y has the bits of y + x, so all ranks end with the same bits. Where the number of ranks is
-no power of two, those beyond it give theirs to a partner first and get the sum from it at the end.
+Recursive doubling: in round k a rank exchanges its partial sum with the rank 2^k away. Both ranks of a pair add the
+same two numbers, and x + y is bit-equal to y + x, so all ranks end with the same bits. If the number of ranks is not a
+power of two, each surplus rank first gives its values to a partner, and gets the sum back at the end.
 
-Ring: each rank sends to the next and receives from the one before. A sum takes 2(n-1) legs. In each of the first n-1 a
-rank adds what comes to its own part of a segment, in the others finished segments go round. What is sent in one leg is
-what came in the one before, so a byte may go on as soon as it is there: receiving, adding and sending overlap, and one
-thread does all three. A segment is summed by one rank after another and never twice, so all ranks have the same bits,
-and every run has them.
+Ring: each rank sends to the next one and receives from the previous one. A sum takes 2(n-1) steps. In the first n-1, a
+rank adds what it receives to its own part of a segment; in the others, finished segments travel around the ring. Each
+step sends what the previous step received, so a byte can be forwarded as soon as it arrives: receiving, adding and
+sending overlap in one thread. Each segment is summed once, in a fixed order, so the result is bit-equal on all ranks
+and in every run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Range = tuple[int, int]
 
 
 class InterNode:
-    """One node's part of it, with a place in a ring. Not thread-safe."""
+    """One node's side of the exchange, with a position in the ring. Not thread-safe."""
 
     def __init__(self, ranks: Sequence[int], rank: int, streams: dict[int, Stream], watch: Watch) -> None:
         self._place, self._count, self._ranks = ranks.index(rank), len(ranks), tuple(ranks)
@@ -136,7 +136,7 @@ class InterNode:
         sends: npt.NDArray[np.generic] | None,
         takes: npt.NDArray[np.generic] | None,
     ) -> npt.NDArray[np.generic]:
-        """Send an array to a rank and return one like `takes` from it; either may be None."""
+        """Send an array to a rank and receive one shaped like `takes` from it; either may be None."""
         stream = self._streams[rank]
         out = memoryview(task.pack() + sends.tobytes() if sends is not None else b"")
         came = bytearray(SIZE + takes.nbytes if takes is not None else 0)
@@ -168,7 +168,7 @@ class InterNode:
 
 
 class _Sender:
-    """What is still to be sent: the task, then ranges of the pieces, as far as they are ready."""
+    """What is still to be sent: the task, then ranges of the pieces as they become ready."""
 
     def __init__(
         self, stream: Stream, pieces: Pieces, task: Task, ranges: Sequence[Range], ready: int
@@ -181,16 +181,16 @@ class _Sender:
 
     @property
     def done(self) -> bool:
-        """Whether all of it went."""
+        """Whether everything was sent."""
         return self._leg == len(self._ranges) and not self._head
 
     @property
     def can(self) -> bool:
-        """Whether something of it may go."""
+        """Whether anything is ready to be sent."""
         return bool(self._head) or (self.ready > 0 and self._leg < len(self._ranges))
 
     def step(self) -> bool:
-        """Send what the connection takes now; False: nothing."""
+        """Send what the connection takes now; return whether it took anything."""
         views: list[memoryview] = [self._head] if self._head else []
         if self.ready > 0 and self._leg < len(self._ranges):
             stop = min(self._ranges[self._leg][1], self._at + self.ready, self._at + 2 * CHUNK)
@@ -208,7 +208,7 @@ class _Sender:
 
 
 class _Receiver:
-    """What is still to come: the task, then ranges of the pieces, the first `adding` of them to be added."""
+    """What is still to be received: the task, then ranges of the pieces, of which the first `adding` are added."""
 
     def __init__(
         self, stream: Stream, pieces: Pieces, task: Task, ranges: Sequence[Range], adding: int, rank: int
@@ -223,11 +223,11 @@ class _Receiver:
 
     @property
     def done(self) -> bool:
-        """Whether all of it came."""
+        """Whether everything was received."""
         return self._leg == len(self._ranges) and self._head_got == SIZE
 
     def step(self) -> tuple[bool, int]:
-        """Take what is there now; return whether that was anything, and how many bytes are ready to go on."""
+        """Receive what has arrived; return whether that was anything, and how many bytes can be forwarded."""
         if self._head_got < SIZE:
             got = self._stream.take_some(memoryview(self._head)[self._head_got :])
             self._head_got += got

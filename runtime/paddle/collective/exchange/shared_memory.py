@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory and bells that the ranks of one node share: handed over by descriptor, gone with the last process.
+"""Memory and eventfds that the ranks of a node share: passed as descriptors, and freed with the last process.
 
-The first rank of the node makes all of it and gives it to the others through a unix socket in the abstract
-namespace, to processes of the same user alone.
+The node's first rank creates them and passes them to the others over a Unix socket in the abstract namespace, which
+accepts processes of the same user only.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ _MAX_FDS = 250  # of one message; the kernel takes 253
 
 @dataclass(frozen=True)
 class Slab:
-    """What is shared.
+    """The shared memory of a node, and how its ranks wake each other.
 
     Attributes:
-        memory: of all ranks of the node, zeros at first.
-        bells: an eventfd for each of them, in order.
+        memory: shared by all ranks of the node; initially zero.
+        bells: an eventfd for each rank of the node, in order.
     """
 
     memory: mmap.mmap
     bells: tuple[int, ...]
 
     def close(self) -> None:
-        """Close the bells; memory goes with the last array in it."""
+        """Close the eventfds; the memory is freed with the last array in it."""
         for bell in self.bells:
             os.close(bell)
 
 
 def shared_slab(me: Membership, ranks: Sequence[int], session: bytes, nbytes: int) -> Slab:
-    """Make it, or get it.
+    """Create the slab in the node's first rank, or receive it in the others.
 
     Args:
-        ranks: of this node, this one among them.
-        session: of the meeting.
-        nbytes: of the memory.
+        ranks: the ranks of this node, including this one.
+        session: the session ID of the rendezvous.
+        nbytes: the size of the memory.
 
     Raises:
-        PeerLate: another rank of the node did not come.
-        CollectiveError: the system has no such memory.
+        PeerLate: another rank of the node did not connect in time.
+        CollectiveError: the system cannot provide the memory.
     """
     name = (
         b"\0paddle-collective-"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One operation: a Task, 32 bytes that ranks compare before they take each other's numbers; Pieces, its arrays."""
+"""One operation: a Task, 32 bytes that ranks compare before they exchange data, and Pieces, its arrays."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Flat = npt.NDArray[Any]
 
 
 class Kind(IntEnum):
-    """The basic operations, of which all others consist."""
+    """The basic operations, from which all others are built."""
 
     SUM = 1
     BROADCAST = 2
@@ -34,10 +34,10 @@ class Task(NamedTuple):
     """One operation, the same on all ranks.
 
     Attributes:
-        number: how many there were before it in this group.
-        dtype: a number for it, see `dtype_code`.
-        nbytes: of all arrays.
-        root: whose values are sent; 0 in a sum.
+        number: the number of operations of this group before this one.
+        dtype: see `dtype_code`.
+        nbytes: the size of all arrays together.
+        root: the rank whose values are broadcast; 0 in a sum.
     """
 
     number: int
@@ -47,19 +47,19 @@ class Task(NamedTuple):
     root: int = 0
 
     def words(self) -> tuple[int, int, int, int]:
-        """Return four 64-bit numbers that say all of it."""
+        """Return the task as four 64-bit integers."""
         return self.number, self.kind | self.root << 8, self.dtype, self.nbytes
 
     def pack(self) -> bytes:
-        """Return the words as bytes."""
+        """Return the task as 32 bytes."""
         return _FORM.pack(*self.words())
 
     def pack_into(self, memory: memoryview, at: int) -> None:
-        """Write the words as bytes."""
+        """Write the task as 32 bytes."""
         _FORM.pack_into(memory, at, *self.words())
 
     def check(self, words: tuple[int, ...], rank: int) -> None:
-        """Compare with the operation of another rank. Raises PeerDiffers: it is something else."""
+        """Compare with the operation of another rank. Raises PeerDiffers: they differ."""
         if words != self.words():
             theirs = _of(words)
             raise PeerDiffers(
@@ -69,7 +69,7 @@ class Task(NamedTuple):
             )
 
     def describe(self) -> str:
-        """Return it in words."""
+        """Return the task in words, for messages."""
         what = (
             f"sum of {self.nbytes} bytes"
             if self.kind == Kind.SUM
@@ -84,7 +84,7 @@ def unpack(data: bytes | bytearray | memoryview, at: int = 0) -> tuple[int, ...]
 
 
 def dtype_code(dtype: np.dtype[Any]) -> int:
-    """Return a number for a dtype, the same on all machines."""
+    """Return the number that stands for a dtype on all machines."""
     return ord(dtype.kind) << 8 | dtype.itemsize
 
 
@@ -101,20 +101,20 @@ def _of(words: tuple[int, ...]) -> Task:
 
 
 class Pieces:
-    """The arrays' own memory, end to end.
+    """Several arrays addressed as one sequence of elements, in their own memory.
 
     Attributes:
-        dtype: of all arrays.
-        size: elements of all arrays.
-        nbytes: bytes of all arrays.
-        only: (size,), the only array that is not empty; None: there are several, or none.
+        dtype: the dtype of all arrays.
+        size: the number of elements of all arrays together.
+        nbytes: the number of bytes of all arrays together.
+        only: (size,), the only array that is not empty; None if there are several, or none.
     """
 
     def __init__(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
-        """Take arrays; they are changed later on.
+        """Wrap arrays, which the operation changes in place.
 
         Raises:
-            ConfigError: they cannot be summed where they lie.
+            ConfigError: an array cannot be summed in place.
         """
         dtype = arrays[0].dtype if arrays else np.dtype(np.float32)
         for array in arrays:
@@ -131,20 +131,20 @@ class Pieces:
 
     @functools.cached_property
     def _bytes(self) -> tuple[list[Flat], list[int]]:
-        """All arrays as bytes, and where each begins."""
+        """All arrays as bytes, and the offset of each."""
         item = self.dtype.itemsize
         return [flat.view(np.uint8) for flat in self._flats], [start * item for start in self._starts]
 
     def elements(self, start: int, stop: int) -> Iterator[tuple[int, Flat]]:
-        """Yield what lies between two elements: how far from `start`, and (n,) of one array."""
+        """Yield the elements of a range, array by array: the offset from `start`, and a view (n,)."""
         return _cut(self._flats, self._starts, start, stop)
 
     def raw(self, start: int, stop: int) -> list[memoryview]:
-        """Return what lies between two bytes."""
+        """Return the bytes of a range."""
         return [part.data for _, part in _cut(*self._bytes, start, stop)]
 
     def copy_to(self, start: int, stop: int, target: Flat) -> None:
-        """Copy what lies between two elements to the beginning of an array."""
+        """Copy a range of elements to the beginning of an array."""
         if self.only is not None:
             target[: stop - start] = self.only[start:stop]
             return
@@ -152,7 +152,7 @@ class Pieces:
             target[at : at + part.size] = part
 
     def copy_from(self, start: int, stop: int, source: Flat) -> None:
-        """Replace what lies between two elements by the beginning of an array."""
+        """Overwrite a range of elements with the beginning of an array."""
         for at, part in self.elements(start, stop):
             part[:] = source[at : at + part.size]
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watch: waiting that ends when another rank is lost, has left or is late; every wait of a group goes through it.
+"""Watch: waits that end when another rank is lost, has left or is late; every wait of a group goes through it.
 
-Ranks are connected with rank 0 for news alone. Whoever fails says why before it closes; rank 0 passes that on, so
-that all name the rank that failed first and not the one that told them. A connection that breaks without a word
-is a rank that was lost. When a wait takes too long, rank 0 calls the roll: who waits too answers, and who does not is
-late.
+Every rank has a control connection to rank 0. A rank that fails sends the reason before it closes, and rank 0 forwards
+it, so that all ranks name the one that failed first rather than the one they heard it from. A connection that breaks
+without a message means that its rank was lost. When a wait takes too long, rank 0 asks all ranks: those that are
+waiting too answer, and those that do not are late.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class News(NamedTuple):
     """A notice from one rank to all others.
 
     Attributes:
-        news: "lost", "differs" or "late" of a rank, `why`; "left" in peace, after `done` operations; "call" for round
-            `number`; "overdue": who is late?; "where": who waits?; "waiting".
-        rank: whom it is about; None: that is not known.
+        news: "lost", "differs" or "late": the state of a rank, with `why`; "left": without error, after `done`
+            operations; "call": for round `number`; "overdue": asks who is late; "where": asks who waits; "waiting".
+        rank: the rank that it is about; None if that is unknown.
     """
 
     news: str
@@ -46,10 +46,10 @@ class Watch:
     """The news of one rank. Not thread-safe.
 
     Attributes:
-        left: ranks that left in peace, and how many operations each had done.
-        number: the operation that this rank is at.
+        left: the ranks that left without error, and how many operations each had done.
+        number: the number of the current operation of this rank.
         timeout_s: how long ranks wait for each other.
-        called: the highest round that a rank has called for; see `await_call`.
+        called: the highest round that any rank has called for; see `await_call`.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Watch:
         self._deadline = 0.0
 
     def begin(self, number: int) -> None:
-        """Give the next operation all the time there is."""
+        """Start the next operation, with the full timeout."""
         self.number = number
         self._deadline = time.monotonic() + self.timeout_s
 
@@ -72,10 +72,10 @@ class Watch:
         """Wait until one of (descriptor, events) is ready.
 
         Args:
-            waits_for: the ranks that must do something first, for messages.
+            waits_for: the ranks that have to act first, for messages.
 
         Raises:
-            CollectiveError: that will not happen.
+            CollectiveError: a rank failed, was lost, left or is late.
         """
         if not self._hear_some(max(self._deadline - time.monotonic(), 0), descriptors):
             raise self._overdue()
@@ -85,13 +85,13 @@ class Watch:
                 self._unequal(rank)
 
     def call(self, number: int) -> None:
-        """Call all ranks for a round; nothing happens where somebody did."""
+        """Call all ranks for a round; does nothing if the round was called for already."""
         if number > self.called:
             self.called = number
             self._send(News("call", self.rank, number=number), self._links)
 
     def await_call(self, number: int, bell: int) -> None:
-        """Wait until a rank calls for this round, or a descriptor can be read: one of them always comes to an end.
+        """Wait until a rank calls for this round, or until a descriptor is readable. It has no timeout of its own.
 
         Raises:
             CollectiveError: a rank failed, was lost, or has left.
@@ -109,11 +109,11 @@ class Watch:
             self._idle = False
 
     def listen(self) -> None:
-        """Take the news that are there; does not wait. Raises CollectiveError: a rank failed or was lost."""
+        """Process the news that have arrived, without waiting. Raises CollectiveError: a rank failed or was lost."""
         self._hear_some(0)
 
     def broken(self, rank: int, error: OSError, late: bool = False) -> CollectiveError:
-        """Return why nothing comes from a rank: what is told within a moment, or that it was lost, or is late."""
+        """Return why a rank sends nothing: the reason that it reports within a moment, else that it is lost or late."""
         until = time.monotonic() + _GRACE_S
         while self._links and (left_s := until - time.monotonic()) > 0:
             try:
@@ -125,12 +125,12 @@ class Watch:
         return self._late(rank) if late else self._lost(rank, str(error))
 
     def tell(self, error: CollectiveError) -> None:
-        """Inform the other ranks why this rank stops."""
+        """Tell the other ranks why this rank stops."""
         kind = next((name for name, cls in _KINDS.items() if isinstance(error, cls)), "lost")
         self._send(News(kind, error.rank, str(error)), self._links)
 
     def leave(self) -> None:
-        """Inform the other ranks that this rank leaves without error, and close."""
+        """Tell the other ranks that this rank leaves without error, and close."""
         self._send(News("left", self.rank, done=self.number), self._links)
         self.close()
 
@@ -167,7 +167,7 @@ class Watch:
             self._take(rank, told)
 
     def _take(self, rank: int, told: News) -> None:
-        """Take what is of interest to all."""
+        """Process one notice."""
         if told.news == "call" and told.number <= self.called:
             return
         if self.rank == 0:
@@ -190,7 +190,7 @@ class Watch:
         )
 
     def _overdue(self) -> CollectiveError:
-        """Return who is late; rank 0 finds out."""
+        """Find out through rank 0 which rank is late, and return the error."""
         if self.rank == 0:
             return self._call_roll()
         self._send(News("overdue", self.rank), self._links)
