@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processes of one launch: the one that the user started, and the keeper that it starts, which runs the workers.
+"""Supervision of one launch: the process that the user started, and the keeper, its child, which runs the workers.
 
-The keeper starts the workers, waits for their ends, and ends what is left; the terminal does not reach it. All that
-happens is a byte on one of two sockets: a child ended, or the user's process wants it to stop or has exited. The first
-worker that fails ends all; trainers that are done end the servers. Whichever of the two is killed, the other one ends
-everything: orphans go to it. If both are, the kernel kills the workers themselves.
+The keeper starts the workers, waits for them, and stops those that are left; it is detached from the terminal. Each
+event is a byte on one of two sockets: a child exited, or the user's process wants the keeper to stop or has exited. The
+first worker that fails ends the launch; the servers are stopped when all trainers are done. If either of the two
+processes is killed, the other one inherits the orphans and stops everything. If both are killed, the kernel kills the
+workers.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ _MARGIN_S = 5.0
 
 @contextlib.contextmanager
 def signals_on_socket(numbers: Sequence[signal.Signals]) -> Iterator[socket.socket]:
-    """While this lasts, each of these signals becomes a byte with its number; belongs to the main thread.
+    """Deliver signals as bytes with their numbers within a ``with`` block; main thread only.
 
-    One that is ignored, as HUP is after `nohup`, stays so; not CHLD, without which ends of children are lost.
+    Signals that are ignored stay ignored, such as HUP under `nohup`; except for CHLD, which reports exits of children.
     """
     ours, python = socket.socketpair()
     ours.setblocking(False)
@@ -64,7 +65,7 @@ def signals_on_socket(numbers: Sequence[signal.Signals]) -> Iterator[socket.sock
 
 
 def take(place: socket.socket) -> bytes:
-    """The bytes that are there; without a wait."""
+    """Return the bytes that have arrived, without waiting."""
     try:
         return place.recv(4096)
     except BlockingIOError:
@@ -72,11 +73,11 @@ def take(place: socket.socket) -> bytes:
 
 
 def _noted(number: int, frame: object) -> None:
-    """Python itself writes the number to the socket."""
+    """Do nothing: Python itself writes the number to the socket."""
 
 
 def reap() -> tuple[dict[int, int], bool]:
-    """Exit codes of children that ended, by process id, negative for a signal; and whether there are others."""
+    """Return the exit codes of exited children by process ID (negative for a signal), and whether others remain."""
     ended: dict[int, int] = {}
     while True:
         try:
@@ -89,7 +90,7 @@ def reap() -> tuple[dict[int, int], bool]:
 
 
 def has_children() -> bool:
-    """Whether something below this process still runs: orphans come to us, so that nothing is below no child."""
+    """Return whether descendants remain: this process adopts orphans, so each of them is below one of its children."""
     _, others = reap()
     return others
 
@@ -106,10 +107,10 @@ def how(code: int) -> str:
 
 
 def send_to_all(*numbers: signal.Signals, but: Collection[int] = ()) -> set[int]:
-    """Send signals to every process below this one; return their ids.
+    """Send signals to all descendants; return their process IDs.
 
     Args:
-        but: processes that are left out.
+        but: processes to leave out.
     """
     below = set(_below()).difference(but)
     for pid in below:
@@ -120,16 +121,16 @@ def send_to_all(*numbers: signal.Signals, but: Collection[int] = ()) -> set[int]
 
 
 def _below() -> list[int]:
-    """The living processes below this one; found by their parents, never by a name."""
+    """Return the living descendants of this process, found by parent IDs, never by name."""
     seen = process_tree.snapshot() if sys.platform == "linux" else {}
     return [pid for pid in process_tree.descendants(seen, [os.getpid()]) if seen[pid].is_alive]
 
 
 def kill_all(alarms: socket.socket) -> list[int]:
-    """Kill every process below this one; return those that did not end within KILL_S.
+    """Kill all descendants; return those that did not exit within KILL_S.
 
     Args:
-        alarms: gets a byte when a child ends.
+        alarms: a socket that receives a byte whenever a child exits.
     """
     deadline = time.monotonic() + KILL_S
     while has_children():
@@ -148,10 +149,10 @@ class Worker:
 
     Attributes:
         name: "trainer 3", "pserver 0".
-        env: its whole environment; it may hold secrets and is never shown.
-        log: what gets its stdout and stderr; None: they go where ours go.
-        is_server: it serves the others, and is stopped when these are done.
-        drains: a server that other nodes need too: it gets USR1 instead, and ends when no trainer needs it any more.
+        env: its whole environment, which may hold secrets and is never shown.
+        log: the file for its stdout and stderr; None: it inherits those of the keeper.
+        is_server: whether it serves the others, and is stopped when they are done.
+        drains: whether other nodes need this server too: it gets USR1 instead, and exits when no trainer needs it.
     """
 
     name: str
@@ -163,11 +164,11 @@ class Worker:
 
 
 def dying_with(parent: int, blocked: Collection[signal.Signals] = ()) -> Callable[[], None]:
-    """What a child of process `parent` runs between fork and exec, so that it is killed when the parent dies.
+    """Return what a child runs between fork and exec so that the kernel kills it when its parent dies.
 
     Args:
-        parent: of the process that runs it, which may be this one.
-        blocked: signals that wait in the kernel until the program asks for them.
+        parent: the process ID of the parent, which may be this process.
+        blocked: signals that stay pending until the program unblocks them.
     """
 
     def tie() -> None:
@@ -183,9 +184,10 @@ class Keeper:
     """One run of several workers.
 
     Args:
-        orders: a byte is the number of a signal that asks us to stop; its end means that nobody is there any more.
-        alarms: signals of this process as bytes.
-        say: tells the user one line.
+        orders: a socket: each byte is the number of a signal that asks for a stop; end of file means that the user's
+            process has exited.
+        alarms: the signals of this process as bytes.
+        say: prints one line for the user.
     """
 
     def __init__(
@@ -204,7 +206,7 @@ class Keeper:
         self._asked: set[int] = set()
 
     def run(self) -> int:
-        """Run the workers to their end; return the exit code."""
+        """Run the workers until all have exited; return the exit code."""
         try:
             self._start()
         except OSError as error:
@@ -238,7 +240,7 @@ class Keeper:
             self._running[process.pid] = worker
 
     def _watch(self) -> int:
-        """Until a worker fails, the trainers are done, or somebody wants a stop."""
+        """Wait until a worker fails, all trainers are done, or a stop is requested."""
         while True:
             if self._tell_failures(self._ended()):
                 return FAILED
@@ -249,9 +251,9 @@ class Keeper:
                 return 128 + order if order else ABANDONED
 
     def _end_servers(self) -> int:
-        """Wait for servers that end by themselves; what they say on the way out counts.
+        """Wait for servers that exit by themselves; their exit codes count.
 
-        Those that drain have all the time they need: trainers of other nodes may be in the middle of their work.
+        Servers that drain may take any time, since trainers of other nodes may still need them.
         """
         draining = [pid for pid, worker in self._running.items() if worker.drains]
         for pid in draining:
@@ -266,7 +268,7 @@ class Keeper:
         return DONE
 
     def _end(self) -> None:
-        """TERM, a grace that a second order ends, KILL; nothing below us stays."""
+        """Send TERM, wait for the grace period, which a second order cuts short, and send KILL; no descendant stays."""
         deadline = time.monotonic() + (GRACE_S if self._orders in self._places else LONELY_S)
         while has_children() and time.monotonic() < deadline:
             self._ask_to_end()
@@ -277,7 +279,7 @@ class Keeper:
             self._say(f"NOT CLEANED: pid {', '.join(map(str, left))} cannot be killed")
 
     def _ask_to_end(self) -> None:
-        """TERM, once for each process; one that is stopped hears it after CONT alone."""
+        """Send TERM once to each process, and CONT so that stopped processes receive it."""
         self._asked |= send_to_all(signal.SIGTERM, signal.SIGCONT, but=self._asked)
 
     def _ended(self) -> list[tuple[Worker, int]]:
@@ -300,7 +302,7 @@ class Keeper:
         return True
 
     def _wait(self, deadline: float | None) -> int | None:
-        """Wait for news until a deadline; return the number of an order, 0 if nobody gives orders any more."""
+        """Wait for an event until a deadline; return the signal number of an order, 0 if the user's process exited."""
         wait_s = None if deadline is None else max(0.0, deadline - time.monotonic())
         ready, _, _ = select.select(self._places, [], [], wait_s)
         orders = bytes(number for number in take(self._alarms) if number != signal.SIGCHLD)
@@ -314,7 +316,7 @@ class Keeper:
 
 
 def last_lines(path: Path) -> list[str]:
-    """The last lines of a file, as far as they lie in its last 16 KiB; nothing if it cannot be read."""
+    """Return the last lines of a file, from its last 16 KiB at most; empty if it cannot be read."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
@@ -334,7 +336,7 @@ def say(line: str) -> None:
 
 
 def run(workers: Sequence[Worker]) -> int:
-    """Run workers; return the exit code: 0 all are done, 1 one failed, 128 + number of a signal that ended us."""
+    """Run workers; return the exit code: 0 all succeeded, 1 one failed, 128 + n stopped by signal n."""
     become_subreaper()
     with contextlib.suppress(OSError):
         sys.stdout.flush()
@@ -366,7 +368,7 @@ def _keep(workers: Sequence[Worker], orders: socket.socket) -> int:
 
 
 def _wait_for(child: int, orders: socket.socket, alarms: socket.socket) -> int:
-    """Hand signals on until the keeper is gone; once a stop was asked for, it has a deadline."""
+    """Forward signals until the keeper has exited, which has a deadline once a stop was requested."""
     deadline = None
     while True:
         pid, status = os.waitpid(child, os.WNOHANG)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m paddle.distributed.launch`: one process of a script for each device of this node.
 
-It takes the flags of both families that the original had: --gpus (1.3), and --cluster_node_ips, --node_ip,
---started_port, --selected_gpus, --print_config (1.5). Everything after the script is the script's own.
+It takes the flags of both versions of the original: --gpus (1.3), and --cluster_node_ips, --node_ip, --started_port,
+--selected_gpus, --print_config (1.5). Everything after the script's name is passed to the script.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def plan(given: argparse.Namespace, environ: Mapping[str, str]) -> list[Worker]:
-    """The processes of this node.
+    """Return the processes of this node.
 
     Raises:
-        ConfigError: flags and environment do not fit together, or a port is taken.
+        ConfigError: flags and environment contradict each other, or a port is in use.
     """
     argv = script.argv(given)
     where = nodes.resolve(given.cluster_node_ips, given.node_ip, environ)
@@ -62,7 +62,7 @@ def plan(given: argparse.Namespace, environ: Mapping[str, str]) -> list[Worker]:
 
 
 def visible_gpus(environ: Mapping[str, str], folder: str = "/dev") -> int:
-    """How many GPUs this machine has and CUDA_VISIBLE_DEVICES shows."""
+    """Return the number of GPUs that this machine has and CUDA_VISIBLE_DEVICES allows."""
     here = sum(_GPU.fullmatch(name) is not None for name in os.listdir(folder))
     shown = environ.get("CUDA_VISIBLE_DEVICES")
     if shown is None or not here:
@@ -76,14 +76,15 @@ def visible_gpus(environ: Mapping[str, str], folder: str = "/dev") -> int:
 
 
 def _devices(selected: str | None, count: int | None, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The numbers of the devices of this node's processes, one each, as FLAGS_selected_gpus has them.
+    """Return the device number of each process of this node, as FLAGS_selected_gpus takes them.
 
     Args:
-        selected: value of --selected_gpus, or None.
-        count: value of --gpus, or None: all GPUs that CUDA_VISIBLE_DEVICES shows; CPU_NUM, or 1, without any.
+        selected: the value of --selected_gpus, or None.
+        count: the value of --gpus; None takes all GPUs that CUDA_VISIBLE_DEVICES allows, or without GPUs CPU_NUM
+            processes, 1 by default.
 
     Raises:
-        ConfigError: they are no numbers, or say different things.
+        ConfigError: a value is not a number, or the two contradict each other.
     """
     if selected is not None:
         numbers = tuple(word.strip() for word in selected.split(","))
@@ -107,7 +108,7 @@ def _number_of_cpus(environ: Mapping[str, str]) -> int:
 
 
 def _environments(nodes: Nodes, devices: Sequence[str], first_port: int) -> list[dict[str, str]]:
-    """What tells each process of `launch` on this node who it is; ranks are node-major."""
+    """Return the variables that identify each process of `launch` on this node; ranks are node-major."""
     count = len(devices)
     endpoints = [endpoint_of(ip, first_port + at) for ip in nodes.addresses for at in range(count)]
     first = nodes.index * count

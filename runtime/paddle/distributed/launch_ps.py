@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m paddle.distributed.launch_ps`: pservers and trainers of a script on this node, by TRAINING_ROLE.
 
-Trainers that are done end the job; pservers that have not ended by themselves then are stopped.
+The job ends when all trainers are done; pservers that are still running then are stopped.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def plan(given: argparse.Namespace, environ: Mapping[str, str]) -> list[Worker]:
-    """The processes of this node, its pservers first.
+    """Return the processes of this node, pservers first.
 
     Raises:
-        ConfigError: flags and environment do not fit together, or a port is taken.
+        ConfigError: flags and environment contradict each other, or a port is in use.
     """
     argv = script.argv(given)
     where = nodes.resolve(given.cluster_node_ips, given.node_ip, environ)
@@ -75,11 +75,11 @@ def plan(given: argparse.Namespace, environ: Mapping[str, str]) -> list[Worker]:
 
 
 def _of_job(endpoints: Sequence[tuple[str, int]], trainers: int) -> dict[str, str]:
-    """What all processes of `launch_ps` know, under the names of every version.
+    """Return the variables that all processes of `launch_ps` share, under the names of every version.
 
     Args:
-        endpoints: address and port of each pserver.
-        trainers: how many there are on all nodes.
+        endpoints: the address and port of each pserver.
+        trainers: the number of trainers on all nodes.
     """
     ports = [str(port) for _, port in endpoints]
     addresses = ",".join(address for address, _ in endpoints)
@@ -95,7 +95,7 @@ def _of_job(endpoints: Sequence[tuple[str, int]], trainers: int) -> dict[str, st
 
 
 def _of_pserver(rank: int, own: tuple[str, int]) -> dict[str, str]:
-    """What tells a pserver who it is."""
+    """Return the variables that identify a pserver."""
     text = endpoint_of(*own)
     return {
         "TRAINING_ROLE": "PSERVER",
@@ -107,12 +107,12 @@ def _of_pserver(rank: int, own: tuple[str, int]) -> dict[str, str]:
 
 
 def _of_worker(rank: int) -> dict[str, str]:
-    """What tells a trainer of `launch_ps` who it is."""
+    """Return the variables that identify a trainer of `launch_ps`."""
     return {"TRAINING_ROLE": "TRAINER", "PADDLE_TRAINING_ROLE": "TRAINER", "PADDLE_TRAINER_ID": str(rank)}
 
 
 def _endpoints(given: argparse.Namespace, where: Nodes) -> list[tuple[str, int]]:
-    """Address and port of every pserver, node-major."""
+    """Return the address and port of every pserver, node-major."""
     if given.endpoints:
         found = [_endpoint(text.strip()) for text in given.endpoints.split(",")]
         own = sum(address == where.own for address, _ in found)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m paddle.distributed.launch_v2`: this machine's part of a v2 job, by PADDLE_INIT_*: a pserver, a trainer.
+"""`python -m paddle.distributed.launch_v2`: the pserver and the trainer of this machine in a v2 job, by PADDLE_INIT_*.
 
-A cluster's own tool starts it on every machine. The pserver serves the trainers of all machines: when ours is done, it
-goes on until none needs it.
+The cluster's own tool starts it on every machine. The pserver serves the trainers of all machines: after this
+machine's trainer is done, it runs until no other trainer needs it.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _SERVERS = "PADDLE_INIT_PSERVERS"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Start both and wait for them; return the exit code, 2 if nothing was started."""
+    """Start both processes and wait for them; return the exit code, 2 if nothing was started."""
     return script.launch(_MODULE, _flags(), plan, arguments)
 
 
 def plan(given: argparse.Namespace, environ: Mapping[str, str]) -> list[Worker]:
-    """The pserver and the trainer of this machine.
+    """Return the pserver and the trainer of this machine.
 
     Raises:
-        ConfigError: what PADDLE_INIT_* say does not fit together, or not to this machine.
+        ConfigError: PADDLE_INIT_* variables contradict each other or do not match this machine.
     """
     argv = script.argv(given)
     init = JobEnvironment.read(environ).init_flags
@@ -76,19 +76,19 @@ def plan(given: argparse.Namespace, environ: Mapping[str, str]) -> list[Worker]:
 
 
 def _environment(rank: str, size: str, log_dir: Path | None) -> dict[str, str]:
-    """What pserver and trainer of `launch_v2` know beside PADDLE_INIT_*.
+    """Return the variables of `launch_v2`'s pserver and trainer other than PADDLE_INIT_*.
 
     Args:
-        rank: of the trainer.
-        size: how many trainers there are on all nodes.
-        log_dir: where glog's files go; None: to stderr.
+        rank: the rank of the trainer.
+        size: the number of trainers on all nodes.
+        log_dir: the folder for glog's files; None logs to stderr.
     """
     env = {"PADDLE_CLUSTER_TRAIN": "True", "PADDLE_TRAINER_ID": rank, "PADDLE_TRAINERS_NUM": size}
     return env | ({} if log_dir is None else {"GLOG_logtostderr": "0", "GLOG_log_dir": str(log_dir)})
 
 
 def _nodes(pservers: str, rank: int) -> Nodes:
-    """The machines with pservers, and which of them this one is; of several that it could be, number `rank`."""
+    """Return the machines with pservers and the index of this one; `rank` decides if several match."""
     what = f"environment variable {_SERVERS}:"
     names = [
         host_of(text.strip(), what, ports="PADDLE_INIT_PORT, the same for all")
@@ -110,7 +110,7 @@ def _nodes(pservers: str, rank: int) -> Nodes:
 
 
 def _address(name: str) -> str:
-    """The address of a host, as this machine knows it; the name itself where nobody knows any."""
+    """Return the address that a host name resolves to on this machine, or the name itself if it does not resolve."""
     with contextlib.suppress(OSError, UnicodeError):
         return str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
     return name

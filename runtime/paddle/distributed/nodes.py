@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which machines take part, and which of them this one is, from flags or the environment; the ports of processes."""
+"""The machines of a job and the index of this one, from flags or the environment; and the ports of processes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Nodes:
     """The machines of a job.
 
     Attributes:
-        addresses: of all nodes, in their order; each once.
-        index: which one this is.
+        addresses: the addresses of all nodes in order, each once.
+        index: the index of this node.
     """
 
     addresses: tuple[str, ...]
@@ -31,18 +31,18 @@ class Nodes:
 
     @property
     def own(self) -> str:
-        """The address of this node."""
+        """Return the address of this node."""
         return self.addresses[self.index]
 
 
 def resolve(cluster_node_ips: str | None, node_ip: str | None, environ: Mapping[str, str]) -> Nodes:
     """Combine the flags and the environment.
 
-    The nodes are those of --cluster_node_ips, or of PADDLE_TRAINERS. This one is --node_ip, or number
-    PADDLE_TRAINER_ID, or POD_IP. PADDLE_NUM_TRAINERS, if it is set, is their number.
+    --cluster_node_ips or PADDLE_TRAINERS lists the nodes. --node_ip, PADDLE_TRAINER_ID (an index) or POD_IP
+    identifies this one. PADDLE_NUM_TRAINERS, if set, must equal their number.
 
     Raises:
-        ConfigError: what they say does not fit together.
+        ConfigError: the values contradict each other.
     """
     given = environ.get("PADDLE_TRAINERS", "")
     where, text = "--cluster_node_ips", cluster_node_ips
@@ -60,15 +60,15 @@ def resolve(cluster_node_ips: str | None, node_ip: str | None, environ: Mapping[
 
 
 def choose_ports(address: str, first: int, count: int, *, flag: str, movable: bool) -> int:
-    """The first of `count` adjacent ports of a node that are free now.
+    """Return the first of `count` adjacent ports of a node that are free now.
 
     Args:
-        first: where they are to begin.
-        flag: what the user would give to have others.
-        movable: the next free ones do as well; nobody else was told of these.
+        first: the preferred first port.
+        flag: the flag that sets the port, for messages.
+        movable: whether other free ports may be taken, since no other process knows these yet.
 
     Raises:
-        ConfigError: a port is taken, or there are not so many.
+        ConfigError: a port is in use, or the range ends beyond 65535.
     """
     if not 1 <= first <= _HIGHEST - count + 1:
         raise ConfigError(f"{flag}: expected {count} ports between 1 and {_HIGHEST}, got {first}")
@@ -87,7 +87,7 @@ def choose_ports(address: str, first: int, count: int, *, flag: str, movable: bo
 
 
 def is_taken(address: str, port: int) -> bool:
-    """Whether a process listens at an address of this machine; false for other machines' addresses."""
+    """Return whether a process listens at an address of this machine; False for other machines' addresses."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

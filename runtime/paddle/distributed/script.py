@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all launchers share: parsing arguments, environment, logs, flags, and starting processes."""
+"""Shared by all launchers: flags, environment, logs, and starting processes."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def launch(module: str, flags: argparse.ArgumentParser, plan: Plan, arguments: S
     """Start processes and wait for them; return the exit code, 2 if nothing was started.
 
     Args:
-        module: the launcher, as `python -m` names it.
-        flags: its parser.
-        plan: what it starts, by what was parsed and the environment.
-        arguments: None are those of this process.
+        module: the launcher's name for `python -m`.
+        flags: the launcher's parser.
+        plan: returns the processes to start, given the parsed flags and the environment.
+        arguments: the command line; None takes that of this process.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
     given = parse(flags, words)
@@ -54,7 +54,7 @@ def launch(module: str, flags: argparse.ArgumentParser, plan: Plan, arguments: S
 
 
 def parser(module: str, summary: str) -> argparse.ArgumentParser:
-    """A parser that takes no abbreviated flags: what it does not know comes after the script."""
+    """Return a parser without abbreviated flags; unknown flags belong after the script's name."""
     return argparse.ArgumentParser(
         prog=f"python -m {module}", description=summary, allow_abbrev=False, add_help=True
     )
@@ -69,7 +69,7 @@ def add_nodes(flags: argparse.ArgumentParser) -> None:
 
 
 def add_common(flags: argparse.ArgumentParser, log_dir: str) -> None:
-    """Add what all take, the last of all flags.
+    """Add the flags that all launchers take; call this last.
 
     Args:
         log_dir: the default of --log_dir.
@@ -86,9 +86,9 @@ def add_common(flags: argparse.ArgumentParser, log_dir: str) -> None:
 
 
 def parse(flags: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
-    """Read a command line; arguments after the script are kept unchanged.
+    """Parse a command line; the arguments after the script's name stay unchanged.
 
-    Some versions of argparse take a `--` out of the script's arguments.
+    Some versions of argparse would drop a `--` from the script's arguments.
     """
     given = flags.parse_args(words)
     left: Sequence[str] = given.training_script_args
@@ -103,7 +103,7 @@ def parse(flags: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Name
 
 
 def argv(given: argparse.Namespace) -> tuple[str, ...]:
-    """The command of every process. Raises ConfigError: there is no such script."""
+    """Return the command of every process. Raises ConfigError: the script does not exist."""
     script: str = given.training_script
     if not Path(script).is_file():
         raise ConfigError(
@@ -114,10 +114,10 @@ def argv(given: argparse.Namespace) -> tuple[str, ...]:
 
 
 def environment(environ: Mapping[str, str], nodes: Nodes, processes: int) -> dict[str, str]:
-    """What all processes on this node have: the whole environment of the user, unlike the original's, and more.
+    """Return the environment of all processes on this node: the user's whole one, unlike the original, and more.
 
     Args:
-        processes: how many of them there are; they share the cores.
+        processes: the number of processes, which share the cores.
     """
     env = {name: text for name, text in environ.items() if name not in _NOT_HANDED_ON}
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -129,10 +129,10 @@ def environment(environ: Mapping[str, str], nodes: Nodes, processes: int) -> dic
 
 
 def log_folder(text: str) -> Path | None:
-    """The folder of the logs, made if it is missing; None if output goes to the screen.
+    """Return the log folder, which is created if missing; None if output goes to the terminal.
 
     Raises:
-        ConfigError: it cannot be made.
+        ConfigError: the folder cannot be created.
     """
     if not text:
         return None
@@ -145,7 +145,7 @@ def log_folder(text: str) -> Path | None:
 
 
 def _pid(text: str) -> int:
-    """The id of our parent; anything else would never be seen to end."""
+    """Parse --parent_pid: only the parent's ID is accepted, since the exit of another process cannot be noticed."""
     if text != str(os.getppid()):
         raise argparse.ArgumentTypeError(
             f"expected the id of the process that starts this one, {os.getppid()}, got {text!r}; "
@@ -162,10 +162,10 @@ def _truth(text: str) -> bool:
 
 
 def _misplaced(module: str, given: argparse.Namespace, arguments: Sequence[str]) -> str:
-    """Return what to tell of flags that come after the script; empty if there are none.
+    """Return a warning about launcher flags after the script's name; empty if there are none.
 
-    A script may have a flag of the same name, so nothing is taken from it. Who gives the flag in both places, or
-    writes `--` before the script's own, has said what is meant.
+    The script may have a flag of the same name, so the flags stay the script's. There is no warning if a flag is given
+    in both places, or if `--` precedes the script's flags.
     """
     own: list[str] = given.training_script_args
     before = list(arguments[: len(arguments) - len(own) - 1])
@@ -183,7 +183,7 @@ def _misplaced(module: str, given: argparse.Namespace, arguments: Sequence[str])
 
 
 def _split(words: Sequence[str], wanted: set[str]) -> tuple[list[str], list[str]]:
-    """Part words into flags of these names with their values, and all else; what follows `--` is no flag."""
+    """Split words into the flags with these names, with their values, and all else; nothing after `--` is a flag."""
     flags: list[str] = []
     rest: list[str] = []
     left = list(words)

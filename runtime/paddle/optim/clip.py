@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradient clipping: by value, by the norm of one gradient, by the norm of all together.
 
-By value is elementwise and so works on any piece of a gradient; updaters do it. The norms need whole gradients: they
-are for whoever has these, a trainer before it pushes. Nothing is changed in place, and what is within bounds is not
-copied.
+Clipping by value is elementwise, so it works on any piece of a gradient; updaters do it. Clipping by norm needs whole
+gradients, so trainers do it before they push. Nothing is changed in place; gradients within bounds are not copied.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Updates one dense parameter, or the blocks of it that one server holds.
 
-A parameter cut into blocks gets the same numbers as the whole, unless its rule needs it whole (LARS, LAMB).
+A parameter split into blocks gets the same values as a whole one, unless its rule needs it whole (LARS, LAMB).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class DenseUpdater:
     """An update rule with its state for `size` elements. Not thread-safe."""
 
     def __init__(self, optimizer: OptimizerSpec, parameter: ParameterSpec, size: int) -> None:
-        """Prepare; the state is made by the first update, on the device of the value.
+        """Prepare; the first update creates the state, on the device of the value.
 
         Raises:
-            ConfigError: the parameter is static, or has a momentum where the rule has its own.
+            ConfigError: the parameter is static, or has a momentum although the rule has its own.
         """
         if parameter.static:
             raise ConfigError(f"parameter {parameter.name} is static: it cannot be updated")
@@ -59,8 +59,8 @@ class DenseUpdater:
         Args:
             value: (size,) float32, changed in place.
             grad: (size,) float32, summed over the batch and over trainers; not changed.
-            learning_rate: what `LearningRate.at` gave.
-            changing: called before elements `start` to `stop` of the value and of the state change, part after part.
+            learning_rate: the result of `LearningRate.at`.
+            changing: called before each range of elements, `start` to `stop`, of the value and the state changes.
 
         Raises:
             ConfigError: a shape or dtype is not as above.
@@ -94,23 +94,23 @@ class DenseUpdater:
 
     @property
     def columns(self) -> dict[str, Array]:
-        """The arrays (size,) that the rule keeps, by name: not copied, and none before the first step."""
+        """The state arrays (size,) of the rule by name: not copied; empty before the first step."""
         return self._state if self._batches else {}
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """Names of the arrays that are `columns` after the first step."""
+        """The names that `columns` has after the first step."""
         return self._rule.states(self._parameter.momentum)
 
     def count(self) -> None:
-        """Note a step that somebody else took, by a rule that keeps nothing."""
+        """Count a step that was taken elsewhere, by a rule without state."""
         self._batches += 1
 
     def resume(self, batches: int, columns: dict[str, Array]) -> None:
-        """Go on where another updater of the same parameter was; takes the arrays over.
+        """Continue from the state of another updater of the same parameter; its arrays are not copied.
 
         Raises:
-            ConfigError: they are not what this rule keeps.
+            ConfigError: the arrays do not match this rule's state.
         """
         expected = set(self.kept) if batches else set()
         if set(columns) != expected or any(array.shape != (self._size,) for array in columns.values()):

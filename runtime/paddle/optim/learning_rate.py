@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The learning rate over the course of training, as a function of samples, passes or updates.
 
-Formulas are in `schedule`. Some rules keep the base rate and ignore schedules (AdaGrad, Adamax): the rule says so.
+Formulas are in `schedule`. Some rules ignore schedules and use the base rate (AdaGrad, Adamax).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class LearningRate:
-    """The rate of one optimizer. Not thread-safe: it remembers which segment it told last."""
+    """The rate of one optimizer. Not thread-safe: it remembers which segment it logged last."""
 
     def __init__(self, optimizer: OptimizerSpec) -> None:
         """Read the schedule.
@@ -54,7 +54,7 @@ class LearningRate:
         not. num_updates never includes it; only Fluid's schedules need it.
 
         Raises:
-            ConfigError: the schedule grew beyond every number, or needs a number of updates that is not given.
+            ConfigError: the schedule overflowed, or needs a number of updates that was not given.
         """
         if self._step_rate is not None:
             if num_updates is None:

@@ -23,11 +23,11 @@ class ModelAverage:
     """Running sums of parameters. Not thread-safe."""
 
     def __init__(self, rate: float, max_window: int | None = None, min_window: int = MIN_WINDOW) -> None:
-        """Begin.
+        """Start with an empty window.
 
         Args:
-            max_window: its largest length; None: the length of the last pass.
-            min_window: its smallest, as long as max_window allows it.
+            max_window: the maximum length of the window in updates; None: the length of the last pass.
+            min_window: the minimum length of the window, limited by max_window.
         """
         self._rate, self._follows_pass = rate, max_window is None
         self._max_window: float = max_window or math.inf
@@ -40,11 +40,11 @@ class ModelAverage:
 
     @property
     def count(self) -> int:
-        """Updates in the mean."""
+        """The number of updates in the mean."""
         return self._count + self._count_before
 
     def add(self, values: Mapping[str, Array]) -> None:
-        """Take in all values after an update; the same names and shapes each time."""
+        """Add the values of all parameters after an update; names and shapes are the same each time."""
         if not self._updates:
             for sums in (self._sum1, self._sum2, self._sum3):
                 sums.update({name: np.zeros_like(value) for name, value in values.items()})
@@ -65,14 +65,14 @@ class ModelAverage:
             self._count_before, self._count = self._count, 0
 
     def finish_pass(self) -> None:
-        """Note how long a pass is."""
+        """Record the length of a pass."""
         if self._follows_pass:
             self._max_window = self._updates_of_pass
         self._min_window = min(self._min_window, self._updates)
         self._updates_of_pass = 0
 
     def mean(self, name: str, out: Array) -> None:
-        """Write the mean of one parameter; there must be a `count`."""
+        """Write the mean of one parameter; `count` must be above 0."""
         total = self._sum1[name] + self._sum2[name] + self._sum3[name]
         np.divide(total, np.float32(self.count), out=out)
 

@@ -31,10 +31,10 @@ _PIECEWISE = "piecewise_decay"
 
 
 def check_arguments(schedule: str, a: float, b: float) -> None:
-    """Refuse arguments for which a formula divides by zero or leaves the real numbers.
+    """Check the arguments of a schedule.
 
     Raises:
-        ConfigError: they are such.
+        ConfigError: with them, the formula would divide by zero or leave the real numbers.
     """
     if schedule in ("exp", "discexp") and b == 0:
         raise ConfigError(f"learning_rate_decay_b: schedule {schedule} divides by it, got 0")
@@ -63,10 +63,10 @@ SAMPLE_SCHEDULES = (*FORMULAS, "manual", "pass_manual")
 
 
 def read_segments(text: str) -> tuple[list[int], list[float]]:
-    """Read `s0:r0,s1:r1,...`: factor r_i holds up to and including position s_i, the last one ever after.
+    """Parse `s0:r0,s1:r1,...`: factor r_i applies up to and including position s_i, the last one also beyond.
 
     Raises:
-        ConfigError: the text has another form, or the positions do not ascend.
+        ConfigError: the text is malformed, or the positions do not ascend.
     """
     bounds: list[int] = []
     factors: list[float] = []

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Updates the touched rows of a sparse parameter and decays the others lazily.
+"""Sparse updates: rows with a gradient are updated, and the decay of other rows is deferred.
 
 A touched row gets its rule without decay and then the decay of all k batches since it was last decayed:
 w *= 1/(1 + ηλk), or a threshold of ηλ₁k. `catch_up` brings every row to the present. Momentum needs the
 rule "sparse_momentum", since a row's momentum would have to act on batches that do not touch it.
 
-`RowStep` is that step on rows that whoever keeps them has gathered.
+`RowStep` is that step on rows which the caller has gathered.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Since(NamedTuple):
     """What happened to each of n rows before this step.
 
     Attributes:
-        elapsed: (n, 1) float32: batches since its last gradient, counting this one.
-        first: (n, 1) bool: it never had one.
-        undecayed: (n, 1) float32: batches since it was last decayed, counting this one.
+        elapsed: (n, 1) float32, the batches since its last gradient, including this one.
+        first: (n, 1) bool, whether this is its first gradient.
+        undecayed: (n, 1) float32, the batches since it was last decayed, including this one.
     """
 
     elapsed: npt.NDArray[np.float32]
@@ -57,7 +57,7 @@ class RowStep:
         self.decay(w, since.undecayed, learning_rate)
 
     def decay(self, w: Array, undecayed: npt.NDArray[np.float32], learning_rate: float) -> None:
-        """Decay rows `w` (n, width) for so many batches each, (n, 1), in place."""
+        """Decay rows `w` (n, width) in place, each for its number of batches (n, 1)."""
         l1, l2 = self._parameter.l1, self._parameter.l2
         if not self.decays:
             return
@@ -76,14 +76,14 @@ class SparseUpdater(ABC):
     """An update rule with its state for a table of `height` rows. Not thread-safe.
 
     Attributes:
-        columns: the arrays (height, ...) kept beside the table, by name; who changes them changes the state.
-        numbers: what is kept for all rows together.
+        columns: the state arrays (height, ...) by name, not copied.
+        numbers: the state that all rows share.
         catches_up: whether `catch_up` may change anything.
     """
 
     @staticmethod
     def of(optimizer: OptimizerSpec, parameter: ParameterSpec, height: int, width: int) -> SparseUpdater:
-        """Make the state; its memory is committed as rows are touched.
+        """Create the updater; the memory of its state is committed when rows are first updated.
 
         Raises:
             ConfigError: the rule cannot update single rows, or the parameter has momentum or is static.
@@ -104,9 +104,8 @@ class SparseUpdater(ABC):
 
         Args:
             table: (height, width) float32, changed in place.
-            gradient: rows strictly ascending within the table; not changed. May be empty: then the batch
-                just counts.
-            learning_rate: what `LearningRate.at` gave.
+            gradient: rows of the table, strictly ascending; not changed. An empty gradient only counts the batch.
+            learning_rate: the result of `LearningRate.at`.
 
         Raises:
             ConfigError: a shape, dtype or row is not as above; the table is unchanged.
@@ -129,15 +128,15 @@ class SparseUpdater(ABC):
 
     @abstractmethod
     def catch_up(self, table: Array, learning_rate: float) -> None:
-        """Bring rows not touched lately to the present, in place; doing it twice changes nothing."""
+        """Apply all deferred decay in place; a second call changes nothing."""
 
     @property
     def folds(self) -> bool:
-        """Whether the next `update` changes rows beyond those given."""
+        """Whether the next `update` changes other rows than those of its gradient."""
         return False
 
     def resume(self, numbers: Mapping[str, float]) -> None:
-        """Take over the `numbers` of another updater; `columns` are to be filled by the caller."""
+        """Continue with the `numbers` of another updater; the caller fills `columns`."""
         self.numbers.update({name: type(own)(numbers[name]) for name, own in self.numbers.items()})
 
 
@@ -213,7 +212,7 @@ class _LazyRows(SparseUpdater):
 
 
 class _MomentumRows(SparseUpdater):
-    """Rows with momentum that are touched now and then, as if every row had been updated in every batch.
+    """Rows with momentum, updated as if every row had been updated in every batch.
 
     Scalars move with every batch: τ += β/α;  α /= μ;  β /= 1 + λη. A touched row then takes u −= αηg;  v +=
     ταηg, and its value is w = (τ/β + 1/α)u + v/β. At the start α = β = 1, τ = −1, u = 0, v = w. α grows without

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an optimizer is and what a parameter asks of it: plain values that also travel to servers.
+"""Specifications of optimizers and parameters: plain values that are also sent to servers.
 
-Both are frozen and checked when made, so that whoever holds one need not look again. `from_json` takes only
-what `to_json` gives: a field too many, too few or of another type is an error that names it.
+Both are immutable and validated when created. `from_json` accepts only what `to_json` returns: an unknown or missing
+field, or one of another type, is an error that names it.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class OptimizerSpec:
     """An update rule, its learning rate and schedule, and whether servers apply gradients on arrival.
 
     Attributes:
-        rule: a name in `rules.table.RULES`.
-        hyper: the rule's own hyperparameters; missing ones get their defaults here.
+        rule: a key of `rules.table.RULES`.
+        hyper: the rule's hyperparameters; missing ones get their defaults.
         schedule: one of `SCHEDULES`; decay_a, decay_b and schedule_args are its arguments.
         discard_ratio: asynchronous only: how many times the number of trainers a gradient may lag.
     """
@@ -109,14 +109,14 @@ class ParameterSpec:
     """The optimizer settings of one parameter.
 
     Attributes:
-        learning_rate: factor on the optimizer's.
-        l1: rate of L1 decay.
-        l2: rate of L2 decay.
-        clip: bound on each element of the summed gradient; 0: none.
-        sparse: gradients come as rows; its shape is then (height, width).
-        static: never updated and never sent.
-        optimizer: its own rule, rate and schedule; None: the job's. Whether gradients are applied on arrival is the
-            job's alone.
+        learning_rate: a factor on the optimizer's rate.
+        l1: the rate of L1 decay.
+        l2: the rate of L2 decay.
+        clip: the bound on each element of the summed gradient; 0: none.
+        sparse: whether gradients are rows; the shape is then (height, width).
+        static: whether it is never updated and never sent.
+        optimizer: its own rule, rate and schedule; None: the job's. Only the job's optimizer decides whether gradients
+            are applied on arrival.
     """
 
     name: str

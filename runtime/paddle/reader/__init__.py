@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readers: callables without arguments that give one pass over the samples each time they are called.
+"""Readers: callables without arguments, each call of which returns an iterator over one pass of samples.
 
-`creator` makes readers out of arrays and files; the functions here make new readers out of readers.
+`creator` makes readers from arrays and files; the functions here make new readers from readers.
 """
 
 from __future__ import annotations

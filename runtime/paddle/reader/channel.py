@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bounded queue between threads that also carries the end, an error, and word that the consumer has left.
+"""A bounded queue between threads that also signals the end of data, errors, and that the consumer has left.
 
-A wait here has no time limit, since a training step may take as long as it likes. It ends when the other
-side acts, ends, fails or leaves, and both sides do one of these whatever happens to them.
+Waits have no time limit, since a training step may take any time. They end when the other side acts, ends, fails or
+leaves, and both sides are certain to do one of these.
 
-Read-ahead: which readers may be asked for a batch before the one before it was trained with.
+Also: which readers may be read ahead, that is, asked for a batch before training with the previous one.
 
-A reader is a program of the user's: it may look at what an event handler left for it, or end a pass when that says
-so. So a trainer reads ahead only where samples come out of a buffer anyway, which was filled before its first
-sample was used, or where what reads them is known here.
+A reader is user code: it may depend on what an event handler did after the previous batch. A trainer therefore reads
+ahead only if the samples come from a buffer, which is filled before its first sample is used anyway, or from a reader
+that is known here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class ClosedError(Exception):
-    """Nobody will take what is put into this channel."""
+    """The channel's consumer has left, or another producer has failed."""
 
 
 class Channel(Generic[T]):
@@ -46,7 +46,7 @@ class Channel(Generic[T]):
         self._left = False
 
     def put(self, item: T) -> None:
-        """Adds an item; blocks while the channel is full.
+        """Add an item; block while the channel is full.
 
         Raises:
             ClosedError: the consumer has left, or another producer has failed.
@@ -59,26 +59,26 @@ class Channel(Generic[T]):
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Says that one producer has no more items; iteration stops when all have said so."""
+        """Signal that one producer has no more items; iteration stops when all producers have."""
         with self._changed:
             self._producers -= 1
             self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
-        """Makes iteration raise `error` after the items already here."""
+        """Make iteration raise `error` after the items that are already queued."""
         with self._changed:
             self._error = self._error or error
             self._changed.notify_all()
 
     def leave(self) -> None:
-        """Says that nobody will take items any more."""
+        """Signal that the consumer takes no more items."""
         with self._changed:
             self._left = True
             self._items.clear()
             self._changed.notify_all()
 
     def __len__(self) -> int:
-        """How many items are here."""
+        """Return the number of queued items."""
         return len(self._items)
 
     def __bool__(self) -> bool:
@@ -102,7 +102,7 @@ class Channel(Generic[T]):
 
 
 def pump(source: Callable[[], Iterable[T]], out: Channel[T]) -> None:
-    """Puts everything `source()` gives into `out`, then its end or its error; stops when nobody listens."""
+    """Put everything that `source()` yields into `out`, then its end or its error; stop if the consumer has left."""
     try:
         for item in source():
             out.put(item)
@@ -116,7 +116,7 @@ def pump(source: Callable[[], Iterable[T]], out: Channel[T]) -> None:
 
 @contextmanager
 def running(jobs: Iterable[Callable[[], None]], channels: Iterable[Channel[Any]]) -> Iterator[None]:
-    """Runs each job on a thread of its own; on exit leaves the channels and joins the threads (STOP_S)."""
+    """Run each job on its own thread; on exit, leave the channels and join the threads (STOP_S)."""
     threads = [ServiceThread(job, name="paddle-reader") for job in jobs]
     try:
         yield
@@ -140,11 +140,11 @@ _Reader = TypeVar("_Reader", bound=Callable[[], Iterable[Any]])
 
 
 def marked(reader: _Reader, sources: Iterable[Callable[[], Iterable[Any]]] = ()) -> _Reader:
-    """Let a reader be read ahead, if all its sources may."""
+    """Mark a reader as one that may be read ahead, if all its sources may."""
     setattr(reader, _MARK, all(map(may_be_read_ahead, sources)))
     return reader
 
 
 def may_be_read_ahead(reader: Callable[[], Iterable[Any]]) -> bool:
-    """Return whether a trainer may read a batch of it before the one before was trained with."""
+    """Return whether a trainer may read the next batch before it has trained with the previous one."""
     return bool(getattr(reader, _MARK, False))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readers out of arrays and files."""
+"""Readers that yield the contents of arrays and files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["cloud_reader", "np_array", "recordio", "text_file"]
 
 
 def np_array(x: NDArray[Any]) -> Reader[Any]:
-    """Gives the sub-arrays along the first axis: the elements of a vector, the rows of a matrix."""
+    """Yield the sub-arrays along the first axis: the elements of a vector, the rows of a matrix."""
     array = np.asarray(x)
     if array.ndim < 1:
         raise ConfigError(
@@ -38,7 +38,7 @@ def np_array(x: NDArray[Any]) -> Reader[Any]:
 
 
 def text_file(path: str | PathLike[str]) -> Reader[str]:
-    """Gives the lines of a UTF-8 text file without their line break."""
+    """Yield the lines of a UTF-8 text file without their line breaks."""
 
     def read() -> Iterator[str]:
         with open(path, encoding="utf-8") as file:
@@ -67,13 +67,13 @@ def cloud_reader(
 ) -> Reader[Any]:
     """Read the samples of recordio files that the job's queue of tasks gives this trainer; see `paddle.v2.master`.
 
-    Over all trainers a pass has each sample one time; a trainer that is faster gets more. Each iteration is the next
-    pass. In a restarted trainer the passes that are over for the job are empty.
+    In each pass, every sample goes to one trainer; faster trainers get more of them. Each iteration is the next pass.
+    In a restarted trainer, passes that the job has finished are empty.
 
     Args:
         paths: as for `recordio`; the same files for all trainers, under the same paths.
         etcd_endpoints: ignored: the job's first parameter server has the queue.
-        timeout_sec: how long the queue may be silent; at least 60 seconds.
+        timeout_sec: seconds to wait for an answer of the queue; at least 60.
         buf_size: prefetched samples.
 
     Raises:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readers made out of readers, without threads.
+"""Decorators of readers, without threads.
 
-Nothing is read before the new reader is called and iterated over, and every call reads its sources anew
-(`cache` apart).
+Nothing is read before the new reader is called and iterated over. Every call reads its sources again, except for
+`cache`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ComposeNotAligned(PaddleError, ValueError):
 
 
 def map_readers(func: Callable[..., U], *readers: Reader[Any]) -> Reader[U]:
-    """Gives `func(a, b, ...)` for the samples a, b, ... of the readers, until the shortest reader ends."""
+    """Yield `func(a, b, ...)` for the samples a, b, ... of the readers, until the shortest reader ends."""
 
     def read() -> Iterator[U]:
         return (func(*samples) for samples in zip(*(reader() for reader in readers), strict=False))
@@ -37,9 +37,9 @@ def map_readers(func: Callable[..., U], *readers: Reader[Any]) -> Reader[U]:
 
 
 def shuffle(reader: Reader[T], buf_size: int) -> Reader[T]:
-    """Fills a buffer of `buf_size` samples, gives them in random order, and goes on with the next ones.
+    """Fill a buffer with `buf_size` samples, yield them in random order, and continue with the next ones.
 
-    The order comes from Python's `random`: seed that to repeat it. A buffer of 0 or 1 samples leaves it as it is.
+    The order comes from Python's `random`: seed that to repeat it. A buffer of 0 or 1 samples keeps the order.
     """
 
     def read() -> Iterator[T]:
@@ -52,7 +52,7 @@ def shuffle(reader: Reader[T], buf_size: int) -> Reader[T]:
 
 
 def chain(*readers: Reader[T]) -> Reader[T]:
-    """Gives the samples of the first reader, then those of the second, and so on."""
+    """Yield the samples of the first reader, then those of the second, and so on."""
 
     def read() -> Iterator[T]:
         for reader in readers:
@@ -62,14 +62,14 @@ def chain(*readers: Reader[T]) -> Reader[T]:
 
 
 def compose(*readers: Reader[Any], check_alignment: bool = True) -> Reader[tuple[Any, ...]]:
-    """Puts the samples of the readers side by side: 1 and (2, 3) become (1, 2, 3).
+    """Combine the samples of several readers: 1 and (2, 3) become (1, 2, 3).
 
     Args:
-        readers: a sample that is a tuple adds its elements, any other sample adds itself.
-        check_alignment: raise when one reader ends before the others; False: end with the shortest.
+        readers: the readers; a sample that is a tuple contributes its elements, any other sample itself.
+        check_alignment: whether to raise an error if one reader ends before the others; False stops with the shortest.
 
     Raises:
-        ComposeNotAligned: while reading, at the first sample that not every reader has.
+        ComposeNotAligned: while reading, at the first sample that some reader does not have.
     """
 
     def read() -> Iterator[tuple[Any, ...]]:
@@ -90,7 +90,7 @@ def compose(*readers: Reader[Any], check_alignment: bool = True) -> Reader[tuple
 
 
 def firstn(reader: Reader[T], n: int) -> Reader[T]:
-    """Gives the first `n` samples, and asks the source for no more than these."""
+    """Yield the first `n` samples; no others are read from the source."""
 
     def read() -> Iterator[T]:
         return itertools.islice(iter(reader()), int(n))
@@ -99,7 +99,7 @@ def firstn(reader: Reader[T], n: int) -> Reader[T]:
 
 
 def cache(reader: Reader[T]) -> Reader[T]:
-    """Reads the whole source at the first pass; every pass then comes from memory, in the same order."""
+    """Read the whole source in the first pass, and serve every pass from memory, in the same order."""
     kept: list[T] | None = None
 
     def read() -> Iterator[T]:
@@ -112,7 +112,7 @@ def cache(reader: Reader[T]) -> Reader[T]:
 
 
 def check_positive(function: str, **sizes: int) -> None:
-    """Raises ConfigError for the first of the named sizes that is below 1."""
+    """Raise ConfigError for the first of the named sizes that is below 1."""
     for name, size in sizes.items():
         if size < 1:
             raise ConfigError(f"{function}: {name} must be at least 1, got {size}")

@@ -14,7 +14,7 @@ TASKS_PER_TRAINER = 4  # at least, where there are enough pieces
 
 
 class Holder(NamedTuple):
-    """One client in one process of a trainer; another session means another process."""
+    """A client in one process of a trainer; a new process of the same trainer has another session."""
 
     trainer: int
     session: int
@@ -26,10 +26,10 @@ class Task:
     """Pieces that one trainer reads.
 
     Attributes:
-        pieces: (path, byte at which the chunk begins).
-        read: pieces that were read in this pass.
-        epoch: number of its leases; a report about an earlier one is too late.
-        failures: in this pass.
+        pieces: (path, byte offset of the chunk) of each piece.
+        read: the number of pieces read in this pass.
+        epoch: the number of its leases so far; a report about an earlier lease is too late.
+        failures: the number of failures in this pass.
     """
 
     number: int
@@ -41,7 +41,7 @@ class Task:
 
 @dataclass(slots=True)
 class Lease:
-    """A task, the client that reads it, and the lease's end on the queue's clock."""
+    """A task, the client that reads it, and the time at which the lease ends, by the queue's clock."""
 
     task: Task
     holder: Holder
@@ -70,7 +70,7 @@ class Dataset:
         return task
 
     def report(self, number: int, epoch: int, read: int, ends_at: float) -> bool:
-        """Note how many pieces of a task were read; return whether its lease still holds."""
+        """Record how many pieces of a task were read; return whether its lease is still valid."""
         lease = self.leases.get(number)
         if lease is None or lease.task.epoch != epoch:
             return False
@@ -80,7 +80,7 @@ class Dataset:
         return True
 
     def return_task(self, number: int, epoch: int, *, failed: bool) -> bool:
-        """End a lease whose task was not read to its end; return whether the task is given up."""
+        """End the lease of a task that was not finished; return whether the task is given up."""
         lease = self.leases.get(number)
         if lease is None or lease.task.epoch != epoch:
             return False
@@ -104,7 +104,7 @@ class Dataset:
         }
 
     def restore(self, state: Mapping[str, Any], ends_at: float) -> None:
-        """Take up what `state` returned, in a new object with the same tasks."""
+        """Restore the result of `state` in a new object with the same tasks."""
         tasks = {task.number: task for task in self.waiting}
         for number, (read, epoch, failures) in state["tasks"].items():
             task = tasks[int(number)]
@@ -129,7 +129,7 @@ class Dataset:
 
 
 def tasks_of(pieces: Sequence[tuple[str, int]], num_trainers: int) -> list[Task]:
-    """Group pieces in their order: at most `MOST_PIECES`, fewer where trainers would get few tasks."""
+    """Group pieces into tasks, in order: at most `MOST_PIECES` each, fewer if there would be few tasks per trainer."""
     size = max(1, min(MOST_PIECES, len(pieces) // (TASKS_PER_TRAINER * max(1, num_trainers))))
     starts = range(0, len(pieces), size)
     return [Task(number, pieces[start : start + size]) for number, start in enumerate(starts)]

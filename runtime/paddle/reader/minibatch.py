@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches out of samples: what a trainer reads."""
+"""Batches of samples, as trainers read them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 def batch(reader: Reader[T], batch_size: int, drop_last: bool = False) -> Reader[list[T]]:
-    """Groups samples into lists of `batch_size`; the last list holds what is left, unless `drop_last`.
+    """Group samples into lists of `batch_size`; the last list may be shorter, unless `drop_last` drops it.
 
     A float batch_size, such as the result of `/` in Python 3, is truncated. A pass without batches logs a warning.
 

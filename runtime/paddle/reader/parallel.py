@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readers that work ahead on threads.
+"""Readers that prefetch on threads.
 
-Threads start when iteration starts and are gone when it ends, also when the consumer stops early. An error
-of the source or of the mapper is raised in the consumer, after the samples that came before it.
+Threads start when iteration starts and end with it, even if the consumer stops early. An error of the source or of the
+mapper is raised in the consumer, after the samples before it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ U = TypeVar("U")
 
 
 def buffered(reader: Reader[T], size: int) -> Reader[T]:
-    """Reads up to `size` samples ahead on one thread, all of them if that is 0."""
+    """Prefetch up to `size` samples on one thread; 0: all of them."""
     if size < 0:
         raise ConfigError(f"buffered: size must not be negative, got {size}")
 
@@ -36,14 +36,14 @@ def buffered(reader: Reader[T], size: int) -> Reader[T]:
 def xmap_readers(
     mapper: Callable[[T], U], reader: Reader[T], process_num: int, buffer_size: int, order: bool = False
 ) -> Reader[U]:
-    """Gives `mapper(sample)` for every sample, computed on `process_num` threads.
+    """Yield `mapper(sample)` for every sample, computed on `process_num` threads.
 
     Args:
-        mapper: called from several threads at once.
-        reader: read on one more thread.
-        process_num: threads that run the mapper.
-        buffer_size: samples read ahead, and results kept ahead, at most.
-        order: True: results in the order of the source; False: as they get ready.
+        mapper: called from several threads concurrently.
+        reader: the source, which is read on one more thread.
+        process_num: the number of threads that run the mapper.
+        buffer_size: the maximum number of prefetched samples, and of results.
+        order: True yields results in the order of the source; False as soon as they are ready.
     """
     check_positive("xmap_readers", process_num=process_num, buffer_size=buffer_size)
     results = _map_in_order if order else _map_as_ready
@@ -60,7 +60,7 @@ def _map_as_ready(mapper: Callable[[T], U], reader: Reader[T], workers: int, siz
 
 
 def _map_in_order(mapper: Callable[[T], U], reader: Reader[T], workers: int, size: int) -> Iterator[U]:
-    """Every sample gets a channel for its one result; the consumer reads these in the order of the source."""
+    """Yield results in the order of the source: each sample has a channel for its one result."""
     todo: Channel[tuple[T, Channel[U]]] = Channel(size)
     line: Channel[Channel[U]] = Channel(size)
 
@@ -80,6 +80,6 @@ def _map_in_order(mapper: Callable[[T], U], reader: Reader[T], workers: int, siz
 
 
 def _mapped(mapper: Callable[[T], U], samples: Iterable[T]) -> Iterator[U]:
-    """Like `map`, except that a StopIteration out of the mapper is an error, not the end."""
+    """Do the same as `map`, except that a StopIteration of the mapper is an error rather than the end."""
     for sample in samples:
         yield mapper(sample)

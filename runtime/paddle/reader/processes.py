@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples out of processes: those of several readers as they arrive, or the output of a command.
+"""Samples from other processes: those of several readers as they arrive, or the output of a command.
 
 A command, such as `hadoop fs -cat`, is split into arguments as a shell would, but no shell runs. It ends with the
 iteration: a consumer that stops early stops it.
@@ -127,7 +127,7 @@ class PipeReader:
         self._file_type = file_type
 
     def get_line(self, cut_lines: bool = True, line_break: str = "\n") -> Iterator[str]:
-        """Gives the text as lines without `line_break`, or, with cut_lines=False, in pieces as they arrive.
+        """Yield the text as lines without `line_break`, or, with cut_lines=False, in pieces as they arrive.
 
         Raises:
             subprocess.CalledProcessError: after the last line, when the command did not exit with 0.
@@ -147,7 +147,7 @@ def pipe_reader(
     cut_lines: bool = True,
     line_break: str = "\n",
 ) -> Reader[T]:
-    """Gives `parser(line)` for every line that `left_cmd` writes; the arguments are those of PipeReader."""
+    """Yield `parser(line)` for every line that `left_cmd` writes; the arguments are those of PipeReader."""
     pipe = PipeReader(left_cmd, bufsize, file_type)
 
     def read() -> Iterator[T]:

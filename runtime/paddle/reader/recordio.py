@@ -81,7 +81,7 @@ def read_records(path: str | PathLike[str]) -> Iterator[bytes]:
 
 
 def read_chunk(path: str | PathLike[str], at: int) -> list[bytes]:
-    """Return the records of the chunk that begins at a byte; `chunk_places` gives these.
+    """Return the records of the chunk at a byte offset, which is one of `chunk_places`.
 
     Raises:
         RecordFileError: the chunk is damaged or truncated.
@@ -94,10 +94,10 @@ def read_chunk(path: str | PathLike[str], at: int) -> list[bytes]:
 
 
 def chunk_places(path: str | PathLike[str]) -> list[int]:
-    """Return the bytes at which the chunks of a file begin; of the chunks after the first only headers are read.
+    """Return the byte offsets of a file's chunks; only the headers of chunks after the first are read.
 
     Raises:
-        RecordFileError: the file is truncated, or no recordio file.
+        RecordFileError: the file is truncated or not a recordio file.
     """
     places: list[int] = []
     with open(path, "rb") as file:
@@ -143,10 +143,10 @@ class Writer:
         """Create a file.
 
         Args:
-            path: of the file.
-            compressor: of its chunks.
-            max_num_records: most records in a chunk; 0: as many as fit into 32 MiB.
-            layout: of its headers.
+            path: the path of the file.
+            compressor: how its chunks are compressed.
+            max_num_records: the maximum number of records in a chunk; 0: as many as fit into 32 MiB.
+            layout: the layout of its chunk headers.
         """
         self._path, self._part = Path(path), Path(f"{path}.part")
         self._compressor, self._most, self._layout = Compressor(compressor), max_num_records, layout

@@ -53,8 +53,8 @@ class TaskQueues:
     Every question is answered alike when it is repeated, so a client can send it again.
 
     Attributes:
-        num_trainers: of the job, for the size of tasks.
-        clock: monotonic seconds.
+        num_trainers: the number of trainers of the job, which decides the size of tasks.
+        clock: returns monotonic seconds.
     """
 
     num_trainers: int = 1
@@ -90,9 +90,9 @@ class TaskQueues:
         """Answer a trainer's question.
 
         Args:
-            holder: the process that asks. Tasks of an earlier process of the same trainer are returned.
+            holder: the process that asks. Tasks of an earlier process of the same trainer return to the queue.
             question: {"ask": a name in the table below, ...}.
-            address: of its connection, as for `lose`.
+            address: the address of its connection, as for `lose`.
 
         Raises:
             ConfigError: the question is malformed, or its data set differs from that of the other trainers.
@@ -106,13 +106,13 @@ class TaskQueues:
             raise ConfigError(f"malformed question to the task queue: {error!r}") from error
 
     def lose(self, address: bytes) -> None:
-        """Note that a connection broke."""
+        """Record that a connection broke."""
         for client in self._clients.values():
             if client.address == address and client.lost_at is None:
                 client.lost_at = self.clock()
 
     def tick(self) -> None:
-        """Return tasks whose leases are over, or whose trainers have been away for `LOST_S`."""
+        """Return tasks to the queue whose leases ended, or whose trainers have been disconnected for `LOST_S`."""
         now = self.clock()
         for name, data in self._datasets.items():
             for number, lease in list(data.leases.items()):
@@ -244,7 +244,7 @@ class TaskQueues:
         return sum(data.pass_id for data in self._datasets.values())
 
     def _shorten(self) -> None:
-        """Replace the journal by the present state, so that it does not grow from pass to pass."""
+        """Replace the journal by the current state, so that it does not grow from pass to pass."""
         new = self._path.with_suffix(".new")
         states = [["state", name, self._pieces[name], data.state()] for name, data in self._datasets.items()]
         new.write_text("".join(json.dumps(each) + "\n" for each in states), encoding="utf-8")

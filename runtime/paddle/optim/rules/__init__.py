@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Update rules, one algorithm a module, v2's and Fluid's beside each other; the lowest floor of `optim`.
+"""Update rules, one algorithm per module, v2's and Fluid's variants together; the lowest layer of `optim`.
 
-A module in this folder is loaded without being named anywhere; `rules.table` is what they enter.
+All modules of this folder are loaded automatically and register themselves in `rules.table`.
 """
 
 import pkgutil

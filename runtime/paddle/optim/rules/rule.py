@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every update rule offers, and the moves that several of them share; decay by L1 and L2.
+"""The interface of update rules, and steps that several of them share; L1 and L2 decay.
 
-A rule works in place on float32 arrays of any one shape: a flat slice of a dense parameter, or rows of a sparse
-one; elementwise, unless it says that it needs the whole. It holds hyperparameters only; the arrays it keeps
-between batches are its caller's. NumPy's functions hand over to cupy when the arrays live on a GPU.
+A rule works in place on float32 arrays of equal shape: a flat slice of a dense parameter, or rows of a sparse one. It
+is elementwise unless it declares that it needs whole parameters. It holds hyperparameters only; the caller keeps the
+state arrays between batches. NumPy functions dispatch to cupy when the arrays are on a GPU.
 
 Formulas use the letters of the papers: w value, g gradient, m momentum, η rate, λ L2 decay, μ momentum
 factor, ρ and β decay of averages, ε, t the batch counted from 1.
@@ -69,12 +69,12 @@ class Rule(ABC):
         return {each.name: getattr(cls, each.name) for each in fields(cls)}
 
     def states(self, mu: float) -> tuple[str, ...]:
-        """Return the names of the arrays that it keeps of a parameter with this momentum."""
+        """Return the names of the state arrays for a parameter with this momentum."""
         return (*self.keeps, "m") if self.has_momentum and mu else self.keeps
 
     @abstractmethod
     def update(self, w: Array, g: Array, state: State, step: Step) -> Array | None:
-        """Change `w` and `state` in place; return r, its factor on each element's rate, if any."""
+        """Update `w` and `state` in place; return r, the factor on each element's rate, if the rule has one."""
 
 
 def descend(w: Array, g: Array, r: Array | None, state: State, step: Step) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RULES: which class carries out which rule name, and the operator and the optimizers that are made of it.
+"""RULES: the table of update rules by name, from which operators and optimizer classes are made.
 
-A rule's file has all of it: the formula, and the rows by which `ops.update` registers Fluid's operator and
-`fluid.optimizer` and `v2.optimizer` make their classes. `optim.rules` loads every module of its folder.
+A rule's module holds everything about it: the formula, and the table rows from which `ops.update` registers Fluid's
+operator, and `fluid.optimizer` and `v2.optimizer` make their classes. `optim.rules` loads all modules of its folder.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _Class = TypeVar("_Class", bound="type[Rule]")
 
 
 class Kept(NamedTuple):
-    """An array that a rule keeps, as Fluid's operator and optimizer know it.
+    """A state array of a rule, as Fluid's operator and optimizer see it.
 
     Attributes:
-        name: the rule's.
-        slot: input of the operator; the output has the same place in the signature.
-        variable: part of the variable's name.
-        fill: the constructor's argument that it starts at; "": it starts at 0.
+        name: its name in the rule.
+        slot: its input slot in the operator; its output slot has the same position in the signature.
+        variable: the part of the variable's name that stands for it.
+        fill: the constructor's argument with its initial value; "": 0.
     """
 
     name: str
