@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.serving.contest import LEARNING_RATE, take_turns
+from benchmarks.serving.ours_trainer import stay_apart
 from paddle import fluid
 
 INPUTS, CLASSES = 784, 10
@@ -21,6 +22,8 @@ INPUTS, CLASSES = 784, 10
 def main() -> None:
     """Serve, or connect and take turns; trainer None is the server."""
     given: dict[str, Any] = json.loads(sys.argv[1])
+    if given["apart"]:
+        stay_apart()
     image = fluid.layers.data("image", shape=[INPUTS])
     label = fluid.layers.data("label", shape=[1], dtype="int64")
     hidden = image

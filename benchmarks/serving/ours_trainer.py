@@ -13,6 +13,12 @@ import numpy as np
 
 from benchmarks.serving.contest import LEARNING_RATE, Step, take_turns
 from paddle.pserver import Client, OptimizerSpec
+from paddle.pserver.transports import table
+
+
+def stay_apart() -> None:
+    """Let this process share no memory with servers of its node, as one of another node."""
+    table.TRANSPORTS = tuple(each for each in table.TRANSPORTS if not each.is_within_node)
 
 
 def step_of(client: Client, sizes: list[int], in_place: bool) -> Step:

@@ -15,8 +15,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from paddle.pserver.transports.shm import local_name
-
 ROOT = Path(__file__).resolve().parents[2]
 KEY = "6b" * 32
 _START_S = 60.0
@@ -138,17 +136,15 @@ def trained(face: str, trainers: int, *, apart: bool = False, **more: object) ->
 
     Args:
         face: "v2" or "fluid".
-        apart: the server's memory is not to be had, as from another node: somebody else has the name for it.
+        apart: the server's memory is not to be had, as from another node.
         more: for `v2_trainer` or `fluid_trainer`.
     """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as taken:
-        if apart:
-            taken.bind(local_name(f"127.0.0.1:{port}", None))
-        if face == "v2":
-            return _served("v2_trainer", trainers, more, port=port)
-        return _transpiled(f"127.0.0.1:{port}", trainers, more)
+    more = {"apart": apart, **more}
+    if face == "v2":
+        return _served("v2_trainer", trainers, more, port=port)
+    return _transpiled(f"127.0.0.1:{port}", trainers, more)
 
 
 def _transpiled(endpoint: str, trainers: int, more: Mapping[str, object]) -> Processes:

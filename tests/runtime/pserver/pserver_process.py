@@ -8,7 +8,6 @@ import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -17,8 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from paddle.pserver.transports.shm import local_name
-from paddle.pserver.wire.keys import WireKeys
+from paddle.pserver.transports import table
 
 ROOT = Path(__file__).resolve().parents[3]
 KEY = "5a" * 32
@@ -39,11 +37,14 @@ runpy.run_module("paddle", run_name="__main__", alter_sys=True)
 
 
 @contextlib.contextmanager
-def without_shared_memory(endpoint: str, key: str | None) -> Iterator[None]:
-    """Let a server that starts inside have no memory to share, as if it were of another node: its name is taken."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as taken:
-        taken.bind(local_name(endpoint, None if key is None else WireKeys.of(key)))
+def without_shared_memory() -> Iterator[None]:
+    """Let trainers of this process that connect inside share no memory, as if servers were of another node."""
+    before = table.TRANSPORTS
+    table.TRANSPORTS = tuple(each for each in before if not each.is_within_node)
+    try:
         yield
+    finally:
+        table.TRANSPORTS = before
 
 
 class PserverProcess:

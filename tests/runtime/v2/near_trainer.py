@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trainer that looks at its model in every way a script has, in the middle of a pass and after it left.
 
-Arguments: update rule, folder. Every trainer says each batch; all but the first leave after one pass, and look again
-when the first is done. What it saw is in `<folder>/<rank>.npz`.
+Arguments: update rule, folder, and "apart" if no memory is to be shared. Every trainer says each batch; all but the
+first leave after one pass, and look again when the first is done. What it saw is in `<folder>/<rank>.npz`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import logging
@@ -21,6 +22,7 @@ import numpy as np
 import paddle.v2 as paddle
 from paddle.v2 import settings
 from tests.cluster.deadline import wait_for
+from tests.runtime.pserver.pserver_process import without_shared_memory
 
 INPUTS, WIDTH, BATCHES, SIZE = 30, 600, 6, 4
 RULES: dict[str, Callable[[Any], Any]] = {
@@ -86,4 +88,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with without_shared_memory() if "apart" in sys.argv else contextlib.nullcontext():
+        main()

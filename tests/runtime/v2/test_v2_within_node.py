@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.runtime.pserver.pserver_process import KEY, ROOT, PserverProcess, without_shared_memory
+from tests.runtime.pserver.pserver_process import KEY, ROOT, PserverProcess
 from tests.runtime.v2.near_trainer import BATCHES
 
 TRAINERS, DEADLINE_S = 2, 150
@@ -23,7 +22,7 @@ KILLED_AT = {"plain": "batch 1 0", "adam": "batch 0 2"}
 Seen = dict[str, np.ndarray]
 
 
-def start(rank: int, server: PserverProcess, rule: str, folder: Path) -> subprocess.Popen[str]:
+def start(rank: int, server: PserverProcess, rule: str, *more: str) -> subprocess.Popen[str]:
     env = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": f"{ROOT / 'runtime'}:{ROOT}",
@@ -36,7 +35,7 @@ def start(rank: int, server: PserverProcess, rule: str, folder: Path) -> subproc
     }
     script = str(Path(__file__).with_name("near_trainer.py"))
     return subprocess.Popen(
-        [sys.executable, "-W", "error", "-P", script, rule, str(folder)],
+        [sys.executable, "-W", "error", "-P", script, rule, *more],
         env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -44,11 +43,13 @@ def start(rank: int, server: PserverProcess, rule: str, folder: Path) -> subproc
     )
 
 
-def train(rule: str, folder: Path, flags: list[str], kill_at: str = "") -> tuple[list[Seen], list[str]]:
+def train(
+    rule: str, folder: Path, flags: list[str], kill_at: str = "", *more: str
+) -> tuple[list[Seen], list[str]]:
     """Return what trainers saw and wrote; `kill_at`: the line of the first one at which the server is killed."""
     folder.mkdir()
     with PserverProcess(*flags, f"--num_gradient_servers={TRAINERS}") as server:
-        running = [start(rank, server, rule, folder) for rank in range(TRAINERS)]
+        running = [start(rank, server, rule, str(folder), *more) for rank in range(TRAINERS)]
         try:
             said = ""
             if kill_at:
@@ -83,10 +84,7 @@ def same(one: list[Seen], other: list[Seen]) -> bool:
 @pytest.fixture(scope="module", params=["plain", "adam"])
 def sent(request: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Seen]]:
     """The rule, and what trainers see whose values and gradients are all sent."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with without_shared_memory(f"127.0.0.1:{port}", KEY):
-        seen, texts = train(request.param, tmp_path_factory.mktemp("sent") / "job", [f"--port={port}"])
+    seen, texts = train(request.param, tmp_path_factory.mktemp("sent") / "job", ["--port=0"], "", "apart")
     assert not any(SHARED in text for text in texts)
     return request.param, seen
 

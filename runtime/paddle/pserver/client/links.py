@@ -12,7 +12,8 @@ from paddle.endpoints import check_endpoints
 from paddle.errors import WireError
 from paddle.pserver.client.reachability import Reaching
 from paddle.pserver.client.request import Incoming, Request
-from paddle.pserver.transports.table import TRANSPORTS, BaseConnection, BaseConnections
+from paddle.pserver.transports import table
+from paddle.pserver.transports.table import BaseConnection, BaseConnections
 from paddle.pserver.transports.transport import Connection, Offer, SharedSlabs
 from paddle.pserver.wire.codec import peek
 from paddle.pserver.wire.configuration import PortRange
@@ -56,7 +57,7 @@ class Links:
         check_endpoints(endpoints, "pserver endpoint")
         self.endpoints = tuple(endpoints)
         self._keys = keys
-        self._transports = [each for each in TRANSPORTS if within_node or not each.is_within_node]
+        self._transports = [each for each in table.TRANSPORTS if within_node or not each.is_within_node]
         self._beside: dict[int, Connection] = {}  # what is faster than a server's base connection
         self._beside_at: dict[Any, int] = {}  # its handle -> the server
         self._needs_care = False  # a base connection must be watched soon; healthy ones wake us by themselves

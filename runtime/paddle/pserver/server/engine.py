@@ -47,6 +47,7 @@ class Engine:
     """The state of one server. Not thread-safe.
 
     Attributes:
+        stamp: see `__init__`.
         handled: requests that came so far.
     """
 
@@ -71,7 +72,7 @@ class Engine:
         """
         self._timeout_s = options.barrier_timeout_s
         self._ports = () if options.ports is None else (ports_section(*options.ports),)
-        self._stamp, self._clock = stamp, clock
+        self.stamp, self._clock = stamp, clock
         self._sessions = Sessions(options.num_trainers)
         self._keeper = keeper
         self._service = serve(
@@ -163,7 +164,7 @@ class Engine:
 
     def take_up_sessions(self, facts: Mapping[str, Any]) -> None:
         """Know the trainers of another process; the service is where it was there."""
-        sessions_from_json(self._sessions, facts["sessions"], self._service.values, self._stamp)
+        sessions_from_json(self._sessions, facts["sessions"], self._service.values, self.stamp)
 
     def miss_everyone(self) -> None:
         """Note that no trainer is connected: after another process of this server they must come again."""
@@ -213,7 +214,7 @@ class Engine:
 
     def _dispatch(self, address: bytes, message: Message) -> None:
         verb = message.verb
-        if message.stamp == self._stamp and verb not in _APART and message.trainer != READER:
+        if message.stamp == self.stamp and verb not in _APART and message.trainer != READER:
             self._once(address, message, verb)  # what nearly all messages are
         elif verb is Verb.PING:
             self._send(address, message, Message(Ok()))
@@ -221,9 +222,9 @@ class Engine:
             self._on_question(address, message)
         elif verb is Verb.HELLO and message.trainer != READER:
             self._on_hello(address, message)
-        elif message.stamp != self._stamp and message.trainer == READER:
+        elif message.stamp != self.stamp and message.trainer == READER:
             self._on_reader(address, message)
-        elif message.stamp != self._stamp:
+        elif message.stamp != self.stamp:
             text = "this pserver was restarted and its parameters are lost: restart the job"
             self._send(address, message, error_message(text)._replace(record=StateLost()))
         elif verb is Verb.STATUS:
@@ -349,17 +350,17 @@ class Engine:
         """Send a trainer something about its newest request that is not the reply to it."""
         session = self._sessions.get(trainer)
         if session is not None:
-            told = message.numbered(trainer, session.id, session.last, self._stamp)
+            told = message.numbered(trainer, session.id, session.last, self.stamp)
             self._out.append(Reply(session.address, told))
 
     def _answer(self, session: Session, message: Message) -> None:
         """Answer the session's newest request, and keep the reply in case it must be sent again."""
-        session.reply = message.numbered(session.trainer, session.id, session.last, self._stamp)
+        session.reply = message.numbered(session.trainer, session.id, session.last, self.stamp)
         self._out.append(Reply(session.address, session.reply))
 
     def _send(self, address: bytes, to: Message, message: Message) -> None:
         """Answer a request outside the once-only rule."""
-        self._out.append(Reply(address, message.numbered(to.trainer, to.session, to.request, self._stamp)))
+        self._out.append(Reply(address, message.numbered(to.trainer, to.session, to.request, self.stamp)))
 
     def _flush(self) -> list[Reply]:
         out, self._out = self._out, []

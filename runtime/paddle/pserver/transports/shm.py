@@ -2,7 +2,8 @@
 """The transport within a node: a unix socket in the abstract namespace carries headers, arrays stay in shared memory.
 
 Dense gradients are read from the trainer's memory, and values lie in the server's, which trainers map read-only. Only
-processes of the same user are accepted, and the socket's name depends on the job's key.
+processes of the same user are accepted. The socket's name is made of the server's stamp, which a trainer learns over
+the base, and the job's key: whoever can connect to it is on the node, by whatever address it knows the server.
 
     packet:  frame 0, the header | frame 1 | ...                                 (little-endian)
     frame:   bytes I | the bytes themselves
@@ -63,19 +64,16 @@ _ANSWER = ROWS // 2
 _LINE = 64  # bytes; arrays begin at a multiple of it
 
 
-def local_name(endpoint: str, keys: WireKeys | None) -> bytes:
-    """Return the name of the socket beside "ip:port", which only those know who have the job's key."""
+def local_name(stamp: int, keys: WireKeys | None) -> bytes:
+    """Return the name of the socket beside a server's port, which only those know who have the job's key."""
     key = keys.server.secret if keys is not None else b""
-    return (
-        b"\0paddle-pserver-"
-        + hashlib.blake2b(endpoint.encode(), key=key, digest_size=16).hexdigest().encode()
-    )
+    return b"\0paddle-pserver-" + hashlib.blake2b(b"%d" % stamp, key=key, digest_size=16).hexdigest().encode()
 
 
 class ShmConnection(Connection):
     """Shared memory with one server; also the `SharedSlabs` of it."""
 
-    def __init__(self, endpoint: str, keys: WireKeys | None, hello: Message, size: int) -> None:
+    def __init__(self, keys: WireKeys | None, hello: Message, size: int) -> None:
         """Connect and exchange the memory; see `Offer` for the arguments.
 
         Raises:
@@ -88,7 +86,7 @@ class ShmConnection(Connection):
         self.handle = self._sock.fileno()
         try:
             self._sock.settimeout(_ANSWER_S)
-            self._sock.connect(local_name(endpoint, keys))
+            self._sock.connect(local_name(hello.stamp, keys))
             if not descriptors.is_our_user(self._sock):
                 raise WireError("another user's process has the name of a pserver")
             packet = pack(hello._replace(record=Attach(self._shared.array.size)))
@@ -206,11 +204,11 @@ class ShmListener(SocketListener[_Trainer]):
 
     _KIND = b"local"
 
-    def __init__(self, endpoint: str, keys: WireKeys | None) -> None:
+    def __init__(self, stamp: int, keys: WireKeys | None) -> None:
         """Listen. Raises OSError: this system has no such sockets, or the name is taken."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         try:
-            listener.bind(local_name(endpoint, keys))
+            listener.bind(local_name(stamp, keys))
             listener.listen(_BACKLOG)
         except OSError:
             listener.close()
@@ -301,7 +299,7 @@ class ShmListener(SocketListener[_Trainer]):
 def connect(offer: Offer) -> ShmConnection:
     """Open a connection; see `Transport.client`."""
     try:
-        connection = ShmConnection(offer.endpoint, offer.keys, offer.hello, offer.size)
+        connection = ShmConnection(offer.keys, offer.hello, offer.size)
     except TimeoutError:
         raise WireError(f"no answer within {_ANSWER_S:.0f} s") from None
     _log.info("pserver %s is on this node: gradients and values stay in shared memory", offer.endpoint)
@@ -311,7 +309,7 @@ def connect(offer: Offer) -> ShmConnection:
 def listen(site: Site) -> ShmListener | None:
     """Open a listener; see `Transport.server`."""
     try:
-        return ShmListener(site.endpoint, site.keys)
+        return ShmListener(site.stamp, site.keys)
     except (OSError, AttributeError) as error:
         _log.info("no shared memory with trainers of this node: %s", error)
         return None

@@ -96,7 +96,7 @@ class Offer(NamedTuple):
     Attributes:
         endpoint: "ip:port" of the server's base listener.
         keys: of the job; None: the wire is plain.
-        hello: carries the trainer's session.
+        hello: carries the trainer's session and the server's stamp.
         size: elements of the server's slab; 0 for a server that has none.
         ask: sends a request over the base connection and returns the answer.
         place: returns where the only array of a message belongs, by its header; None: anywhere.
@@ -115,12 +115,12 @@ class Site(NamedTuple):
 
     Attributes:
         address: IPv4 or IPv6 address that it is bound to, or "*" for all.
-        endpoint: "ip:port" that trainers know.
+        stamp: random number of the server process and port; trainers on any node are told.
         keys: of the job; None: the wire is plain.
     """
 
     address: str
-    endpoint: str
+    stamp: int
     keys: WireKeys | None
 
 

@@ -10,26 +10,48 @@ import pytest
 import zmq
 
 from paddle.errors import WireError
+from paddle.pserver import Client, OptimizerSpec
+from paddle.pserver.client.exchange import Exchange
+from paddle.pserver.client.links import Links
 from paddle.pserver.transports.packet import pack, pack_placed, place_of, unpack
 from paddle.pserver.transports.shm import ShmConnection
 from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.shared_memory import SharedArray, mapped
-from paddle.pserver.wire.verbs import Attach, Ok
+from paddle.pserver.wire.verbs import Hello, Ok
 from tests.runtime.pserver.pserver_process import KEY, PserverProcess
 
 # pyzmq starts a thread of its own when it first sends something large without a copy, and keeps it.
 zmq.Frame(bytes(1 << 17), copy=False)
 
 
+def greeted(endpoint: str) -> Message:
+    """What a server of one trainer answers to HELLO, from which a connection takes its stamp."""
+    network = Links([endpoint], WireKeys.of(KEY))
+    try:
+        return Exchange(network, 0, 30.0).run({0: Message(Hello(1))})[0]
+    finally:
+        network.close()
+
+
 def test_only_the_holder_of_the_key_finds_the_shared_memory() -> None:
-    with PserverProcess("--port=0") as server, pytest.raises(ConnectionRefusedError):
-        ShmConnection(server.endpoints[0], WireKeys.of("6b" * 32), Message(Attach()), 10)
+    with PserverProcess("--port=0") as server:
+        hello = greeted(server.endpoints[0])
+        with pytest.raises(ConnectionRefusedError):
+            ShmConnection(WireKeys.of("6b" * 32), hello, 10)
+        with pytest.raises(WireError):
+            ShmConnection(WireKeys.of(KEY), hello._replace(session=hello.session ^ 1), 10)
 
 
-def test_without_a_session_no_memory_is_shared() -> None:
-    with PserverProcess("--port=0") as server, pytest.raises(WireError):
-        ShmConnection(server.endpoints[0], WireKeys.of(KEY), Message(Attach()), 10)
+def test_a_server_of_this_node_is_known_by_another_address_too() -> None:
+    with PserverProcess("--port=0", POD_IP="") as server:
+        port = server.endpoints[0].rpartition(":")[2]
+        with Client([f"127.0.0.9:{port}"], trainer_id=0, num_trainers=1, job_key=KEY) as client:
+            client.create({"w": np.ones(4, np.float32)}, OptimizerSpec("sgd", learning_rate=1.0))
+            client.push_pull({"w": np.ones(4, np.float32)}, {})
+            value = client.value_array("w")
+            assert value is not None
+            assert not value.any()
 
 
 @pytest.mark.parametrize("place", [(2, 0, 8), (1, 36, 8), (0, 1 << 63, 8), (1, 0, 1 << 63)], ids=str)
