@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activation classes: markers that a layer takes as ``act``; a row each, with the operator that computes it."""
+"""Activation classes, which layers take as ``act``: one table row each, with the operator that computes it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _activation(kind: str, name: str, operator: str, formula: str, **attrs: floa
 
 
 class Linear(Base):
-    """X itself."""
+    """The identity."""
 
 
 Identity = Linear

@@ -31,11 +31,11 @@ class HookAttribute:
 
 @dataclass(eq=False, repr=False)
 class ParameterAttribute:
-    """How one parameter starts and is updated; None means: the layer's or the optimizer's default.
+    """Initial values and update settings of a parameter; None means the default of the layer or the optimizer.
 
-    Without any ``initial_*`` the parameter starts as N(0, 1/sqrt(dims[0])). ``initial_std`` and ``initial_mean``
-    make it normal (a missing one is 0.01 and 0), ``initial_max`` with ``initial_min`` uniform. A static parameter
-    ignores learning rate, momentum and decay.
+    Without any ``initial_*``, values are drawn from N(0, 1/sqrt(dims[0])). With ``initial_std`` or ``initial_mean``
+    (default 0.01 and 0) the distribution is normal, with ``initial_max`` and ``initial_min`` uniform. A static
+    parameter ignores learning rate, momentum and decay.
     """
 
     name: str | None = None
@@ -77,14 +77,14 @@ class ParameterAttribute:
 
     @property
     def says_how_to_start(self) -> bool:
-        """Whether the user gave any ``initial_*``."""
+        """Return whether the user gave any ``initial_*``."""
         return any(
             value is not None
             for value in (self.initial_std, self.initial_mean, self.initial_max, self.initial_min)
         )
 
     def or_normal(self, mean: float, std: float) -> ParameterAttribute:
-        """This attribute, or a copy that starts as N(mean, std) if it does not say how to start."""
+        """Return this attribute, or a copy with initial values from N(mean, std) if no ``initial_*`` was given."""
         return self if self.says_how_to_start else replace(self, initial_mean=mean, initial_std=std)
 
     def set_default_parameter_name(self, name: str) -> None:
@@ -120,10 +120,10 @@ class ExtraLayerAttribute:
             )
 
     def check(self, layer_name: str) -> None:
-        """Refuse settings that a layer does not support.
+        """Check that a layer supports the settings.
 
         Raises:
-            NotImplementedError: names the layer and the setting.
+            NotImplementedError: it does not; the message names the layer and the setting.
         """
         for each in self.to_kwargs(self):
             if each not in self.supported:

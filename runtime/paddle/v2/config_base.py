@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``Layer``, the original's name for what functions of ``paddle.layer`` return."""
+"""``Layer``, the original's name for the result of the functions in ``paddle.layer``."""
 
 from __future__ import annotations
 

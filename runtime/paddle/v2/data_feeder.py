@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``DataFeeder`` under the original's name: what turns a batch of samples into what a network is fed with."""
+"""``DataFeeder`` under the original's name: it converts a batch of samples into what a network is fed."""
 
 from __future__ import annotations
 

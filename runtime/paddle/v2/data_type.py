@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one column of a sample holds: the input types that ``layer.data`` takes."""
+"""Input types, which ``layer.data`` takes: what one column of a sample holds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_WORD = 0xFFFFFFFF
 
 
 class SequenceType(enum.IntEnum):
-    """How many levels of sequence a sample has."""
+    """The number of sequence levels of a sample."""
 
     NO_SEQUENCE = 0
     SEQUENCE = 1
@@ -23,12 +23,12 @@ class SequenceType(enum.IntEnum):
 
     @classmethod
     def tostring(cls, value: int) -> str:
-        """The name of a level, as `SequenceType.SEQUENCE`."""
+        """Return the name of a level, such as `SequenceType.SEQUENCE`."""
         return f"{cls.__name__}.{cls(value).name}"
 
 
 class DataType(enum.IntEnum):
-    """How one item is written."""
+    """The form of one item."""
 
     Dense = 0
     SparseNonValue = 1
@@ -37,7 +37,7 @@ class DataType(enum.IntEnum):
 
     @classmethod
     def tostring(cls, value: int) -> str:
-        """The name of a form, as `DataType.Index`."""
+        """Return the name of a form, such as `DataType.Index`."""
         return f"{cls.__name__}.{cls(value).name}"
 
 
@@ -46,7 +46,7 @@ class InputType:
     """Width, sequence level and form of a data layer's samples.
 
     Attributes:
-        has_own_shape: a sample may be an array of another height and width than the layer's.
+        has_own_shape: whether samples may differ from the layer in height and width.
     """
 
     dim: int
@@ -65,10 +65,10 @@ class InputType:
 
 
 def whole_number(value: object, what: str) -> int:
-    """`value` as an int; 64.0, as an old division gives it in Python 3, is an error.
+    """Return `value` as an int; 64.0, the result of a Python 2 division in Python 3, is an error.
 
     Raises:
-        UsageError: it is no integer; the message begins with `what`.
+        UsageError: it is not an integer; the message begins with `what`.
     """
     try:
         return operator.index(value)  # type: ignore[arg-type]
@@ -85,9 +85,9 @@ def dense_vector(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) ->
 
 
 def dense_array(dim: int, seq_type: SequenceType = SequenceType.NO_SEQUENCE) -> InputType:
-    """The same as ``dense_vector``, but the height and width of images are those of the samples, 2-D or 3-D arrays.
+    """The same as ``dense_vector``, except that 2-D or 3-D samples decide the height and width of images.
 
-    The samples of a batch have one shape.
+    All samples of a batch have the same shape.
     """
     return InputType(dim, seq_type, DataType.Dense, seq_type == SequenceType.NO_SEQUENCE)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the v2 face raises: PaddleErrors that are also the built-in exception a v2 script may catch."""
+"""Errors of the v2 interface: each PaddleError is also the built-in exception that v2 scripts catch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paddle.errors import ConfigError, MissingNameError, ModelFileError, NotAvai
 
 
 class UsageError(ConfigError):
-    """A layer, parameter or argument has a value that cannot work."""
+    """A layer, parameter or argument has an invalid value."""
 
 
 class UsageTypeError(PaddleError, TypeError):
@@ -17,7 +17,7 @@ class UsageTypeError(PaddleError, TypeError):
 
 
 class TrainingError(PaddleError):
-    """Training cannot go on with these numbers."""
+    """Training cannot continue with the current values."""
 
 
 _OF_PYTHON_2 = re.compile(
@@ -28,7 +28,7 @@ _OF_PYTHON_2 = re.compile(
 
 
 def python2_hint(error: Exception, file: str) -> str:
-    """Return a sentence, after a full stop, that says how to convert `file`; empty if `error` has another cause."""
+    """Return ". " and how to convert a Python 2 `file`; empty if `error` has another cause."""
     if not isinstance(error, SyntaxError) and not _OF_PYTHON_2.search(str(error)):
         return ""
     return f". `2to3 -w {file}` rewrites most of a script for Python 2"

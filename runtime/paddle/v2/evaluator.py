@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evaluators: metrics over layers. An evaluator runs in every network that contains all its inputs.
 
-A declaration registers a configuration; ``metric`` has the arithmetic, ``printers`` those that print.
+A declaration registers a configuration; ``metric`` computes it, and ``printers`` has the evaluators that print.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHUNK_SCHEMES = ("plain", "IOB", "IOE", "IOBES")
 
 
 def _metric(text: str, says: str, **defaults: float) -> Callable[..., None]:
-    """Return the evaluator of a row; `defaults` are what None means for its own arguments."""
+    """Return the evaluator of a table row; `defaults` replace None in its arguments."""
     kind = text.partition("(")[0]
 
     def declare(given: dict[str, Any]) -> None:
@@ -72,14 +72,14 @@ def chunk(
     name: str | None = None,
     excluded_chunk_types: Sequence[int] | None = None,
 ) -> None:
-    """Precision, recall and F1 of the chunks that tags spell out, such as names in sentences.
+    """Precision, recall and F1 of the chunks encoded by tags, such as names in sentences.
 
     Args:
-        input: a layer of tags, such as crf_decoding; a tag is type * (places of the scheme) + place.
+        input: a layer of tags, such as crf_decoding; with n positions in the scheme, a tag is type * n + position.
         label: the true tags.
         chunk_scheme: plain, IOB, IOE or IOBES.
-        num_chunk_types: the tag `num_chunk_types` * places is outside of all chunks; 4.0 is 4.
-        excluded_chunk_types: types that do not count.
+        num_chunk_types: the number of chunk types; the tag `num_chunk_types` * n is outside of all chunks. 4.0 is 4.
+        excluded_chunk_types: chunk types that do not count.
     """
     if chunk_scheme not in CHUNK_SCHEMES:
         raise UsageError(
@@ -95,11 +95,11 @@ def chunk(
 
 
 def ctc_error(input: LayerOutput, label: LayerOutput, name: str | None = None) -> None:
-    """Edit distance between the best labels without places and the true ones, over the longer's length.
+    """Edit distance between the best CTC path's labels and the true ones, divided by the length of the longer.
 
     Args:
-        input: a column a class; the last one is the blank.
-        label: true classes of each sequence.
+        input: one column per class; the last one is the blank.
+        label: the true classes of each sequence.
     """
     _register("ctc_error", name, [input.name, label.name], {})
 
@@ -118,7 +118,7 @@ pnpair = _metric(
 
 
 def _printer(text: str, says: str, **attrs: Any) -> Callable[..., None]:
-    """Return the printer of a row: what a batch gives is printed, and there is no metric."""
+    """Return the printing evaluator of a table row: it prints each batch's values and has no metric."""
     kind = text.partition("(")[0]
 
     def declare(given: dict[str, Any]) -> None:
@@ -163,18 +163,18 @@ def seqtext_printer(
     delimited: bool | None = None,
     name: str | None = None,
 ) -> None:
-    """Write the words of each sequence of ids as a line, batch after batch; what the file held before is lost.
+    """Write each sequence of ids as a line of words, batch after batch; an existing file is overwritten.
 
     A line is "words", with `id_input` "id TAB words"; with several results of `beam_search` it is
     "rank TAB log-probability TAB words" below a line with the id, or the number of the sample.
 
     Args:
-        input: ids, such as max_id, or beam_search.
-        result_file: path; its folder must exist.
-        id_input: integers that name the samples.
-        dict_file: path with a word on each line, the first one is word 0; None: the ids are written.
-        delimited: False: words follow one another without blanks.
-        name: of the evaluator.
+        input: a layer of ids, such as max_id or beam_search.
+        result_file: the path of the file; its folder must exist.
+        id_input: integers that identify the samples.
+        dict_file: a file with one word per line, starting with word 0; None writes the ids.
+        delimited: whether words are separated by blanks.
+        name: the name of the evaluator.
 
     Raises:
         UsageError: a file cannot be written or read.
@@ -212,13 +212,13 @@ def detection_map(
     Classes without objects, or of which nothing is found, do not count.
 
     Args:
-        input: of `detection_output`.
-        label: that of `multibox_loss`.
-        overlap_threshold: a box that overlaps an object of its class by more finds it.
-        background_id: has no effect, as `detection_output` leaves the background out.
-        evaluate_difficult: whether difficult objects are to be found.
+        input: a `detection_output` layer.
+        label: the label layer of `multibox_loss`.
+        overlap_threshold: a box detects an object of its class if they overlap by more than this.
+        background_id: has no effect, because `detection_output` omits the background.
+        evaluate_difficult: whether difficult objects count.
         ap_type: "11point", the mean of the best precisions at recalls 0, 0.1, ... 1, or "Integral".
-        name: of the evaluator.
+        name: the name of the evaluator.
     """
     if ap_type not in AP_TYPES:
         raise UsageError(f"detection_map: ap_type must be one of {', '.join(AP_TYPES)}, got {ap_type!r}")
@@ -253,11 +253,11 @@ def evaluator_base(
 ) -> None:
     """Declare an evaluator by its type in the original's configurations, such as "last-column-auc".
 
-    `input` may hold all layers: input, label and weight in this order, in front of the weight the query of "pnpair",
-    in front of the input the ids of "seq_text_printer". Other arguments are those of the evaluator.
+    `input` may hold all layers in this order: the ids of "seq_text_printer", input, label, the query of "pnpair",
+    weight. Other arguments are those of the evaluator.
 
     Raises:
-        UsageError: there is no such type, or the evaluator does not have an argument that was given.
+        UsageError: the type is unknown, or the evaluator does not have a given argument.
     """
     given = {
         key: value for key, value in locals().items() if key not in ("input", "type") and value is not None
@@ -302,7 +302,7 @@ _TYPES: Mapping[str, tuple[Callable[..., None], tuple[str, ...]]] = {
 
 
 def _ids_of(input: LayerOutput) -> str:
-    """Declare a layer of its own for the ids of a layer, which may have another value beside them; return its name."""
+    """Declare a layer with the ids of a layer, which may have a value besides; return its name."""
     space = model.current()
     name = space.auto_name("evaluated_ids")
     space.add_layer(LayerConfig(name, "ids", input.size, (InputConfig(input.name),)))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``trainer.train`` tells its event handler, in the order it happens.
+"""The events that ``trainer.train`` passes to its event handler.
 
-BeginPass, then per batch BeginIteration, EndForwardBackward, EndIteration, then EndPass. ``batch_id`` starts at 0 in
-every pass.
+In this order: BeginPass; for each batch BeginIteration, EndForwardBackward and EndIteration; EndPass. ``batch_id``
+starts at 0 in every pass.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class WithMetric:
-    """Something with metrics, which its evaluator works out when they are first looked at."""
+    """An event with metrics, which are computed when they are first read."""
 
     evaluator: Callable[[], dict[str, float]]
 
@@ -45,7 +45,7 @@ class BeginPass:
 
 @dataclass(frozen=True)
 class EndPass(WithMetric):
-    """A pass is over; metrics cover all of it."""
+    """A pass has ended; its metrics cover the whole pass."""
 
     pass_id: int
     evaluator: Callable[[], dict[str, float]] = field(repr=False)
@@ -62,7 +62,7 @@ class BeginIteration:
 
 @dataclass(frozen=True)
 class EndForwardBackward:
-    """Gradients of a batch are there, weights have not changed yet."""
+    """The gradients of a batch are available; weights have not changed yet."""
 
     pass_id: int
     batch_id: int
@@ -71,7 +71,7 @@ class EndForwardBackward:
 
 @dataclass(frozen=True)
 class EndIteration(WithMetric):
-    """A batch is over and weights have changed; cost is per sample, metrics cover this batch."""
+    """A batch has ended and weights have changed; cost is per sample, metrics cover this batch."""
 
     pass_id: int
     batch_id: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images as arrays: `paddle.dataset.image`, where scripts of v2 look for it."""
+"""Image preprocessing: `paddle.dataset.image` under its v2 name."""
 
 from paddle.dataset.image import (
     batch_images_from_tar,

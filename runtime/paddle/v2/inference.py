@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inference: values of layers for given samples, with dropout and batch normalisation in test mode."""
+"""Inference: the values of layers for given samples, with dropout and batch normalisation in test mode."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Inference:
     """A network ready to infer, from layers or from what ``Topology.serialize_for_inference`` wrote.
 
     Args:
-        parameters: values; every parameter of the network must be there.
-        output_layer: layer or layers to compute.
-        fileobj: a serialized topology, in place of output_layer.
+        parameters: values of all parameters of the network.
+        output_layer: the layer or layers to compute.
+        fileobj: a serialized topology, instead of output_layer.
     """
 
     def __init__(
@@ -68,12 +68,12 @@ class Inference:
 
         Args:
             field: value (float32 (N, size)), id (int32 (N,)) or prob, or several of these.
-            flatten_result: stack the arrays of all output layers along axis 0.
-            feeding: data layer -> column.
+            flatten_result: whether to concatenate the arrays of all output layers along axis 0.
+            feeding: the column of each data layer.
 
         Returns:
-            One field: the array (with flatten_result), else the list of arrays. Several fields: a list of these.
-            No samples: [].
+            For one field the array, or without flatten_result the list of arrays; for several fields a list of these;
+            [] without samples.
         """
         slots: list[list[Array]] = []
         for parts in self.iter_infer_field(field, input=input, feeding=feeding):
@@ -91,7 +91,7 @@ def infer(
     feeding: Feeding = None,
     field: str | Sequence[str] = "value",
 ) -> Any:
-    """Values of layers for some samples; see ``Inference.infer``."""
+    """Return the values of layers for some samples; see ``Inference.infer``."""
     return Inference(parameters, output_layer).infer(input, field, feeding=feeding)
 
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Body: operators that run once for each step of sequences, with states that go from step to step.
+"""Body: operators that run once for each step of sequences, with states that are carried from step to step.
 
-An operator that goes row by row through what a step sees of sequences, and reads no state, runs once before the steps,
-over the rows of all of them. One whose result no state and no other operator of the body needs runs once behind them.
-Names inside and outside are the same, so an operator moves as it is; numbers differ by the rounding of larger products.
+An operator that works row by row on a step's inputs and reads no state is hoisted: it runs once before the loop, over
+the rows of all steps. One whose result is needed by no state and no other operator of the body runs once after the
+loop. Names are the same inside and outside, so operators move unchanged; results differ only by the rounding of larger
+matrix products.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _OF_PARAMETERS = frozenset({"lookup_table", "reshape2"})
 
 @dataclass
 class Body:
-    """What goes into one `dynamic_recurrent` operator. Open it, say what its steps see, write them, close it."""
+    """Builds the body of one `dynamic_recurrent` operator: open it, declare its inputs, emit the step, close it."""
 
     emitter: Emitter
     _outer: Block = field(init=False)
@@ -43,22 +44,22 @@ class Body:
     _before: list[Variable] = field(default_factory=list)
 
     def open(self) -> None:
-        """Let operators go to the body from now on."""
+        """Emit operators to the body from now on."""
         self._outer = self.emitter.block
         self.emitter.block = self.emitter.program.create_block()
 
     def step_input(self, value: Variable) -> Variable:
-        """Return a step's items of sequences: rows, or sequences where there are two levels."""
+        """Return the variable with a step's items: rows, or sequences if there are two levels."""
         self._inputs.append(value)
         return self._seen(value, max(value.lod_level - 1, 0))
 
     def static_input(self, value: Variable, *, is_seq: bool = False) -> Variable:
-        """Return what belongs to the sequences of a step: a row each, or a sequence each."""
+        """Return the variable with a row, or a sequence, for each sequence of a step."""
         self._statics.append(value)
         return self._seen(value, max(int(is_seq), value.lod_level))
 
     def state(self, first: Variable) -> Variable:
-        """Return what a state was after the step before; `first` before the first one, an entry a sequence."""
+        """Return the variable with a state after the previous step; it is `first`, an entry per sequence, initially."""
         before = self.emitter.temp([-1, *first.shape[1:]], str(first.dtype))
         before.lod_level, before.stop_gradient = first.lod_level, first.dtype.kind == "i"
         self._first.append(first)
@@ -71,9 +72,9 @@ class Body:
         """End the body and return its outputs as sequences.
 
         Args:
-            after: what each state is after the step, in the order of the states.
-            outputs: what a step puts out.
-            reverse: from the last step to the first.
+            after: each state after the step, in the order of the states.
+            outputs: what a step returns.
+            reverse: whether to run from the last step to the first.
         """
         inner, outer = self.emitter.block, self._outer
         outs, inputs, attrs = self._ended(outputs, after)
@@ -100,7 +101,7 @@ class Body:
         return [outer.var(each.name) for each in outs]
 
     def _move(self, op: Operator, inner: Block) -> None:
-        """Append an operator of the body to the block around."""
+        """Append an operator of the body to the enclosing block."""
         is_of_steps = any(name in inner.vars for name in op.input_names)
         for name in op.output_names:
             if is_of_steps:
@@ -117,7 +118,7 @@ class Body:
         self._outer.append_op(op.type, op.inputs, op.outputs, op.attrs)
 
     def _around(self, name: str, inner: Block) -> Variable:
-        """Return the variable that has the values of all steps of one of the body."""
+        """Return the variable that holds the values of all steps of a variable of the body."""
         found = inner.vars[name]
         return self._outer.create_var(
             name,
@@ -130,13 +131,13 @@ class Body:
     def search(
         self, word: Variable, chances: Variable, after: Sequence[Variable], attrs: Mapping[str, object]
     ) -> tuple[Variable, Variable]:
-        """End a body that makes words one by one; return the results' chances, and their words.
+        """End a body that generates words one by one; return the results' log-probabilities and words.
 
         Args:
-            word: what a step sees of the word before, (paths, 1) ids.
-            chances: of the next word, (paths, words).
-            after: what each state is after the step, in the order of the states.
-            attrs: of the `generate` operator, but for names.
+            word: the variable with the previous word, (paths, 1) ids.
+            chances: the probabilities of the next word, (paths, words).
+            after: each state after the step, in the order of the states.
+            attrs: the attributes of the `generate` operator except for names.
         """
         (prob,), inputs, names = self._ended([chances], after)
         found, ids = self.emitter.temp(), self.emitter.temp(dtype="int64")
@@ -147,7 +148,7 @@ class Body:
     def _ended(
         self, outputs: Sequence[Variable], after: Sequence[Variable]
     ) -> tuple[list[Variable], dict[str, Any], dict[str, Any]]:
-        """Go back to the block around; return the outputs, and inputs and attributes of the body's operator."""
+        """Return to the enclosing block; return the outputs, and the inputs and attributes of the body's operator."""
         emitter, inner = self.emitter, self.emitter.block
         made = {name for op in inner.ops for name in op.output_names}
         # What a step only hands on gets a name of its own, since outputs have the same name inside and outside.
@@ -189,13 +190,13 @@ def zeros(emitter: Emitter, like: Variable, size: int) -> Variable:
 
 
 class _Hoisted(NamedTuple):
-    """What moved.
+    """The result of hoisting.
 
     Attributes:
-        inputs: of the steps that the body still reads, by name.
-        before: operators that went in front, whose results may be among `inputs`.
-        behind: those that follow.
-        outputs: what the steps put out now.
+        inputs: the step inputs that the body still reads, by name.
+        before: operators that run before the loop; their results may be among `inputs`.
+        behind: operators that run after the loop.
+        outputs: what a step returns now.
     """
 
     inputs: list[str]
@@ -207,14 +208,14 @@ class _Hoisted(NamedTuple):
 def _hoist(
     body: Block, inputs: Sequence[str], rows: Iterable[str], kept: Collection[str], outputs: Sequence[str]
 ) -> _Hoisted:
-    """Take operators out of a body.
+    """Move operators out of a body.
 
     Args:
-        body: loses them.
-        inputs: what goes step by step.
-        rows: everything that the body is given a row an item of: inputs, static ones and states.
-        kept: what the states are after a step.
-        outputs: what a step puts out.
+        body: the block that loses them.
+        inputs: the step inputs.
+        rows: everything that has one row per item in the body: step inputs, static inputs and states.
+        kept: the states after a step.
+        outputs: what a step returns.
     """
     constants = [
         op
@@ -258,7 +259,7 @@ def _hoist(
 
 
 def _goes_by_rows(op: Operator, rows: Collection[str], changing: Collection[str], body: Block) -> bool:
-    """Whether it makes a row of each row, of which it needs nothing else that changes from step to step."""
+    """Return whether an operator works row by row and needs nothing else that changes from step to step."""
     slots = _ROW_BY_ROW.get(op.type)
     if slots is None or (op.type == "concat" and op.attrs.get("axis") != 1):
         return False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions as terms of ``mixed`` and ``concat``: with learned filters, or with filters of each sample's own."""
+"""Convolutions as terms of ``mixed`` and ``concat``: with learned filters, or with filters of each sample."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def conv_operator(
         img: images.
         filter: rows of (num_filters, channels, filter_size_y, filter_size); transposed (channels, num_filters, ...).
         filter_size: width of a filter, and its height without `filter_size_y`.
-        num_filters: of each sample.
-        num_channels: of the images.
-        stride: of the filters.
-        padding: zeros around an image.
-        filter_size_y: height of a filter.
-        stride_y: downwards.
-        padding_y: above and below.
-        trans: transpose the convolution.
+        num_filters: the number of filters of each sample.
+        num_channels: the number of channels of the images.
+        stride: the stride of the filters.
+        padding: the number of zeros around an image.
+        filter_size_y: the height of a filter.
+        stride_y: the vertical stride.
+        padding_y: the number of zeros above and below.
+        trans: whether to transpose the convolution.
     """
     image = geometry(img, num_channels, "conv_operator")
     window = image_window(

@@ -25,7 +25,7 @@ Sizes = tuple[int, ...]
 
 
 class Window(NamedTuple):
-    """A filter and how it moves, one number a side each, outermost side first, as operators take them."""
+    """The size, stride, padding and dilation of a filter, one number per dimension, outermost first."""
 
     filter: Sizes
     strides: Sizes
@@ -33,7 +33,7 @@ class Window(NamedTuple):
     dilations: Sizes
 
     def places(self, sizes: Sizes, trans: bool) -> Sizes:
-        """Return the size of what a convolution makes of an image, or its transpose."""
+        """Return the output size of a convolution of an image, or of its transpose."""
         reaches = [
             (size - 1) * dilation + 1 for size, dilation in zip(self.filter, self.dilations, strict=True)
         ]
@@ -44,7 +44,7 @@ class Window(NamedTuple):
 
 
 class Convolved(NamedTuple):
-    """What a convolution makes: its filters, the number of its weights, how they start, and its sizes."""
+    """The result of `convolved`: filters, number of weights, initial values, and output sizes."""
 
     attrs: dict[str, Any]
     weights: int
@@ -217,7 +217,7 @@ def volume_of(layer: LayerOutput, channels: int | None, who: str) -> tuple[int, 
     """Return channels, depth, height and width of a layer.
 
     Raises:
-        UsageError: it is not a volume of these.
+        UsageError: the sizes do not match the layer's.
     """
     require_layer(layer, who)
     found = (channels or layer.num_filters, layer.depth, layer.height, layer.width)
@@ -230,7 +230,7 @@ def volume_of(layer: LayerOutput, channels: int | None, who: str) -> tuple[int, 
 
 
 def source_volume(emitter: Emitter, config: LayerConfig) -> Variable:
-    """The first input as the volumes (N, C, D, H, W) that a layer stores the sizes of."""
+    """Return the first input as volumes (N, C, D, H, W), with the sizes stored in the layer."""
     attrs: Mapping[str, Any] = config.attrs
     return emitter.reshape(emitter.first(config), [-1, attrs["channels"], *attrs["sizes"]])
 
@@ -239,7 +239,8 @@ def triple(given: int | Sequence[int], what: str, *, least: int) -> Sizes:
     """Return (depth, vertical, horizontal) of one number or of (x, y, z).
 
     Raises:
-        UsageError: one is no whole number or below `least`, or there are not three; the message begins with `what`.
+        UsageError: one is not a whole number or is below `least`, or there are not three; the message begins with
+            `what`.
     """
     sizes = tuple(given) if isinstance(given, Sequence) else (given,) * 3
     if len(sizes) != 3:

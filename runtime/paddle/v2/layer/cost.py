@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cost layers: one value per row. Gradients are summed over the batch; ``coeff`` scales the gradient alone."""
+"""Cost layers: one value per row. Gradients are summed over the batch; ``coeff`` scales only the gradient."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 def _as_cost(name: str, given: dict[str, Any], made: Made) -> Made:
-    """Let a cost have a weight and a coefficient, and no dropout."""
+    """Give a cost layer its weight and coefficient, and refuse dropout."""
     inputs, weight = as_list(made.inputs, name), given.pop("weight", None)
     if weight is not None:
         require_size(weight, 1, f"weight of {name}")
@@ -53,7 +53,7 @@ def _of_one_size(inputs: Sequence[LayerOutput], who: str) -> Made:
 def _emits_cost(
     kind: str, *, together: int | None = None, sequences: tuple[int, ...] = ()
 ) -> Callable[[Callable[[Emitter, LayerConfig], Variable]], None]:
-    """Enter a type of cost, (N, 1), which is weighted if that is asked for."""
+    """Register a type of cost, (N, 1), which is weighted if the layer has a weight."""
 
     def register(cost_of: Callable[[Emitter, LayerConfig], Variable]) -> None:
         @emits(kind, together=together, sequences=sequences)
@@ -80,10 +80,10 @@ def classification_cost(
     Args:
         input: a layer with softmax activation.
         label: an integer data layer.
-        weight: of each row, a layer of size 1.
-        evaluator: one function of ``paddle.evaluator``, a list of them, or None.
-        layer_attr: must not ask for dropout.
-        coeff: scales the gradient.
+        weight: a layer of size 1 with the weight of each row.
+        evaluator: a function of ``paddle.evaluator``, a list of them, or None.
+        layer_attr: may not contain dropout.
+        coeff: a factor on the gradient.
     """
     if input.activation != "softmax":
         raise UsageError(f"classification_cost: input {input.name!r} must have activation Softmax")
@@ -209,7 +209,7 @@ def _sum_cost(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @_cost("left, right, label, weight=None, name=None, coeff=1.0, layer_attr=None")
 def rank_cost(left: LayerOutput, right: LayerOutput, label: LayerOutput) -> Made:
-    """Declare ln(1 + e^o) - label * o for o = left - right; label in [0, 1] says how sure left beats right."""
+    """Declare ln(1 + e^o) - label * o for o = left - right; label in [0, 1] is the probability that left is better."""
     for side in (left, right) if is_index(label) else (left, right, label):
         require_size(side, 1, "rank_cost")
     return Made([left, right, label], 1)
@@ -223,14 +223,14 @@ def _rank_cost(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @_cost("input, score, name=None, NDCG_num=5, max_sort_size=-1, layer_attr=None")
 def lambda_cost(input: LayerOutput, score: LayerOutput, NDCG_num: int, max_sort_size: int) -> Made:
-    """Declare the NDCG of each list of documents, which grows as its ranking gets better; gradients are LambdaRank's.
+    """Declare the NDCG of each list of documents, higher for a better ranking; its gradients are LambdaRank's.
 
     Args:
-        input: a score for each document of a list, size 1.
-        score: how relevant each is, size 1.
-        NDCG_num: documents at the top that count.
-        max_sort_size: documents with the highest relevance that are compared with all others; -1: all.
-        layer_attr: must not ask for dropout.
+        input: the score of each document of a list, size 1.
+        score: the relevance of each document, size 1.
+        NDCG_num: the number of documents at the top that count.
+        max_sort_size: the number of most relevant documents that are compared with all others; -1: all.
+        layer_attr: may not contain dropout.
     """
     for side in (input, score):
         require_size(side, 1, "lambda_cost")

@@ -24,12 +24,12 @@ def data(
     """Declare an input of the network.
 
     Args:
-        name: also the key in ``feeding``.
-        type: what a sample's column holds.
-        depth: of a volume, 1 otherwise.
-        height: of an image.
-        width: of an image.
-        layer_attr: device, which has no effect, or dropout of numbers.
+        name: the name of the layer, which is also its key in ``feeding``.
+        type: the input type of the sample's column.
+        depth: the depth of a volume; 1 otherwise.
+        height: the height of an image.
+        width: the width of an image.
+        layer_attr: dropout of dense values; device has no effect.
     """
     if not isinstance(type, InputType):
         raise UsageTypeError(f"data layer {name!r}: type takes paddle.data_type.*(...), got {type!r}")
@@ -44,8 +44,8 @@ def declare_input(
     """Declare an input of the network.
 
     Args:
-        type: None where a data provider will say it.
-        volume: depth, height and width of an image; the last two 0 for all else.
+        type: the input type; None if a data provider will give it.
+        volume: depth, height and width of an image; height and width are 0 for other inputs.
     """
     depth, height, width = volume
     cells = height * width * depth

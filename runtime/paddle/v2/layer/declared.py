@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Declarations as entries: a layer's signature, and what the layer makes of the arguments that it alone has.
+"""Declarations as table entries: a layer's signature, and a function of the arguments that only this layer has.
 
     @declares("input1, input2, name=None, layer_attr=None", prefix="dot_prod_layer")
     def dot_prod(input1: LayerOutput, input2: LayerOutput) -> Made:
         return Made([input1, input2], 1)
 
-`name`, `act`, `bias_attr` and `layer_attr` mean the same for every layer, so an entry leaves them to `build`. An
-argument that an entry's function takes itself has no common meaning.
+`name`, `act`, `bias_attr` and `layer_attr` mean the same for every layer, so `build` handles them, except for those
+that an entry's function takes itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from paddle.v2.model import Attrs
 
 
 class Made(NamedTuple):
-    """What a layer is apart from its common arguments; see `build`."""
+    """A layer without its common arguments; see `build`."""
 
     inputs: Sequence[LayerOutput]
     size: int
@@ -44,13 +44,13 @@ def declares(
     """Turn a function into the declaration of a layer of its name.
 
     Args:
-        arguments: of the declaration, as Python writes them, with literal defaults.
-        kind: its type, an entry of LAYERS; the function's name by default.
-        prefix: of its automatic name; the kind by default.
-        many: whether `input` may be several layers; the function gets a list.
-        default_act: name of the activation without an `act`.
-        has_bias: whether there is a bias without a `bias_attr`.
-        finish: changes what was made, from the layer's prefix and the arguments that are left, which it may take away.
+        arguments: the arguments of the declaration in Python syntax, with literal defaults.
+        kind: the layer's type, an entry of LAYERS; the function's name by default.
+        prefix: the prefix of automatic names; the kind by default.
+        many: whether `input` may be several layers; the function then gets a list.
+        default_act: the name of the activation if `act` is not given.
+        has_bias: whether there is a bias if `bias_attr` is not given.
+        finish: changes the result, given the layer's prefix and the remaining arguments, some of which it may remove.
     """
 
     def decorate(function: Callable[..., Made]) -> Callable[..., LayerOutput]:

@@ -38,11 +38,11 @@ def priorbox(
     Args:
         input: the feature map.
         image: the image that sizes refer to.
-        aspect_ratio: width over height of further boxes of each min_size; the inverse is added.
-        variance: 4 divisors of the boxes' codes.
-        min_size: sides of squares, in pixels.
-        max_size: none, or as many; adds a square of side √(min_size max_size) each.
-        name: of the layer.
+        aspect_ratio: width / height of further boxes of each min_size; the inverses are added.
+        variance: 4 divisors of the encoded boxes.
+        min_size: the sides of squares, in pixels.
+        max_size: empty, or one per min_size: each adds a square of side √(min_size max_size).
+        name: the name of the layer.
     """
     features, whole = geometry(input, None, "priorbox"), geometry(image, image.num_filters or 3, "priorbox")
     if len(variance) != 4 or not min_size or len(max_size) not in (0, len(min_size)):
@@ -95,16 +95,16 @@ def multibox_loss(
     """Declare the loss of SSD over a batch; each sample's row has the whole of it, and its gradient counts once.
 
     Args:
-        input_loc: convolutions with 4 filters for each prior of a place, one for each feature map.
-        input_conf: convolutions with num_classes filters for each prior.
-        priorbox: the priors of all feature maps, in their order, see `concat`.
-        label: sequences of (class, left, top, right, bottom, difficult), as parts of the image.
-        num_classes: with the background.
-        overlap_threshold: a prior that overlaps an object by more is matched to it.
-        neg_pos_ratio: number of background priors used per matched prior.
-        neg_overlap: a prior of the background overlaps every object by less.
-        background_id: class of the background.
-        name: of the layer.
+        input_loc: one convolution per feature map, with 4 filters for each prior of a cell.
+        input_conf: one convolution per feature map, with num_classes filters for each prior of a cell.
+        priorbox: the priors of all feature maps in order, joined by `concat`.
+        label: sequences of (class, left, top, right, bottom, difficult), as fractions of the image.
+        num_classes: the number of classes, including the background.
+        overlap_threshold: a prior is matched to an object if they overlap by more than this.
+        neg_pos_ratio: the number of background priors used per matched prior.
+        neg_overlap: background priors overlap every object by less than this.
+        background_id: the class of the background.
+        name: the name of the layer.
     """
     given = num_classes, overlap_threshold, neg_pos_ratio, neg_overlap, background_id
     attrs: Attrs = dict(zip(_LOSS, given, strict=True))
@@ -148,13 +148,13 @@ def detection_output(
         input_loc: as in `multibox_loss`.
         input_conf: as in `multibox_loss`.
         priorbox: as in `multibox_loss`.
-        num_classes: with the background.
-        nms_threshold: of boxes of a class that overlap by more, the best one remains.
-        nms_top_k: number of boxes per class to consider.
-        keep_top_k: number of boxes to keep per image.
-        confidence_threshold: boxes need a higher score.
-        background_id: class of the background.
-        name: of the layer.
+        num_classes: the number of classes, including the background.
+        nms_threshold: of boxes of a class that overlap by more than this, only the best is kept.
+        nms_top_k: the number of boxes per class to consider.
+        keep_top_k: the number of boxes to keep per image.
+        confidence_threshold: boxes with a lower score are dropped.
+        background_id: the class of the background.
+        name: the name of the layer.
     """
     given = num_classes, nms_threshold, nms_top_k, keep_top_k, confidence_threshold, background_id
     attrs: Attrs = dict(zip(_OUTPUT, given, strict=True))
@@ -194,7 +194,7 @@ def _detector(
 
 
 def _is_open(layer: LayerOutput) -> bool:
-    """Whether a data layer gets its type from a data provider: then only its data can be checked."""
+    """Return whether a data layer gets its type from a data provider; then only its data can be checked."""
     return layer.layer_type == "data" and layer.data_type is None
 
 

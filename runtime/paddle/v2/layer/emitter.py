@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes declared layers as operators of a Program.
+"""Translates declared layers into operators of a Program.
 
-A layer's value is kept as rows (N, size), or as an image (N, C, H, W) until somebody needs rows; both are views of
-the same numbers. Types of layers are entries of LAYERS, which append operators through an Emitter.
+A layer's value is kept as rows (N, size), or as an image (N, C, H, W) until another layer needs rows; both are views of
+the same memory. Types of layers are entries of LAYERS, which append operators through an Emitter.
 
-A softmax is only written when somebody reads it: a cross-entropy right behind it takes the values in front of the
-softmax, which is both faster and exact where a probability would round to 0.
+A softmax operator is emitted only if its result is read: a cross-entropy directly after it takes the logits, which is
+faster, and exact where a probability would round to 0.
 
-A batch of sparse vectors is fed as its distinct columns (K, 1) and a dense matrix (N, K) over these columns alone, so
-x W is matrix @ W[columns]: the cost grows with the columns in use, never with the width of the vector, and the gradient
-of a ``sparse_update`` weight is one row per column in use.
+A batch of sparse vectors is fed as its distinct columns (K, 1) and a dense matrix (N, K) of these columns, so that x W
+is matrix @ W[columns]: the cost depends on the number of columns in use, not on the width of the vector, and the
+gradient of a ``sparse_update`` weight has one row per column in use.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class Layer(NamedTuple):
     """One type of layer.
 
     Attributes:
-        emit: appends operators and returns the value in front of activation and dropout; None: it gave the layer its
-            value or ids itself.
-        called: the name that scripts know it by.
-        together: how many inputs it goes through row by row at once; None: all.
-        sequences: which inputs must be sequences. Where samples are sequences of sequences, such an input is one
-            sequence a sample, and an output with the same rows has both levels again.
-        one_a_sample: whether it makes one row of each sequence.
-        by_levels: it takes sequences of sequences as they are.
-        nested: its first input must be sequences of sequences.
+        emit: appends operators and returns the value before activation and dropout, or None if it set the layer's value
+            or ids itself.
+        called: the name that scripts use for it.
+        together: the number of inputs whose rows correspond; None: all.
+        sequences: the inputs that must be sequences. If samples are sequences of sequences, such an input is seen as
+            one sequence per sample, and an output with the same rows has both levels again.
+        one_a_sample: whether the output has one row per sequence.
+        by_levels: whether it handles sequences of sequences itself.
+        nested: whether its first input must be sequences of sequences.
     """
 
     emit: Emit
@@ -69,7 +69,7 @@ def emits(
     by_levels: bool = False,
     nested: bool = False,
 ) -> Callable[[Emit], Emit]:
-    """Enter one type of layer; see `Layer`."""
+    """Register a type of layer; see `Layer`."""
 
     def register(function: Emit) -> Emit:
         LAYERS[kind] = Layer(function, called or kind, together, sequences, one_a_sample, by_levels, nested)
@@ -79,7 +79,7 @@ def emits(
 
 
 def frame_of(name: str) -> str:
-    """Name of the variable (4,) with the shape, from -1 for the batch on, of images that come with a data layer."""
+    """Return the name of the variable (4,) with the shape (-1, C, H, W) of a data layer's images."""
     return f"{name}.frame"
 
 
@@ -89,11 +89,11 @@ class Emitter:
     Args:
         layers: name -> configuration, in creation order.
         parameters: name -> configuration.
-        is_test: dropout scales by (1 - rate), batch normalisation reads its moving statistics.
-        moves_statistics: whether batch normalisation writes them; only where not is_test.
+        is_test: whether dropout scales by (1 - rate), and batch normalisation uses its moving statistics.
+        moves_statistics: whether batch normalisation updates them; only if not is_test.
 
     Attributes:
-        frames: data layer whose images say themselves how high and wide they are -> what they are if they do not.
+        frames: data layers whose samples decide the height and width of images -> the default size.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Emitter:
                 self.emit(config)
 
     def emit(self, config: LayerConfig) -> None:
-        """Write one layer, to the block that is being filled."""
+        """Emit one layer to the current block."""
         self._layer, outer_layer = config.name, self._layer
         entry = LAYERS[config.type]
         nested = [] if entry.by_levels or not entry.sequences else self._join(config, entry)
@@ -145,7 +145,7 @@ class Emitter:
         self._layer = outer_layer
 
     def _join(self, config: LayerConfig, entry: Layer) -> list[tuple[dict[str, Variable], str, Variable]]:
-        """Let inputs with two levels be one sequence a sample; return where they are kept, and what they were."""
+        """View inputs with two levels as one sequence per sample; return where they are kept and their old values."""
         nested = []
         names = [link.layer for place, link in enumerate(config.inputs) if place in entry.sequences]
         for name in dict.fromkeys(names):
@@ -158,7 +158,7 @@ class Emitter:
         return nested
 
     def rows(self, name: str) -> Variable:
-        """The value of a layer as (N, size), for another layer to compute with."""
+        """Return the value of a layer as (N, size), for computations."""
         if name in self._logits and name not in self._rows:
             self._rows[name] = self.activated(self._logits[name], "softmax")
         if name not in self._rows:
@@ -173,21 +173,21 @@ class Emitter:
         return self._rows[name]
 
     def first(self, config: LayerConfig) -> Variable:
-        """The value of a layer's first input as rows."""
+        """Return the value of a layer's first input as rows."""
         return self.rows(config.inputs[0].layer)
 
     def inputs(self, config: LayerConfig) -> list[Variable]:
-        """The values of a layer's inputs as rows."""
+        """Return the values of a layer's inputs as rows."""
         return [self.rows(link.layer) for link in config.inputs]
 
     def sequence(self, name: str) -> Variable:
-        """A variable with the sequences of a layer, whatever its rows hold."""
+        """Return a variable with the sequence lengths of a layer; its rows may hold anything."""
         if name in self.sparse:
             return self.sparse[name][1]
         return self.ids[name] if name in self.ids and name not in self._rows else self.rows(name)
 
     def readable(self, name: str) -> Variable | None:
-        """The value of a layer for somebody who only reads it; None for sparse inputs."""
+        """Return the value of a layer, to be read only; None for sparse inputs."""
         if name not in self._rows and name in self._probabilities:
             return self._probabilities[name]
         if name in self.ids and name not in self._rows:
@@ -195,7 +195,7 @@ class Emitter:
         return None if name in self.sparse else self.rows(name)
 
     def forms(self, name: str) -> list[Variable]:
-        """What holds the value of a layer: as rows, as an image, and in front of its softmax."""
+        """Return the variables with the value of a layer: as rows, as an image, and before its softmax."""
         held = (self._rows, self._images, self._logits)
         return [variables[name] for variables in held if name in variables]
 
@@ -227,38 +227,38 @@ class Emitter:
         return self.op("cast", {"X": self.ids[name]}, {"in_dtype": "int64", "out_dtype": "float32"})
 
     def logits(self, name: str) -> Variable | None:
-        """What goes into the softmax of a layer, if no softmax was written for it yet."""
+        """Return the input of a layer's softmax, if no softmax operator was emitted yet."""
         return self._logits.get(name) if name not in self._rows else None
 
     def before_sigmoid(self, name: str) -> Variable | None:
-        """What went into the sigmoid of a layer, if that is its last step."""
+        """Return the input of a layer's sigmoid, if that is its last operator."""
         return self._before_sigmoid.get(name)
 
     def joined(self, value: Variable) -> Variable:
-        """Sequences of sequences as one sequence a sample; anything else as it is."""
+        """Return sequences of sequences as one sequence per sample, and anything else unchanged."""
         return self.op("sequence_join", {"X": value}) if value.lod_level > 1 else value
 
     def levelled(self, value: Variable, like: Variable) -> Variable:
-        """Rows of `joined` sequences with the levels that they had before."""
+        """Return rows of `joined` sequences with their original levels."""
         return self.op("lod_reset", {"X": value, "Y": like}) if like.lod_level > 1 else value
 
     def set_rows(self, name: str, value: Variable) -> None:
-        """Give a layer a value that nothing here computes: what a step sees of a layer around it, or ids of one."""
+        """Set the value of a layer that is not computed here: a step's view of an outer layer, or a layer's ids."""
         (self.ids if value.dtype.kind == "i" else self._rows)[name] = value
 
     def see(self, name: str, value: Variable, source: str) -> None:
-        """Give a layer what a step sees of another one, which may be sparse."""
+        """Set a layer to a step's view of another one, which may be sparse."""
         if source in self.sparse:
             self.sparse[name] = (self.sparse[source][0], value)
         else:
             self.set_rows(name, value)
 
     def set_probabilities(self, name: str, value: Variable) -> None:
-        """Name the softmax of a layer that another operator has computed on the way."""
+        """Record the softmax of a layer that another operator has computed as a by-product."""
         self._probabilities[name] = value
 
     def parameter(self, name: str, shape: Sequence[int] | None = None) -> Parameter:
-        """The Program's parameter of that name, seen as ``shape``; a second use keeps the first one's shape."""
+        """Return the Program's parameter of that name, viewed as ``shape``; later uses keep the first one's shape."""
         if name not in self._parameters:
             config = self.parameters[name]
             self._parameters[name] = self.program.global_block().create_parameter(
@@ -267,7 +267,7 @@ class Emitter:
         return self._parameters[name]
 
     def shaped_parameter(self, name: str, shape: Sequence[int]) -> Variable:
-        """A parameter in a given shape, also where another layer uses it in a different one."""
+        """Return a parameter in a given shape, even if another layer uses it in a different one."""
         found: Variable = self.parameter(name, shape)
         return found if tuple(found.shape) == tuple(shape) else self.reshape(found, shape)
 
@@ -283,7 +283,7 @@ class Emitter:
         return self.binary("mul", *self.factors(link), x_num_col_dims=1, y_num_col_dims=1)
 
     def dense(self, name: str) -> Variable:
-        """The numbers of a layer as (N, size), those of a sparse input or an id among zeros."""
+        """Return the value of a layer as (N, size); sparse inputs and ids become dense rows with zeros."""
         if name in self.ids:
             return self.unary("one_hot", self.ids[name], depth=self.layers[name].size)
         if name not in self.sparse:
@@ -299,7 +299,7 @@ class Emitter:
         return self.op("lookup_table", {"W": self.parameter(parameter), "Ids": ids}, attrs)
 
     def input(self, name: str, shape: Sequence[int], dtype: str, levels: int = 0) -> Variable:
-        """A variable that feeding fills; `levels` of sequences."""
+        """Return a variable that is fed, with `levels` of sequences."""
         return self.block.create_var(
             name=name, shape=list(shape), dtype=dtype, stop_gradient=True, lod_level=levels
         )
@@ -356,7 +356,7 @@ class Emitter:
         return results
 
     def reshape(self, value: Variable, shape: Sequence[int]) -> Variable:
-        """The same numbers in another shape; -1 stands for the batch."""
+        """Return the same values in another shape; -1 stands for the batch."""
         if tuple(value.shape) == tuple(shape):
             return value
         return self.ops("reshape2", {"X": value}, {"shape": list(shape)}, ["Out", "XShape"])[0]

@@ -23,11 +23,11 @@ class BaseGeneratedInput:
     """The input of a step that stands for the previously generated word."""
 
     def before_real_step(self) -> LayerOutput:
-        """Declare what the step of `beam_search` gets."""
+        """Declare the input that the step of `beam_search` gets."""
         raise NotImplementedError(f"{type(self).__name__}.before_real_step")
 
     def after_real_step(self, *args: Any) -> LayerOutput:
-        """Take what the step returns; return the chances of the next word."""
+        """Return the probabilities of the next word, given the result of the step."""
         raise NotImplementedError(f"{type(self).__name__}.after_real_step")
 
 
@@ -46,10 +46,10 @@ class GeneratedInput(BaseGeneratedInput):
         return embedding(word, self.embedding_size, param_attr=ParameterAttribute(name=self.embedding_name))
 
     def after_real_step(self, input: LayerOutput) -> LayerOutput:
-        """Return the chances of the next word.
+        """Return the probabilities of the next word.
 
         Raises:
-            UsageError: this is not a layer with activation Softmax.
+            UsageError: the step's result is not a layer with activation Softmax.
         """
         if not isinstance(input, LayerOutput) or input.activation != "softmax":
             raise UsageError(f"beam_search: the step must return a layer with Softmax, got {input!r}")
@@ -69,7 +69,7 @@ def beam_search(
     """Declare the likeliest sentences; infer reads field "prob" (samples, results) and field "id".
 
     Args:
-        step: called once; returns the chances of the next word, a layer with activation Softmax.
+        step: called once; returns the probabilities of the next word, a layer with activation Softmax.
         input: `StaticInput`s and one `GeneratedInput`; `step` gets anything else, such as a number, unchanged.
         bos_id: the word before the first one.
         eos_id: the word that ends a sentence.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""recurrent_group: steps that a function declares, and memories between them."""
+"""recurrent_group: a step declared by a function, and memories that carry values from step to step."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["StaticInput", "memory", "recurrent_group"]
 
 @dataclass(frozen=True)
 class StaticInput:
-    """An input of a group that every step sees whole: a row or a sequence a sample; `is_seq` need not say which."""
+    """An input that every step of a group sees whole: a row or a sequence per sample; `is_seq` has no effect."""
 
     input: LayerOutput
     is_seq: bool = False
@@ -44,16 +44,16 @@ def recurrent_group(
     name: str | None = None,
     targetInlink: LayerOutput | None = None,
 ) -> LayerOutput | list[LayerOutput]:
-    """Declare what a function makes of each step of sequences.
+    """Declare a recurrent network: a function declares one step, which runs for every item of the input sequences.
 
     Args:
-        step: called once with what a step sees of each input; returns a layer, or several, whose values of all steps
-            are the sequences that come out, under the same names.
-        input: layers of sequences of equal lengths, one at least, and `StaticInput`s; the function gets anything else,
-            such as a number, unchanged.
-        reverse: from the last step to the first.
-        name: of the group; layers and parameters declared by the function end with ``@<name>``.
-        targetInlink: has no meaning: outputs have the sequences of the inputs.
+        step: called once with a layer for each input; returns one layer or several. The outputs of the group have the
+            same names, and are the sequences of these layers' values.
+        input: at least one layer of sequences, all of equal lengths, and `StaticInput`s; anything else, such as a
+            number, is passed to the function unchanged.
+        reverse: whether to run from the last step to the first.
+        name: the name of the group; names of layers and parameters that the function declares end with ``@<name>``.
+        targetInlink: has no effect: outputs have the sequence lengths of the inputs.
     """
     space = model.current()
     name = space.auto_name("recurrent_group", name)
@@ -84,18 +84,20 @@ def memory(
     boot_bias_active_type: Act = None,
     boot_with_const_id: int | None = None,
 ) -> LayerOutput:
-    """Declare, within the step of a group, what the layer `name` was at the step before.
+    """Declare, within the step of a group, the value that the layer `name` had in the previous step.
+
+    The value before the first step is zero, unless one of the `boot_` arguments is given.
 
     Args:
-        name: of a layer that the step declares; None: `set_input` of the memory names it.
-        size: of that layer.
-        memory_name: of this one.
-        is_seq: it is a sequence a sample, which needs a `boot_layer` of sequences; those are found without it too.
-        boot_layer: what it is before the first step, from outside of the group: a row a sample, or a sequence a sample
-            whose length stays. Without any of these four it is zeros.
-        boot_bias: it is a learnt row then.
-        boot_bias_active_type: activation of that row.
-        boot_with_const_id: it is this id then, and the layer is one of ids.
+        name: the name of a layer that the step declares; None: `set_input` of the memory names it.
+        size: the size of that layer.
+        memory_name: the name of this layer.
+        is_seq: whether the value is a sequence per sample, which needs a `boot_layer` of sequences; without it, that is
+            detected.
+        boot_layer: an outer layer with the first value: a row per sample, or a sequence per sample of constant length.
+        boot_bias: the attribute of a learned row, which is the first value.
+        boot_bias_active_type: the activation of that row.
+        boot_with_const_id: an id, which is the first value; the layer must be one of ids.
     """
     space = model.current()
     if not space.group:
@@ -128,10 +130,10 @@ def memory(
 
 
 def memories_of(group: str) -> dict[str, str]:
-    """Return memory -> layer whose last value it is, of a group whose step has been declared.
+    """Return the layer of each memory of a group whose step has been declared.
 
     Raises:
-        UsageError: the step declares no such layer.
+        UsageError: the step does not declare a memory's layer.
     """
     layers = model.current().layers
     found = {
@@ -151,7 +153,7 @@ def memories_of(group: str) -> dict[str, str]:
 
 
 def seen_by_steps(given: Any) -> Any:
-    """Declare what the steps of a group see of one input; what is no input is seen as it is."""
+    """Declare the layer by which steps see an input of a group; return other arguments unchanged."""
     layer = given.input if isinstance(given, StaticInput) else given
     if not isinstance(layer, LayerOutput):
         if isinstance(given, StaticInput):
@@ -169,7 +171,7 @@ def seen_by_steps(given: Any) -> Any:
 
 
 def _step_inputs(group: str) -> list[str]:
-    """What a group goes through step by step is needed, whether or not a layer of the step reads it."""
+    """Return the step inputs of a group, which are needed whether or not a layer of the step reads them."""
     members = (each for each in model.current().layers.values() if each.group == group)
     return [each.name for each in members if each.attrs.get("kind") == "step"]
 
@@ -187,7 +189,7 @@ def _output(
 
 
 def _show_to_evaluators(group: str, kept: list[str], reverse: bool) -> None:
-    """Let evaluators that the step declared read all steps: what the group puts out, and what it was given."""
+    """Point evaluators declared by the step at all steps: at the group's outputs and inputs."""
     space = model.current()
     shown = {
         each.inputs[0].layer: each.name
@@ -234,7 +236,7 @@ def _emit_group(emitter: Emitter, group: str, reverse: bool) -> dict[str, Variab
 
 
 def opened(emitter: Emitter, group: str) -> tuple[Body, list[Variable]]:
-    """Write what the step of a group declares to a body, which is still open; return it, and the memories after."""
+    """Emit the step of a group to a body; return the body, still open, and the memories after the step."""
     members = [each for each in emitter.layers.values() if each.group == group]
     memories = [each for each in members if each.type == "memory"]
     inputs = [each for each in members if each.type == "group_input"]
@@ -264,7 +266,7 @@ def opened(emitter: Emitter, group: str) -> tuple[Body, list[Variable]]:
 
 
 def _first_value(emitter: Emitter, memory: LayerConfig, like: Variable) -> Variable:
-    """Return what a memory is before the first step, with as many entries as `like`."""
+    """Return the value of a memory before the first step, with as many entries as `like`."""
     if memory.inputs:
         return emitter.sequence(memory.inputs[0].layer)
     if "boot_id" in memory.attrs:

@@ -31,12 +31,12 @@ class Geometry(NamedTuple):
 
     @property
     def attrs(self) -> dict[str, int]:
-        """What a layer over it stores, for `source_image`."""
+        """The attributes that a layer on top of it stores, for `source_image`."""
         return {"channels": self.channels, "in_height": self.height, "in_width": self.width}
 
 
 def geometry(layer: LayerOutput, channels: int | None, who: str) -> Geometry:
-    """What a layer looks like as an image; one that says neither height nor width must be square."""
+    """Return the geometry of a layer as an image; without height and width it must be square."""
     require_layer(layer, who)
     count = channels or layer.num_filters
     if not count:
@@ -59,21 +59,21 @@ def geometry(layer: LayerOutput, channels: int | None, who: str) -> Geometry:
 
 
 def made_of_image(input: LayerOutput, image: Geometry, result: Geometry, attrs: Attrs) -> Made:
-    """An image made of another one; both sizes and what the operator needs."""
+    """A layer that maps an image to another: both sizes, and the operator's attributes."""
     return Made([input], math.prod(result), {**image.attrs, **attrs}, image=result)
 
 
 def source_image(emitter: Emitter, config: LayerConfig) -> Variable:
-    """The first input as the image that its `Geometry.attrs` say."""
+    """Return the first input as an image, with the sizes that `Geometry.attrs` stored in the layer."""
     sizes = (int(config.attrs[key]) for key in ("channels", "in_height", "in_width"))  # type: ignore[arg-type]
     return emitter.image(config.inputs[0].layer, *sizes)
 
 
 def pair(x: int | tuple[int, int], y: int | None, what: str, *, least: int) -> tuple[int, int]:
-    """A size along x and along y: two numbers in `x`, or `x` and `y`, or `x` for both.
+    """Return sizes along x and y: two numbers in `x`, or `x` and `y`, or `x` for both.
 
     Raises:
-        UsageError: one is no whole number or below `least`; the message begins with `what`.
+        UsageError: one is not a whole number or is below `least`; the message begins with `what`.
     """
     sizes = x if isinstance(x, (tuple, list)) else (x, x if y is None else y)
     if len(sizes) != 2:
@@ -213,9 +213,9 @@ def crop(input: LayerOutput, offset: Sequence[int], axis: int, shape: Sequence[i
     """Declare a cut-out of an image.
 
     Args:
-        offset: first index of each axis from ``axis`` on.
-        axis: first axis that is cut, in (N, C, H, W).
-        shape: size of the result as (N, C, H, W); N is not used.
+        offset: the first index of each axis, starting with ``axis``.
+        axis: the first axis to crop, in (N, C, H, W).
+        shape: the shape of the result as (N, C, H, W); N is not used.
         layer_attr: dropout.
     """
     image = geometry(input, None, "crop")
@@ -241,11 +241,11 @@ def _crop(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, indices, value, name=None")
 def scale_sub_region(input: LayerOutput, indices: LayerOutput, value: float) -> Made:
-    """Declare images with a part of each times `value`.
+    """Declare images in which a part of each is multiplied by `value`.
 
     Args:
-        indices: of size 6: first and last channel, row and column of the part, counted from 1.
-        value: of the factor.
+        indices: a layer of size 6: first and last channel, row and column of the part, counted from 1.
+        value: the factor.
     """
     image = geometry(input, None, "scale_sub_region")
     require_size(indices, 6, "indices of scale_sub_region")

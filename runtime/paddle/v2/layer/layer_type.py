@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`LayerType`, the original's names of kinds of layers, and `layer_support`, which says what a layer's settings are."""
+"""`LayerType`, the original's names of layer types, and `layer_support`, which declares a layer's settings."""
 
 from __future__ import annotations
 
@@ -115,15 +115,15 @@ class LayerType:
 
     @staticmethod
     def is_layer_type(type_name: str) -> bool:
-        """Whether there is a kind of layers of this name, such as "fc"."""
+        """Return whether this is the name of a layer type, such as "fc"."""
         return type_name in {value for name, value in vars(LayerType).items() if name.isupper()}
 
 
 def layer_support(*attrs: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Return a decorator for a function that declares a layer: the settings of a layer_attr that the layer supports.
+    """Return a decorator for a function that declares a layer: it checks layer_attr for supported settings.
 
     Args:
-        attrs: of "error_clipping_threshold" and "drop_rate"; every layer supports "device".
+        attrs: the supported ones of "error_clipping_threshold" and "drop_rate"; every layer supports "device".
 
     The function raises NotImplementedError for a layer_attr with another setting.
     """

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose rows a layer has: one a sample, or those of a data layer's sequences; and which of them must agree.
+"""Sequence lengths of layers: one row per sample, or those of a data layer's sequences; and which of them must agree.
 
-What cannot be said before a batch comes, such as the rows of a recurrent group's steps, is left open and refuses no
-layer.
+Lengths that are unknown before a batch arrives, such as those within the steps of a recurrent group, are not checked.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ class Origin(NamedTuple):
     """The data layer whose sequence lengths a layer has.
 
     Attributes:
-        layer: a data layer; empty: one row a sample.
-        levels: 0 with one row a sample, 1 with sequences, 2 with sequences of sequences. A layer with one level that
-            comes of a data layer with two has a row for each sub-sequence.
+        layer: a data layer; empty if there is one row per sample.
+        levels: 0 with one row per sample, 1 with sequences, 2 with sequences of sequences. A layer with one level that
+            depends on a data layer with two has a row for each sub-sequence.
     """
 
     layer: str
@@ -38,7 +37,7 @@ ONE_A_SAMPLE = Origin("", 0)
 
 
 class Meeting(NamedTuple):
-    """A layer that goes row by row through what comes of two data layers; `other` may be `ONE_A_SAMPLE`."""
+    """A layer that combines the rows of two data layers one by one; `other` may be `ONE_A_SAMPLE`."""
 
     layer: str
     one: Origin
@@ -46,10 +45,10 @@ class Meeting(NamedTuple):
 
 
 def origin_of(config: LayerConfig, known: Mapping[str, Origin | None]) -> Origin | None:
-    """Return the lengths of a layer from those of its inputs; None: not known before a batch.
+    """Return the origin of a layer's lengths from those of its inputs; None if unknown before a batch.
 
     Raises:
-        UsageError: an input must be a sequence and is not, or must have two levels and has one.
+        UsageError: an input must be a sequence but is not, or must have two levels but has one.
     """
     if config.input_type is not None:
         levels = int(config.input_type.seq_type)
@@ -80,7 +79,7 @@ def origin_of(config: LayerConfig, known: Mapping[str, Origin | None]) -> Origin
 
 
 def meetings(layers: Mapping[str, LayerConfig]) -> list[Meeting]:
-    """Where sequences of data layers meet others, or single rows, of a network in order of declaration."""
+    """Return where a network combines sequences of one data layer with those of another, or with single rows."""
     known: dict[str, Origin | None] = {}
     found: dict[tuple[Origin, Origin], str] = {}
     for name, config in layers.items():
@@ -103,14 +102,14 @@ def meetings(layers: Mapping[str, LayerConfig]) -> list[Meeting]:
 
 
 def check_lengths(feed: Mapping[str, Any], places: Sequence[Meeting]) -> None:
-    """Refuse a batch in which parallel sequences have different lengths.
+    """Check that combined sequences of a batch have equal lengths.
 
     Args:
-        feed: of the feeder.
-        places: of `meetings`.
+        feed: the result of the feeder.
+        places: the result of `meetings`.
 
     Raises:
-        UsageError: names the layers, the sample, the level and both lengths.
+        UsageError: lengths differ; the message names the layers, the sample, the level and both lengths.
     """
     for layer, one, other in places:
         here = _lengths(feed, one)
@@ -134,7 +133,7 @@ def check_lengths(feed: Mapping[str, Any], places: Sequence[Meeting]) -> None:
 
 
 def _check_sub_sequences(feed: Mapping[str, Any], layer: str, one: Origin, other: Origin) -> None:
-    """Refuse samples with as many rows in all, whose sub-sequences are not the same."""
+    """Check that samples with equally many rows also have equal sub-sequence lengths."""
     sides = [_fed(feed, each.layer).lod for each in (one, other)]
     for sample, (start, there) in enumerate(zip(sides[0][0][:-1], sides[1][0][:-1], strict=True)):
         here = np.diff(sides[0][1][start : sides[0][0][sample + 1] + 1]).tolist()
@@ -148,7 +147,7 @@ def _check_sub_sequences(feed: Mapping[str, Any], layer: str, one: Origin, other
 
 
 def _lengths(feed: Mapping[str, Any], origin: Origin) -> _Lengths:
-    """Rows of each sample."""
+    """Return the number of rows of each sample."""
     lod = _fed(feed, origin.layer).lod
     lengths: _Lengths = np.diff(joined(lod) if origin.levels == len(lod) else lod[0])
     return lengths
@@ -159,12 +158,12 @@ def _items(origin: Origin, feed: Mapping[str, Any]) -> str:
 
 
 def _fed(feed: Mapping[str, Any], name: str) -> Any:
-    """What a data layer is fed with; a sparse one as a matrix of sequences."""
+    """Return the value that a data layer is fed with; for a sparse one, its matrix."""
     return feed[name] if name in feed else feed[f"{name}.matrix"]
 
 
 def _steps(layers: Mapping[str, LayerConfig], group: str) -> list[str]:
-    """The layers that a recurrent group goes through step by step."""
+    """Return the layers that are step inputs of a recurrent group."""
     members = [each for each in layers.values() if each.group == group]
     return [each.inputs[0].layer for each in members if each.attrs.get("kind") == "step"]
 
@@ -174,7 +173,7 @@ def _is_single(origin: Origin) -> bool:
 
 
 def _together(config: LayerConfig) -> list[str]:
-    """The inputs that a layer goes through at once, row by row."""
+    """Return the inputs of a layer whose rows correspond."""
     return _inputs(config)[: LAYERS[config.type].together] if config.type in LAYERS else []
 
 

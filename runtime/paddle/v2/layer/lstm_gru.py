@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """LSTM, GRU and plain recurrent layers over sequences, and single steps of them for groups.
 
-Rows were projected to the gates already.
+The input rows have already been projected to the gates.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def lstmemory(
 
     Args:
         input: size 4 D: candidate, input, forget and output gate.
-        size: D; must be a quarter of the input's if it is given.
-        reverse: from the last row to the first.
-        act: of the candidate, Tanh by default.
-        gate_act: of the gates, Sigmoid by default.
-        state_act: of the cell on its way out, Tanh by default.
-        bias_attr: of the bias [1, 7 D], whose last 3 D are the peepholes; False: neither.
-        param_attr: of the weight [D, 4 D].
+        size: D; if given, it must be a quarter of the input's size.
+        reverse: whether to run from the last row to the first.
+        act: the activation of the candidate, Tanh by default.
+        gate_act: the activation of the gates, Sigmoid by default.
+        state_act: the activation of the cell for the output, Tanh by default.
+        bias_attr: the bias [1, 7 D], whose last 3 D are the peepholes; False: no bias and no peepholes.
+        param_attr: the weight [D, 4 D].
         layer_attr: dropout.
     """
     attrs: Attrs = {
@@ -96,12 +96,12 @@ def grumemory(
 
     Args:
         input: size 3 D: update z, reset and candidate.
-        size: D; must be a third of the input's if it is given.
-        reverse: from the last row to the first.
-        act: of the candidate, Tanh by default.
-        gate_act: of the gates, Sigmoid by default.
-        bias_attr: of the bias [1, 3 D].
-        param_attr: of the weight [D, 3 D].
+        size: D; if given, it must be a third of the input's size.
+        reverse: whether to run from the last row to the first.
+        act: the activation of the candidate, Tanh by default.
+        gate_act: the activation of the gates, Sigmoid by default.
+        bias_attr: the bias [1, 3 D].
+        param_attr: the weight [D, 3 D].
         layer_attr: dropout.
     """
     attrs: Attrs = {
@@ -145,7 +145,7 @@ def gru_step(
     gate_act: Act,
     param_attr: WeightAttr,
 ) -> Made:
-    """Declare one step of a GRU over rows projected to the gates (3 D) and the state before (D)."""
+    """Declare one step of a GRU, from rows projected to the gates (3 D) and the previous state (D)."""
     width = output_mem.size if size is None else size
     require_size(output_mem, width, "output_mem of gru_step")
     require_size(input, 3 * width, "input of gru_step")
@@ -204,9 +204,9 @@ def _recurrent(emitter: Emitter, config: LayerConfig) -> Variable:
 def lstm_step(
     input: LayerOutput, state: LayerOutput, size: int | None, act: Act, gate_act: Act, state_act: Act
 ) -> Made:
-    """Declare one step of an LSTM over rows projected to the gates (4 D) and the cell before (D).
+    """Declare one step of an LSTM, from rows projected to the gates (4 D) and the previous cell (D).
 
-    `get_output` of it with "state" is the cell after it. The bias [1, 3 D] holds the peepholes alone; False: none.
+    `get_output` with "state" returns the new cell. The bias [1, 3 D] holds only the peepholes; False: none.
     """
     width = state.size if size is None else size
     require_size(state, width, "state of lstm_step")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that `paddle.layer` lacks: older ones of its layers, and those of configurations."""
+"""Names that are not in `paddle.layer`: older names of its layers, and those of configuration files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OF_CONFIGURATIONS: Mapping[str, str] = {
 
 
 def explain(name: str, known: Sequence[str]) -> AttributeError:
-    """The error for a name that ``paddle.layer``, which knows others, lacks."""
+    """Return the error for a name that is not in ``paddle.layer``."""
     now = _OF_CONFIGURATIONS.get(name, name.removesuffix("_layer"))
     if now != name and now in known:
         return AttributeError(

@@ -136,10 +136,10 @@ def fc(
 
     Args:
         input: one layer or several, each with its own weight [input size, size].
-        size: width of the output.
-        act: activation, Tanh by default.
-        param_attr: one for all weights, or one for each input.
-        bias_attr: True or None for zeros, False for none, or a Param.
+        size: the width of the output.
+        act: the activation, Tanh by default.
+        param_attr: one attribute for all weights, or one for each input.
+        bias_attr: True or None for a bias of zeros initially, False for no bias, or a Param.
         layer_attr: dropout.
     """
     inputs = as_list(input, "fc")
@@ -176,12 +176,12 @@ def selective_fc(
 
     Args:
         input: one layer or several.
-        size: width of the output.
-        select: a sparse_binary_vector of the columns that count, the others are 0; None: all.
-        pass_generation: has no effect, as there is one method of computing.
-        has_selected_colums: False: all columns count.
-        mul_ratio: has no effect: it chose between methods by how many columns are selected.
-        param_attr: one for all weights, or one for each input.
+        size: the width of the output.
+        select: a sparse_binary_vector of the selected columns, the others are 0; None: all.
+        pass_generation: has no effect, because there is only one method of computation.
+        has_selected_colums: False selects all columns.
+        mul_ratio: has no effect: in the original it chose between two methods by the number of selected columns.
+        param_attr: one attribute for all weights, or one for each input.
     """
     chosen = [select] if select is not None and has_selected_colums else []
     if chosen:
@@ -315,7 +315,7 @@ def _concat(emitter: Emitter, config: LayerConfig) -> Variable:
 
 
 def image_of(terms: Sequence[Projection]) -> tuple[int, int, int]:
-    """Return channels, height and width of terms that convolve, side by side; `NO_IMAGE` if they do not make images."""
+    """Return channels, height and width of concatenated convolutions; `NO_IMAGE` if they are not images."""
     images = [term.attrs.get("image", NO_IMAGE) for term in terms]
     places = {image[1:] for image in images}  # type: ignore[index]
     if NO_IMAGE in images or len(places) > 1:
@@ -324,7 +324,7 @@ def image_of(terms: Sequence[Projection]) -> tuple[int, int, int]:
 
 
 def _biased(emitter: Emitter, value: Variable, config: LayerConfig) -> Variable:
-    """Add a bias to every row, or one number to every pixel of a channel."""
+    """Add a bias to every row, or one number per channel to every pixel."""
     if not config.bias or emitter.parameters[config.bias].size == config.size:
         return emitter.add_bias(value, config.bias)
     image = emitter.reshape(value, [-1, config.num_filters, config.height, config.width])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers that choose among sequences: the best rows, pieces of sequences, sub-sequences, and the cost of a beam."""
+"""Layers that select from sequences: the best rows, slices, sub-sequences; and the cost of a beam search."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = [
 
 
 def SubsequenceInput(input: LayerOutput) -> LayerOutput:  # noqa: N802 - the original's name
-    """Return the layer: a group steps through its sub-sequences wherever it has two levels of sequences."""
+    """Return the layer itself: groups iterate over sub-sequences whenever an input has two levels."""
     require_layer(input, "SubsequenceInput")
     return input
 
 
 @declares("input, name=None, beam_size=1", prefix="kmax_seq_score_layer")
 def kmax_seq_score(input: LayerOutput, beam_size: int) -> Made:
-    """Declare the places of the `beam_size` greatest rows of each sequence, or of each sub-sequence.
+    """Declare the positions of the `beam_size` largest rows of each sequence, or of each sub-sequence.
 
-    A row of places has -1 behind the last one where the sequence is shorter. `input` has size 1.
+    A row of positions is padded with -1 if the sequence is shorter. `input` has size 1.
     """
     require_size(input, 1, "kmax_seq_score")
     if beam_size < 1:
@@ -45,12 +45,12 @@ def _kmax_seq_score(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, starts, ends, name=None", prefix="seq_slice_layer")
 def seq_slice(input: LayerOutput, starts: LayerOutput | None, ends: LayerOutput | None) -> Made:
-    """Declare pieces of each sequence, or sub-sequence, from row `starts` to row `ends`, which are both in them.
+    """Declare slices of each sequence, or sub-sequence, from row `starts` to row `ends`, inclusive.
 
     Args:
         input: sequences.
-        starts: a row of places for each of them, -1 behind the last one; None: from their beginning.
-        ends: as many places; None: to their end.
+        starts: a row of positions for each sequence, padded with -1; None: from the beginning.
+        ends: as many positions; None: to the end.
     """
     if starts is None and ends is None:
         raise UsageError("seq_slice: give starts, ends, or both")
@@ -73,7 +73,7 @@ def _seq_slice(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, selected_indices, name=None", prefix="sub_nested_seq_layer")
 def sub_nested_seq(input: LayerOutput, selected_indices: LayerOutput) -> Made:
-    """Declare some sub-sequences of each sequence: a row of their places a sample, -1 behind the last one."""
+    """Declare selected sub-sequences of each sequence, by a row of positions per sample, padded with -1."""
     require_layer(selected_indices, "selected_indices of sub_nested_seq")
     return Made([input, selected_indices], input.size)
 
@@ -92,9 +92,9 @@ class BeamInput:
     """One expansion of a search, for cross_entropy_over_beam.
 
     Attributes:
-        candidate_scores: of size 1; sequences in the first expansion, sequences of sequences in the others.
-        selected_candidates: the places of those that were kept, such as `kmax_seq_score` gives.
-        gold: the place of the right one, an integer a sample.
+        candidate_scores: scores of size 1; sequences in the first expansion, sequences of sequences in the others.
+        selected_candidates: the positions of the candidates that were kept, such as from `kmax_seq_score`.
+        gold: the position of the correct one, an integer per sample.
     """
 
     candidate_scores: LayerOutput
