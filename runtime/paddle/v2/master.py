@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``paddle.v2.master``: distributes the records of recordio files among the job's trainers by a task queue.
 
-The original's master was a program of its own that kept its state in etcd. Here the queue is in the job's first
-parameter server, which saves it for its next process; etcd is not used. In a job without servers each trainer has a
-queue of its own over every n-th chunk, of n trainers. `reader.tasks` has the rules.
+The original's master was a separate program that kept its state in etcd. Here the job's first parameter server holds
+the queue and saves it for its successor process; etcd is not used. In a job without servers, each of n trainers has its
+own queue with every n-th chunk. `reader.tasks` has the rules.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _numbers = itertools.count()  # of clients; a forked process continues with a co
 
 
 class client:  # noqa: N801 - the original's name
-    """A trainer's view of the queue. One thread at a time.
+    """A trainer's client of the queue. Not thread-safe.
 
     A task counts as read when the next records are requested, so a prefetching reader reports it before training.
     """
@@ -52,7 +52,7 @@ class client:  # noqa: N801 - the original's name
 
         Args:
             etcd_endpoints: ignored; the job's servers have the queue.
-            timeout_sec: how long the queue may be silent; at least 60 seconds.
+            timeout_sec: seconds to wait for an answer of the queue; at least 60.
             buf_size: ignored; `reader.creator.cloud_reader` reads ahead.
 
         """
@@ -87,7 +87,7 @@ class client:  # noqa: N801 - the original's name
         self._ask({"ask": "dataset", "files": index})
 
     def paddle_start_get_records(self, pass_id: int) -> None:
-        """Start to read a pass; passes count from 0.
+        """Start reading a pass; passes are numbered from 0.
 
         A pass that the whole job has finished gives no records, so a restarted trainer catches up quickly.
         """
@@ -109,8 +109,8 @@ class client:  # noqa: N801 - the original's name
         """Ask whether this trainer is to save the model: 1 yes, 0 no, since another trainer does.
 
         Args:
-            trainer_id: of this trainer.
-            block_ms: how long no other trainer is to save, in milliseconds.
+            trainer_id: the ID of this trainer.
+            block_ms: milliseconds during which no other trainer may save.
         """
         answer = self._ask({"ask": "save", "trainer": str(trainer_id), "block_s": block_ms / 1000})
         return int(answer["approved"])
@@ -207,7 +207,7 @@ def _own_queues() -> TaskQueues:
 
 
 def _holder(rank: int) -> Holder:
-    """Return a new client's name, which no other process has that was forked from this one or beside it."""
+    """Return a new client's identity, which differs from that of any other process, including forks."""
     return Holder(rank, _SESSION, os.getpid() << 32 | next(_numbers))
 
 

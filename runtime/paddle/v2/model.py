@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything a script has declared so far: layers, parameters, evaluators, name counters, optimizer defaults.
+"""The namespace of a script's declarations: layers, parameters, evaluators, name counters and optimizer defaults.
 
-The v2 interface has one such name space per process, as the original does: it is never reset by itself, and
-``fresh`` gives a separate one for a while. Declarations are data (frozen, JSON-able); nothing here computes.
+There is one namespace per process, as in the original; it is never reset automatically, and ``fresh`` provides a
+separate one temporarily. Declarations are immutable, JSON-serializable data; nothing is computed here.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class InputConfig:
 
 @dataclass(frozen=True)
 class Extras:
-    """What is done to the output of any layer.
+    """Settings of any layer's output.
 
     Attributes:
-        drop_rate: share of the numbers that dropout sets to 0 in training.
-        error_clipping_threshold: what its gradient is cut to, on both sides of 0; 0: it is left as it is.
+        drop_rate: the fraction of values that dropout sets to 0 in training.
+        error_clipping_threshold: the bound on the absolute values of its gradient; 0: none.
     """
 
     drop_rate: float = 0.0
@@ -50,9 +50,9 @@ class Extras:
 
 @dataclass(frozen=True)
 class LayerConfig:
-    """One layer as data. ``num_filters``, ``height`` and ``width`` are 0 for layers that are no images.
+    """The configuration of a layer. ``num_filters``, ``height`` and ``width`` are 0 for layers that are not images.
 
-    ``group`` is the recurrent group that it is a step of, empty for all others.
+    ``group`` is the recurrent group to whose step it belongs; empty for other layers.
     """
 
     name: str
@@ -90,7 +90,7 @@ class EvaluatorConfig:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """What it is measured by: layers, or ``<layer>@GRAD``, their gradients."""
+        """The names of what it reads: layers, or ``<layer>@GRAD`` for their gradients."""
         return (
             tuple(f"{each}{GRADIENT}" for each in self.inputs) if self.attrs.get("gradient") else self.inputs
         )
@@ -98,14 +98,14 @@ class EvaluatorConfig:
 
 @dataclass
 class ParameterDefaults:
-    """What creating an optimizer leaves behind for parameters that say nothing themselves."""
+    """Defaults that an optimizer sets for parameters without settings of their own."""
 
     momentum: float = 0.0
     decay_rate: float = 0.0
     gradient_clipping_threshold: float = 0.0
 
     def fill(self, config: ParameterConfig) -> ParameterConfig:
-        """Give every setting that is 0 its default: an explicit 0 cannot be told from none, as in the original."""
+        """Replace settings that are 0 by their defaults; as in the original, an explicit 0 is replaced too."""
         return replace(
             config,
             momentum=config.momentum or self.momentum,
@@ -116,7 +116,7 @@ class ParameterDefaults:
 
 
 class Model:
-    """The declarations of one name space, in order of creation."""
+    """The declarations of one namespace, in order of creation."""
 
     def __init__(self) -> None:
         self.layers: dict[str, LayerConfig] = {}
@@ -129,7 +129,7 @@ class Model:
         self._counters: dict[str, int] = {}
 
     def auto_name(self, prefix: str, name: str | None = None) -> str:
-        """``name``, or ``__<prefix>_<n>__`` where n counts the calls without a name; in a group with ``@<group>``."""
+        """Return ``name``, or ``__<prefix>_<n>__`` with the n-th call without a name; in groups with ``@<group>``."""
         if name is not None:
             if not isinstance(name, str) or not name:
                 raise UsageError(f"a layer name must be a non-empty string, got {name!r}")
@@ -139,14 +139,14 @@ class Model:
         return self.inner_name(f"__{prefix}_{count}__")
 
     def inner_name(self, name: str) -> str:
-        """The name that a layer has here: of a recurrent group's steps it ends with ``@<group>``."""
+        """Return the full name of a layer; within the step of a recurrent group it ends with ``@<group>``."""
         if not self.group or name.endswith(f"@{self.group}"):
             return name
         return f"{name}@{self.group}"
 
     @contextlib.contextmanager
     def steps_of(self, group: str) -> Iterator[None]:
-        """Declare the steps of a recurrent group for the length of a ``with`` block."""
+        """Declare layers as part of a recurrent group's step within a ``with`` block."""
         self._around, around, before = self.group, self.group, self._around
         self.group = group
         try:
@@ -155,7 +155,7 @@ class Model:
             self.group, self._around = around, before
 
     def add_layer(self, config: LayerConfig) -> None:
-        """Register a layer under a name that is still free; a step of a group reads steps of that group alone."""
+        """Register a layer under a new name; layers of a group's step may only read layers of that step."""
         if config.name in self.layers:
             raise UsageError(
                 f"Duplicated layer name {config.name!r}: layer names are unique within a process"
@@ -177,10 +177,10 @@ class Model:
         """Register a parameter, or check that the shared one of that name has the same size and dims.
 
         Args:
-            name: used when the attribute has no name of its own.
-            dims: may be empty; then ``size`` says how many elements there are.
+            name: the name to use if the attribute has none.
+            dims: the shape; may be empty if ``size`` is given.
             attribute: initial values and update settings.
-            size: number of elements where dims is empty.
+            size: the number of elements, if dims is empty.
 
         Returns:
             The parameter's name.
@@ -238,20 +238,20 @@ _models: list[Model] = [Model()]
 
 
 def current() -> Model:
-    """The name space that declarations go to."""
+    """Return the current namespace."""
     return _models[-1]
 
 
 @contextlib.contextmanager
 def fresh() -> Iterator[Model]:
-    """A new, empty name space for the length of a ``with`` block."""
+    """Use a new, empty namespace within a ``with`` block."""
     with entered(Model()) as space:
         yield space
 
 
 @contextlib.contextmanager
 def entered(space: Model) -> Iterator[Model]:
-    """Let declarations go to a name space for the length of a ``with`` block."""
+    """Use a namespace within a ``with`` block."""
     _models.append(space)
     try:
         yield _models[-1]

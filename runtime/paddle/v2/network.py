@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network as data: the layers, parameters and evaluators that some outputs need, and its JSON form.
+"""A network as data: the layers, parameters and evaluators that some outputs depend on, and its JSON form.
 
-Layers keep their order of creation, which is also a valid order to compute them in.
+Layers keep their order of creation, which is also a valid order of computation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Network:
-    """What some output layers need, by name, in order of creation."""
+    """The layers, parameters and evaluators that some outputs depend on, by name, in order of creation."""
 
     layers: Mapping[str, LayerConfig]
     parameters: Mapping[str, ParameterConfig]
@@ -33,21 +33,21 @@ class Network:
 
     @property
     def data_types(self) -> list[tuple[str, InputType]]:
-        """Name and type of the data layers in order of declaration."""
+        """Return names and types of the data layers in order of declaration."""
         return [
             (name, layer.input_type) for name, layer in self.layers.items() if layer.input_type is not None
         ]
 
     def behind(self, names: Iterable[str]) -> set[str]:
-        """Names of some layers and of all layers that they need."""
+        """Return the names of some layers and of all layers that they depend on."""
         return _needed(self.layers, names)
 
     def costs(self) -> list[str]:
-        """Names of the cost layers outside of recurrent groups."""
+        """Return the names of the cost layers outside of recurrent groups."""
         return [name for name, layer in self.layers.items() if "coeff" in layer.attrs and not layer.group]
 
     def to_json(self) -> bytes:
-        """A self-contained description; evaluators are left out, they belong to training."""
+        """Return a self-contained description, without evaluators, which belong to training."""
         content = {
             "format": FORMAT,
             "version": VERSION,
@@ -59,10 +59,10 @@ class Network:
 
     @classmethod
     def from_json(cls, raw: bytes) -> Network:
-        """Read what ``to_json`` wrote.
+        """Return the network described by the result of ``to_json``.
 
         Raises:
-            ModelFileError: it is something else, or damaged.
+            ModelFileError: the data is damaged, or something else.
         """
         try:
             content = json.loads(raw)
@@ -90,10 +90,10 @@ class Network:
         return network
 
     def check(self) -> None:
-        """Make sure that every layer only reads layers before it, and parameters that exist.
+        """Check that every layer reads only earlier layers and existing parameters.
 
         Raises:
-            ModelFileError: it does not.
+            ModelFileError: a layer does not.
         """
         seen: set[str] = set()
         for layer in self.layers.values():
@@ -111,7 +111,7 @@ class Network:
 
 
 class NetworkMessage:
-    """A network as scripts for the original's protobuf message read it: lists of layers and parameters.
+    """A network in the form of the original's protobuf message: lists of layers and parameters.
 
     Attributes:
         layers: configurations in order of creation, each with `name`, `type` and `size`.
@@ -129,7 +129,7 @@ class NetworkMessage:
         self.network = network
 
     def __str__(self) -> str:
-        """The network as the original's messages print: a field a line, messages in braces."""
+        """Return the network in protobuf text format: one field per line, messages in braces."""
         return "\n".join(
             (
                 'type: "nn"',
@@ -147,10 +147,10 @@ class NetworkMessage:
 
 
 def network_of(space: Model, outputs: Sequence[str], extra: Sequence[str] = ()) -> Network:
-    """Collect what ``outputs`` and ``extra`` need from a name space.
+    """Collect from a namespace what ``outputs`` and ``extra`` depend on.
 
     Raises:
-        UsageError: a layer is not declared there, or two layers give one parameter different meanings.
+        UsageError: a layer is not declared there, or two layers use one parameter in different ways.
     """
     needed = _needed(space.layers, [*outputs, *extra])
     known = set(needed)
@@ -186,7 +186,7 @@ def _needed(layers: Mapping[str, LayerConfig], names: Iterable[str]) -> set[str]
 
 
 def sources(layer: LayerConfig) -> Iterator[str]:
-    """Names of the layers that a layer reads."""
+    """Return the names of the layers that a layer reads."""
     for link in layer.inputs:
         yield link.layer
         if "other" in link.attrs:
@@ -194,7 +194,7 @@ def sources(layer: LayerConfig) -> Iterator[str]:
 
 
 def parameters_of(layer: LayerConfig) -> Iterator[str]:
-    """Names of the parameters of a layer, weights first."""
+    """Return the names of a layer's parameters, weights first."""
     yield from (link.parameter for link in layer.inputs if link.parameter)
     if layer.bias:
         yield layer.bias

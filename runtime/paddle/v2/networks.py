@@ -84,9 +84,9 @@ _EACH = [
     "conv_with_batchnorm=False, conv_batchnorm_drop_rate=0, pool_stride=1, pool_type=None, param_attr=None"
 )
 def img_conv_group(given: dict[str, Any]) -> LayerOutput:
-    """Declare several convolutions and one pooling; a single setting holds for every convolution.
+    """Declare several convolutions and one pooling; a single setting applies to every convolution.
 
-    With batch normalisation a convolution is linear, the activation (and dropout) follow the normalisation.
+    With batch normalisation, convolutions are linear; activation and dropout follow the normalisation.
     """
     found, counts, channels = given["input"], given["conv_num_filter"], given["num_channels"]
     each = [_each(given[setting], len(counts)) for setting in _EACH]
@@ -144,7 +144,7 @@ def vgg_16_network(input_image: LayerOutput, num_channels: int, num_classes: int
     "pool_bias_attr=None, fc_attr=None, context_attr=None, pool_attr=None"
 )
 def sequence_conv_pool(given: dict[str, Any]) -> LayerOutput:
-    """Declare rows beside their neighbours ``<name>_conv_proj``, an fc ``<name>_conv_fc`` and a pooling ``<name>``."""
+    """Declare a context projection ``<name>_conv_proj``, an fc ``<name>_conv_fc`` and a pooling ``<name>``."""
     name = model.current().auto_name("sequence_conv_pooling", given["name"])
     of_context = "input context_len context_start padding_attr=context_proj_param_attr"
     context = layer.mixed(
@@ -167,16 +167,16 @@ text_conv_pool = sequence_conv_pool
     "weight_act=None, name=None"
 )
 def simple_attention(given: dict[str, Any]) -> LayerOutput:
-    """Declare the mean of a sequence, weighed by how well its rows fit a state.
+    """Declare additive attention: the mean of a sequence, weighted by how well its rows match a state.
 
     Args:
-        encoded_sequence: what is weighed.
-        encoded_proj: the same rows as they are compared.
-        decoder_state: one row a sample.
-        transform_param_attr: of the state's projection.
-        softmax_param_attr: of the weights' projection.
-        weight_act: of the comparison, Tanh by default.
-        name: prefix of all layers.
+        encoded_sequence: the sequence to average.
+        encoded_proj: a projection of its rows, which is compared with the state.
+        decoder_state: the state, one row per sample.
+        transform_param_attr: the parameter of the state's projection.
+        softmax_param_attr: the parameter of the projection to the weights.
+        weight_act: the activation of the comparison, Tanh by default.
+        name: the prefix of all layers.
     """
     name, compared_with = model.current().auto_name("attention", given["name"]), given["encoded_proj"]
     size, sequence = compared_with.size, given["encoded_sequence"]
@@ -198,7 +198,7 @@ def dot_product_attention(
     softmax_param_attr: WeightAttr = None,
     name: str | None = None,
 ) -> LayerOutput:
-    """Declare the mean of `attended_sequence`, weighed by the products of `encoded_sequence`'s rows with a state."""
+    """Declare the mean of `attended_sequence`, weighted by dot products of `encoded_sequence` and a state."""
     name = model.current().auto_name("dot_product_attention", name)
     spread = layer.expand(transformed_state, encoded_sequence, name=f"{name}_expand")
     products = layer.dot_prod(spread, encoded_sequence, name=f"{name}_dot-product")
@@ -216,18 +216,18 @@ def multi_head_attention(
     softmax_param_attr: WeightAttr = None,
     name: str | None = None,
 ) -> LayerOutput:
-    """Declare several attention-weighted means of a sequence, side by side: one row per sample.
+    """Declare multi-head attention: concatenated weighted means of a sequence, one row per sample.
 
     Args:
-        query: one row a sample, compared with each row of `key`.
+        query: one row per sample, which is compared with each row of `key`.
         key: a sequence.
-        value: a sequence of the same lengths, of whose projections the means are.
-        key_proj_size: width of a head's projections of query and key.
-        value_proj_size: width of a head's projection of value.
-        head_num: number of attention heads.
-        attention_type: "dot-product attention", divided by the root of key_proj_size, or "additive attention".
-        softmax_param_attr: of the projections to the weights.
-        name: prefix of all layers.
+        value: a sequence of the same lengths, whose projections are averaged.
+        key_proj_size: the width of a head's projections of query and key.
+        value_proj_size: the width of a head's projection of value.
+        head_num: the number of attention heads.
+        attention_type: "dot-product attention", scaled by 1 / √key_proj_size, or "additive attention".
+        softmax_param_attr: the parameter of the projections to the weights.
+        name: the prefix of all layers.
     """
     if attention_type not in ("dot-product attention", "additive attention"):
         raise UsageError(
@@ -263,7 +263,7 @@ def multi_head_attention(
 
 
 def inputs(layers: LayerOutput | Sequence[LayerOutput], *args: LayerOutput) -> None:
-    """Check that these are data layers. ``feeding`` orders columns in v2, so that this changes nothing else there."""
+    """Check that these are data layers. It has no other effect, since ``feeding`` orders columns in v2."""
     for each in [*as_list(layers, "inputs"), *args]:
         require_layer(each, "inputs")
         if each.data_type is None:
@@ -271,7 +271,7 @@ def inputs(layers: LayerOutput | Sequence[LayerOutput], *args: LayerOutput) -> N
 
 
 def outputs(layers: LayerOutput | Sequence[LayerOutput], *args: LayerOutput) -> None:
-    """Check that these are layers. ``SGD`` and ``infer`` take them in v2, so that this changes nothing else there."""
+    """Check that these are layers. It has no other effect, since ``SGD`` and ``infer`` take the outputs in v2."""
     for each in [*as_list(layers, "outputs"), *args]:
         require_layer(each, "outputs")
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimizers: an update rule, a learning rate and its schedule.
 
-Creating one sets defaults for parameters declared later and, when SGD is built, for those that leave momentum,
-decay or clipping at 0. The defaults outlive the optimizer, as in the original.
+Creating an optimizer sets defaults for parameters declared later and, when SGD is created, for those whose momentum,
+decay or clipping is 0. As in the original, the defaults outlive the optimizer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from paddle.v2.regularization import L2Regularization
 
 @dataclass(frozen=True)
 class ModelAverage:
-    """Save the mean of the last values: of average_window times the updates so far, at most max_average_window."""
+    """Save average values: over average_window times the updates so far, at most max_average_window."""
 
     average_window: float
     max_average_window: int | None = None
@@ -42,7 +42,7 @@ class ModelAverage:
 
 
 class CommonArguments(TypedDict, total=False):
-    """What every optimizer takes by name; `Optimizer` says what it means."""
+    """Keyword arguments of every optimizer, which `Optimizer` explains."""
 
     learning_rate: float
     learning_rate_decay_a: float
@@ -58,24 +58,24 @@ class CommonArguments(TypedDict, total=False):
 
 
 class Optimizer:
-    """What all optimizers share.
+    """The base class of optimizers.
 
     Args:
-        learning_rate: of a parameter whose own factor is 1; gradients are sums over the batch.
-        learning_rate_decay_a: argument of the schedule.
-        learning_rate_decay_b: argument of the schedule.
+        learning_rate: the rate of a parameter whose own factor is 1; gradients are sums over the batch.
+        learning_rate_decay_a: an argument of the schedule.
+        learning_rate_decay_b: an argument of the schedule.
         learning_rate_schedule: constant, poly, caffe_poly, exp, discexp, linear, manual or pass_manual.
-        learning_rate_args: segments of the two manual schedules, "s0:r0,s1:r1,...".
+        learning_rate_args: the segments of the two manual schedules, "s0:r0,s1:r1,...".
         regularization: L2Regularization, or None.
-        is_async: parameter servers apply a gradient when it comes.
+        is_async: whether parameter servers apply each gradient when it arrives.
         model_average: ModelAverage, or None.
-        gradient_clipping_threshold: bound on every element of a gradient.
-        async_lagged_grad_discard_ratio: asynchronous only; older gradients than this many times the number of
-            trainers are dropped.
+        gradient_clipping_threshold: the bound on every element of a gradient.
+        async_lagged_grad_discard_ratio: in asynchronous training, a gradient that lags by more than this many times the
+            number of trainers is dropped.
         batch_size: has no effect.
 
     Raises:
-        ConfigError: a number is none or not finite, or the schedule cannot be read.
+        ConfigError: an argument is not a finite number, or the schedule is malformed.
     """
 
     rule = ""
@@ -146,7 +146,7 @@ class Momentum(Optimizer):
 
 
 def _known(optimizer: Optimizer, given: CommonArguments) -> CommonArguments:
-    """Refuse a name that no optimizer takes; Python would blame the base class for it."""
+    """Refuse unknown keyword arguments by name; Python's own message would name the base class."""
     for name in given:
         if name not in CommonArguments.__annotations__:
             near = difflib.get_close_matches(name, CommonArguments.__annotations__, n=1)
@@ -158,7 +158,7 @@ def _known(optimizer: Optimizer, given: CommonArguments) -> CommonArguments:
 
 
 def _optimizer(rule: str, text: str) -> type[Optimizer]:
-    """Return the class of a rule's row: its arguments are the rule's hyperparameters, then the common ones."""
+    """Return the optimizer class of a rule: its arguments are the rule's hyperparameters, then the common ones."""
     name, parameters = parsed(text)
     own = Parameter("self", Parameter.POSITIONAL_ONLY)
     signature = Signature([own, *parameters, Parameter("common", Parameter.VAR_KEYWORD)])

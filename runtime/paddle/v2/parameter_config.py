@@ -29,7 +29,7 @@ class UpdateHook:
 class ParameterConfig:
     """Name, shape, initial values and update settings of one parameter.
 
-    Its fields stand in the order of the message's numbers, from 1. ``initial_std`` is the half range when
+    The fields are in the order of the message's field numbers, from 1. ``initial_std`` is half of the range if
     ``initial_strategy`` is uniform. ``dims`` may be empty.
     """
 
@@ -60,11 +60,11 @@ class ParameterConfig:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """``dims``, or (1, size) where the layer gives none."""
+        """``dims``, or (1, size) if the layer gives none."""
         return self.dims or (1, self.size)
 
     def encode(self) -> bytes:
-        """The serialized message."""
+        """Return the serialized message."""
         out = bytearray()
         for number, (name, kind) in _FIELDS.items():
             value = getattr(self, name)

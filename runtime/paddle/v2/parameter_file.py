@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parameter files of the original: a 16-byte header with raw float32 data, and the tar of such blobs.
 
-In a tar every parameter has two members, ``<name>`` (the blob) and ``<name>.protobuf`` (its configuration).
-The original leaves out the two blocks of zeros at the end. Reading checks every length against the configuration and
-never writes or runs anything.
+In a tar, every parameter has two members: ``<name>`` (the blob) and ``<name>.protobuf`` (its configuration). The
+original omits the two blocks of zeros at the end. Reading checks every length against the configuration, and never
+extracts or executes anything.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FLOAT32 = np.dtype("<f4")
 
 
 def binary(file: IO[Any]) -> IO[bytes]:
-    """``file``, or the binary stream under a file that was opened as text."""
+    """Return ``file``, or the binary stream of a file that was opened in text mode."""
     stream: object = file
     if not isinstance(stream, io.TextIOBase):
         return file
@@ -40,16 +40,16 @@ def binary(file: IO[Any]) -> IO[bytes]:
 
 
 def blob(value: NDArray[np.float32]) -> bytes:
-    """Header and data of one parameter."""
+    """Return the header and data of one parameter."""
     data = np.ascontiguousarray(value, _FLOAT32)
     return HEADER.pack(0, 4, data.size) + data.tobytes()
 
 
 def read_blob(raw: bytes, config: ParameterConfig, where: str) -> NDArray[np.float32]:
-    """The value in a blob, of ``config.shape``.
+    """Return the value in a blob, of ``config.shape``.
 
     Raises:
-        ModelFileError: header or length do not fit the configuration.
+        ModelFileError: the header or the length does not match the configuration.
     """
     if len(raw) < HEADER.size:
         raise ModelFileError(
@@ -80,10 +80,10 @@ def write_tar(file: IO[Any], parameters: Iterable[tuple[ParameterConfig, NDArray
 
 
 def read_tar(file: IO[Any]) -> Iterator[tuple[ParameterConfig, NDArray[np.float32]]]:
-    """The parameters of a tar, in the order of their configurations.
+    """Return the parameters of a tar, in the order of their configurations.
 
     Raises:
-        ModelFileError: it is no such tar, a member is missing, or a blob does not fit its configuration.
+        ModelFileError: it is not such a tar, a member is missing, or a blob does not match its configuration.
     """
     where, stream = str(getattr(file, "name", "parameter tar")), binary(file)
     try:
@@ -117,10 +117,10 @@ def read_tar(file: IO[Any]) -> Iterator[tuple[ParameterConfig, NDArray[np.float3
 
 
 def _check_end(stream: IO[bytes], end: int, names: list[str], where: str) -> None:
-    """Refuse a tar that was cut behind `end`, where its members end.
+    """Refuse a tar that was truncated after `end`, where its members end.
 
-    A tar of the original has no blocks of zeros at its end. Its members show whether it is whole: tarfile takes a
-    header that was cut for the end, and the configuration of a parameter follows its data.
+    A tar of the original has no blocks of zeros at its end, and tarfile mistakes a truncated header for the end. The
+    members show whether it is complete, because each parameter's configuration follows its data.
     """
     stream.seek(end)
     rest = stream.read(tarfile.BLOCKSIZE)

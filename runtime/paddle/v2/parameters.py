@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``Parameters``: the values of a network's parameters by name, and their tar file.
 
-Values are made on first use: a large table that a parameter server holds never exists here unless somebody asks.
-Once a trainer exists, its values are read and written in place of these.
+Values are created on first use: a large table on a parameter server does not exist here unless it is read. Once a
+trainer exists, its values are read and written instead.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ Value = NDArray[np.float32]
 
 
 class Holder(Protocol):
-    """Whoever trains the parameters and so knows their newest values."""
+    """A trainer of the parameters, which has their newest values."""
 
     def newest(self, name: str) -> Value:
-        """The current value, of any shape with the right number of elements."""
+        """Return the current value, in any shape with the right number of elements."""
 
     def replace(self, name: str, value: Value) -> None:
-        """Take over a value set by the user."""
+        """Use a value set by the user."""
 
     def gradient(self, name: str) -> Value | None:
-        """The gradient of the last batch, or None."""
+        """Return the gradient of the last batch, or None."""
 
 
 class Configurations(Protocol):
-    """The message of a network, as ``Topology(layers).proto()`` gives it."""
+    """The message of a network, as ``Topology(layers).proto()`` returns it."""
 
     @property
     def parameters(self) -> Sequence[ParameterConfig]:
@@ -57,13 +57,13 @@ class Parameters:
         self._holder: Holder | None = None
 
     def names(self) -> list[str]:
-        """Names in order of creation."""
+        """Return the names in order of creation."""
         return list(self._configs)
 
     keys = names
 
     def has_key(self, key: str) -> bool:
-        """Whether there is a parameter of that name."""
+        """Return whether there is a parameter with that name."""
         return key in self._configs
 
     def __iter__(self) -> Iterator[str]:
@@ -79,7 +79,7 @@ class Parameters:
         return fetched(np.array(self.current(key), np.float32).reshape(self.get_shape(key)))
 
     def get(self, parameter_name: str) -> Value:
-        """A copy of the current value, float32 of ``get_shape``."""
+        """Return a copy of the current value, float32 of ``get_shape``."""
         return self[parameter_name]
 
     def __setitem__(self, key: str, value: Value) -> None:
@@ -103,11 +103,11 @@ class Parameters:
         self[parameter_name] = value
 
     def get_shape(self, key: str) -> tuple[int, ...]:
-        """The shape that get and set use."""
+        """Return the shape that get and set use."""
         return self.config(key).shape
 
     def get_grad(self, key: str) -> Value:
-        """A copy of the gradient of the last batch; zeros for a static parameter or before training."""
+        """Return a copy of the last batch's gradient; zeros for a static parameter or before training."""
         config = self.config(key)
         found = None if self._holder is None else self._holder.gradient(key)
         if found is None:
@@ -115,7 +115,7 @@ class Parameters:
         return fetched(np.array(found, np.float32).reshape(config.shape))
 
     def config(self, key: str) -> ParameterConfig:
-        """The configuration of a parameter."""
+        """Return the configuration of a parameter."""
         found = self._configs.get(key)
         if found is None:
             raise UsageError(f"No such parameter {key}")
@@ -129,7 +129,7 @@ class Parameters:
     def add(
         self, config: ParameterConfig, initializer: Initializer | None = None, value: Value | None = None
     ) -> None:
-        """Add a parameter, with its first value or a function of its name that gives it."""
+        """Add a parameter, with its initial value or a function of its name that returns it."""
         if config.name in self._configs:
             raise UsageError(f"duplicated parameter {config.name}")
         if value is None and initializer is not None:
@@ -143,27 +143,27 @@ class Parameters:
             self._values[config.name] = np.array(value, np.float32)
 
     def array(self, key: str) -> Value:
-        """The value itself, made now if it does not exist yet; a trainer updates it in place."""
+        """Return the value without a copy, creating it if necessary; a trainer updates it in place."""
         if key not in self._values:
             self._values[key] = _initial_value(self.config(key), settings.current().seed)
         return self._values[key]
 
     def current(self, key: str) -> Value:
-        """The newest value without a copy, of any shape; not to be changed."""
+        """Return the newest value without a copy, in any shape; callers must not change it."""
         return self.array(key) if self._holder is None else self._holder.newest(key)
 
     def attach(self, holder: Holder) -> None:
-        """From now on, read and write through ``holder``."""
+        """Read and write values through ``holder`` from now on."""
         self._holder = holder
 
     def append_gradient_machine(self, gradient_machine: Holder) -> None:
-        """From now on, read and write through a machine, which takes over the values that were set or made here."""
+        """Read and write through a machine from now on, which gets the values that were set or created here."""
         for name, value in self._values.items():
             gradient_machine.replace(name, value)
         self._holder = gradient_machine
 
     def update_param_conf(self, model_config: Configurations) -> None:
-        """Take over the configurations of a network's parameters, such as ``Topology(layers).proto()``.
+        """Replace the configurations by those of a network's message, such as ``Topology(layers).proto()``.
 
         Raises:
             UsageError: a parameter has a value of another size here.
@@ -192,10 +192,10 @@ class Parameters:
 
     @staticmethod
     def from_tar(f: IO[Any]) -> Parameters:
-        """The parameters in a tar.
+        """Return the parameters in a tar.
 
         Raises:
-            ModelFileError: it is damaged or no such tar.
+            ModelFileError: the tar is damaged, or not one of parameters.
         """
         found = Parameters()
         for config, value in read_tar(f):
@@ -203,10 +203,10 @@ class Parameters:
         return found
 
     def init_from_tar(self, f: IO[Any], exclude_params: Sequence[str] = ()) -> None:
-        """Take the values of a tar for the parameters that are in both, except those excluded: all or none.
+        """Load the values of a tar for parameters that are in both, except excluded ones; after an error, none.
 
         Raises:
-            ModelFileError: it is damaged or no such tar.
+            ModelFileError: the tar is damaged, or not one of parameters.
             UsageError: a size differs, or the tar has none of the parameters.
         """
         found = {config.name: value for config, value in read_tar(f)}
@@ -226,7 +226,7 @@ class Parameters:
 
 
 def create(layers: Layers) -> Parameters:
-    """The parameters of the network behind some layers."""
+    """Return the parameters of the network that some layers depend on."""
     found = Parameters()
     initializers = model.current().initializers
     for name, config in Topology(layers).network.parameters.items():
@@ -235,7 +235,7 @@ def create(layers: Layers) -> Parameters:
 
 
 def _initial_value(config: ParameterConfig, seed: int) -> NDArray[np.float32]:
-    """A new float32 array of ``config.shape``, from seed and name alone: trainers start from the same numbers."""
+    """Return a new float32 array of ``config.shape``; it depends only on seed and name, so trainers start equal."""
     if config.initial_std == 0:
         return np.full(config.shape, config.initial_mean, np.float32)
     generator = _generator(config.name, seed)

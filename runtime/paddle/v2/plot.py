@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Curves of costs while a script trains, in a notebook or as a file; drawn by matplotlib.
 
-In a job the launcher is told of every curve, too, for TensorBoard and for whoever watches.
+In a job, every curve is also reported to the launcher, for TensorBoard and the dashboard.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Ploter:
     """
 
     def __init__(self, *args: str) -> None:
-        """Begin empty curves with the titles `args`.
+        """Create empty curves with the titles `args`.
 
         Raises:
             NotAvailableError: matplotlib is not installed.

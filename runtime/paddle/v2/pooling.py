@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pooling classes: markers that ``img_pool`` and ``pooling`` take."""
+"""Pooling classes, which ``img_pool`` and ``pooling`` take."""
 
 from __future__ import annotations
 

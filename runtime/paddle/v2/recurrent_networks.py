@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LSTM and GRU as common groups of layers, and their single steps; a family of `networks`, which has them."""
+"""LSTM and GRU networks and their single steps; part of `networks`, which exports them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def simple_lstm(given: dict[str, Any]) -> LayerOutput:
     "naive=False"
 )
 def simple_gru(given: dict[str, Any]) -> LayerOutput:
-    """Declare a projection to the gates (``<name>_transform``) and a GRU ``<name>``; `naive` changes no number."""
+    """Declare a projection to the gates (``<name>_transform``) and a GRU ``<name>``; `naive` has no effect."""
     given["name"] = name = model.current().auto_name("simple_gru", given["name"])
     width, bias = 3 * given["size"], given["mixed_bias_param_attr"]
     gates = layer.mixed(
@@ -62,7 +62,7 @@ def simple_gru2(given: dict[str, Any]) -> LayerOutput:
 
 
 def _bidirectional(name: str, one: Callable[..., LayerOutput], arguments: str) -> Callable[..., LayerOutput]:
-    """Return the network of one in each direction; `arguments` are those of one that each direction has of its own."""
+    """Return a bidirectional network; `arguments` are those that each direction has separately."""
     own = [f"{way}_{each}" for way in ("fwd", "bwd") for each in arguments.split()]
     others = ("last_seq_attr", "first_seq_attr", "concat_attr", "concat_act")
     optional = ", ".join(f"{each}=None" for each in (*own, *others))
@@ -126,15 +126,15 @@ def lstmemory_unit(given: dict[str, Any]) -> LayerOutput:
 
     Args:
         input: rows projected to the gates, 4 D.
-        out_memory: the output of the step before; None: a memory of ``<name>``, zeros at first.
-        size: D; a quarter of the input's by default.
-        param_attr: of the projection [D, 4 D] of the output before.
-        act: of the candidate, Tanh by default.
-        gate_act: of the gates, Sigmoid by default.
-        state_act: of the cell on its way out, Tanh by default.
-        input_proj_bias_attr: of the projection.
-        input_proj_layer_attr: of the projection.
-        lstm_bias_attr: of the peepholes.
+        out_memory: the output of the previous step; None: a memory of ``<name>``, initially zero.
+        size: D; a quarter of the input's size by default.
+        param_attr: the weight [D, 4 D] of the previous output's projection.
+        act: the activation of the candidate, Tanh by default.
+        gate_act: the activation of the gates, Sigmoid by default.
+        state_act: the activation of the cell for the output, Tanh by default.
+        input_proj_bias_attr: the bias of the projection.
+        input_proj_layer_attr: the layer attributes of the projection.
+        lstm_bias_attr: the peepholes.
     """
     input, before = given["input"], given["out_memory"]
     width = width_of("lstmemory_unit", 4, input, given["size"])
@@ -164,7 +164,7 @@ def lstmemory_group(given: dict[str, Any]) -> Any:
 
 @takes(f"input, memory_boot=None, size=None, name=None, {_GRU_UNIT}")
 def gru_unit(given: dict[str, Any]) -> LayerOutput:
-    """Declare one step of a GRU ``<name>`` over rows projected to the gates, 3 D; `naive` changes no number."""
+    """Declare one step of a GRU ``<name>`` over rows projected to the gates, 3 D; `naive` has no effect."""
     width = width_of("gru_unit", 3, given["input"], given["size"])
     given["name"] = name = _name("gru_unit", given["name"])
     before = layer.memory(name=name, size=width, boot_layer=given["memory_boot"])
@@ -188,6 +188,6 @@ def _group(
 
 
 def _name(prefix: str, name: str | None) -> str:
-    """The name given, or an automatic one, as the step's layers are called before they get ``@<group>``."""
+    """Return the given name or an automatic one, without the suffix ``@<group>`` of the step's layers."""
     space = model.current()
     return space.auto_name(prefix, name).removesuffix(f"@{space.group}" if space.group else "")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Regularisation that an optimizer gives to every parameter without a rate of its own."""
+"""Regularisation that an optimizer applies to every parameter without its own rate."""
 
 from __future__ import annotations
 

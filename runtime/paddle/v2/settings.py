@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``paddle.init``: which device, seed, trainer and parameter servers this process works with.
+"""``paddle.init``: the device, seed, trainer ID and parameter servers of this process.
 
-Arguments beat ``PADDLE_INIT_*``. A script that never calls ``init`` gets the environment and the defaults.
+Arguments take precedence over ``PADDLE_INIT_*``. A script that never calls ``init`` gets the environment's values and
+the defaults.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _WHERE = ("port", "ports_num", "ports_num_for_sparse", "pservers")
 class Settings:
     """The resolved arguments of ``init``.
 
-    ``num_trainers`` is the flag num_gradient_servers. Endpoints are "ip:port", node-major, then port. ``ports`` are
-    the dense and sparse ports that each server must have; None where the launcher said which there really are.
+    ``num_trainers`` is the flag num_gradient_servers. Endpoints are "ip:port", node-major, then port. ``ports`` are the
+    numbers of dense and sparse ports that each server must have; None if the launcher gave the endpoints.
     """
 
     use_gpu: bool
@@ -52,7 +53,7 @@ def resolve(given: Mapping[str, object], environment: JobEnvironment) -> Setting
 
     Raises:
         FlagError: a name is unknown or a value cannot be read.
-        UsageError: parallel_nn is asked for, or ids and counts contradict each other.
+        UsageError: parallel_nn is requested, or IDs and counts contradict each other.
     """
     if given.get("parallel_nn"):
         raise UsageError("parallel_nn is not supported: a layer cannot be put on a device of its own")

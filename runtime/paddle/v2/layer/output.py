@@ -66,64 +66,64 @@ class LayerOutput:
 
     @property
     def reverse(self) -> bool | None:
-        """Whether a recurrent layer goes from the last row to the first; None for all other layers."""
+        """Whether a recurrent layer runs from the last row to the first; None for other layers."""
         found = self.config.attrs.get("reverse")
         return None if found is None else bool(found)
 
     @property
     def depth(self) -> int:
-        """Layers of a volume, 1 for an image."""
+        """The depth of a volume; 1 for an image."""
         return int(self.config.attrs.get("depth", 1))  # type: ignore[arg-type]
 
     @property
     def layer_type(self) -> str:
-        """Kind of layer, such as fc."""
+        """The type of the layer, such as fc."""
         return self.config.type
 
     @property
     def size(self) -> int:
-        """Width of one row."""
+        """The width of one row."""
         return self.config.size
 
     @property
     def activation(self) -> str:
-        """Name of the activation, empty for linear."""
+        """The name of the activation; empty for linear."""
         return self.config.activation
 
     @property
     def num_filters(self) -> int:
-        """Channels of an image, 0 if this is none."""
+        """The number of channels of an image; 0 for other layers."""
         return self.config.num_filters
 
     @property
     def height(self) -> int:
-        """Rows of an image, 0 if unknown."""
+        """The height of an image; 0 if unknown."""
         return self.config.height
 
     @property
     def width(self) -> int:
-        """Columns of an image, 0 if unknown."""
+        """The width of an image; 0 if unknown."""
         return self.config.width
 
     @property
     def image(self) -> tuple[int, int, int]:
-        """Channels, rows and columns of an image, 0 where there are none or they are unknown."""
+        """Channels, height and width of an image; each is 0 if unknown or if this is not an image."""
         return self.num_filters, self.height, self.width
 
     @property
     def volume(self) -> dict[str, int]:
-        """What a layer of the same form stores of its depth: nothing for an image."""
+        """The attribute by which a layer of the same shape stores its depth; empty for an image."""
         return {"depth": self.depth} if self.depth > 1 else {}
 
     @property
     def data_type(self) -> InputType | None:
-        """The samples' type, for a data layer, and for what a step of a group sees of one."""
+        """The input type of a data layer, and of a step's view of one."""
         if self.layer_type == "group_input" and self.parents:
             return self.parents[0].data_type
         return self.config.input_type
 
     def set_input(self, input: LayerOutput) -> None:
-        """Say which layer of the step a memory without a name has the last value of."""
+        """Set the layer of the step whose previous value a memory without a name holds."""
         require_layer(input, "set_input")
         space = model.current()
         if self.layer_type != "memory" or self.name not in space.layers:

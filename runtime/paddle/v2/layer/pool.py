@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pooling of images, volumes, pyramids of cells, and parts of images."""
+"""Pooling of images and volumes, spatial pyramid pooling, and pooling of regions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def img_pool(
     ceil_mode: bool,
     exclude_mode: bool | None,
 ) -> Made:
-    """Declare pooling, Max by default; the output size is rounded up, averages leave padding out."""
+    """Declare pooling, Max by default; output sizes are rounded up, and averages exclude padding."""
     kind, exclusive = _pool_kind(pool_type, "img_pool", exclude_mode)
     image = geometry(input, num_channels, "img_pool")
     kernel = pair(pool_size, pool_size_y, "img_pool: pool_size", least=1)
@@ -88,7 +88,7 @@ def img_pool3d(
     padding_z: int | None,
     ceil_mode: bool,
 ) -> Made:
-    """Declare pooling of volumes, Max by default; sizes are (x, y, z) or one number, and rounded up."""
+    """Declare pooling of volumes, Max by default; sizes are (x, y, z) or one number, output sizes are rounded up."""
     kind, exclusive = _pool_kind(pool_type, "img_pool3d")
     channels, *inside = volume_of(input, num_channels, "img_pool3d")
     given = (
@@ -134,7 +134,7 @@ def spp(
     pool_type: pooling.BasePoolingType | None,
     pyramid_height: int | None,
 ) -> Made:
-    """Declare a pyramid of poolings, Max by default: 1, 4, 16, ... cells over the image, side by side in a row.
+    """Declare spatial pyramid pooling, Max by default: 1, 4, 16, ... cells over the image, concatenated in a row.
 
     A row has channels * (4^pyramid_height - 1) / 3 numbers.
     """
@@ -182,15 +182,15 @@ def roi_pool(
     spatial_scale: float,
     num_channels: int | None,
 ) -> Made:
-    """Declare the greatest values in a grid of cells over each part of an image, a row for each part.
+    """Declare the maxima in a grid of cells over each region of interest, one row per region.
 
     Args:
         input: images.
-        rois: rows that begin with the image's index in the batch, left, top, right and bottom, both ends counted.
-        pooled_width: cells of a row of the grid.
-        pooled_height: cells of a column of the grid.
-        spatial_scale: an image's pixels for each unit of `rois`.
-        num_channels: of the images.
+        rois: rows that begin with the image's index in the batch, left, top, right and bottom, inclusive.
+        pooled_width: the number of cells in a row of the grid.
+        pooled_height: the number of cells in a column of the grid.
+        spatial_scale: the number of pixels of `input` per unit of `rois`.
+        num_channels: the number of channels of the images.
     """
     image = geometry(input, num_channels, "roi_pool")
     require_layer(rois, "roi_pool")
@@ -218,7 +218,7 @@ def _roi_pool(emitter: Emitter, config: LayerConfig) -> Variable:
 
 
 def _cell(size: int, cells: int) -> tuple[int, int]:
-    """Return how many pixels a cell has, and by how many the first one begins before the image."""
+    """Return the size of a cell in pixels, and by how many pixels the first one begins before the image."""
     kernel = -(-size // cells)
     return kernel, (kernel * cells - size + 1) // 2
 

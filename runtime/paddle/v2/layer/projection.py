@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Projections and operators: the terms that ``mixed`` sums and ``concat`` puts side by side."""
+"""Projections and operators: the terms that ``mixed`` sums and ``concat`` concatenates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Projection:
-    """One term before a layer takes it; size 0 means: the layer's own size."""
+    """A term that no layer uses yet; size 0 means the layer's own size."""
 
     kind: str
     layers: tuple[LayerOutput, ...]
@@ -33,7 +33,7 @@ class Projection:
     attrs: Attrs = field(default_factory=dict)
 
     def bind(self, layer_name: str, index: int, size: int) -> InputConfig:
-        """Register the parameter, if any, and return the input that a layer stores."""
+        """Register the parameter, if there is one, and return the input configuration for a layer."""
         size = self.size or size
         dims = _DIMS[self.kind](self.layers[0].size, size) if self.kind in _DIMS else None
         if self.kind == "padded_context":
@@ -83,7 +83,7 @@ def table_projection(input: LayerOutput, size: int = 0, param_attr: WeightAttr =
 
 
 def identity_projection(input: LayerOutput, offset: int | None = None, size: int | None = None) -> Projection:
-    """X itself, or ``size`` columns of it from ``offset`` on."""
+    """The input itself, or ``size`` columns of it starting at ``offset``."""
     require_layer(input, "identity_projection")
     if offset is None:
         return Projection("identity", (input,), input.size)
@@ -93,7 +93,7 @@ def identity_projection(input: LayerOutput, offset: int | None = None, size: int
 
 
 def slice_projection(input: LayerOutput, slices: Sequence[tuple[int, int]]) -> Projection:
-    """Column ranges [start, end) of x, side by side."""
+    """Column ranges [start, end) of x, concatenated."""
     require_layer(input, "slice_projection")
     for start, end in slices:
         _check_range(input, start, end)
@@ -102,13 +102,13 @@ def slice_projection(input: LayerOutput, slices: Sequence[tuple[int, int]]) -> P
 
 
 def scaling_projection(input: LayerOutput, param_attr: WeightAttr = None) -> Projection:
-    """X times one learned number."""
+    """The input times one learned number."""
     require_layer(input, "scaling_projection")
     return Projection("scaling", (input,), input.size, param_attr)
 
 
 def dotmul_projection(input: LayerOutput, param_attr: WeightAttr = None) -> Projection:
-    """X times a learned vector, element by element."""
+    """The input times a learned vector, elementwise."""
     require_layer(input, "dotmul_projection")
     return Projection("dotmul", (input,), input.size, param_attr)
 
@@ -119,12 +119,12 @@ def context_projection(
     context_start: int | None = None,
     padding_attr: ParameterAttribute | bool = False,
 ) -> Projection:
-    """Each row of a sequence beside its neighbours: rows t + context_start, ..., context_len of them.
+    """Each row of a sequence concatenated with its neighbours: `context_len` rows, starting at t + context_start.
 
     Args:
-        context_len: so many rows side by side.
-        context_start: None: -(context_len - 1) / 2, rounded down.
-        padding_attr: what lies outside of a sequence is zero (False), or learnt rows with these settings.
+        context_len: the number of concatenated rows.
+        context_start: the offset of the first row; None: -(context_len - 1) / 2, rounded down.
+        padding_attr: False pads sequences with zeros, an attribute with learned rows.
     """
     require_layer(input, "context_projection")
     if context_len < 1:
@@ -139,7 +139,7 @@ def context_projection(
 
 
 def dotmul_operator(a: LayerOutput, b: LayerOutput, scale: float = 1.0) -> Projection:
-    """Scale * a * b, element by element."""
+    """The elementwise product scale * a * b."""
     require_layer(a, "dotmul_operator")
     require_layer(b, "dotmul_operator")
     size = require_same_size([a, b], "dotmul_operator")
@@ -147,7 +147,7 @@ def dotmul_operator(a: LayerOutput, b: LayerOutput, scale: float = 1.0) -> Proje
 
 
 def project(emitter: Emitter, link: InputConfig) -> Variable:
-    """Write one term as operators, (N, link.size)."""
+    """Emit one term as operators; return its value (N, link.size)."""
     return PROJECTORS[link.projection](emitter, link)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers that rearrange, normalise or choose rows and columns."""
+"""Layers that rearrange, normalise or select rows and columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
 
 @declares("input, min, max, name=None")
 def clip(input: LayerOutput, min: float, max: float) -> Made:
-    """Declare values cut to [min, max]."""
+    """Declare values clipped to [min, max]."""
     if not min < max:
         raise UsageError(f"clip: min {min} must be below max {max}")
     return Made([input], input.size, {"min": float(min), "max": float(max)}, image=input.image)
@@ -43,7 +43,7 @@ def _sum_to_one_norm(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, name=None, layer_attr=None", prefix="row_l2_norm_layer")
 def row_l2_norm(input: LayerOutput) -> Made:
-    """Declare rows divided by their Euclidean lengths."""
+    """Declare rows divided by their L2 norms."""
     return Made([input], input.size)
 
 
@@ -68,7 +68,7 @@ def _trans(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, size, name=None")
 def resize(input: LayerOutput, size: int) -> Made:
-    """Declare the batch's numbers cut into rows of ``size``."""
+    """Declare the batch's values reshaped to rows of ``size``."""
     return Made([input], size)
 
 
@@ -124,7 +124,7 @@ def _sum_of(emitter: Emitter, config: LayerConfig, weights: Variable, vectors: V
 
 @declares("input, name=None, layer_attr=None", prefix="multiplex_layer", many=True)
 def multiplex(input: list[LayerOutput]) -> Made:
-    """Declare rows chosen by the first input: its integer k takes the row of input k + 1."""
+    """Declare rows selected by the first input: for its integer k, the row of input k + 1."""
     if len(input) < 3:
         raise UsageError(f"multiplex takes an index and at least two layers, got {len(input)} inputs")
     return Made(input, require_same_size(input[1:], "multiplex"))
@@ -145,7 +145,7 @@ def _ids(emitter: Emitter, config: LayerConfig) -> None:
 
 @declares("input, name=None, layer_attr=None", prefix="sampling_id_layer")
 def sampling_id(input: LayerOutput) -> Made:
-    """Declare an id for each row, drawn by the chances that the row has for all of them."""
+    """Declare an id for each row, sampled from the row's probabilities."""
     return Made([input], input.size)
 
 
@@ -174,7 +174,7 @@ def _eos(emitter: Emitter, config: LayerConfig) -> None:
 
 @declares("input, name=None, layer_attr=None", prefix="maxid_layer")
 def max_id(input: LayerOutput) -> Made:
-    """Declare the column of each row's largest value, an id below the input's size; infer reads it with field='id'."""
+    """Declare the index of each row's largest value; infer reads it with field='id'."""
     return Made([input], input.size)
 
 
@@ -188,11 +188,11 @@ def _max_id(emitter: Emitter, config: LayerConfig) -> None:
 
 @declares("input, format=None, name=None", prefix="print", many=True)
 def printer(input: list[LayerOutput], format: str | None) -> Made:
-    """Declare that the values of layers are printed whenever the network runs; give it as an extra layer.
+    """Declare a layer that prints the values of layers whenever the network runs; pass it as an extra layer.
 
     Args:
         input: one layer or several; the printer has the value of the first.
-        format: printed before each value; a %s stands for the layer's name. "layer=%s value" by default.
+        format: the text before each value; %s stands for the layer's name. "layer=%s value" by default.
     """
     return Made(input, input[0].size, {"format": format or "layer=%s value"})
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers over whole sequences: pooled to one row, expanded from one row, joined, cut anew."""
+"""Layers over whole sequences: pooling, expansion, concatenation and reshaping."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class AggregateLevel:
 
 
 class ExpandLevel:
-    """The level that is expanded: one row per sample, or a sequence with one row per sub-sequence."""
+    """The level that is expanded: one row per sample, or one row per sub-sequence."""
 
     FROM_NO_SEQUENCE = AggregateLevel.TO_NO_SEQUENCE
     FROM_SEQUENCE = AggregateLevel.TO_SEQUENCE
@@ -54,9 +54,9 @@ class ExpandLevel:
 def pooling(
     input: LayerOutput, pooling_type: kinds.BasePoolingType | None, agg_level: str, stride: int
 ) -> Made:
-    """Declare one row for each sequence: the greatest (by default), mean, sum, or sum over √length of its rows.
+    """Declare one row per sequence: the maximum (by default), mean, sum, or sum / √length of its rows.
 
-    With `agg_level` TO_SEQUENCE it is one row a sub-sequence, and with `stride` one for each piece of so many rows.
+    With `agg_level` TO_SEQUENCE there is one row per sub-sequence, with `stride` one per window of that many rows.
     """
     chosen = pooling_of(pooling_type, "pooling: pooling_type")
     kind = chosen.strategy if isinstance(chosen, kinds.Avg) else chosen.name
@@ -66,7 +66,7 @@ def pooling(
 
 
 def _end(which: str, own_last: bool) -> Callable[..., LayerOutput]:
-    """Return the layer of one end of each sequence; of `reverse` the value for which it was computed first."""
+    """Return the layer of one end of each sequence; `reverse` decides which end was computed first."""
     who = f"{which.lower()}_seq"
 
     def declare(input: LayerOutput, agg_level: str, stride: int) -> Made:
@@ -92,7 +92,7 @@ first_seq = _end("FIRST", own_last=False)
     prefix="expand_layer",
 )
 def expand(input: LayerOutput, expand_as: LayerOutput, expand_level: str) -> Made:
-    """Declare each sample's row repeated for every row of a sequence.
+    """Declare each sample's row, repeated for every row of a sequence.
 
     With `expand_level` FROM_SEQUENCE, `input` has one row for each sub-sequence of `expand_as`.
     """
@@ -113,7 +113,7 @@ def _expand(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("a, b, act=None, name=None, layer_attr=None, bias_attr=None", "seqconcat")
 def seq_concat(a: LayerOutput, b: LayerOutput) -> Made:
-    """Declare sequences one behind the other."""
+    """Declare the concatenation of two layers' sequences, sample by sample."""
     return Made([a, b], require_same_size([a, b], "seq_concat"))
 
 
@@ -125,7 +125,7 @@ def _seq_concat(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, reshape_size, act=None, name=None, layer_attr=None, bias_attr=None", "seqreshape")
 def seq_reshape(input: LayerOutput, reshape_size: int) -> Made:
-    """Declare sequences whose numbers are cut into rows of another width."""
+    """Declare sequences whose values are reshaped to rows of another width."""
     return Made([input], reshape_size)
 
 
@@ -137,7 +137,7 @@ def _seq_reshape(emitter: Emitter, config: LayerConfig) -> Variable:
 
 @declares("input, offsets, sizes, act=None, bias_attr=None, name=None", prefix="sub_seq_layer")
 def sub_seq(input: LayerOutput, offsets: LayerOutput, sizes: LayerOutput) -> Made:
-    """Declare a part of each sequence: `sizes` rows from row `offsets` on, two layers with an integer a sample."""
+    """Declare a slice of each sequence: `sizes` rows from row `offsets`; both are layers with an integer per sample."""
     for each, what in ((offsets, "offsets"), (sizes, "sizes")):
         if not is_index(each):
             raise UsageError(f"sub_seq: {what} {each.name!r} must be a data layer of integers")
@@ -155,7 +155,7 @@ def _sub_seq(emitter: Emitter, config: LayerConfig) -> Variable:
     "input, context_len, act=None, name=None, param_attr=None, layer_attr=None", prefix="row_conv_layer"
 )
 def row_conv(input: LayerOutput, context_len: int, param_attr: WeightAttr) -> Made:
-    """Declare the sum of each row and the rows behind it, `context_len` in all, each column with weights of its own."""
+    """Declare the weighted sum of each row and the following ones, `context_len` in all, with weights per column."""
     if context_len < 1:
         raise UsageError(f"row_conv: context_len must be at least 1, got {context_len}")
     return Made([input], input.size, weights=[Weight([context_len, input.size], param_attr)])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Costs over structures: tags of sequences (crf), labels without places (ctc), many classes (nce, hsigmoid)."""
+"""Structured costs: sequence tagging (crf), unaligned labels (ctc), and large numbers of classes (nce, hsigmoid)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LEAST_PROBABILITY = 1e-30  # ln 0 would leave nothing to go back by
 
 
 def _weigh_classes(prefix: str, given: dict[str, Any], made: Made) -> Made:
-    """Give each input a weight with the rows of the bias; a `layer_attr` has no effect."""
+    """Give each input a weight with one row per class; a `layer_attr` has no effect."""
     count, rows = int(made.attrs["inputs"]), made.bias_dims[1]  # type: ignore[arg-type]
     given.pop("layer_attr")
     given["name"] = model.current().auto_name(prefix, given["name"])
@@ -52,7 +52,7 @@ _among_many = partial(declares, many=True, has_bias=True, finish=_weigh_classes)
 def crf(given: dict[str, Any]) -> LayerOutput:
     """Declare the negative log likelihood of each sequence's tags.
 
-    The parameter [size + 2, size] scores first tags in row 0, last ones in row 1, steps from tag to tag below.
+    The parameter [size + 2, size] holds the scores of first tags in row 0, of last tags in row 1, and of transitions.
     """
     return _tagging("crf", **given)
 
@@ -65,16 +65,16 @@ def crf_decoding(given: dict[str, Any]) -> LayerOutput:
 
 @takes("input, label, size=None, name=None, norm_by_times=False, layer_attr=None")
 def ctc(given: dict[str, Any]) -> LayerOutput:
-    """Declare the cost of labels without places over probabilities; the last class is the blank.
+    """Declare the CTC cost of labels, given probabilities; the last class is the blank.
 
-    Whatever layer made them, rows are taken as they are, also where they do not add up to 1.
+    Rows are used as they are, even if they do not sum to 1.
     """
     return _unplaced("ctc", **given, blank=given["input"].size - 1)
 
 
 @takes("input, label, size=None, name=None, blank=0, norm_by_times=False, layer_attr=None")
 def warp_ctc(given: dict[str, Any]) -> LayerOutput:
-    """Declare the cost of labels without places over scores, which go through a softmax here."""
+    """Declare the CTC cost of labels, given scores, to which a softmax is applied."""
     input = given["input"]
     if input.activation == "softmax":
         raise UsageError(
@@ -96,7 +96,7 @@ def nce(
     num_neg_samples: int,
     neg_distribution: Sequence[float] | None,
 ) -> Made:
-    """Declare the cost of true classes against drawn ones, uniformly or by `neg_distribution`.
+    """Declare the noise-contrastive cost of classes; negatives are drawn uniformly or from `neg_distribution`.
 
     A label is an integer, or a sparse_binary_vector: several true classes.
     """
@@ -123,7 +123,7 @@ def nce(
 
 @_among_many("input, label, num_classes=None, name=None, bias_attr=None, param_attr=None, layer_attr=None")
 def hsigmoid(input: list[LayerOutput], label: LayerOutput, num_classes: int | None) -> Made:
-    """Declare the cost of the way to a class through a binary tree of all classes."""
+    """Declare the hierarchical softmax cost: that of the path to a class in a binary tree of all classes."""
     classes = _classes(label, num_classes, "hsigmoid")
     if classes < 3:
         raise UsageError(f"hsigmoid needs more than two classes, got {classes}")

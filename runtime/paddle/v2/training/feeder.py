@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns a batch of samples into the arrays that a network is fed with, and goes through the batches of one pass."""
+"""Converts batches of samples to the arrays that a network is fed with, and iterates over the batches of a pass."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Feeding: TypeAlias = Mapping[str, int] | Sequence[str] | None
 
 
 class DataFeeder:
-    """Knows which column of a sample goes to which data layer.
+    """Converts samples, given the column of each data layer.
 
-    Without ``feeding``, columns follow the order in which the network's data layers were declared.
+    Without ``feeding``, columns are in the order in which the network's data layers were declared.
     """
 
     def __init__(self, data_types: Sequence[tuple[str, InputType]], feeding: Feeding = None) -> None:
@@ -34,13 +34,13 @@ class DataFeeder:
         self._width = max(columns[name] for name in names) + 1 if names else 0
 
     def __call__(self, batch: Sequence[Sample]) -> Feed:
-        """Feed values of a batch: float32 (N, dim), int64 (N, 1), and two arrays for a sparse layer.
+        """Return the feed of a batch: float32 (N, dim), int64 (N, 1), and two arrays for a sparse layer.
 
-        Layers of sequences get `LoDArray`s whose rows are those of all samples.
+        Layers of sequences get `LoDArray`s with the rows of all samples.
 
         Raises:
             UsageError: a sample does not fit a layer's type; names the layer and the sample.
-            UsageTypeError: this is no batch of samples at all.
+            UsageTypeError: the argument is not a batch of samples.
         """
         if not isinstance(batch, (list, tuple)):
             raise UsageTypeError(
@@ -82,7 +82,7 @@ class DataFeeder:
 
 @dataclass(slots=True)
 class _Read:
-    """What a reader gave: a batch, and what the network is fed with once that is known; or why there is no batch."""
+    """A batch of a reader, and its feed once it was converted; or the error instead of a batch."""
 
     batch: Any = None
     feed: Feed | None = None
@@ -90,10 +90,10 @@ class _Read:
 
 
 class Batches:
-    """Iterates over batches; `feed` is that of the newest one, `count` says how many have come.
+    """Iterates over batches; `feed` returns that of the current batch, `count` is the number of batches so far.
 
-    `look_ahead` reads the next one before the present one is over. Whoever iterates still meets what the reader gives
-    and raises in its order: an error of the reader, or of a sample that fits no layer, is raised at its time.
+    `look_ahead` reads the next batch early. Iteration still sees batches and errors in their order: an error of the
+    reader, or of a sample that does not fit a layer, is raised when its batch is due.
     """
 
     def __init__(self, batches: Iterable[Any], feeder: Callable[[Any], Feed]) -> None:
@@ -109,7 +109,7 @@ class Batches:
         """Return the next batch.
 
         Raises:
-            Exception: what the reader raises.
+            Exception: the reader's error.
         """
         self._now, self._ahead = self._ahead or self._read(), None
         if self._now.error is not None:
@@ -118,7 +118,7 @@ class Batches:
         return self._now.batch
 
     def feed(self) -> Feed:
-        """Return what the network is fed with.
+        """Return the feed of the current batch.
 
         Raises:
             UsageError, UsageTypeError: a sample does not fit.
@@ -128,7 +128,7 @@ class Batches:
         return self._now.feed
 
     def look_ahead(self) -> Feed | None:
-        """Read the next batch; return what `feed` will be then, or None where there is none or it will raise."""
+        """Read the next batch; return its feed, or None if there is none or an error will be raised for it."""
         self._ahead = self._read()
         if self._ahead.error is None:
             try:
@@ -145,7 +145,7 @@ class Batches:
 
 
 def ids_in(feed: Feed, sources: Sequence[str]) -> NDArray[np.int64]:
-    """Return the ids that some fed values hold, each once, ascending."""
+    """Return the distinct ids in some fed values, ascending."""
     found: NDArray[np.int64] = np.unique(
         np.concatenate([plain(feed[source]).reshape(-1) for source in sources])
     )
@@ -195,7 +195,7 @@ def _sequences(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None
 
 
 def _no_sequence(name: str, kind: InputType, items: list[Any], in_list: bool) -> UsageError:
-    """The error for what is no list where the type has one: a sample, or with `in_list` a sub-sequence."""
+    """Return the error for a sample, or with `in_list` a sub-sequence, that is not a list although its type is one."""
     found: list[tuple[int, Any, int | None]] = [(at, each, None) for at, each in enumerate(items)]
     if in_list:
         found = [(at, part, number) for at, each in enumerate(items) for number, part in enumerate(each)]
@@ -231,7 +231,7 @@ def _dense(feed: Feed, name: str, kind: InputType, items: list[Any]) -> None:
 
 
 def _count(item: Any) -> int | None:
-    """How many numbers an item holds, None if it is no array of numbers."""
+    """Return how many numbers an item holds; None if it is not an array of numbers."""
     try:
         return np.array(item, np.float32).size
     except (ValueError, TypeError):

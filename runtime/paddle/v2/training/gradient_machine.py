@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a network: forward and backward over a batch, forward alone for tests, and single layers on demand.
+"""Runs a network: forward and backward passes over a batch, forward passes for tests, and single layers on demand.
 
-The scope's arrays are the parameters: updates change them in place or put others there, and ``Parameters`` reads and
-writes them here.
-The loss is the sum of all costs over the batch, each times its ``coeff``; the cost that users see has no coeff.
+The scope's arrays are the parameters: updates change or replace them, and ``Parameters`` reads and writes them here.
+The loss is the sum of all costs over the batch, each times its ``coeff``; reported costs do not include ``coeff``.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ Gradient = Value | RowGradient
 
 @dataclass(frozen=True)
 class Step:
-    """What one batch gave: summed cost, gradients by parameter (flat, or rows), values of the layers asked for.
+    """The result of one batch: summed cost, gradients by parameter (flat, or rows), values of requested layers.
 
-    A value is a `LoDArray` where it has sequences.
+    Values of sequences are `LoDArray`s.
     """
 
     cost: float
@@ -60,7 +59,7 @@ class _Runnable:
         return self.emitter.op("reduce_sum", {"X": self.emitter.rows(name)}, {"reduce_all": True})
 
     def loss(self, names: Sequence[str], others: Sequence[str]) -> Variable:
-        """Sum of the costs `names` and of `others`, each times its coeff."""
+        """Return the sum of the costs `names` and `others`, each times its coeff."""
         totals = [*self.costs, *map(self._total, others)]
         terms = []
         for name, total in zip([*names, *others], totals, strict=True):
@@ -73,11 +72,11 @@ class GradientMachine:
     """A network with the values of its parameters. Not thread-safe.
 
     Args:
-        parameters: first values; changed in place from now on.
-        costs: names of the cost layers that are reported; may be empty for inference.
-        also_trained: names of further cost layers, whose gradients count but whose values are not reported.
-        seed: of dropout masks, which depend on it and on the step number.
-        held_elsewhere: sparse parameters whose rows come by ``set_rows``; their values are never made here.
+        parameters: the initial values, which training changes in place.
+        costs: the names of the reported cost layers; may be empty for inference.
+        also_trained: the names of other cost layers, which contribute gradients but are not reported.
+        seed: the seed of dropout masks, which depend on it and on the step number.
+        held_elsewhere: sparse parameters whose rows are set by ``set_rows``; their whole values are never created.
     """
 
     def __init__(
@@ -109,11 +108,11 @@ class GradientMachine:
         _check_layout(network, parameters)
 
     def train(self, feed: Feed, step: int, read: Sequence[str] = ()) -> Step:
-        """Forward and backward over a batch.
+        """Run a forward and a backward pass over a batch.
 
         Args:
-            step: number of the batch since training began; draws the dropout masks.
-            read: layers whose values are given back, or ``<layer>@GRAD`` for a gradient, left out if there is none.
+            step: the number of the batch since training began, which determines the dropout masks.
+            read: layers whose values to return, or ``<layer>@GRAD`` for a gradient, which is omitted if there is none.
         """
         check_lengths(feed, self._meetings)
         runnable = self._runnable(is_test=False)
@@ -134,7 +133,7 @@ class GradientMachine:
         return Step(_sum(results[:count]), found, read_values)
 
     def test(self, feed: Feed, read: Sequence[str] = ()) -> Step:
-        """Forward alone, as for inference."""
+        """Run a forward pass in test mode."""
         check_lengths(feed, self._meetings)
         runnable = self._runnable(is_test=True)
         read = [name for name in read if not name.endswith(GRADIENT)]
@@ -146,7 +145,7 @@ class GradientMachine:
     def outputs(
         self, feed: Feed, layers: Sequence[str], fields: Sequence[str]
     ) -> dict[str, dict[str, NDArray[Any]]]:
-        """Layer name -> field (value, id, prob) -> array, in test mode, with a trainer's newest values."""
+        """Return layer name -> field (value, id, prob) -> array, in test mode, with a trainer's newest values."""
         check_lengths(feed, self._meetings)
         runnable = self._runnable(is_test=True)
         emitter = runnable.emitter
@@ -161,7 +160,7 @@ class GradientMachine:
         return found
 
     def observe(self, feed: Feed, step: int, layers: Sequence[str]) -> dict[str, NDArray[Any]]:
-        """Values of layers in training mode, with the masks of that step; later steps deliver them by themselves."""
+        """Return values of layers in training mode, with the masks of that step; later steps return them as well."""
         self._observed.extend(name for name in layers if name not in self._observed)
         runnable = self._runnable(is_test=False, moves_statistics=False)
         values = [_readable(runnable.emitter, name) for name in layers]
@@ -169,7 +168,7 @@ class GradientMachine:
         return dict(zip(layers, map(_rows, results), strict=True))
 
     def lookups(self, parameter: str) -> list[str]:
-        """Names of the fed variables whose ids choose rows of a parameter."""
+        """Return the names of the fed variables whose ids select rows of a parameter."""
         block = self._runnable(is_test=False).program.global_block()
         found = [op for op in block.ops if op.type == "lookup_table" and parameter in op.inputs["W"]]
         others = [
@@ -184,31 +183,31 @@ class GradientMachine:
         return list(dict.fromkeys(op.inputs["Ids"][0] for op in found))
 
     def set_rows(self, parameter: str, rows: NDArray[np.int64], values: Value) -> None:
-        """Make these rows (unique, ascending) the part of a sparse parameter that the next runs see."""
+        """Set the rows of a sparse parameter (unique, ascending) that the next runs use."""
         height = self.network.parameters[parameter].shape[0]
         self.scope.set(parameter, SelectedRows(rows, values, height))
 
     def flat(self, name: str) -> Value:
-        """The value in the scope as one dimension, for updates in place."""
+        """Return the value in the scope as a 1-D view, for updates in place."""
         value: Value = self.scope.get(name)
         return value.reshape(-1)
 
     def show(self, name: str, value: Value) -> None:
-        """Let an array of the right size be the value from now on; it may be read-only, and is not copied."""
+        """Use an array of the right size as the value from now on, without a copy; it may be read-only."""
         self.scope.set(name, value.reshape(self.scope.get(name).shape))
 
     def put_gradient(self, name: str, room: Value) -> None:
-        """Let gradients of a parameter be computed where its caller wants them, as far as operators can do that.
+        """Have a parameter's gradients written to an array of the caller, if its operators support that.
 
         Args:
-            room: float32 (size,); holds the last gradient until the next ``train``, or what was there before.
+            room: float32 (size,), which then holds the last gradient until the next ``train``.
         """
         for parameter, gradient in self._gradients:
             if parameter == name:
                 self._rooms[gradient] = room.reshape(self.scope.get(name).shape)
 
     def newest(self, name: str) -> Value:
-        """The current value on the host."""
+        """Return the current value on the host."""
         value: Value = to_host(self.flat(name))
         return value
 
@@ -218,7 +217,7 @@ class GradientMachine:
         flat[...] = from_host(value.reshape(-1), flat)
 
     def gradient(self, name: str) -> Value | None:
-        """The gradient of the last batch, dense and on the host, or None."""
+        """Return the gradient of the last batch, dense and on the host, or None."""
         found = self._last.get(name)
         if found is None:
             return None
@@ -230,7 +229,7 @@ class GradientMachine:
         return dense
 
     def build(self) -> None:
-        """Emit the training program and its gradients now, so that mistakes show before training starts."""
+        """Emit the training program and its gradients, so that mistakes show before training starts."""
         self._runnable(is_test=False)
 
     def _run(self, runnable: _Runnable, feed: Feed, wanted: Sequence[Variable | str], step: int) -> list[Any]:
@@ -262,7 +261,7 @@ class GradientMachine:
         return made
 
     def _follow(self) -> None:
-        """Take the arrays that a trainer has its values in now: those that servers of its node share change places."""
+        """Use the arrays that currently hold a trainer's values: values shared with a server of its node move."""
         for name, config in self.network.parameters.items():
             if config.sparse_update or not self.scope.has(name):
                 continue
@@ -292,8 +291,8 @@ class GradientMachine:
 class LayerOutputs:
     """The ``gm`` of events: layer values of one batch in training mode.
 
-    A layer that was never asked for before is computed again with the batch's dropout masks: in EndForwardBackward
-    that is exact, in EndIteration it sees the new weights. From the next batch on it comes from the step itself.
+    A layer that is requested for the first time is recomputed with the batch's dropout masks: that is exact in
+    EndForwardBackward, but in EndIteration it uses the new weights. From the next batch on, the step itself returns it.
     """
 
     def __init__(self, machine: GradientMachine, feed: Feed, step: int, known: Mapping[str, Any]) -> None:
@@ -303,7 +302,7 @@ class LayerOutputs:
         self._known: dict[str, NDArray[Any]] = {name: plain(value) for name, value in known.items()}
 
     def getLayerOutputs(self, layerNames: str | Sequence[str]) -> dict[str, dict[str, NDArray[Any] | None]]:  # noqa: N802
-        """Layer name -> {"value", "id", "prob"}; ids of an integer layer stand under "id"."""
+        """Return layer name -> {"value", "id", "prob"}; the ids of an integer layer are under "id"."""
         names = [layerNames] if isinstance(layerNames, str) else list(layerNames)
         unknown = [name for name in names if name not in self._known]
         if unknown:
@@ -321,7 +320,7 @@ class LayerOutputs:
 
 
 def _wanted(emitter: Emitter, name: str) -> Variable | str | None:
-    """Return a layer's value; of ``<layer>@GRAD`` the gradient of it, or None where none is computed."""
+    """Return a layer's value, or for ``<layer>@GRAD`` its gradient, None if none is computed."""
     if not name.endswith(GRADIENT):
         return _readable(emitter, name)
     forms = (f"{each.name}{GRADIENT}" for each in emitter.forms(name.removesuffix(GRADIENT)))
@@ -341,7 +340,7 @@ def _host(value: Any) -> Any:
 
 
 def _rows(value: Any) -> NDArray[Any]:
-    """Return a fetched value on the host: of sequences, the rows of all of them."""
+    """Return a fetched value on the host; for sequences, all rows."""
     return to_host(plain(value))  # type: ignore[no-any-return]
 
 
@@ -360,7 +359,7 @@ def _field(emitter: Emitter, name: str, field: str) -> Variable | None:
 
 
 def _check_layout(network: Network, parameters: Parameters) -> None:
-    """Refuse parameters of another network; sizes of 1 in a shape say nothing."""
+    """Refuse parameters of another network; dimensions of size 1 are ignored."""
     if not isinstance(parameters, Parameters):
         raise UsageTypeError(
             f"parameters should be parameters, of paddle.parameters.create or Parameters.from_tar; "

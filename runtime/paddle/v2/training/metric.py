@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arithmetic of evaluators: what a batch adds, how batches add up, what a user sees.
+"""The computation of evaluators: the contribution of a batch, the sum of contributions, and the reported values.
 
-A part is an array that adds up elementwise, except for AUC, whose parts are histograms with the bins in use, and for
-pairs of rows and for detection, whose parts are rows that are counted together.
+A contribution is an array that is summed elementwise. Exceptions are AUC, whose contributions are histograms of the
+bins in use, and pnpair and detection, whose contributions are rows that are evaluated together.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Metric:
         self._part: Part | None = None
 
     def measure(self, values: Sequence[Any]) -> Part:
-        """What one batch contributes; `values` are those of `config.inputs`, `LoDArray`s where they have sequences."""
+        """Return the contribution of a batch; `values` are those of `config.inputs`, `LoDArray`s for sequences."""
         if self.config.type in PRINTERS:
             PRINTERS[self.config.type](self.config, values)
             return np.zeros(0)
@@ -52,11 +52,11 @@ class Metric:
         return self._kind.measure(values, self.config.attrs)
 
     def add(self, part: Part) -> None:
-        """Take in the contribution of a batch."""
+        """Add the contribution of a batch."""
         self._part = part if self._part is None else self._kind.merge(self._part, part)
 
     def report(self) -> dict[str, float]:
-        """Metrics by name; nothing before the first batch."""
+        """Return the metrics by name; empty before the first batch."""
         if self._part is None or self.config.type in PRINTERS:
             return {}
         found = self._kind.report(self._part, self.config.attrs)
@@ -73,18 +73,18 @@ class Metrics:
         self._metrics = [Metric(config) for config in configs]
 
     def measure(self, values: Mapping[str, Any]) -> list[Part]:
-        """What one batch contributes to each evaluator."""
+        """Return the contribution of a batch to each evaluator."""
         return [
             metric.measure([values.get(name) for name in metric.config.reads]) for metric in self._metrics
         ]
 
     def add(self, parts: Sequence[Part]) -> None:
-        """Take in the contributions of a batch."""
+        """Add the contributions of a batch."""
         for metric, part in zip(self._metrics, parts, strict=True):
             metric.add(part)
 
     def report(self) -> dict[str, float]:
-        """Metrics by name."""
+        """Return the metrics by name."""
         return {name: value for metric in self._metrics for name, value in metric.report().items()}
 
 
@@ -193,7 +193,7 @@ def _f1(precision: float, recall: float) -> float:
 
 
 def _chunk(values: Sequence[Any], attrs: Attrs) -> Part:
-    """Counts of chunks that were found, that there are, and of both."""
+    """Return the numbers of predicted, true and correctly predicted chunks."""
     settings: dict[str, Any] = {
         key: attrs[key] for key in ("num_chunk_types", "chunk_scheme", "excluded_chunk_types")
     }
@@ -208,7 +208,7 @@ def _report_chunk(part: Part, attrs: Attrs) -> dict[str, float]:
 
 
 def _ctc_error(values: Sequence[Any], attrs: Attrs) -> Part:
-    """Distances over lengths, and the number of sequences."""
+    """Return the sum of distances over lengths, and the number of sequences."""
     scores, labels = (LoDArray(each.data, (joined(each.lod),)) for each in values)
     best = scores.data.argmax(axis=1)
     blank = scores.shape[1] - 1
@@ -223,7 +223,7 @@ def _ctc_error(values: Sequence[Any], attrs: Attrs) -> Part:
 
 
 def _pnpair(values: Values, attrs: Attrs) -> Part:
-    """Query, label, score and weight of each row."""
+    """Return query, label, score and weight of each row."""
     score, label, query = (each.reshape(len(each), -1)[:, -1].astype(np.float64) for each in values[:3])
     return np.stack([query, label, score, _weights(values, attrs, len(score))])
 
@@ -240,7 +240,7 @@ def _report_pnpair(part: Part, attrs: Attrs) -> dict[str, float]:
 
 
 def _detection(values: Sequence[Any], attrs: Attrs) -> Part:
-    """Columns (0, class, objects, 0), and for each box found (1, class, score, whether it is an object)."""
+    """Return rows (0, class, number of objects, 0), and for each detected box (1, class, score, whether correct)."""
     found, label = plain(values[0]), values[1]
     # From class, box and whether it is difficult to the order of Fluid's labels.
     objects = plain(label)[:, [0, 5, 1, 2, 3, 4]]

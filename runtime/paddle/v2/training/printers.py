@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluators that print: the values of layers in a batch go to stderr, or as words to a file."""
+"""Evaluators that print the values of layers in a batch to stderr, or as words to a file."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _words(config: EvaluatorConfig, values: Sequence[Any]) -> None:
 
 
 def _generated(config: EvaluatorConfig, ids: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Yield the sentences that `beam_search` has put one after the other."""
+    """Yield the sentences that `beam_search` has concatenated."""
     attrs: Mapping[str, Any] = config.attrs
     first = 0
     while first < len(ids):

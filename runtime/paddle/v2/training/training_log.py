@@ -30,7 +30,7 @@ def trainer_logger(environment: JobEnvironment) -> Logger:
 
 
 class TrainingLog:
-    """Adds up costs and metrics of a pass, and since the last line."""
+    """Accumulates costs and metrics, over the pass and since the last line."""
 
     def __init__(self, logger: Logger, period: int, evaluators: Sequence[EvaluatorConfig]) -> None:
         self._logger = logger
@@ -46,7 +46,7 @@ class TrainingLog:
         self.metrics, self._new_metrics = Metrics(self._evaluators), Metrics(self._evaluators)
 
     def batch(self, cost: float, samples: int, parts: Sequence[Part]) -> None:
-        """Take in a batch; ``cost`` is summed over its samples."""
+        """Record a batch; ``cost`` is summed over its samples."""
         self._batches += 1
         self._samples += samples
         self._new_samples += samples
@@ -68,9 +68,9 @@ class TrainingLog:
             self._new_metrics = Metrics(self._evaluators)
 
     def finish_pass(self, read: int) -> None:
-        """Write the line of the pass, for which the reader gave `read` batches.
+        """Write the line of the pass, for which the reader yielded `read` batches.
 
-        That a first pass had none is an error, for errors of a job are in its train.log too.
+        A first pass without batches is logged as an error, so that it also appears in the job's train.log.
         """
         if not read:
             level = logging.WARNING if self._pass_id else logging.ERROR

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sends gradients to parameter servers and takes new weights back.
+"""Sends gradients to parameter servers and receives new weights.
 
-Dense parameters are kept here and overwritten after every batch. Where a server of this node has all of one, nothing of
-it is copied: its gradients are computed into memory that the server reads, and the weights are the server's own, seen
-read-only. Another batch of anybody may change those, so they are copied home before this trainer waits for the others
-at the end of a pass, leaves, or gives up. Of a sparse parameter only the rows that a batch reads are here; they come
-before the forward, with the answer to the update before it if the batch is known by then, and their gradients leave
-after the backward. Static parameters never travel. Optimizer state lives
-on the servers, so it also outlives one call of ``train``.
+Dense parameters are kept here and overwritten after every batch. If a server on this node holds a whole parameter,
+nothing is copied: gradients are computed into memory that the server reads, and the weights are a read-only view of the
+server's own. Since any trainer's batch may change those, they are copied before this trainer waits for the others at
+the end of a pass, leaves, or fails. Of a sparse parameter, only the rows that a batch reads are here: they arrive
+before the forward pass, with the answer to the previous update if the batch is known by then, and their gradients are
+sent after the backward pass. Static parameters are never sent. Optimizer state is on the servers, so it also outlives a
+call of ``train``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from paddle.v2.training.updater import Updater, parameter_spec
 
 
 class _Ahead(NamedTuple):
-    """What came with an update for the batch after it: by parameter, ids (n,) and their rows (n, width)."""
+    """Rows that arrived with an update for the next batch: by parameter, ids (n,) and rows (n, width)."""
 
     feed: Feed
     ids: Mapping[str, NDArray[np.int64]]
@@ -36,10 +36,10 @@ class _Ahead(NamedTuple):
 
 
 class RemoteUpdater(Updater):
-    """One trainer of a cluster. Calls block until the servers have answered or a deadline is over."""
+    """One trainer of a cluster. Calls block until the servers have answered or a deadline has passed."""
 
     def __init__(self, machine: GradientMachine, optimizer: OptimizerSpec, settings: Settings) -> None:
-        """Connect, agree with the other trainers on parameters and optimizer, and take over trainer 0's values.
+        """Connect, agree with the other trainers on parameters and optimizer, and copy trainer 0's values.
 
         Raises:
             UsageError: the parameters cannot be trained this way.
@@ -89,12 +89,12 @@ class RemoteUpdater(Updater):
             raise
 
     def start_pass(self, pass_id: int) -> None:
-        """Meet the other trainers."""
+        """Wait for the other trainers."""
         self._ahead = None
         self._client.start_pass()
 
     def prepare(self, feed: Feed) -> None:
-        """Take the rows that a batch reads: those that came with the update before it, or fetched now."""
+        """Set the rows that a batch reads: those that came with the previous update, others are fetched now."""
         ahead = self._ahead
         is_here = ahead is not None and ahead.feed is feed
         for name, sources in self._ids.items():
@@ -105,7 +105,7 @@ class RemoteUpdater(Updater):
                 self._machine.set_rows(name, ids, self._client.pull_rows(name, ids))
 
     def update(self, gradients: Mapping[str, Gradient], num_samples: int, ahead: Feed | None = None) -> None:
-        """Send the gradients of a batch, wait, and take the new dense weights and the rows that `ahead` reads."""
+        """Send the gradients of a batch; wait for the new dense weights and the rows that `ahead` reads."""
         self._ahead = None
         ids = {} if ahead is None else {name: ids_in(ahead, sources) for name, sources in self._ids.items()}
         if self._on_gpu:
@@ -121,29 +121,29 @@ class RemoteUpdater(Updater):
             self._ahead = _Ahead(ahead, ids, rows)
 
     def finish_pass(self) -> None:
-        """Wait until every trainer has finished the pass, then take the dense weights."""
+        """Wait until every trainer has finished the pass, then fetch the dense weights."""
         self._go_home()
         self._client.finish_pass()
         self._fetch()
 
     def table(self, name: str) -> Value:
-        """All rows of a sparse parameter, fetched now."""
+        """Fetch and return all rows of a sparse parameter."""
         self._ahead = None  # servers decay all rows before they hand out whole tables
         table = np.empty(self._sparse[name].shape, np.float32)
         self._client.pull({name: table})
         return table
 
     def close(self) -> None:
-        """Leave the job; the others go on without this trainer."""
+        """Leave the job; the others continue without this trainer."""
         self._go_home()
         self._client.close()
 
     def _buffer(self, name: str) -> Value:
-        """Where the client writes: the weights themselves, or a host array beside those on a GPU."""
+        """Return the array that the client writes to: the weights, or a host copy of weights on a GPU."""
         return np.array(self._machine.newest(name)) if self._on_gpu else self._machine.flat(name)
 
     def _fetch(self) -> None:
-        """Take the dense weights as they are now."""
+        """Fetch the current dense weights."""
         self._client.look()
         self._near = {name for name in self._home if self._client.value_array(name) is not None}
         far = {name: home for name, home in self._home.items() if name not in self._near}
@@ -152,7 +152,7 @@ class RemoteUpdater(Updater):
         self._take(far)
 
     def _take(self, far: Mapping[str, Value]) -> None:
-        """Let weights be what came: `far` was filled, others are where a server of this node has them."""
+        """Set the weights to what arrived: `far` was filled, others are views of memory of a server of this node."""
         lost: dict[str, Value] = {}
         for name in sorted(self._near):
             value = self._client.value_array(name)
@@ -170,7 +170,7 @@ class RemoteUpdater(Updater):
                 self._machine.replace(name, value)
 
     def _go_home(self) -> None:
-        """Copy weights out of memory that a server may change from now on."""
+        """Copy weights from memory that a server may change from now on."""
         if not self._on_gpu:
             for name in self._near:
                 self._home[name][...] = self._machine.flat(name)

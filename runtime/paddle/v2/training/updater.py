@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever turns gradients into new weights: in this process here, on parameter servers in ``update_remote``.
+"""Updaters, which apply gradients to weights: in this process here, on parameter servers in ``update_remote``.
 
-`Averager` puts averaged values in place of the newest ones, for saving.
+`Averager` substitutes averaged values for the newest ones, for saving.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Value = NDArray[np.float32]
 
 
 class Updater:
-    """The life of a training run: passes, and batches within a pass; what a process alone has no use for is empty.
+    """Hooks of a training run: passes, and batches within a pass; those that only a cluster needs are empty here.
 
     Attributes:
-        passes_over: passes that were over before this process was started; the trainer counts them down.
-        batches_over: batches of the first pass after them that were over, likewise.
-        first_step: batches that went before those of that pass.
-        looks_ahead: whether it is of use to know what the batch after an update reads.
+        passes_over: the number of passes finished before this process started; the trainer counts it down.
+        batches_over: the number of finished batches of the following pass, likewise.
+        first_step: the number of batches before that pass.
+        looks_ahead: whether `update` uses the next batch.
     """
 
     passes_over = batches_over = first_step = 0
@@ -45,29 +45,29 @@ class Updater:
         """Make sure the rows that a batch reads are in the scope."""
 
     def update(self, gradients: Mapping[str, Gradient], num_samples: int, ahead: Feed | None = None) -> None:
-        """Take in the gradients of a batch; afterwards the scope holds the new weights.
+        """Apply the gradients of a batch; afterwards the scope holds the new weights.
 
         Args:
-            ahead: the batch that is prepared next, if it is known.
+            ahead: the next batch, if it is known.
         """
         raise NotImplementedError
 
     def finish_pass(self) -> None:
-        """End a pass; every weight is up to date afterwards."""
+        """End a pass; all weights are up to date afterwards."""
 
     def catch_up(self) -> None:
-        """Bring rows that were not touched lately to the present."""
+        """Apply deferred decay to all rows."""
 
     def table(self, name: str) -> Value:
-        """All rows of a sparse parameter."""
+        """Return all rows of a sparse parameter."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 class LocalUpdater(Updater):
-    """One process: gradients go straight into the arrays of the scope, with the same rules as a parameter server."""
+    """Training in one process: updates the scope's arrays with the same rules as a parameter server."""
 
     def __init__(self, machine: GradientMachine, optimizer: OptimizerSpec) -> None:
         self._machine = machine
@@ -118,7 +118,7 @@ class LocalUpdater(Updater):
 
 
 def parameter_spec(config: ParameterConfig, *, sparse: bool) -> ParameterSpec:
-    """What the update rules need to know about a parameter."""
+    """Return the settings of a parameter for update rules."""
     return ParameterSpec(
         name=config.name,
         shape=config.shape,
@@ -133,7 +133,7 @@ def parameter_spec(config: ParameterConfig, *, sparse: bool) -> ParameterSpec:
 
 
 class Averager:
-    """Means of parameters; ``value_of`` gives the array that has a value, by name, and ``show`` puts another there."""
+    """Means of parameters; ``value_of`` returns the array of a value by name, and ``show`` replaces it."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class Averager:
         self._value_of, self._show = value_of, show
 
     def add(self) -> None:
-        """Take in the values after an update."""
+        """Add the values after an update."""
         self._average.add({name: self._value_of(name) for name in self._names})
 
     def finish_pass(self) -> None:
@@ -156,7 +156,7 @@ class Averager:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Put the means in place of the values for the length of a ``with`` block."""
+        """Replace the values by the means within a ``with`` block."""
         if not self._average.count:
             yield
             return
