@@ -81,6 +81,7 @@ PROCESSES: Sequence[FactView] = (
         "version", "updates", "count", "pserver_updates", "Batches or gradients applied.", is_counter=True
     ),
     FactView("waiting", "waiting", "waiting", "pserver_waiting_trainers", "Trainers waiting for others."),
+    FactView("rows", "rows", "count", "pserver_rows", "Rows of growing tables."),
     FactView("lag", "lag", "count", "trainer_lag_pushes", "Pushes by all trainers since its last own push."),
     FactView(
         "discarded",
@@ -98,6 +99,16 @@ PROCESSES: Sequence[FactView] = (
     ),
     FactView("requests", metric="pserver_requests", help="Requests to a server.", is_counter=True),
     FactView("waited_s", metric="pserver_wait_seconds", help="Time without an update."),
+    FactView("rows_bytes", metric="pserver_rows_bytes", help="Memory of growing tables."),
+    *(
+        FactView(f"rows_{what}", metric=f"pserver_rows_{what}", help=text, is_counter=True)
+        for what, text in (
+            ("made", "Rows made."),
+            ("dropped", "Rows evicted, too old or below the lowest score."),
+            ("asked", "Distinct ids of batches."),
+            ("found", "Distinct ids of batches that had a row in memory."),
+        )
+    ),
 )
 NODES: Sequence[FactView] = (
     FactView("node_id", "node", "count", on=On.ALWAYS),

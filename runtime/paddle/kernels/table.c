@@ -130,18 +130,40 @@ void KERNEL(table_lookup)(const struct piece *directory, int64_t bits, const str
  * the order of the rule in paddle/optim, so both give the same bits. A row is one stretch of floats at one address, so
  * that a change touches as few cache lines as there can be:
  *
- *     w: width floats | state 1: width | state 2: width |       no states: SGD; one: AdaGrad; two: Adam
+ *     w: part floats | state 1: part | state 2: part |       no states: SGD; one: AdaGrad; two: Adam
  */
 enum { DESCENT, MOMENTUM, ADAGRAD, ADAGRAD_MOMENTUM, FLUID_ADAGRAD, ROW_ADAGRAD, ADAM };
 
 struct formula {
     int64_t kind;
     float factors[6], clip, l1, l2;
+    const struct score *score; /* NULL: rows have none */
 };
+
+/* A row's score: at float `at` of the row. powers[k] is what is left of it after 2^k batches; weights (m,) say what each
+ * gradient counts, NULL: a row with gradients counts 1. */
+struct score {
+    int64_t at;
+    const float *weights;
+    double powers[31];
+};
+
+/* Let a row's score fade by `age` batches, and count what this batch showed: added up in float32, in the batch's order. */
+INLINE void score_row(float *score, const struct score *by, uint32_t age, const struct sums *sums, int64_t i) {
+    double faded = *score;
+    for (int k = 0; age; age >>= 1, k++)
+        if (age & 1) faded *= by->powers[k];
+    float shown = 1.0f;
+    if (by->weights) {
+        shown = by->weights[sums->order[sums->starts[i]]];
+        for (int64_t k = sums->starts[i] + 1; k < sums->starts[i + 1]; k++) shown += by->weights[sums->order[k]];
+    }
+    *score = (float)(faded + (double)shown);
+}
 
 #define EACH for (int64_t j = 0; j < width; j++)
 
-static void step(float *restrict w, const float *restrict g, int64_t width, const struct formula *formula) {
+static void step(float *restrict w, const float *restrict g, int64_t width, int64_t part, const struct formula *formula) {
     const float *f = formula->factors;
     float eta = f[0];
     switch (formula->kind) {
@@ -149,7 +171,7 @@ static void step(float *restrict w, const float *restrict g, int64_t width, cons
         EACH w[j] -= eta * g[j];
         break;
     case MOMENTUM: { /* m = mu m - eta g;  w += m */
-        float *restrict m = w + width, mu = f[1];
+        float *restrict m = w + part, mu = f[1];
         EACH {
             float moved = m[j] * mu - eta * g[j];
             m[j] = moved;
@@ -158,7 +180,7 @@ static void step(float *restrict w, const float *restrict g, int64_t width, cons
         break;
     }
     case ADAGRAD: { /* s += g^2;  w -= eta (1/sqrt(s + epsilon)) g: the root's inverse is rounded, then multiplied */
-        float *restrict s = w + width, epsilon = f[1];
+        float *restrict s = w + part, epsilon = f[1];
         EACH {
             s[j] += g[j] * g[j];
             w[j] -= eta * (1.0f / sqrtf(s[j] + epsilon)) * g[j];
@@ -166,7 +188,7 @@ static void step(float *restrict w, const float *restrict g, int64_t width, cons
         break;
     }
     case ADAGRAD_MOMENTUM: { /* s += g^2;  m = mu m - eta (1/sqrt(s + epsilon)) g;  w += m */
-        float *restrict s = w + width, *restrict m = w + 2 * width, epsilon = f[1], mu = f[2];
+        float *restrict s = w + part, *restrict m = w + 2 * part, epsilon = f[1], mu = f[2];
         EACH {
             s[j] += g[j] * g[j];
             float moved = m[j] * mu - eta * (1.0f / sqrtf(s[j] + epsilon)) * g[j];
@@ -176,7 +198,7 @@ static void step(float *restrict w, const float *restrict g, int64_t width, cons
         break;
     }
     case FLUID_ADAGRAD: { /* s += g^2;  w -= eta g/(sqrt(s + s0) + epsilon): in memory states begin with 0, not s0 */
-        float *restrict s = w + width, start = f[1], epsilon = f[2];
+        float *restrict s = w + part, start = f[1], epsilon = f[2];
         EACH {
             s[j] += g[j] * g[j];
             w[j] -= eta * g[j] / (sqrtf(s[j] + start) + epsilon);
@@ -194,7 +216,7 @@ static void step(float *restrict w, const float *restrict g, int64_t width, cons
     default: { /* m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  w -= alpha m/(sqrt(v) + epsilon): alpha has the
                 * correction by the batch in it, and 1 - b comes rounded once from float64, since 1 - float32(b) is
                 * another number */
-        float *restrict m = w + width, *restrict v = w + 2 * width;
+        float *restrict m = w + part, *restrict v = w + 2 * part;
         float beta1 = f[1], rest1 = f[2], beta2 = f[3], rest2 = f[4], epsilon = f[5];
         EACH {
             m[j] = m[j] * beta1 + rest1 * g[j];
@@ -242,7 +264,8 @@ INLINE void change_row(const struct rows *rows, uint32_t number, int64_t id, int
         EACH g[j] = sum[j] < -most ? -most : sum[j] > most ? most : sum[j];
         sum = g;
     }
-    step(row, sum, width, formula);
+    step(row, sum, width, rows->part, formula);
+    if (formula->score) score_row(row + formula->score->at, formula->score, age ? age : 1, sums, i);
     if (formula->l1 != 0.0f || formula->l2 != 0.0f)
         decay(row, width, formula->l1, formula->l2, batches < caught_up ? batches : caught_up);
 }

@@ -15,6 +15,12 @@ from paddle_node.contract.facts import Queue
 
 _log = logging.getLogger(__name__)
 _JOIN_S = 3.0
+_COUNTERS = {
+    "rows_made": "Rows that growing tables made.",
+    "rows_dropped": "Rows that were evicted, too old or below the lowest score.",
+    "rows_asked": "Distinct ids of batches.",
+    "rows_found": "Distinct ids of batches that had a row in memory.",
+}
 
 
 class ServerMetrics:
@@ -50,6 +56,10 @@ class ServerMetrics:
         yield GaugeMetricFamily(
             "paddle_pserver_wait_seconds", "For how long nothing was applied meanwhile.", queue.waited_s
         )
+        yield GaugeMetricFamily("paddle_pserver_rows", "Rows of growing tables.", queue.rows)
+        yield GaugeMetricFamily("paddle_pserver_rows_bytes", "Memory of growing tables.", queue.rows_bytes)
+        for name, text in _COUNTERS.items():
+            yield CounterMetricFamily(f"paddle_pserver_{name}", text, getattr(queue, name))
         lags = GaugeMetricFamily(
             "paddle_trainer_lag_pushes",
             "Pushes of anybody since a trainer's own last one.",

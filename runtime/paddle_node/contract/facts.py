@@ -89,6 +89,12 @@ class Queue(NamedTuple):
         missing: the trainers that they wait for.
         waited_s: how long nothing has been applied.
         lags: in asynchronous training (trainer, pushes of all trainers since its own last one) each.
+        rows: rows of growing tables.
+        rows_bytes: memory of these rows, their states and index.
+        rows_made: rows made since the process began.
+        rows_dropped: rows evicted, too old or below the lowest score, since then.
+        rows_asked: distinct ids of batches, since then.
+        rows_found: those of them that had a row in memory.
     """
 
     version: Count = 0
@@ -97,6 +103,12 @@ class Queue(NamedTuple):
     missing: Tuple[Trainer, ...] = ()
     waited_s: Seconds = 0.0
     lags: Tuple[Tuple[Trainer, Count], ...] = ()
+    rows: Count = 0
+    rows_bytes: Count = 0
+    rows_made: Count = 0
+    rows_dropped: Count = 0
+    rows_asked: Count = 0
+    rows_found: Count = 0
 
 
 class Unsaved(NamedTuple):

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from paddle.errors import ConfigError
 from paddle.optim.spec import RowGradient
-from paddle.pserver.client.interop import HostArray, float_rows, host_array, read_ids
+from paddle.pserver.client.interop import HostArray, counted, float_rows, host_array, read_ids
 from paddle.pserver.sparse.distinct import DistinctIds
 
 Ids = npt.NDArray[np.int64]
@@ -44,6 +44,7 @@ class Batch:
         self._width, self._bring = width, bring
         self._rows: HostArray | None = None
         self._grad: HostArray | None = None
+        self._counts: HostArray | None = None
 
     @property
     def has_rows(self) -> bool:
@@ -85,6 +86,20 @@ class Batch:
         found = float_rows(values, self.inverse.shape, f"gradient of the batch of tensor {self.name}")
         return self._distinct.add_up(found)
 
+    def count(self, shows: Any, clicks: Any) -> None:
+        """Give shows and clicks, numbers in the shape of the given ids; they are pushed with `grad`, for row scores."""
+        what = f"batch of tensor {self.name}"
+        columns = [counted(each, self.inverse.shape, what) for each in (shows, clicks)]
+        self._counts = self._distinct.add_up(np.concatenate(columns, axis=1))
+
+    @property
+    def gradient(self) -> RowGradient | None:
+        """What is pushed: `grad` with what `count` was given; None if there is no `grad`."""
+        if self._grad is None:
+            return None
+        columns = [self._grad] if self._counts is None else [self._grad, self._counts]
+        return RowGradient(self.ids, np.concatenate(columns, axis=1) if len(columns) > 1 else self._grad)
+
     def take(self, rows: HostArray) -> None:
         """Save the rows (n, width) that the servers sent."""
         self._rows = rows
@@ -116,7 +131,7 @@ def gradient_of(name: str, batches: Sequence[Batch]) -> RowGradient | None:
     for each in batches:
         if each.name != name:
             raise ConfigError(f"gradient of tensor {name}: got a batch of tensor {each.name}")
-    found = [RowGradient(each.ids, each.grad) for each in batches if each.grad is not None]
+    found = [each.gradient for each in batches if each.gradient is not None]
     if len(found) < 2:
         return found[0] if found else None
     distinct = DistinctIds.of(np.concatenate([each.rows for each in found]))

@@ -174,6 +174,7 @@ class Client:
         Args:
             gradients: float32 of the tensor's shape, or for a sparse tensor (ids, rows): ids (...) int64 or int32,
                 which may repeat, and rows (..., width) float32; or a `Batch` with its `grad`, or several in a list.
+                For a table with scores also (ids, rows, shows, clicks), the last two (...) numbers from 0 on.
             out: dense tensors to refresh, float32, filled in place; may be the tensors of the model themselves.
             num_samples: samples behind these gradients; some learning rate schedules count them.
             ahead: batches of the next step. Their rows arrive with the answer, as of the end of this step. In
@@ -323,9 +324,10 @@ class Client:
         if isinstance(given, list) and given and all(isinstance(each, Batch) for each in given):
             return gradient_of(name, given)
         if isinstance(given, tuple):
-            if len(given) != 2:
-                raise ConfigError(f"{what}: expected (ids, rows), got a tuple of {len(given)}")
-            return row_gradient(*given, what)
+            if len(given) not in (2, 4):
+                expected = "(ids, rows) or (ids, rows, shows, clicks)"
+                raise ConfigError(f"{what}: expected {expected}, got a tuple of {len(given)}")
+            return row_gradient(*given[:2], what, given[2:])
         array = host_array(given, what)
         if name in self._parameters and self._parameters[name].sparse:
             raise ConfigError(f"{what}: it is sparse: expected (ids, rows), got {type(given).__name__}")

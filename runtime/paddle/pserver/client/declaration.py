@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from paddle.errors import ConfigError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec
 from paddle.pserver.client.interop import HostArray, host_array
 from paddle.pserver.client.pytorch_names import one_of, refuse_others
+from paddle.pserver.sparse.budget import Budget, size_of
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.spec import MAX_ROWS, TableSpec
 
@@ -53,6 +54,13 @@ class GrowingTable:
         max_age: a row without a gradient for more than this number of steps is dropped; 0: never.
         max_rows: maximum number of rows on one server.
         optimizer: this table's optimizer; None: the job's.
+        memory: bytes of rows, states and index on one server, or text such as "8GB"; when they are full, rows leave.
+            0: no bound.
+        evict: the rows that leave first: "lru", without a gradient for longest; "lfu", with the fewest batches;
+            "score", with the lowest score.
+        decay: factor on scores at each batch, for "score".
+        click: number of shows that a click counts, for "score".
+        min_score: rows with a lower score are dropped, at most 1024 batches later; 0: none.
     """
 
     width: int
@@ -61,6 +69,11 @@ class GrowingTable:
     max_age: int
     max_rows: int
     optimizer: OptimizerSpec | None
+    memory: int
+    evict: str
+    decay: float
+    click: float
+    min_score: float
 
     def __init__(
         self,
@@ -70,6 +83,11 @@ class GrowingTable:
         max_age: int = 0,
         max_rows: int = MAX_ROWS,
         optimizer: OptimizerSpec | None = None,
+        memory: int | str = 0,
+        evict: str = "lru",
+        decay: float = 0.9999,
+        click: float = 10.0,
+        min_score: float = 0.0,
         *,
         dim: int | None = None,
         std: float | None = None,
@@ -87,6 +105,10 @@ class GrowingTable:
             "max_rows": max_rows,
             "optimizer": optimizer,
         }
+        try:
+            found |= asdict(Budget(size_of(memory), evict, decay, click, min_score))
+        except ConfigError as error:
+            raise ConfigError(f"GrowingTable: {error}") from None
         if found["width"] is None:
             raise ConfigError("GrowingTable: expected the width of its rows, such as GrowingTable(16)")
         if found["entry"] is None:
@@ -138,6 +160,7 @@ def declare(values: Mapping[str, Any], options: Mapping[str, TensorOptions]) -> 
                     value.entry,
                     value.max_age,
                     value.max_rows,
+                    Budget(*(getattr(value, each.name) for each in fields(Budget))),
                 )
             )
             continue

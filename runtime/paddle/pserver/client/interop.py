@@ -8,7 +8,7 @@ is copied. Nothing is converted: a dtype that numpy does not have, or one that i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -132,24 +132,35 @@ def read_ids(array: Any, what: str) -> npt.NDArray[np.int64]:
     return ids.astype(np.int64, copy=False)
 
 
-def row_gradient(ids: Any, values: Any, what: str) -> RowGradient:
+def row_gradient(ids: Any, values: Any, what: str, counts: Sequence[Any] = ()) -> RowGradient:
     """Return the gradient of rows, each row once, with its values summed in the given order.
 
     Args:
         ids: (...) int64 or int32.
         values: (..., width) float32.
         what: how an error calls it.
+        counts: shows and clicks, (...) numbers each; they become the last columns of the values.
 
     Raises:
         ConfigError: the shapes do not fit, or a dtype is wrong.
     """
     rows = read_ids(ids, f"row ids of {what}")
     found = float_rows(values, rows.shape, what)
+    if counts:
+        found = np.concatenate((found, *(counted(each, rows.shape, what) for each in counts)), axis=1)
     rows = rows.reshape(-1)
     if (np.diff(rows) > 0).all():
         return RowGradient(rows, np.ascontiguousarray(found))
     distinct = DistinctIds.of(np.ascontiguousarray(rows))
     return RowGradient(distinct.ids, distinct.add_up(found))
+
+
+def counted(numbers: Any, shape: tuple[int, ...], what: str) -> npt.NDArray[np.float32]:
+    """Return shows or clicks of ids of a shape as a column (n, 1). Raises ConfigError: they have another shape."""
+    found = host_array(numbers, f"shows or clicks of {what}")
+    if found.shape != shape:
+        raise ConfigError(f"{what}: expected shows and clicks {shape}, as its ids, got {found.shape}")
+    return found.reshape(-1, 1).astype(np.float32)
 
 
 def float_rows(values: Any, shape: tuple[int, ...], what: str) -> npt.NDArray[np.float32]:

@@ -148,6 +148,7 @@ class Engine:
             () if longest is None else tuple(longest.missing),
             self._clock() - since,
             self._service.lags(),
+            *self._service.rows(),
         )
 
     def facts(self) -> dict[str, Any]:

@@ -104,6 +104,7 @@ def of_all(facts: Iterable[Queue]) -> Queue:
         longest.missing,
         longest.waited_s,
         tuple(sorted(lags.items())),
+        *(sum(each[at] for each in known) for at in range(Queue._fields.index("rows"), len(Queue._fields))),
     )
 
 
@@ -254,6 +255,10 @@ class Service(Protocol):
 
     def lags(self) -> tuple[tuple[int, int], ...]:
         """Return (trainer, pushes since its own last one) where trainers do not wait for each other."""
+        return ()
+
+    def rows(self) -> tuple[int, ...]:
+        """Return the facts about growing tables, as the last fields of `Queue`."""
         return ()
 
     def facts(self) -> dict[str, Any]:

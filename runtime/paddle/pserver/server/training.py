@@ -68,6 +68,13 @@ class Training(Service):
         """See `Service.lags`."""
         return self._model.lag.lags(self._left) if self._model.lag is not None else ()
 
+    def rows(self) -> tuple[int, ...]:
+        """See `Service.rows`."""
+        tables = (
+            [each.table.facts for each in self._model.store.growing.values()] if self._model.store else []
+        )
+        return tuple(map(sum, zip(*tables, strict=True)))
+
     def facts(self) -> dict[str, Any]:
         """Return where trainers are, as JSON."""
         return {

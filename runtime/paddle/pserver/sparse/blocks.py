@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from paddle.optim.spec import RowGradient
 
+NO_IDS = np.zeros(0, np.int64)
+
 
 class Block(NamedTuple):
     """Some rows. Its arrays are the receiver's.
@@ -41,24 +43,35 @@ class Header(NamedTuple):
         clock: batches so far.
         caught_up: the batch at which all rows were last decayed.
         waiting: sightings of this period and of the one before.
+        hand: the segment at which the next eviction begins.
+        dropped: (n,) ids of rows that left since the batch from which the snapshot's blocks are.
     """
 
     clock: int
     caught_up: int
     waiting: tuple[Sightings, Sightings]
+    hand: int = 0
+    dropped: npt.NDArray[np.int64] = NO_IDS
+
+
+def ids_of(gradients: Sequence[RowGradient]) -> npt.NDArray[np.int64]:
+    """Return all ids (n,) in the order given."""
+    return np.concatenate([NO_IDS, *(gradient.rows for gradient in gradients)])
 
 
 def joined(
     gradients: Sequence[RowGradient], width: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """Return all ids (n,) and values (n, width), in the order given; values of a single one are not copied."""
+    """Return all ids (n,) and values (n, width), in the order given; values of a single one are not copied.
+
+    Columns behind the width, which say shows and clicks, are left out.
+    """
     if not gradients:
-        return np.zeros(0, np.int64), np.zeros((0, width), np.float32)
+        return NO_IDS, np.zeros((0, width), np.float32)
     if len(gradients) == 1:
         rows, values = gradients[0]
-        return plain(rows), np.require(values, requirements=("C", "A"))
-    rows = np.concatenate([gradient.rows for gradient in gradients])
-    return rows, np.concatenate([gradient.values for gradient in gradients])
+        return plain(rows), np.require(values[:, :width], requirements=("C", "A"))
+    return ids_of(gradients), np.concatenate([gradient.values[:, :width] for gradient in gradients])
 
 
 def plain(ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

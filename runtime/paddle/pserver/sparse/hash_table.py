@@ -5,8 +5,7 @@ An id's row is made by its first gradient (or by the entry-th, see `TableSpec`).
 without a row has the values that it would begin with. Beside its floats a row takes 4 bytes and its share of
 the index, about 19 bytes in all.
 
-A sighting is a batch that has a gradient for the id, however many. Those of ids without a row take about 15 bytes
-each. With a period they are forgotten between one and two periods later, so that ids seen once do not pile up.
+A table with a budget of memory drops rows after a batch that needed more: see `eviction`.
 """
 
 from __future__ import annotations
@@ -20,8 +19,9 @@ import numpy.typing as npt
 
 from paddle.errors import PserverError
 from paddle.optim.spec import OptimizerSpec, RowGradient
-from paddle.pserver.sparse.blocks import Block, Header, Sightings, joined, plain
-from paddle.pserver.sparse.index import ABSENT, Index, PlainIndex, grouped, new_index
+from paddle.pserver.sparse.blocks import Block, Header, ids_of, joined, plain
+from paddle.pserver.sparse.eviction import Counts, Dropped, Hand, capacity_of
+from paddle.pserver.sparse.index import ABSENT, grouped, new_index
 from paddle.pserver.sparse.mixing import SEGMENTS
 from paddle.pserver.sparse.rows import Memory
 from paddle.pserver.sparse.slabs import Slabs, map_memory
@@ -30,6 +30,7 @@ from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.sparse.steps import DistinctRows, Moment, Steps, Sums
 from paddle.pserver.sparse.structures import Numbers
 from paddle.pserver.sparse.ticks import MAX_AGE, ages, new_tick, rejuvenated
+from paddle.pserver.sparse.waiting import SIGHTING_BYTES, WaitingRoom
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -37,72 +38,6 @@ Unknown = Literal["initial", "zero"]
 
 # Blocks to come whose memory is touched while one is filled in: 32 MB or so, from a checkpoint.
 _FILL_AHEAD = 16
-
-
-class WaitingRoom:
-    """Sightings of ids without a row. Not thread-safe."""
-
-    def __init__(self, entry: int, period: int) -> None:
-        """Prepare.
-
-        Args:
-            entry: k.
-            period: batches; 0: nothing is forgotten.
-        """
-        self._entry, self._period = entry, period
-        self._seen, self._before = new_index(), new_index()
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory taken."""
-        return self._seen.nbytes + self._before.nbytes
-
-    def tick(self, clock: int) -> None:
-        """Begin batch number `clock`."""
-        if self._period and clock % self._period == 0:
-            self._seen, self._before = new_index(), self._seen
-
-    def would_admit(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        """Return who of ids (n,), none twice, `admit` would let in."""
-        if self._entry == 1:
-            return np.ones(len(ids), np.bool_)
-        counts = _counts(self._seen.find(ids)) + _counts(self._before.find(ids))
-        let_in: npt.NDArray[np.bool_] = counts + 1 >= self._entry
-        return let_in
-
-    def admit(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        """Note a sighting of each id (n,), none twice; return who is let in, and forget those."""
-        let_in = self.would_admit(ids)
-        if self._entry == 1:
-            return let_in
-        seen = self._seen.find(ids)
-        known = seen != ABSENT
-        self._seen.remove(ids[let_in & known])
-        self._before.remove(ids[let_in & (self._before.find(ids) != ABSENT)])
-        stays = ~let_in
-        self._seen.put(ids[stays & known], seen[stays & known] + np.uint32(1))
-        fresh = ids[stays & ~known]
-        self._seen.insert(fresh, np.ones(len(fresh), np.uint32))
-        return let_in
-
-    def content(self) -> tuple[Sightings, Sightings]:
-        """Return copies of the sightings of this period and of the one before."""
-        return _copy(self._seen), _copy(self._before)
-
-    def fill(self, content: tuple[Sightings, Sightings]) -> None:
-        """Take over what `content` of another one returned."""
-        self._seen, self._before = new_index(), new_index()
-        for index, (ids, counts) in zip((self._seen, self._before), content, strict=True):
-            index.insert(ids, counts)
-
-
-def _counts(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
-    return np.where(numbers != ABSENT, numbers, 0).astype(np.int64)
-
-
-def _copy(index: Index | PlainIndex) -> Sightings:
-    parts = list(index.segments())
-    return Sightings(np.concatenate([ids for ids, _ in parts]), np.concatenate([n for _, n in parts]))
 
 
 class HashTable:
@@ -125,16 +60,18 @@ class HashTable:
         self.spec = spec
         self.clock = 0
         self._caught_up = 0
-        self._steps = Steps(optimizer, spec.parameter)
+        self._steps = Steps(optimizer, spec.parameter, spec.budget)
         self._index = new_index()
         self._slabs = Slabs(
             spec.width,
             1 + len(self._steps.states),
             spec.initial,
             allocate,
-            len(self._steps.row_states),
+            self._steps.per_row,
         )
-        self._waiting = WaitingRoom(spec.entry, spec.max_age)
+        self._waiting = WaitingRoom(spec.entry, spec.max_age, spec.budget.memory // 4)
+        self._hand, self._dropped = Hand(), Dropped()
+        self.counts = Counts()
         self._snapshots: WeakSet[TableSnapshot] = WeakSet()
 
     def __len__(self) -> int:
@@ -144,6 +81,12 @@ class HashTable:
     def nbytes(self) -> int:
         """Bytes of memory taken: rows, index and sightings."""
         return self._slabs.nbytes + self._index.nbytes + self._waiting.nbytes
+
+    @property
+    def facts(self) -> tuple[int, ...]:
+        """What is reported of a table: rows, bytes, and since the process began rows made, dropped, asked, found."""
+        counts = self.counts
+        return len(self), self.nbytes, counts.made, counts.dropped, counts.asked, counts.found
 
     @property
     def payload_bytes(self) -> int:
@@ -172,18 +115,25 @@ class HashTable:
             PserverError: there is no memory or no room for new rows; nothing was changed.
         """
         self.reserve(gradients)
+        weights = self.spec.budget.weights(gradients, self.spec.width)
         ids, values = joined(gradients, self.spec.width)
         self._begin_batch()
         at = self._moment(learning_rate)
         keep = self._keep if self._snapshots else None
         coming = self._slabs.coming(len(ids) if self.spec.entry == 1 else 0)
-        step = self._steps.compiled(at) if keep is None else None
+        step = self._steps.compiled(at, weights) if keep is None else None
         found = self._slabs.rows.update(self._index, ids, values, coming, step)
         if found.made:
             self._slabs.took(found.made)
+            self.counts.made += found.made
+        self.counts.asked += len(found.ids)
+        self.counts.found += len(found.ids) - found.made
         if not found.is_changed:
+            absent = int((found.numbers == ABSENT).sum())
+            self.counts.found -= absent
             rows = self._admitted(DistinctRows(found.ids, found.numbers, found.fresh))
-            self._steps.apply(self._slabs, rows, Sums(values, found.order, found.starts), at, keep)
+            self._steps.apply(self._slabs, rows, Sums(values, found.order, found.starts), at, keep, weights)
+        self._evict()
 
     def reserve(self, gradients: Sequence[RowGradient]) -> None:
         """Make sure that an `update` with these gradients finds room.
@@ -193,8 +143,7 @@ class HashTable:
         """
         count = sum(len(gradient.rows) for gradient in gradients)
         if len(self) + count > self.spec.max_rows:
-            ids, _ = joined(gradients, self.spec.width)
-            _, distinct, _, _ = grouped(ids)
+            _, distinct, _, _ = grouped(ids_of(gradients))
             absent = distinct[self._index.find(distinct) == ABSENT]
             count = int(self._waiting.would_admit(absent).sum())
         self._reserve(count)
@@ -217,7 +166,26 @@ class HashTable:
         numbers[absent] = self._make(ids[absent])
         parts = np.zeros((self._slabs.parts, len(ids), self._slabs.part), np.float32)
         parts[0, :, : self.spec.width] = values
+        if self._steps.score_at is not None:
+            parts[0, :, self._steps.score_at] = 1.0
         self._slabs.rows.scatter(numbers, parts, np.full(len(ids), new_tick(self.clock), np.uint32))
+        self._evict()
+
+    def shrink(self, min_score: float) -> int:
+        """Drop all rows whose score is below `min_score`; return how many. Belongs between two batches.
+
+        Raises:
+            PserverError: the table's rows have no scores.
+        """
+        if self._steps.score_at is None:
+            raise PserverError(
+                f'table {self.spec.name}: shrink needs scores; create it with evict="lfu" or evict="score"'
+            )
+        before = len(self)
+        for segment in range(SEGMENTS):
+            ids, numbers = self._index.segment(segment)
+            self._drop(ids, numbers, self._scores(numbers) < min_score)
+        return before - len(self)
 
     def catch_up(self, learning_rate: float) -> None:
         """Bring the decay of all rows to the present; doing it twice changes nothing."""
@@ -237,15 +205,22 @@ class HashTable:
         Args:
             since: a `clock` of before: rows that changed later suffice. None: all rows.
         """
+        dropped = self._dropped.since(since, self._index)
         if since is not None and (since < self._caught_up or self.clock - since > MAX_AGE):
             since = None
-        header = Header(self.clock, self._caught_up, self._waiting.content())
+        header = Header(self.clock, self._caught_up, self._waiting.content(), self._hand.segment, dropped)
         snapshot = TableSnapshot(self._index, self._slabs, header, since)
         self._snapshots.add(snapshot)
         return snapshot
 
+    def can_tell_since(self, clock: int) -> bool:
+        """Return whether a snapshot since this `clock` would name all rows that were dropped meanwhile."""
+        return self._dropped.can_tell_since(clock)
+
     def restore(self, header: Header, blocks: Iterable[Block]) -> None:
         """Fill an empty table with a full snapshot's blocks, then those of later ones; the last header counts.
+
+        Where rows were dropped between them, `forget` each header's `dropped` before the blocks of the next.
 
         Raises:
             PserverError: the table is not empty, a block has another shape, or there is no room.
@@ -260,12 +235,22 @@ class HashTable:
         """Go on from a header, once all blocks are in."""
         self.clock, self._caught_up = header.clock, header.caught_up
         self._waiting.fill(header.waiting)
+        self._hand.segment = header.hand
+        self.forget(header.dropped)
+        self._dropped = Dropped(header.clock)
         if self.spec.max_age:
             # What was dropped after it had been written leaves by the same rule again.
             for segment in range(SEGMENTS):
                 swept = self.clock - (self.clock - segment) % SEGMENTS
                 if swept > 0:
                     self._sweep(segment, swept)
+
+    def forget(self, ids: Ids) -> None:
+        """Drop those of ids (n,), none twice, that have a row: a later snapshot says that they left."""
+        numbers = self._index.find(ids)
+        here = numbers != ABSENT
+        self._index.remove(ids[here])
+        self._slabs.give_back(numbers[here])
 
     def fill(self, block: Block) -> None:
         """Put rows in; those of a later block replace those of an earlier one.
@@ -292,7 +277,7 @@ class HashTable:
         self.clock += 1
         self._waiting.tick(self.clock)
         self._slabs.begin_batch()
-        if self.spec.max_age or self.clock > MAX_AGE:
+        if self.spec.max_age or self.spec.budget.min_score or self.clock > MAX_AGE:
             self._sweep(self.clock % SEGMENTS, self.clock)
 
     def _admitted(self, rows: DistinctRows) -> DistinctRows:
@@ -314,6 +299,7 @@ class HashTable:
     def _make(self, ids: Ids) -> Numbers:
         numbers = self._slabs.take(len(ids))
         self._index.insert(ids, numbers)
+        self.counts.made += len(ids)
         return numbers
 
     def _keep(self, ids: Ids, numbers: Numbers) -> None:
@@ -325,12 +311,42 @@ class HashTable:
         """Drop the rows of one segment that were too old in batch `clock`."""
         ids, numbers = self._index.segment(segment)
         ticks = self._slabs.rows.ticks(numbers)
-        age = ages(ticks, clock)
+        dead = np.zeros(len(ids), np.bool_)
         if self.spec.max_age:
+            age = ages(ticks, clock)
             dead = (age > self.spec.max_age) & (age < 1 << 30)
-            if dead.any():
-                self._keep(ids[dead], numbers[dead])
-                self._index.replace(segment, ids[~dead], numbers[~dead])
-                self._slabs.give_back(numbers[dead])
-                numbers, ticks = numbers[~dead], ticks[~dead]
+        if self.spec.budget.min_score:
+            dead |= self._scores(numbers, clock) < self.spec.budget.min_score
+        if dead.any():
+            self._drop(ids, numbers, dead)
+            ids, numbers, ticks = ids[~dead], numbers[~dead], ticks[~dead]
+            self._index.replace(segment, ids, numbers)  # which shrinks
         self._slabs.rows.set_ticks(numbers, rejuvenated(ticks, clock))
+
+    def _scores(self, numbers: Numbers, clock: int | None = None) -> npt.NDArray[np.float64]:
+        parts, ticks = self._slabs.gathered(numbers)
+        return self._steps.scores(parts, ticks, self.clock if clock is None else clock)
+
+    def _evict(self) -> None:
+        """Drop rows until those that are left fit the budget."""
+        if not self.spec.budget.memory:
+            return
+        taken = SIGHTING_BYTES * len(self._waiting)
+        over = len(self) - capacity_of(self.spec.budget.memory, taken, self._slabs.row_bytes)
+        if over > 0:
+            self._drop(*self._hand.victims(over, self._index, self._urgency))
+
+    def _urgency(self, numbers: Numbers) -> list[npt.NDArray[np.generic]]:
+        """Return by what rows (n,) are compared: those with the smallest keys leave first."""
+        ticks = self._slabs.rows.ticks(numbers)
+        keys: list[npt.NDArray[np.generic]] = [-ages(ticks, self.clock).astype(np.int64)]
+        return keys if self._steps.score_at is None else [self._scores(numbers), *keys]
+
+    def _drop(self, ids: Ids, numbers: Numbers, which: npt.NDArray[np.bool_]) -> None:
+        """Drop those of some rows that are marked."""
+        ids, numbers = ids[which], numbers[which]
+        self._keep(ids, numbers)
+        self._index.remove(ids)
+        self._slabs.give_back(numbers)
+        self._dropped.add(ids, self.clock, len(self))
+        self.counts.dropped += len(ids)

@@ -29,6 +29,8 @@ from paddle.pserver.sparse.structures import (
     Ids,
     Numbers,
     RowsStruct,
+    ScoreStruct,
+    Scoring,
 )
 
 Floats = npt.NDArray[np.float32]
@@ -109,7 +111,7 @@ class CompiledRows:
         batch.size, (batch.directory, batch.bits), batch.counts = size, index.where, index.counts
         batch.free, batch.num_free = _start(coming.free), len(coming.free)
         batch.used, batch.most, batch.ready = coming.used, coming.most, coming.ready
-        formula = None if step is None else ctypes.byref(_formula(step.formula))
+        formula = None if step is None else ctypes.byref(_formula(step.formula, step.scoring))
         times = (0, 0) if step is None else (step.tick, step.caught_up)
         g = np.empty(self._width, np.float32)
         self._loops.table_update(ctypes.byref(batch), self._at, floats, formula, *times, g.ctypes.data)
@@ -187,6 +189,7 @@ class CompiledRows:
         formula: Formula,
         tick: int,
         caught_up: int,
+        scoring: Scoring | None = None,
     ) -> bool:
         """Take a step of rows where they lie, all decayed so many batches ago; ABSENT ones are left out.
 
@@ -194,7 +197,7 @@ class CompiledRows:
         """
         n = len(numbers)
         given = sums_struct(sums, self._width)
-        made = _formula(formula)
+        made = _formula(formula, scoring)
         g = np.empty(self._width, np.float32)
         self._loops.rows_change(
             self._at,
@@ -317,8 +320,13 @@ def _found_plainly(index: Index | PlainIndex, ids: Ids) -> FoundRows:
     return FoundRows(distinct, index.find(distinct), np.zeros(len(distinct), np.bool_), order, starts)
 
 
-def _formula(given: Formula) -> FormulaStruct:
-    return FormulaStruct(given.kind, tuple(given.factors), given.clip, given.l1, given.l2)
+def _formula(given: Formula, scoring: Scoring | None) -> FormulaStruct:
+    made = FormulaStruct(given.kind, tuple(given.factors), given.clip, given.l1, given.l2)
+    if scoring is not None:
+        weights = None if scoring.weights is None else _address(scoring.weights, np.float32)
+        made.kept = ScoreStruct(scoring.at, weights, tuple(scoring.powers))  # as long as the formula
+        made.score = ctypes.addressof(made.kept)
+    return made
 
 
 def _start(array: npt.NDArray[Any]) -> int:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from paddle.errors import PserverError
 from paddle.optim.spec import OptimizerSpec, RowGradient
+from paddle.pserver.sparse.budget import EXTRA, MOST_SHOWN
 from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.mixing import owners
 from paddle.pserver.sparse.spec import TableSpec
@@ -63,11 +64,16 @@ class GrowingShare:
         """
         ids, values = gradient
         self.check_ids(ids)
-        what, expected = f"table {self.spec.name}", (len(ids), self.spec.width)
-        if values.shape != expected or values.dtype != np.float32:
+        what, width = f"table {self.spec.name}", self.spec.width
+        is_wide = self.spec.budget.is_scored and values.shape[1:] == (width + EXTRA,)
+        if values.shape != (len(ids), width + EXTRA * is_wide) or values.dtype != np.float32:
+            also = f", or {width + EXTRA} columns with shows and clicks" if self.spec.budget.is_scored else ""
             raise PserverError(
-                f"row gradient of {what}: expected {expected} float32, got {values.shape} {values.dtype}"
+                f"row gradient of {what}: expected {(len(ids), width)} float32{also}, "
+                f"got {values.shape} {values.dtype}"
             )
+        if is_wide and not ((values[:, width:] >= 0) & (values[:, width:] <= MOST_SHOWN)).all():
+            raise PserverError(f"gradient of {what}: expected shows and clicks from 0 to {MOST_SHOWN:g}")
         # A sum is finite far faster than every element is checked; only a strange sum needs the slow look.
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(values.sum()):

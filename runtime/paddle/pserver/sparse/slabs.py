@@ -43,6 +43,7 @@ class Slabs:
 
     Attributes:
         rows: what reads and changes them.
+        row_bytes: of a row: floats and tick.
     """
 
     def __init__(
@@ -63,8 +64,8 @@ class Slabs:
         """
         self.parts, self.part = parts, width + per_row
         self._allocate = allocate
-        self._row_bytes = 4 * self.part * parts + _TICK_BYTES
-        self._bits = min(max((_SLAB_BYTES // self._row_bytes).bit_length() - 1, 4), _MAX_BITS)
+        self.row_bytes = 4 * self.part * parts + _TICK_BYTES
+        self._bits = min(max((_SLAB_BYTES // self.row_bytes).bit_length() - 1, 4), _MAX_BITS)
         self._slabs: list[Memory] = []
         self.rows = rows_of(self._bits, width, parts, initial, per_row)
         self._used = 0
@@ -80,7 +81,7 @@ class Slabs:
     @property
     def nbytes(self) -> int:
         """Bytes that rows took so far with their ticks, given back or not, and what is kept about free ones."""
-        return self._used * self._row_bytes + self._free.nbytes + self.rows.nbytes
+        return self._used * self.row_bytes + self._free.nbytes + self.rows.nbytes
 
     def reserve(self, count: int) -> None:
         """Reserve the given number of rows.
@@ -93,13 +94,13 @@ class Slabs:
                 self._add_slab()
             except (OSError, MemoryError, ValueError) as error:
                 raise PserverError(
-                    f"no memory for more than {len(self)} rows of {self._row_bytes} bytes: {error}; "
-                    "use more servers, an entry filter or eviction by age"
+                    f"no memory for more than {len(self)} rows of {self.row_bytes} bytes: {error}; "
+                    "use more servers, an entry filter, eviction by age or a memory budget"
                 ) from None
 
     def expect(self, count: int) -> None:
         """Have memory touched for so many rows that will be taken soon, unless half of it is."""
-        if count * self._row_bytes >= _LEAST_AHEAD_BYTES and self._touched < self._used + count // 2:
+        if count * self.row_bytes >= _LEAST_AHEAD_BYTES and self._touched < self._used + count // 2:
             self._touch(self._used, self._used + count)
 
     def begin_batch(self) -> None:
@@ -122,7 +123,7 @@ class Slabs:
 
     def coming(self, most: int) -> ComingRows:
         """Return which of the reserved rows a kernel takes, `most` of them."""
-        is_large = self._used * self._row_bytes >= _LARGE_BYTES
+        is_large = self._used * self.row_bytes >= _LARGE_BYTES
         ready = max(self._touched - self._used, 0) + self._num_free if is_large else most
         return ComingRows(self._free[: self._num_free], self._used, most, ready)
 
@@ -134,7 +135,7 @@ class Slabs:
         self._used += fresh
         self._taken += fresh
         self._pace = max(self._pace, self._taken)
-        if fresh and self._used * self._row_bytes >= _LARGE_BYTES:
+        if fresh and self._used * self.row_bytes >= _LARGE_BYTES:
             self._touch(self._used - fresh, self._used)
             self._touch(self._used, self._used + self._ahead)
 
@@ -159,9 +160,9 @@ class Slabs:
     @property
     def _ahead(self) -> int:
         """How many rows beyond the used ones have their memory touched."""
-        pace_bytes = min(self._pace * self._row_bytes, _MOST_PACE_BYTES)
-        used_bytes = self._used * self._row_bytes
-        return max(used_bytes >> _AHEAD_SHIFT, _LEAST_AHEAD_BYTES, pace_bytes) // self._row_bytes
+        pace_bytes = min(self._pace * self.row_bytes, _MOST_PACE_BYTES)
+        used_bytes = self._used * self.row_bytes
+        return max(used_bytes >> _AHEAD_SHIFT, _LEAST_AHEAD_BYTES, pace_bytes) // self.row_bytes
 
     def _touch(self, start: int, end: int) -> None:
         """Have the memory of rows number `start` to `end` touched, as far as it was not."""
@@ -185,6 +186,6 @@ class Slabs:
             start += count
 
     def _add_slab(self) -> None:
-        memory = self._allocate(self._row_bytes << self._bits)
+        memory = self._allocate(self.row_bytes << self._bits)
         self._slabs.append(memory)
         self.rows.add(memory)

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
 from paddle.errors import ConfigError, PserverError
 from paddle.optim.spec import OptimizerSpec, ParameterSpec, rule_of
+from paddle.pserver.sparse.budget import Budget
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.ticks import MAX_AGE
 
@@ -28,6 +29,7 @@ class TableSpec:
         max_age: a row that got no gradient for more than so many batches is dropped, at the latest 1024 batches
             later. 0: never.
         max_rows: on one server; a batch that would need more is refused.
+        budget: the memory on one server, and which rows leave when it is full.
     """
 
     parameter: ParameterSpec
@@ -35,6 +37,7 @@ class TableSpec:
     entry: int = 1
     max_age: int = 0
     max_rows: int = MAX_ROWS
+    budget: Budget = field(default_factory=Budget)
 
     def __post_init__(self) -> None:
         parameter, what = self.parameter, f"table {self.parameter.name}"
@@ -82,7 +85,7 @@ class TableSpec:
         if rows + new > self.max_rows:
             raise PserverError(
                 f"table {self.name}: {new} new rows beside {rows}: expected at most {self.max_rows} on one server; "
-                "use more servers, an entry filter or eviction by age"
+                "use more servers, an entry filter, eviction by age or a memory budget"
             )
 
     def to_json(self) -> dict[str, Any]:
@@ -90,6 +93,7 @@ class TableSpec:
         return {item.name: getattr(self, item.name) for item in fields(self)} | {
             "parameter": self.parameter.to_json(),
             "initial": self.initial.to_json(),
+            "budget": asdict(self.budget),
         }
 
     @classmethod
@@ -99,9 +103,13 @@ class TableSpec:
         Raises:
             ConfigError: `data` has other fields, types or values.
         """
-        content = _fields(cls, data)
+        whole = (
+            {"budget": asdict(Budget()), **data} if isinstance(data, dict) else data
+        )  # of an older release
+        content = _fields(cls, whole)
         content["parameter"] = ParameterSpec.from_json(content["parameter"])
         content["initial"] = Initial(**_fields(Initial, content["initial"]))
+        content["budget"] = Budget(**_fields(Budget, content["budget"]))
         return cls(**content)
 
 

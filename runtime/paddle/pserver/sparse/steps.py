@@ -11,11 +11,12 @@ import numpy.typing as npt
 
 from paddle.optim.sparse import RowStep
 from paddle.optim.spec import OptimizerSpec, ParameterSpec
+from paddle.pserver.sparse.budget import Budget, faded
 from paddle.pserver.sparse.formulas import Formulas
 from paddle.pserver.sparse.index import ABSENT
 from paddle.pserver.sparse.slabs import Slabs
-from paddle.pserver.sparse.structures import CompiledStep, Numbers
-from paddle.pserver.sparse.ticks import new_tick, since_of, tick, undecayed
+from paddle.pserver.sparse.structures import CompiledStep, Numbers, Scoring
+from paddle.pserver.sparse.ticks import ages, new_tick, since_of, tick, undecayed
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -64,32 +65,57 @@ class Sums(NamedTuple):
 class Steps:
     """A rule for the rows of one table. Holds none of them."""
 
-    def __init__(self, optimizer: OptimizerSpec, parameter: ParameterSpec) -> None:
+    def __init__(
+        self, optimizer: OptimizerSpec, parameter: ParameterSpec, budget: Budget | None = None
+    ) -> None:
         self._plain = RowStep(optimizer, parameter)
         self._formulas = Formulas(optimizer, parameter)
         self.states, self.row_states = self._plain.states, self._plain.row_states
         self._width = parameter.shape[1]
+        self._budget = budget or Budget()
+        self._powers = self._budget.powers()
+        self.score_at = self._width + len(self.row_states) if self._budget.is_scored else None
+        self.per_row = len(self.row_states) + self._budget.is_scored
         self.decays = self._plain.decays
         rows = _BLOCK_FLOATS // (parameter.shape[1] * (2 + len(self.states)))
         self.block = min(max(rows, 16), _BLOCK_ROWS)
 
-    def compiled(self, at: Moment) -> CompiledStep | None:
+    def compiled(self, at: Moment, weights: Floats | None = None) -> CompiledStep | None:
         """Return the step that kernels take, None if the rule has no formula."""
         formula = self._formulas.at(at.clock, at.learning_rate)
-        return None if formula is None else CompiledStep(formula, tick(at.clock), at.clock - at.caught_up)
+        if formula is None:
+            return None
+        scoring = None if self.score_at is None else Scoring(self.score_at, weights, self._powers)
+        return CompiledStep(formula, tick(at.clock), at.clock - at.caught_up, scoring)
 
-    def apply(self, slabs: Slabs, rows: DistinctRows, sums: Sums, at: Moment, keep: Keep | None) -> None:
-        """Change rows and their ticks; those that were there before are given to `keep` first."""
+    def scores(self, parts: Floats, ticks: Numbers, clock: int) -> npt.NDArray[np.float64]:
+        """Return the scores (n,) at a batch of rows that were gathered."""
+        return faded(parts[0, :, self.score_at], ages(ticks, clock), self._powers)
+
+    def apply(
+        self,
+        slabs: Slabs,
+        rows: DistinctRows,
+        sums: Sums,
+        at: Moment,
+        keep: Keep | None,
+        weights: Floats | None = None,
+    ) -> None:
+        """Change rows and their ticks; those that were there before are given to `keep` first.
+
+        Args:
+            weights: what each gradient (m,) counts for the score of its row; None: a row counts 1.
+        """
         if keep is not None:
             before = rows.part((rows.numbers != ABSENT) & ~rows.fresh)
             keep(before.ids, before.numbers)
-        step = self.compiled(at)
+        step = self.compiled(at, weights)
         if step is not None and slabs.rows.change(*rows, sums, *step):
             return
         which = np.flatnonzero(rows.numbers != ABSENT)
         for start in range(0, len(which), self.block):
             part = which[start : start + self.block]
-            self._apply_plainly(slabs, rows.part(part), sums, part, at)
+            self._apply_plainly(slabs, rows.part(part), sums, part, at, weights)
 
     def decay(self, slabs: Slabs, numbers: Numbers, at: Moment) -> None:
         """Bring the decay of rows to the present."""
@@ -100,7 +126,9 @@ class Steps:
             self._plain.decay(parts[0, :, : self._width], owed, at.learning_rate)
             slabs.rows.scatter(part, parts, ticks)
 
-    def _apply_plainly(self, slabs: Slabs, rows: DistinctRows, sums: Sums, which: Ids, at: Moment) -> None:
+    def _apply_plainly(
+        self, slabs: Slabs, rows: DistinctRows, sums: Sums, which: Ids, at: Moment, weights: Floats | None
+    ) -> None:
         parts, ticks = slabs.room(len(which))
         slabs.rows.begin(rows.numbers, rows.ids, rows.fresh, new_tick(at.clock), parts, ticks)
         g = slabs.rows.add_up(sums, which)
@@ -109,5 +137,13 @@ class Steps:
         state |= {name: parts[0, :, i : i + 1] for i, name in enumerate(self.row_states, self._width)}
         since = since_of(ticks, at.clock, at.caught_up)
         self._plain.apply(w, g, state, since, at.clock, at.learning_rate)
+        if self.score_at is not None:
+            left = faded(
+                parts[0, :, self.score_at], np.maximum(ages(ticks, at.clock), np.uint32(1)), self._powers
+            )
+            shown = np.ones((1, 1), np.float32)
+            if weights is not None:
+                shown = slabs.rows.add_up(Sums(weights[:, None], sums.order, sums.starts), which)
+            parts[0, :, self.score_at] = left + shown[:, 0]
         ticks[:] = tick(at.clock)
         slabs.rows.scatter(rows.numbers, parts, ticks)

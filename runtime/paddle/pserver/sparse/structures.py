@@ -35,7 +35,15 @@ class FormulaStruct(ctypes.Structure):
         ("kind", ctypes.c_int64),
         ("factors", 6 * ctypes.c_float),
         *((name, ctypes.c_float) for name in ("clip", "l1", "l2")),
+        ("score", ctypes.c_void_p),
     )
+    kept: object = None  # what `score` points to
+
+
+class ScoreStruct(ctypes.Structure):
+    """`struct score` of `table.c`."""
+
+    _fields_ = (("at", ctypes.c_int64), ("weights", ctypes.c_void_p), ("powers", 31 * ctypes.c_double))
 
 
 class SumsStruct(ctypes.Structure):
@@ -76,12 +84,27 @@ class ComingRows(NamedTuple):
     ready: int
 
 
+class Scoring(NamedTuple):
+    """How the scores of rows change in a batch.
+
+    Attributes:
+        at: which float of the part of the values the score is.
+        weights: (m,) float32: what each gradient counts; None: each row with gradients counts 1.
+        powers: (31,) what is left of a score after 2^k batches.
+    """
+
+    at: int
+    weights: npt.NDArray[np.float32] | None
+    powers: npt.NDArray[np.float64]
+
+
 class CompiledStep(NamedTuple):
-    """How rows change in a batch: by which formula; its tick; batches since all rows were decayed."""
+    """How rows change in a batch: by which formula; its tick; batches since all rows were decayed; their scores."""
 
     formula: Formula
     tick: int
     caught_up: int
+    scoring: Scoring | None = None
 
 
 class FoundRows(NamedTuple):

@@ -19,6 +19,7 @@ from paddle.pserver.durable.checkpoint.series import Origin, Series
 from paddle.pserver.recovery import Safekeeper, Safety
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.service import EngineOptions
+from paddle.pserver.sparse.budget import Budget
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.store.store import Store
@@ -32,6 +33,8 @@ TABLES = {
     "plain": TableSpec(TABLE),
     "entry and age": TableSpec(TABLE, entry=2, max_age=9),
     "own optimizer": TableSpec(replace(TABLE, optimizer=OptimizerSpec("row_adagrad", learning_rate=0.3))),
+    "memory": TableSpec(TABLE, budget=Budget(40 * 53)),
+    "memory and scores": TableSpec(TABLE, entry=2, budget=Budget(40 * 61, "score", 0.9, min_score=0.3)),
 }
 IDS = np.random.default_rng(1).integers(-(2**62), 2**62, 300)
 STEPS, PERIOD = 23, 4
@@ -80,6 +83,8 @@ class Job:
 @pytest.mark.parametrize("case", TABLES)
 def test_a_resumed_job_has_the_same_rows(case: str, servers: int, tmp_path: Path) -> None:
     table = TABLES[case]
+    if table.budget.memory and servers != 2:
+        pytest.skip("a server's memory is its own: more servers keep more rows")
     job = Job(Safety(checkpoints=tmp_path, period=PERIOD), table, 2)
     job.train(0, STEPS)
     expected = job.rows()

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from paddle.optim.sparse import RowStep
 from paddle.optim.spec import OptimizerSpec, RowGradient
-from paddle.pserver.sparse.blocks import Block, Header, Sightings, joined
+from paddle.pserver.sparse.blocks import Block, Header, Sightings
 from paddle.pserver.sparse.mixing import SEGMENTS, segments_of
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.sparse.ticks import MAX_AGE, ages, changed, new_tick, since_of, tick, undecayed
@@ -46,7 +46,9 @@ class PlainTable:
         self.clock = 0
         self._caught_up = 0
         self._step = RowStep(optimizer, spec.parameter)
-        self._floats = spec.width + len(self._step.row_states)  # of a part
+        self._scored = spec.budget.is_scored
+        self._floats = spec.width + len(self._step.row_states) + self._scored  # of a part
+        self._hand = 0
         self._rows: dict[int, _Row] = {}
         self._seen: dict[int, int] = {}
         self._before: dict[int, int] = {}
@@ -67,8 +69,18 @@ class PlainTable:
     def update(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
         """See `HashTable.update`."""
         sums: dict[int, Floats] = {}
-        for row_id, value in zip(*joined(gradients, self.spec.width), strict=True):
-            sums[int(row_id)] = sums[int(row_id)] + value if int(row_id) in sums else value
+        shown: dict[int, np.float32] = {}
+        for ids, values in gradients:
+            for row_id, value in zip(ids.tolist(), values, strict=True):
+                g, seen = value[: self.spec.width], value[self.spec.width :]
+                sums[row_id] = sums[row_id] + g if row_id in sums else g
+                weight = np.float32(1)
+                if len(seen):
+                    click = self.spec.budget.click if self.spec.budget.evict == "score" else 0
+                    weight = seen[0] + np.float32(click) * seen[1]
+                shown[row_id] = shown[row_id] + weight if row_id in shown else weight
+        if all(values.shape[1] == self.spec.width for _, values in gradients):
+            shown = dict.fromkeys(sums, np.float32(1))
         self._check_room(row_id for row_id in sums if self._sightings(row_id) + 1 >= self.spec.entry)
         self._begin_batch()
         admitted = {row_id: g for row_id, g in sums.items() if row_id in self._rows or self._admit(row_id)}
@@ -81,7 +93,10 @@ class PlainTable:
             state |= {name: row.parts[0, :, i : i + 1] for i, name in enumerate(self._step.row_states, width)}
             since = since_of(row.tick, self.clock, self._caught_up)
             self._step.apply(row.parts[0, :, :width], g[None], state, since, self.clock, learning_rate)
+            if self._scored:
+                row.parts[0, 0, -1] = self._score(row, 1) + float(shown[row_id])
             row.tick[:] = tick(self.clock)
+        self._evict()
 
     def reserve(self, gradients: Sequence[RowGradient]) -> None:
         """See `HashTable.reserve`."""
@@ -95,7 +110,16 @@ class PlainTable:
         for row_id, value in zip(ids.tolist(), values, strict=True):
             row = self._new(row_id)
             row.parts[0, 0, : self.spec.width] = value
+            if self._scored:
+                row.parts[0, 0, -1] = 1.0
             self._rows[row_id] = row
+        self._evict()
+
+    def shrink(self, min_score: float) -> int:
+        """See `HashTable.shrink`."""
+        before = len(self)
+        self._rows = {each: row for each, row in self._rows.items() if self._score(row) >= min_score}
+        return before - len(self)
 
     def catch_up(self, learning_rate: float) -> None:
         """See `HashTable.catch_up`."""
@@ -119,7 +143,8 @@ class PlainTable:
     @property
     def header(self) -> Header:
         """What belongs to copies of all rows."""
-        return Header(self.clock, self._caught_up, (_sightings(self._seen), _sightings(self._before)))
+        sightings = _sightings(self._seen), _sightings(self._before)
+        return Header(self.clock, self._caught_up, sightings, self._hand)
 
     def whole(self) -> Block:
         """Return copies of all rows."""
@@ -135,7 +160,7 @@ class PlainTable:
         for ids, parts, ticks in blocks:
             for i, row_id in enumerate(ids.tolist()):
                 self._rows[row_id] = _Row(parts[:, i : i + 1].copy(), ticks[i : i + 1].copy())
-        self.clock, self._caught_up = header.clock, header.caught_up
+        self.clock, self._caught_up, self._hand = header.clock, header.caught_up, header.hand
         self._seen, self._before = (
             dict(zip(ids.tolist(), counts.tolist(), strict=True)) for ids, counts in header.waiting
         )
@@ -144,17 +169,62 @@ class PlainTable:
 
     def _begin_batch(self) -> None:
         self.clock += 1
-        if self.spec.max_age and self.clock % self.spec.max_age == 0:
+        is_full = 0 < self.spec.budget.memory // 4 // 34 < len(self._seen)
+        if is_full or (self.spec.max_age and self.clock % self.spec.max_age == 0):
             self._seen, self._before = {}, self._seen
         self._sweep(self.clock % SEGMENTS, self.clock)
 
     def _sweep(self, segment: int, clock: int) -> None:
-        if not self.spec.max_age or clock <= 0:
+        if clock <= 0:
             return
-        ids = np.fromiter(self._rows, np.int64, len(self._rows))
-        for row_id in ids[segments_of(ids) == segment].tolist():
-            if self.spec.max_age < int(ages(self._rows[row_id].tick, clock)[0]) < 1 << 30:
+        for row_id in self._in_segment(segment):
+            row = self._rows[row_id]
+            is_old = 0 < self.spec.max_age < int(ages(row.tick, clock)[0]) < 1 << 30
+            if is_old or (self._scored and self._score(row) < self.spec.budget.min_score):
                 del self._rows[row_id]
+
+    def _in_segment(self, segment: int) -> list[int]:
+        if not self.spec.max_age and not self.spec.budget.memory and not self.spec.budget.min_score:
+            return []
+        ids = np.fromiter(self._rows, np.int64, len(self._rows))
+        return [int(each) for each in ids[segments_of(ids) == segment]]
+
+    def _score(self, row: _Row, least_age: int = 0) -> float:
+        """Return a row's score now: a product of powers of the decay, the lowest first."""
+        score = float(row.parts[0, 0, -1])
+        power = self.spec.budget.decay if self.spec.budget.evict == "score" else 1.0
+        age = max(int(ages(row.tick, self.clock)[0]), least_age)
+        while age:
+            score *= power if age & 1 else 1.0
+            age, power = age >> 1, power * power
+        return score
+
+    def _evict(self) -> None:
+        """Drop the worst rows of as many segments as hold 8 times what is too much, from the hand on."""
+        memory = self.spec.budget.memory
+        if not memory:
+            return
+        row_bytes = 4 * self._floats * (1 + len(self._step.states)) + 4 + 17
+        left = max(memory - 17 * (len(self._seen) + len(self._before)), memory // 2)
+        over = len(self) - max(left // row_bytes, 1)
+        if over <= 0:
+            return
+        segments: dict[int, list[int]] = {}
+        ids = np.fromiter(self._rows, np.int64, len(self._rows))
+        for row_id, segment in zip(ids.tolist(), segments_of(ids).tolist(), strict=True):
+            segments.setdefault(segment, []).append(row_id)
+        found: list[int] = []
+        for _ in range(SEGMENTS):
+            found += segments.get(self._hand, [])
+            self._hand = (self._hand + 1) % SEGMENTS
+            if len(found) >= 8 * over:
+                break
+        for row_id in sorted(found, key=self._urgency)[: max(over, len(found) // 8)]:
+            del self._rows[row_id]
+
+    def _urgency(self, row_id: int) -> tuple[float, int, int]:
+        row = self._rows[row_id]
+        return self._score(row) if self._scored else 0.0, -int(ages(row.tick, self.clock)[0]), row_id
 
     def _sightings(self, row_id: int) -> int:
         return self._seen.get(row_id, 0) + self._before.get(row_id, 0)

@@ -42,6 +42,7 @@ MAX_MANIFEST_BYTES = 64 << 20
 IDS = "ids"
 VALUE = "value"
 WAITING = "waiting"
+DROPPED = "dropped"
 HEAD = struct.Struct("<4sIQ")
 Arrays: TypeAlias = Mapping[str, npt.NDArray[Any]]
 _PATH = re.compile(r"v\d{12,20}(?:\.[\w.-]+)?/part-\d+-of-\d+/[\w-]+\.bin\Z", re.ASCII)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import CheckpointError, ConfigError, PserverError
-from paddle.pserver.durable.checkpoint.format import IDS, VALUE, WAITING, Manifest, Piece
+from paddle.pserver.durable.checkpoint.format import DROPPED, IDS, VALUE, WAITING, Manifest, Piece
 from paddle.pserver.durable.checkpoint.reader import Reading
 from paddle.pserver.durable.checkpoint.snapshot import STORE
 from paddle.pserver.sparse.blocks import Block, Header, Sightings
@@ -152,6 +152,8 @@ class _Growth:
         mine = self._served.share.holds(ids)
         if not piece.place:
             self._fill(ids, piece, mine)
+        elif DROPPED in piece.place:
+            self._served.table.forget(ids[mine])
         elif is_latest:
             counts = piece.arrays["counts"]
             self._waiting[piece.place[WAITING]].append(Sightings(ids[mine], counts[mine]))
@@ -168,9 +170,11 @@ class _Growth:
         found = [each[self._name] for each in numbers if self._name in each]
         if not found:
             raise CheckpointError(f"table {self._name} is missing")
-        clock, caught_up = (int(max(each[what] for each in found)) for what in ("clock", "caught_up"))
+        clock, caught_up, hand = (
+            int(max(each.get(what, 0) for each in found)) for what in ("clock", "caught_up", "hand")
+        )
         waiting = _joined(self._waiting[0]), _joined(self._waiting[1])
-        self._served.table.resume(Header(clock, caught_up, waiting))
+        self._served.table.resume(Header(clock, caught_up, waiting, hand))
 
     def _fill(self, ids: npt.NDArray[np.int64], piece: Piece, mine: npt.NDArray[np.bool_]) -> None:
         values, ticks = (

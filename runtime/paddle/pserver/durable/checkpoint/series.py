@@ -156,6 +156,9 @@ class Series:
     def _wants_whole(self) -> bool:
         if not self.parts or not (self._changed or self._store.growing):
             return True
+        clocks = self._clocks()
+        if not all(each.table.can_tell_since(clocks[name]) for name, each in self._store.growing.items()):
+            return True
         files = self.parts[-1].files
         return len(files) >= _MAX_FILES or sum(file.nbytes for file in files[1:]) > files[0].nbytes
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.optim.dense import DenseUpdater
-from paddle.pserver.durable.checkpoint.format import IDS, VALUE, WAITING, Piece
+from paddle.pserver.durable.checkpoint.format import DROPPED, IDS, VALUE, WAITING, Piece
 from paddle.pserver.durable.checkpoint.writer import PartWriter, Sink
 from paddle.pserver.store.observer import Elements
 from paddle.pserver.store.store import Store
@@ -175,7 +175,9 @@ class Snapshot:
             growing = served.table.snapshot(since=(since or {}).get(name))
             self._growing[name] = growing
             header = growing.header
-            self.numbers[name] = {"clock": header.clock, "caught_up": header.caught_up}
+            self.numbers[name] = {what: getattr(header, what) for what in ("clock", "caught_up", "hand")}
+            if len(header.dropped):
+                self._give(Piece(name, {DROPPED: 1}, {IDS: header.dropped}))
             for period, sightings in enumerate(header.waiting):
                 self._give(Piece(name, {WAITING: period}, sightings._asdict()))
 

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memory that a growing table may take, which rows leave when it is full, and the scores of rows.
+
+A row's score is the number of batches with a gradient for it ("lfu"), or the sum of what each batch showed
+("score"): its shows and `click` times its clicks where the trainer gives them, else 1; it fades by the factor
+`decay` at every batch. Rows carry it as their last float, valid at their tick. Powers of the factor are products of
+doubles in a fixed order, so that kernels and numpy give the same bits on every machine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.errors import ConfigError
+from paddle.optim.spec import RowGradient
+
+Floats = npt.NDArray[np.float32]
+Ages = npt.NDArray[np.uint32]
+
+POLICIES = ("lru", "lfu", "score")
+EXTRA = 2
+"""Columns behind the values of a gradient that says shows and clicks."""
+MOST_SHOWN = 1e9
+_POWERS = 31
+_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A bound on the memory of one server's rows of a table.
+
+    Attributes:
+        memory: bytes of rows, states, index and sightings; 0: no bound.
+        evict: what leaves first: rows without a gradient for longest ("lru"), with the fewest batches ("lfu"), or with
+            the lowest score ("score").
+        decay: what is left of a score after one batch, above 0 and up to 1; for "score".
+        click: how many shows a click counts, for "score".
+        min_score: rows whose score is below this are dropped, at most 1024 batches later; 0: none.
+    """
+
+    memory: int = 0
+    evict: str = "lru"
+    decay: float = 0.9999
+    click: float = 10.0
+    min_score: float = 0.0
+
+    def __post_init__(self) -> None:
+        if type(self.memory) is not int or not 0 <= self.memory < 1 << 60:
+            raise ConfigError(f'memory: expected bytes, such as 8 << 30 or "8GB", got {self.memory!r}')
+        if self.evict not in POLICIES:
+            raise ConfigError(f"evict: expected one of {', '.join(POLICIES)}, got {self.evict!r}")
+        for name, most in (("decay", 1.0), ("click", 1e9), ("min_score", 1e30)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
+                raise ConfigError(f"{name}: expected a number from 0 to {most:g}, got {value!r}")
+            object.__setattr__(self, name, float(value))
+        if self.decay == 0:
+            raise ConfigError("decay: expected a number above 0, since 0 leaves no score")
+        if self.min_score and not self.is_scored:
+            raise ConfigError('min_score: rows have a score only with evict="lfu" or evict="score"')
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether rows carry a score."""
+        return self.evict != "lru"
+
+    def powers(self) -> npt.NDArray[np.float64]:
+        """Return what is left of a score after 2^k batches, for k = 0 .. 30."""
+        powers = np.ones(_POWERS)
+        if self.evict == "score":
+            powers[0] = self.decay
+            for k in range(1, _POWERS):
+                powers[k] = powers[k - 1] * powers[k - 1]
+        return powers
+
+    def weights(self, gradients: Sequence[RowGradient], width: int) -> Floats | None:
+        """Return what each row of gradients (m,) counts, or None: each row of the batch counts 1."""
+        if not self.is_scored or all(each.values.shape[1] == width for each in gradients):
+            return None
+        found = []
+        for _, values in gradients:
+            seen = values[:, width:]
+            is_wide = seen.shape[1] == EXTRA
+            click = np.float32(self.click if self.evict == "score" else 0.0)
+            found.append(seen[:, 0] + click * seen[:, 1] if is_wide else np.ones(len(values), np.float32))
+        return np.concatenate(found)
+
+
+def faded(scores: Floats, ages: Ages, powers: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Return scores (n,) after so many batches (n,)."""
+    left = scores.astype(np.float64)
+    for k in range(int(ages.max(initial=0)).bit_length()):
+        left = np.where(ages >> np.uint32(k) & np.uint32(1), left * powers[k], left)
+    return left
+
+
+def size_of(memory: int | str) -> int:
+    """Return bytes: a number, or text such as "8GB" or "512 MB", in powers of 1024.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if not isinstance(memory, str):
+        return memory
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]?)i?b?", memory.strip(), re.ASCII | re.IGNORECASE)
+    if found is None:
+        raise ConfigError(f'memory: expected a size, such as "8GB" or "512MB", got {memory!r}')
+    return int(float(found[1]) * (1 << _UNITS[found[2].lower()]))
+
+
+def smallest(count: int, keys: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
+    """Return the positions of the `count` smallest of n, by the first key (n,), then by the second, and so on."""
+    key, rest = keys[0], keys[1:]
+    if not 0 < count < len(key):
+        return np.arange(min(count, len(key)))
+    limit = np.partition(key, count - 1)[count - 1]
+    below, ties = np.flatnonzero(key < limit), np.flatnonzero(key == limit)
+    if rest and len(ties) > count - len(below):
+        ties = ties[smallest(count - len(below), [each[ties] for each in rest])]
+    return np.concatenate((below, ties[: count - len(below)]))

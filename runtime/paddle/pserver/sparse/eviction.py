@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rows leave a growing table that is larger than its memory, and which ones left lately.
+
+A hand goes around the 1024 segments. When a batch made more rows than fit, the hand passes segments until they hold 8
+times the rows that must go, or all of the table; the worst eighth of these leaves, which makes room for later batches.
+So a small table drops the very worst rows, a large one the worst of a sample, and each row that leaves costs a look
+at eight. Which rows leave follows from rows, clock and hand alone: not from where they lie, or from threads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.pserver.sparse.blocks import NO_IDS
+from paddle.pserver.sparse.budget import smallest
+from paddle.pserver.sparse.index import ABSENT, Index, PlainIndex
+from paddle.pserver.sparse.mixing import SEGMENTS
+from paddle.pserver.sparse.structures import Numbers
+
+Ids = npt.NDArray[np.int64]
+
+_SAMPLE = 8
+INDEX_BYTES = 17
+"""A row's share of the index, at most, on average."""
+_REMEMBERED = 1 << 16
+
+
+def capacity_of(memory: int, taken: int, row_bytes: int) -> int:
+    """Return how many rows fit: at least as many as half of the memory takes, whatever else takes the rest."""
+    return max(max(memory - taken, memory // 2) // (row_bytes + INDEX_BYTES), 1)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened to a table since its process began.
+
+    Attributes:
+        asked: distinct ids of batches.
+        found: those of them that had a row in memory.
+        made: rows that were made.
+        dropped: rows that were evicted, too old or below the lowest score.
+    """
+
+    asked: int = 0
+    found: int = 0
+    made: int = 0
+    dropped: int = 0
+
+
+class Hand:
+    """Where the next eviction begins.
+
+    Attributes:
+        segment: the next one.
+    """
+
+    def __init__(self) -> None:
+        self.segment = 0
+
+    def victims(
+        self, count: int, index: Index | PlainIndex, urgency: Callable[[Numbers], Sequence[npt.NDArray[Any]]]
+    ) -> tuple[Ids, Numbers, npt.NDArray[np.bool_]]:
+        """Return some rows, ids and numbers, and which of them leave: at least `count` if there are as many.
+
+        Args:
+            urgency: returns keys of rows (n,): those with the smallest leave first; among equal ones the smallest id.
+        """
+        found: list[tuple[Ids, Numbers]] = []
+        seen = 0
+        for _ in range(SEGMENTS):
+            found.append(index.segment(self.segment))
+            self.segment = (self.segment + 1) % SEGMENTS
+            seen += len(found[-1][0])
+            if seen >= _SAMPLE * count:
+                break
+        ids, numbers = (np.concatenate(each) for each in zip(*found, strict=True))
+        leaves = np.zeros(seen, np.bool_)
+        leaves[smallest(max(count, seen // _SAMPLE), [*urgency(numbers), ids])] = True
+        return ids, numbers, leaves
+
+
+class Dropped:
+    """Ids of rows that left, as far back as there is room for. Later copies of a table name them."""
+
+    def __init__(self, clock: int = 0) -> None:
+        """Know of all that left after batch `clock`."""
+        self._clock, self._count = clock, 0
+        self._ids: deque[tuple[int, Ids]] = deque()
+
+    def can_tell_since(self, clock: int) -> bool:
+        """Return whether all ids that left after this batch are known."""
+        return clock >= self._clock
+
+    def add(self, ids: Ids, clock: int, rows: int) -> None:
+        """Note ids (n,), none twice, that left in or after batch `clock`, of a table that has so many rows left."""
+        self._ids.append((clock, ids))
+        self._count += len(ids)
+        while self._count > max(rows // 8, _REMEMBERED):
+            self._clock, ids = self._ids.popleft()
+            self._count -= len(ids)
+
+    def since(self, clock: int | None, index: Index | PlainIndex) -> Ids:
+        """Return the ids that left in or after batch `clock`, and have no row in the index now; None: no ids."""
+        if clock is None:
+            return NO_IDS
+        found = np.unique(np.concatenate([NO_IDS, *(ids for at, ids in self._ids if at >= clock)]))
+        return found[index.find(found) == ABSENT]

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sightings of ids without a row: a sighting is a batch that has a gradient for the id, however many.
+
+An id takes about 15 bytes. With a period, sightings are forgotten between one and two periods later, so that ids seen
+once do not pile up.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.pserver.sparse.blocks import Sightings
+from paddle.pserver.sparse.index import ABSENT, Index, PlainIndex, new_index
+
+Ids = npt.NDArray[np.int64]
+
+SIGHTING_BYTES = 17
+"""What an id takes at most, on average."""
+
+
+class WaitingRoom:
+    """Sightings of ids without a row. Not thread-safe."""
+
+    def __init__(self, entry: int, period: int, memory: int = 0) -> None:
+        """Prepare.
+
+        Args:
+            entry: k.
+            period: batches; 0: nothing is forgotten for its age.
+            memory: bytes that two periods take about; a fuller one ends early. 0: no bound.
+        """
+        self._entry, self._period = entry, period
+        self._most = memory // (2 * SIGHTING_BYTES) if memory else 0
+        self._seen, self._before = new_index(), new_index()
+
+    def __len__(self) -> int:
+        return len(self._seen) + len(self._before)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory taken."""
+        return self._seen.nbytes + self._before.nbytes
+
+    def tick(self, clock: int) -> None:
+        """Begin batch number `clock`."""
+        is_full = self._most and len(self._seen) > self._most
+        if is_full or (self._period and clock % self._period == 0):
+            self._seen, self._before = new_index(), self._seen
+
+    def would_admit(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        """Return who of ids (n,), none twice, `admit` would let in."""
+        if self._entry == 1:
+            return np.ones(len(ids), np.bool_)
+        counts = _counts(self._seen.find(ids)) + _counts(self._before.find(ids))
+        let_in: npt.NDArray[np.bool_] = counts + 1 >= self._entry
+        return let_in
+
+    def admit(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        """Note a sighting of each id (n,), none twice; return who is let in, and forget those."""
+        let_in = self.would_admit(ids)
+        if self._entry == 1:
+            return let_in
+        seen = self._seen.find(ids)
+        known = seen != ABSENT
+        self._seen.remove(ids[let_in & known])
+        self._before.remove(ids[let_in & (self._before.find(ids) != ABSENT)])
+        stays = ~let_in
+        self._seen.put(ids[stays & known], seen[stays & known] + np.uint32(1))
+        fresh = ids[stays & ~known]
+        self._seen.insert(fresh, np.ones(len(fresh), np.uint32))
+        return let_in
+
+    def content(self) -> tuple[Sightings, Sightings]:
+        """Return copies of the sightings of this period and of the one before."""
+        return _copy(self._seen), _copy(self._before)
+
+    def fill(self, content: tuple[Sightings, Sightings]) -> None:
+        """Take over what `content` of another one returned."""
+        self._seen, self._before = new_index(), new_index()
+        for index, (ids, counts) in zip((self._seen, self._before), content, strict=True):
+            index.insert(ids, counts)
+
+
+def _counts(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+    return np.where(numbers != ABSENT, numbers, 0).astype(np.int64)
+
+
+def _copy(index: Index | PlainIndex) -> Sightings:
+    parts = list(index.segments())
+    return Sightings(np.concatenate([ids for ids, _ in parts]), np.concatenate([n for _, n in parts]))
