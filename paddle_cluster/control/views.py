@@ -81,7 +81,6 @@ PROCESSES: Sequence[FactView] = (
         "version", "updates", "count", "pserver_updates", "Batches or gradients applied.", is_counter=True
     ),
     FactView("waiting", "waiting", "waiting", "pserver_waiting_trainers", "Trainers waiting for others."),
-    FactView("rows", "rows", "count", "pserver_rows", "Rows of growing tables."),
     FactView("lag", "lag", "count", "trainer_lag_pushes", "Pushes by all trainers since its last own push."),
     FactView(
         "discarded",
@@ -99,6 +98,7 @@ PROCESSES: Sequence[FactView] = (
     ),
     FactView("requests", metric="pserver_requests", help="Requests to a server.", is_counter=True),
     FactView("waited_s", metric="pserver_wait_seconds", help="Time without an update."),
+    FactView("rows", metric="pserver_rows", help="Rows of growing tables."),
     FactView("rows_bytes", metric="pserver_rows_bytes", help="Memory of growing tables."),
     *(
         FactView(f"rows_{what}", metric=f"pserver_rows_{what}", help=text, is_counter=True)

@@ -89,7 +89,8 @@ class Budget:
             is_wide = seen.shape[1] == EXTRA
             click = np.float32(self.click if self.evict == "score" else 0.0)
             found.append(seen[:, 0] + click * seen[:, 1] if is_wide else np.ones(len(values), np.float32))
-        return np.concatenate(found)
+        weights: Floats = np.concatenate(found)
+        return weights
 
 
 def faded(scores: Floats, ages: Ages, powers: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -109,5 +109,6 @@ class Dropped:
         """Return the ids that left in or after batch `clock`, and have no row in the index now; None: no ids."""
         if clock is None:
             return NO_IDS
-        found = np.unique(np.concatenate([NO_IDS, *(ids for at, ids in self._ids if at >= clock)]))
-        return found[index.find(found) == ABSENT]
+        found: Ids = np.unique(np.concatenate([NO_IDS, *(ids for at, ids in self._ids if at >= clock)]))
+        left: Ids = found[index.find(found) == ABSENT]
+        return left
