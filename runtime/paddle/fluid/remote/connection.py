@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trainer's connection with the servers of its programs, opened when the first message is due.
 
-What a run sends is kept until it must have arrived, and goes with one message to each server; what a run
-receives comes with the answers. Programs that are transpiled together, and their clones, share a connection.
+Small gradients go with one message to each server when all must have arrived; large ones leave as soon as they are
+computed: see `outbox`. What a run receives comes with the answers. Programs that are transpiled together, and their
+clones, share a connection.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from paddle.env import JobEnvironment
 from paddle.fluid.errors import FluidError, RunError
 from paddle.fluid.remote.distribution import Distribution, deadline_s, wire_keys
 from paddle.fluid.remote.local_writes import LocalWrites, ServedVariables, to_wire
+from paddle.fluid.remote.outbox import Outbox, Parcel
 from paddle.fluid.run.scope import Scope
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.pserver.wire.named_values import Ids, Rows, Value, fingerprint
@@ -42,10 +44,10 @@ class Connection:
         self._has_begun = False
         self._client: ProgramClient | None = None
         self._closed = False
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # one thread at a time talks to servers
+        self._outbox = Outbox(self._push)
         self._numbers = {endpoint: at for at, endpoint in enumerate(distribution.endpoints)}
         self._wanted: Sequence[_Names] = ()
-        self._outgoing: dict[int, dict[str, Value]] = {}
         self._incoming: dict[tuple[int, str], Value] = {}
 
     def begin(self, wanted: Sequence[_Names], *, trains: bool, scope: Scope) -> None:
@@ -56,7 +58,8 @@ class Connection:
             trains: whether it sends gradients.
         """
         self._wanted = wanted
-        self._outgoing, self._incoming = {}, {}
+        self._incoming = {}
+        self._outbox.begin(() if self._client is None else self._client.distant)
         if trains and self._writes is not None:
             if self._has_begun:
                 self._writes.warn_of_late(scope)
@@ -72,7 +75,7 @@ class Connection:
             starts: whether it received first values.
         """
         try:
-            if self._outgoing:
+            if not self._outbox.is_empty:
                 self._step({})
         finally:
             self.give_up()
@@ -83,7 +86,8 @@ class Connection:
 
     def give_up(self) -> None:
         """End a run that failed."""
-        self._outgoing, self._incoming = {}, {}
+        self._incoming = {}
+        self._outbox.drop()
 
     def close(self) -> None:
         """Leave the servers: they no longer wait for this trainer. Safe to call twice."""
@@ -95,7 +99,7 @@ class Connection:
     def send(self, names: Sequence[str], values: Sequence[Any], endpoints: Sequence[str]) -> None:
         """See `Remote`."""
         for name, value, endpoint in zip(names, values, endpoints, strict=True):
-            self._outgoing.setdefault(self._number(endpoint), {})[name] = to_wire(value)
+            self._outbox.put(self._number(endpoint), name, to_wire(value))
 
     def finish_sending(self, endpoints: Sequence[str]) -> None:
         """See `Remote`."""
@@ -111,10 +115,11 @@ class Connection:
             for server, name in keys:
                 if name not in wanted.setdefault(server, []):
                     wanted[server].append(name)
-            if self._outgoing:
+            if not self._outbox.is_empty:
                 self._step(wanted)
             else:
-                self._note(self._open().fetch(wanted))
+                with self._lock:
+                    self._note(self._open().fetch(wanted))
         return [_from_wire(self._incoming.pop(key)) for key in keys]
 
     def finish_receiving(self, endpoints: Sequence[str]) -> None:
@@ -123,7 +128,8 @@ class Connection:
 
     def fetch(self, wanted: _Names) -> dict[str, dict[str, Any]]:
         """Return variables of servers as they are: endpoint -> names."""
-        found = self._open().fetch(self._numbered(wanted))
+        with self._lock:
+            found = self._open().fetch(self._numbered(wanted))
         return {
             self.distribution.endpoints[server]: {name: _from_wire(value) for name, value in values.items()}
             for server, values in found.items()
@@ -141,7 +147,8 @@ class Connection:
 
     def save(self, name: str, paths: Mapping[str, str]) -> None:
         """See `Remote`."""
-        self._open().save(name, {self._number(endpoint): path for endpoint, path in paths.items()})
+        with self._lock:
+            self._open().save(name, {self._number(endpoint): path for endpoint, path in paths.items()})
 
     def _begin_training(self, writes: LocalWrites, scope: Scope) -> None:
         """Send the first values of trainer 0 to the servers, and fetch the servers' values on this trainer.
@@ -158,7 +165,8 @@ class Connection:
         for parts in mine.values() if gives else ():
             for (endpoint, name), value in parts.items():
                 values[self._number(endpoint)][name] = value
-        version, answers = self._open().begin(values)
+        with self._lock:
+            version, answers = self._open().begin(values)
         given = {
             (place.endpoints[server], name): digest
             for server, names in answers.items()
@@ -192,8 +200,19 @@ class Connection:
                 scope.cell(name).value = served.joined(name, found)
 
     def _step(self, wanted: Mapping[int, Sequence[str]]) -> None:
-        outgoing, self._outgoing = self._outgoing, {}
-        self._note(self._open().step(outgoing, wanted))
+        parcel = self._outbox.take()
+        with self._lock:
+            self._note(self._opened_for(parcel).step(parcel.values, wanted))
+
+    def _push(self, parcel: Parcel) -> None:
+        with self._lock:
+            self._opened_for(parcel).push(parcel.values)
+
+    def _opened_for(self, parcel: Parcel) -> ProgramClient:
+        client = self._open()
+        if parcel.is_first:
+            client.begin_step()
+        return client
 
     def _note(self, found: Mapping[int, Mapping[str, Value]]) -> None:
         for server, values in found.items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trainer's session with the servers of its program: gradients out and values in by name, one message a step.
+"""A trainer's session with the servers of its program: gradients out and values in by name.
 
 Every wait is bounded as in `exchange`. Large steps go in several messages, so that neither side keeps more than
 one of them in its queues.
@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
 from paddle.errors import PserverError
@@ -30,7 +30,7 @@ from paddle.pserver.wire.named_values import (
     to_sections,
     wish,
 )
-from paddle.pserver.wire.verbs import Begin, Fetch, Lookup, Ok, Save, Step
+from paddle.pserver.wire.verbs import Begin, Fetch, Lookup, Ok, Record, Save, Step
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +68,7 @@ class ProgramClient:
         self._network = network
         self._exchange = Exchange(network, trainer_id, timeout_s)
         self._parcel_bytes = parcel_bytes
+        self._begun: set[int] = set()  # servers that have part of this step
         self._closed = False
         try:
             self._exchange.hello(num_trainers, takes_over=takes_over)
@@ -106,10 +107,25 @@ class ProgramClient:
             takes_over=takes_over,
         )
 
+    @property
+    def distant(self) -> frozenset[int]:
+        """The servers that share no memory with this process."""
+        return frozenset(
+            index for index in range(len(self._network.endpoints)) if not self._network.is_attached(index)
+        )
+
+    def begin_step(self) -> None:
+        """Begin a step: servers discard what `push` gave them of one that never ended."""
+        self._begun.clear()
+
+    def push(self, gradients: Mapping[int, Named]) -> None:
+        """Send some gradients of a step, which `step` ends; see there. Waits for no other trainer."""
+        self._send_parts(self._parcels(gradients), self._part)
+
     def step(
         self, gradients: Mapping[int, Named], wanted: Mapping[int, Sequence[str]]
     ) -> dict[int, dict[str, Value]]:
-        """Send all gradients of a step; return the requested values after it.
+        """Send all gradients of a step, or the rest of them; return the requested values after it.
 
         In synchronous training this waits for all trainers, on each server that is named.
 
@@ -123,14 +139,18 @@ class ProgramClient:
             ConfigError: a gradient cannot travel.
         """
         servers = sorted({*gradients, *wanted})
-        last = self._all_but_last(Step(is_last=False), {index: gradients.get(index, {}) for index in servers})
+        messages = self._parcels({index: gradients.get(index, {}) for index in servers})
+        last = self._send_all_but_last(messages, self._part)
         found = {index: Gathering(wanted.get(index, ())) for index in servers}
         replies = self._exchange.run(
             {
-                index: Message(Step(), sections=(wish(found[index].missing), *sections))
+                index: Message(
+                    Step(is_first=index not in self._begun), sections=(wish(found[index].missing), *sections)
+                )
                 for index, sections in last.items()
             }
         )
+        self._begun.difference_update(servers)
         return self._gathered(found, replies)
 
     def begin(self, values: Mapping[int, Named]) -> tuple[int, dict[int, dict[str, str]]]:
@@ -147,7 +167,7 @@ class ProgramClient:
             PserverLost: a server is gone.
             PserverError: a server refused, or gave up waiting for trainer 0.
         """
-        last = self._all_but_last(Begin(is_last=False), values)
+        last = self._send_all_but_last(self._parcels(values), lambda _: Begin(is_last=False))
         replies = self._exchange.run(
             {index: Message(Begin(), sections=tuple(sections)) for index, sections in last.items()}
         )
@@ -195,18 +215,35 @@ class ProgramClient:
             self._closed = True
             self._exchange.close()
 
-    def _all_but_last(self, record: Step | Begin, values: Mapping[int, Named]) -> dict[int, list[Section]]:
-        """Send the values that do not fit into the last message; return the sections of that message per server."""
-        messages = {index: parcels(named, self._parcel_bytes) for index, named in values.items()}
-        for turn in range(max((len(each) for each in messages.values()), default=0) - 1):
+    def _parcels(self, values: Mapping[int, Named]) -> dict[int, list[list[Section]]]:
+        """Return the sections of the messages to each server, at least one."""
+        return {index: parcels(named, self._parcel_bytes) for index, named in values.items()}
+
+    def _part(self, index: int) -> Step:
+        """Return the record of a part of a step for a server that is not the last."""
+        is_first = index not in self._begun
+        self._begun.add(index)
+        return Step(is_last=False, is_first=is_first)
+
+    def _send_all_but_last(
+        self, messages: Mapping[int, list[list[Section]]], record: Callable[[int], Record]
+    ) -> dict[int, list[Section]]:
+        """Return the sections of the last message per server."""
+        self._send_parts({index: each[:-1] for index, each in messages.items()}, record)
+        return {index: each[-1] for index, each in messages.items()}
+
+    def _send_parts(
+        self, messages: Mapping[int, Sequence[list[Section]]], record: Callable[[int], Record]
+    ) -> None:
+        """Send each server its messages one after the other, and wait until it has them."""
+        for turn in range(max(map(len, messages.values()), default=0)):
             self._exchange.run(
                 {
-                    index: Message(record, sections=tuple(each[turn]))
+                    index: Message(record(index), sections=tuple(each[turn]))
                     for index, each in messages.items()
-                    if turn < len(each) - 1
+                    if turn < len(each)
                 }
             )
-        return {index: each[-1] for index, each in messages.items()}
 
     def _gathered(
         self, found: Mapping[int, Gathering], replies: Mapping[int, Message]

@@ -251,10 +251,11 @@ class ProgramService(Service):
         return Message(Ok(self.version), sections=tuple(map(_copied, packed)))
 
     def _on_step(self, trainer: int, message: Message) -> None:
-        pending = self._sent.get(trainer) or Arriving()
+        record = message.expect(Step)
+        pending = self._sent.get(trainer, Arriving()) if not record.is_first else Arriving()
         pending.take(message.sections, self._program.check)
         self._sent[trainer] = pending
-        if not message.expect(Step).is_last:
+        if not record.is_last:
             self._desk.answer(trainer, Message(Ok(self.version)))
             return
         if pending.unfinished:

@@ -132,7 +132,8 @@ class ShmConnection(Connection):
     def carries(self, message: Message) -> bool:
         """Return whether a message may go: its arrays lie in shared memory, or there is room for them.
 
-        A push must have the whole gradient there; the server then answers in place.
+        A push must have the whole gradient there; the server then answers in place. Part of a program's step may not:
+        the server reads it after it has answered.
         """
         record = message.record
         if isinstance(record, Pull):
@@ -140,7 +141,10 @@ class ShmConnection(Connection):
         if isinstance(record, PushPull):
             if not message.sections or message.sections[0].array is not self.gradient:
                 return False
-        elif not isinstance(record, Step) and not (isinstance(record, PullRows) and record.is_small):
+        elif not (
+            (isinstance(record, Step) and record.is_last)
+            or (isinstance(record, PullRows) and record.is_small)
+        ):
             return False
         arrays = [each.array for each in message.sections]
         return self._has_room(arrays) or self._has_room(

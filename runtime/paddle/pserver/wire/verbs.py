@@ -167,9 +167,13 @@ class Attach(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Gives gradients of a program's step, and if these were the last asks for values. `is_last`: nothing follows."""
+    """Gives gradients of a program's step, and if these were the last asks for values.
+
+    `is_last`: nothing follows; `is_first`: what came of an earlier step that never ended counts no more.
+    """
 
     is_last: bool = True
+    is_first: bool = False
 
 
 class Begin(NamedTuple):
@@ -290,7 +294,7 @@ LAYOUTS: Mapping[Verb, tuple[type[Record], str]] = {
     Verb.LEAVE: (Leave, ""),
     Verb.CHUNK: (Chunk, "Q"),
     Verb.ATTACH: (Attach, "Q"),
-    Verb.STEP: (Step, "?"),
+    Verb.STEP: (Step, "??"),
     Verb.BEGIN: (Begin, "?"),
     Verb.FETCH: (Fetch, ""),
     Verb.LOOKUP: (Lookup, ""),

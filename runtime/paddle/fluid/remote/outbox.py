@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run sends to servers, and the thread that sends it while the run still computes.
+
+A thread takes what has gathered as soon as that is worth a message, and meanwhile more gathers: so messages grow with
+the time that the wire needs for one. It ends where too little is left, which goes with the step's last message. Small
+steps have neither a thread nor a message more than the last.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection
+from typing import NamedTuple, TypeAlias
+
+from paddle.pserver.wire.named_values import Value, value_bytes
+from paddle.threads import ServiceThread, left_to_finish
+
+EARLY_BYTES = 1 << 20
+"""What is worth a message of its own; 8 ms at 1 Gbit/s."""
+
+Values: TypeAlias = dict[int, dict[str, Value]]
+
+
+class Parcel(NamedTuple):
+    """Part of what a step sends.
+
+    Attributes:
+        values: server -> values by name.
+        is_first: nothing of this step was in an earlier parcel; what one that failed sent counts no more.
+    """
+
+    values: Values
+    is_first: bool
+
+
+class Outbox:
+    """Used by one thread, which runs a program; its own thread calls `push`."""
+
+    def __init__(self, push: Callable[[Parcel], None]) -> None:
+        """Start empty.
+
+        Args:
+            push: sends a parcel that is not the last of its step, and returns when it has arrived.
+        """
+        self._push = push
+        self._lock = threading.Lock()  # guards all below but `_early`
+        self._early: Collection[int] = ()
+        self._waiting: Values = {}
+        self._early_bytes = 0
+        self._has_pushed = False
+        self._sender: ServiceThread[None] | None = None
+        self._is_sending = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was put here since `take` or `drop`."""
+        with self._lock:
+            return not self._waiting and not self._has_pushed
+
+    def begin(self, early: Collection[int]) -> None:
+        """Begin a run; `early`: the servers whose values leave before `take`."""
+        self.drop()
+        self._early = early
+
+    def put(self, server: int, name: str, value: Value) -> None:
+        """Take a value, which must not change before the step is over.
+
+        Raises:
+            PaddleError: what left earlier could not be sent.
+        """
+        with self._lock:
+            self._waiting.setdefault(server, {})[name] = value
+            if server in self._early:
+                self._early_bytes += value_bytes(value)
+            begins = not self._is_sending and self._early_bytes >= EARLY_BYTES
+            self._is_sending |= begins
+        if begins:
+            self._finish()
+            self._sender = ServiceThread(self._send, name="gradients-out", failed=left_to_finish)
+
+    def take(self) -> Parcel:
+        """Wait until what left has arrived, and return what has not left: the last of a step.
+
+        Raises:
+            PaddleError: see `put`.
+        """
+        with self._lock:
+            values, self._waiting, self._early_bytes = self._waiting, {}, 0
+        self._finish()
+        is_first, self._has_pushed = not self._has_pushed, False
+        return Parcel(values, is_first)
+
+    def drop(self) -> None:
+        """Forget what has not left; the next parcel is the first of its step. Does not wait."""
+        with self._lock:
+            self._waiting, self._early_bytes, self._has_pushed = {}, 0, False
+
+    def _finish(self) -> None:
+        sender, self._sender = self._sender, None
+        if sender is not None:
+            sender.finish()
+
+    def _send(self) -> None:
+        """Push what gathers, as long as it is enough."""
+        try:
+            while (parcel := self._next()) is not None:
+                self._push(parcel)
+        except BaseException:
+            with self._lock:
+                self._is_sending = False
+            raise
+
+    def _next(self) -> Parcel | None:
+        with self._lock:
+            if self._early_bytes < EARLY_BYTES:
+                self._is_sending = False
+                return None
+            values = {server: self._waiting.pop(server) for server in self._early if server in self._waiting}
+            is_first, self._has_pushed, self._early_bytes = not self._has_pushed, True, 0
+            return Parcel(values, is_first)
