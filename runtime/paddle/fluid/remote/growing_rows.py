@@ -28,7 +28,6 @@ from paddle.pserver.sparse.blocks import Block
 from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.spec import TableSpec
-from paddle.pserver.wire.message import MAX_FRAME_BYTES
 from paddle.pserver.wire.named_values import Ids, Rows, Value
 
 _LOOKUP = "lookup_sparse_table"
@@ -159,15 +158,6 @@ class GrowingRows:
             for each in gradients
             if isinstance(each, Rows)
         ]
-
-    def check_answer(self, count: int) -> None:
-        """Refuse a lookup of more rows than a message takes.
-
-        Raises:
-            PserverError: they are more.
-        """
-        if count * self._spec.width * 4 > MAX_FRAME_BYTES:
-            raise PserverError(f"{count} rows of {self.name!r} are too many for one answer")
 
     def lookup(self, ids: Ids) -> Value:
         """Return rows (n, width); this makes none."""

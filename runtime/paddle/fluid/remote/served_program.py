@@ -30,7 +30,6 @@ from paddle.graph.scope import Cell
 from paddle.graph.variable import Variable
 from paddle.ops.base.dtypes import VarType
 from paddle.ops.base.selected_rows import SelectedRows
-from paddle.pserver.wire.message import MAX_FRAME_BYTES
 from paddle.pserver.wire.named_values import Ids, Rows, Value
 from paddle.pserver.wire.shared_memory import SharedArray
 
@@ -254,7 +253,6 @@ class ServedProgram:
     def lookup(self, name: str, ids: Ids) -> Value:
         """See `Served.lookup`; a name that has a block of its own is answered by that."""
         if self._growing is not None and name == self._growing.lookup_name:
-            self._growing.check_answer(len(ids))
             return self._growing.lookup(ids)
         if name in self._tables:
             block = self._program.blocks[self._tables[name]]
@@ -266,8 +264,6 @@ class ServedProgram:
         table = self._scope.get(name)
         if isinstance(table, SelectedRows) or not table.ndim:
             raise PserverError(f"{name!r} is not an array of rows")
-        if len(table) and len(ids) * table[:1].nbytes > MAX_FRAME_BYTES:
-            raise PserverError(f"{len(ids)} rows of {name!r} are too many for one answer")
         wrong = (ids < 0) | (ids >= len(table))
         if wrong.any():
             raise PserverError(f"{name!r} has rows 0 to {len(table) - 1}, asked for row {ids[wrong][0]}")

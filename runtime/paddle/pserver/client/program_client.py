@@ -13,15 +13,19 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
-from paddle.errors import PserverError
+import numpy as np
+
+from paddle.errors import PserverError, WireError
 from paddle.freed_memory import MESSAGES, keep_freed_memory
 from paddle.pserver.client.exchange import Exchange, Network
 from paddle.pserver.client.links import Links
+from paddle.pserver.wire.assembled_values import Gathering
 from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import Message, Section
 from paddle.pserver.wire.named_values import (
-    Gathering,
+    Array,
     Ids,
+    Rows,
     Value,
     from_sections,
     names_of,
@@ -182,11 +186,29 @@ class ProgramClient:
         return self._gathered({index: Gathering(names) for index, names in wanted.items()}, {})
 
     def lookup(self, ids: Mapping[int, Mapping[str, Ids]]) -> dict[int, dict[str, Value]]:
-        """Return rows of variables: server -> name -> ids (n,) int64; each name gets (n, ...)."""
-        replies = self._exchange.run(
-            {index: Message(Lookup(), sections=tuple(to_sections(named))) for index, named in ids.items()}
-        )
-        return {index: from_sections(reply.sections) for index, reply in replies.items()}
+        """Return rows of variables: server -> name -> ids (n,) int64; each name gets (n, ...).
+
+        A server answers with the rows that go in one message, and is asked for the rest.
+        """
+        found: dict[tuple[int, str], list[Array]] = {}
+        rest = {index: dict(named) for index, named in ids.items()}
+        while rest:
+            replies = self._exchange.run(
+                {
+                    index: Message(Lookup(), sections=tuple(to_sections(named)))
+                    for index, named in rest.items()
+                }
+            )
+            for index, reply in replies.items():
+                rows = _looked_up(rest[index], reply)
+                for name, part in rows.items():
+                    found.setdefault((index, name), []).append(part)
+                    rest[index][name] = rest[index][name][len(part) :]
+                rest[index] = {
+                    name: left for name, left in rest[index].items() if len(left) or name not in rows
+                }
+            rest = {index: named for index, named in rest.items() if named}
+        return {index: {name: _joined(found[index, name]) for name in named} for index, named in ids.items()}
 
     def save(self, name: str, paths: Mapping[int, str]) -> None:
         """Let servers write their rows of a table: server -> path of the file, on the server's machine."""
@@ -258,3 +280,23 @@ class ProgramClient:
             replies = self._exchange.run(
                 {index: Message(Fetch(), sections=(wish(names),)) for index, names in asking.items()}
             )
+
+
+def _looked_up(asked: Mapping[str, Ids], reply: Message) -> dict[str, Array]:
+    """Return the rows of an answer.
+
+    Raises:
+        WireError: they are not what was asked for, or none of it.
+    """
+    rows: dict[str, Array] = {}
+    for name, value in from_sections(reply.sections).items():
+        if isinstance(value, Rows) or not value.ndim or name not in asked or len(value) > len(asked[name]):
+            raise WireError(f"rows of {name!r}, which were not asked for")
+        rows[name] = value
+    if asked and not any(len(value) or not len(asked[name]) for name, value in rows.items()):
+        raise WireError(f"an answer without rows of {min(asked)!r}")
+    return rows
+
+
+def _joined(parts: Sequence[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -18,10 +18,10 @@ import numpy as np
 from paddle.errors import PaddleError, PserverError, WireError
 from paddle.pserver.server.service import Barrier, Desk, Service, Waiting
 from paddle.pserver.store.store import Store
+from paddle.pserver.wire.assembled_values import Arriving
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.message import MAX_FRAME_BYTES, Message, Section, error_message
 from paddle.pserver.wire.named_values import (
-    Arriving,
     Ids,
     Rows,
     Value,
@@ -154,6 +154,7 @@ class ProgramService(Service):
         }
         fetches = frozenset[Verb]() if program.is_changed_by_answers else frozenset({Verb.FETCH})
         self.reads = frozenset({Verb.LOOKUP, Verb.SAVE}) | fetches
+        self._row_bytes: dict[str, int] = {}  # of variables that were looked up
         self._steps = 0
 
     @property
@@ -364,14 +365,21 @@ class ProgramService(Service):
         self._answer_values(trainer, wishes_of(message.sections))
 
     def _on_lookup(self, trainer: int, message: Message) -> None:
+        """Answer with the first rows, as many as go in one message; a trainer asks for the rest."""
         found: dict[str, Value] = {}
+        room = self._answer_bytes
         for name, ids in from_sections(message.sections).items():
-            if not isinstance(ids, Rows) and ids.ndim == 1 and ids.dtype == np.int64:
-                found[name] = self._program.lookup(name, ids)
-            else:
+            if isinstance(ids, Rows) or ids.ndim != 1 or ids.dtype != np.int64:
                 raise WireError(f"ids of {name!r}: expected (n,) int64")
-            if sum(map(value_bytes, found.values())) > MAX_FRAME_BYTES:
-                raise WireError(f"rows of more than {MAX_FRAME_BYTES} bytes: look up fewer at a time")
+            if room <= 0 and found:
+                break
+            if name not in self._row_bytes and len(ids):
+                self._row_bytes[name] = value_bytes(self._program.lookup(name, ids[:1]))
+            row_bytes = max(self._row_bytes.get(name, 0), 1)
+            if row_bytes > MAX_FRAME_BYTES:
+                raise WireError(f"a row of {name!r} has more than {MAX_FRAME_BYTES} bytes")
+            found[name] = self._program.lookup(name, ids[: max(room // row_bytes, 1)])
+            room -= value_bytes(found[name])
         self._desk.answer(trainer, Message(Ok(self.version), sections=tuple(to_sections(found))))
 
     def _on_save(self, trainer: int, message: Message) -> None:

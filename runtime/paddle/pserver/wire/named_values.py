@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Program variables as sections of messages: dense arrays or selected rows, whole or in parts.
 
-A value that is too large for one message is sent in ranges of rows. A server returns what fits and is asked for the
-rest: names are asked for with the first row, and an answer that does not have all rows of a value says which it has.
-A trainer sends the parts of a gradient one after the other.
+A value that is too large for one message is sent in ranges of rows; where a row is too large, in ranges of elements,
+which count as rows. A server returns what fits and is asked for the rest: names are asked for with the first row, and
+an answer that does not have all rows of a value says which it has. A trainer sends the parts of a gradient one after
+the other.
+
+    section of a part:  first row | rows | shape of the value, if a row is an element
 """
 
 from __future__ import annotations
@@ -26,9 +29,8 @@ Ids: TypeAlias = npt.NDArray[np.int64]
 _WHOLE, _ROWS, _PART, _TEXT = "=", "#", "~", "text"
 _MAX_NAME_BYTES = 250
 _MAX_NAMES_BYTES = 16 << 20
-_MAX_DIMS = 8
+MAX_DIMS = 8
 _MAX_VALUES = 1000  # of a message, which has a bounded number of sections
-_MAX_BYTES = 1 << 60  # of a value: more than any memory, and less than numpy can count
 _MAX_DIGITS = 18  # of a row: it travels back as int64
 
 
@@ -69,10 +71,10 @@ def to_sections(values: Mapping[str, Value]) -> list[Section]:
             # The height travels before the row numbers.
             sections.append(Section(_ROWS + name, np.concatenate([np.array([value.height]), value.ids])))
             value = value.values
-        if value.dtype not in DTYPES or value.ndim > _MAX_DIMS:
+        if value.dtype not in DTYPES or value.ndim > MAX_DIMS:
             known = ", ".join(map(str, DTYPES))
             raise ConfigError(
-                f"variable {name!r}: expected at most {_MAX_DIMS} dimensions of {known}, "
+                f"variable {name!r}: expected at most {MAX_DIMS} dimensions of {known}, "
                 f"got {value.shape} {value.dtype}"
             )
         sections.append(Section(_WHOLE + name, np.ascontiguousarray(value).reshape(value.shape)))
@@ -159,9 +161,10 @@ def pack(
     Args:
         wishes: (name, first row).
         value_of: gives a value, told from which row on it is wanted; what is returned shows it, and does not copy it.
-        limit: of bytes; one row is given whatever it takes.
+        limit: of bytes; one element is given whatever it takes.
     """
     sections: list[Section] = []
+    most = limit
     for name, start in wishes[:_MAX_VALUES]:
         if limit <= 0 and sections:
             break
@@ -169,11 +172,13 @@ def pack(
         if isinstance(value, Rows) or not value.ndim or not len(value):
             sections += to_sections({name: value})
             continue
+        value, shape = _in_rows(value, most)
         rows = max(limit // max(value[:1].nbytes, 1), 1)
         part = value[start : start + rows]
         if len(part) < len(value):
-            sections.append(Section(_PART + name, np.array([start, len(value)])))
-        sections += to_sections({name: part})
+            sections += ranged(name, part, start, len(value), shape)
+        else:
+            sections += to_sections({name: part})
         limit -= part.nbytes
     return sections
 
@@ -197,13 +202,13 @@ def parcels(values: Mapping[str, Value], limit: int) -> list[list[Section]]:
 
 
 def _cut(name: str, value: Value, limit: int) -> Iterator[tuple[list[Section], int]]:
-    """Yield a value as sections beside their bytes: whole, or in ranges of rows of at most `limit` bytes or one row.
+    """Yield a value as sections beside their bytes: whole, or in ranges of at most `limit` bytes or one row.
 
     Raises:
-        ConfigError: a row is larger than a message.
+        ConfigError: a row of selected rows is larger than a message.
     """
     nbytes = value_bytes(value)
-    held = _held(value)
+    held, shape = (value.values, ()) if isinstance(value, Rows) else _in_rows(value, limit)
     total = len(held) if held.ndim else 0
     if nbytes <= limit or total <= 1:
         _require_message(name, nbytes)
@@ -217,11 +222,18 @@ def _cut(name: str, value: Value, limit: int) -> Iterator[tuple[list[Section], i
         part: Value = held[start:end]
         if isinstance(value, Rows):
             part = Rows(value.ids[start:end], held[start:end], value.height)
-        yield _range(name, part, start, total), value_bytes(part)
+        yield ranged(name, part, start, total, shape), value_bytes(part)
 
 
-def _range(name: str, part: Value, start: int, total: int) -> list[Section]:
-    return [Section(_PART + name, np.array([start, total])), *to_sections({name: part})]
+def _in_rows(value: Array, limit: int) -> tuple[Array, tuple[int, ...]]:
+    """Return a value (n, ...), or its elements and its shape where a row has more than `limit` bytes."""
+    is_wide = value.ndim > 1 and value[:1].nbytes > limit
+    return (value.reshape(-1), value.shape) if is_wide else (value, ())
+
+
+def ranged(name: str, part: Value, start: int, total: int, shape: tuple[int, ...]) -> list[Section]:
+    """Return a range of a value's rows, and which it is, as sections."""
+    return [Section(_PART + name, np.array([start, total, *shape])), *to_sections({name: part})]
 
 
 def _require_message(name: str, nbytes: int) -> None:
@@ -231,162 +243,11 @@ def _require_message(name: str, nbytes: int) -> None:
         )
 
 
-class _Assembly:
-    """Values of which some arrive in parts.
-
-    Attributes:
-        values: by name; those that come in parts are added with the last one.
-    """
-
-    def __init__(self) -> None:
-        self.values: dict[str, Value] = {}
-        self._parts: dict[str, _Parts] = {}
-
-    def _total(self, name: str, part: Value, span: Array) -> int:
-        """Return how many rows a value has of which a part came.
-
-        Raises:
-            WireError: it does not follow the part before it.
-        """
-        if span.shape != (2,) or span.dtype != np.int64 or not _held(part).ndim:
-            raise WireError(f"a part of {name!r} that cannot be read")
-        start, total = map(int, span)
-        before = self._parts.get(name)
-        due = 0 if before is None else before.rows
-        count, row_bytes = len(_held(part)), _held(part)[:1].nbytes
-        is_same = before is None or before.is_like(part, total)
-        if total * row_bytes > _MAX_BYTES:
-            raise WireError(f"{name!r} would have {total} rows of {row_bytes} bytes")
-        if name in self.values or start != due or not 0 < count <= total - due or not is_same:
-            raise WireError(
-                f"rows {start} to {start + count} of {total} of {name!r}, expected them from {due} on"
-            )
-        return total
-
-    def _put(self, name: str, value: Value, span: Array | None) -> None:
-        """Add a value, or a part of one that `_total` accepted."""
-        if span is None:
-            self.values[name] = value
-            return
-        parts = self._parts.get(name) or self._parts.setdefault(name, _Parts(int(span[1]), value))
-        parts.add(value)
-        if parts.rows == parts.total:
-            self.values[name] = self._parts.pop(name).whole()
-
-
-class Arriving(_Assembly):
-    """What a trainer sent of a step so far."""
-
-    @property
-    def unfinished(self) -> str:
-        """Name of a value that has not arrived as a whole, or nothing."""
-        return next(iter(self._parts), "")
-
-    def sections(self) -> Iterator[list[Section]]:
-        """Yield the messages that bring another one to the same state; arrays are not copied."""
-        for name, value in self.values.items():
-            yield to_sections({name: value})
-        for name, parts in self._parts.items():
-            start = 0
-            for part in parts.ranges:
-                yield _range(name, part, start, parts.total)
-                start += len(_held(part))
-
-    def take(self, sections: Sequence[Section], check: Callable[[str, Value], None]) -> None:
-        """Take a message; one that is refused changes nothing.
-
-        Args:
-            sections: of the message.
-            check: refuses a value that is not expected here; of one that comes in parts it sees the shape and dtype.
-
-        Raises:
-            WireError: a part does not follow the one before it.
-            PaddleError: `check` refused a value.
-        """
-        spans, values = _spans(sections), from_sections(sections)
-        for name, value in values.items():
-            if name in spans:
-                total = self._total(name, value, spans[name])
-                # Of a dense value only its whole is what is expected here.
-                if not isinstance(value, Rows):
-                    value = np.broadcast_to(value[:1], (total, *value.shape[1:]))
-            check(name, value)
-        for name, value in values.items():
-            self._put(name, value, spans.get(name))
-
-
-class Gathering(_Assembly):
-    """The values that are wanted of one server, until all have arrived."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        super().__init__()
-        self._names = dict.fromkeys(names)
-
-    @property
-    def missing(self) -> list[tuple[str, int]]:
-        """What is still to be asked for: (name, first row)."""
-        return [
-            (name, self._parts[name].rows if name in self._parts else 0)
-            for name in self._names
-            if name not in self.values
-        ]
-
-    def take(self, sections: Sequence[Section]) -> None:
-        """Take an answer.
-
-        Raises:
-            WireError: it has nothing that was asked for, or a part that does not follow the one before it.
-        """
-        spans, before = _spans(sections), self.missing
-        for name, value in from_sections(sections).items():
-            if name not in self._names or name in self.values:
-                raise WireError(f"values of {name!r}, which was not asked for")
-            if name in spans:
-                if isinstance(value, Rows):
-                    raise WireError(f"a part of {name!r} that cannot be read")
-                self._total(name, value, spans[name])
-            self._put(name, value, spans.get(name))
-        if before and self.missing == before:
-            raise WireError(f"an answer without a value of {min(before)[0]!r}")
-
-
-class _Parts:
-    """A value of `total` rows that comes in ranges of them, the first of which has come."""
-
-    def __init__(self, total: int, first: Value) -> None:
-        self.total, self.rows = total, 0
-        self._height = first.height if isinstance(first, Rows) else None
-        self._ranges: list[Rows] = []
-        self._dense = np.empty(
-            (0 if isinstance(first, Rows) else total, *_held(first).shape[1:]), _held(first).dtype
-        )
-
-    @property
-    def ranges(self) -> Sequence[Value]:
-        """What has come, from the first row on."""
-        return [self._dense[: self.rows]] if self._height is None else self._ranges
-
-    def is_like(self, part: Value, total: int) -> bool:
-        return total == self.total and self._height == (part.height if isinstance(part, Rows) else None)
-
-    def add(self, part: Value) -> None:
-        end = self.rows + len(_held(part))
-        if isinstance(part, Rows):
-            self._ranges.append(part)
-        else:
-            self._dense[self.rows : end] = part
-        self.rows = end
-
-    def whole(self) -> Value:
-        if self._height is None:
-            return self._dense
-        ids = np.concatenate([each.ids for each in self._ranges])
-        return Rows(ids, np.concatenate([each.values for each in self._ranges]), self._height)
-
-
-def _held(value: Value) -> Array:
+def held_by(value: Value) -> Array:
+    """Return an array, or the values of rows."""
     return value.values if isinstance(value, Rows) else value
 
 
-def _spans(sections: Iterable[Section]) -> dict[str, Array]:
+def spans(sections: Iterable[Section]) -> dict[str, Array]:
+    """Return what says which range of rows a section has: name -> int64 as in the module's docstring."""
     return {each.name[1:]: each.array for each in sections if each.name[:1] == _PART}

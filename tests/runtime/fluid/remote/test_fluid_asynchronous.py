@@ -15,8 +15,9 @@ from paddle.fluid.remote.serving import serving_operator
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.program_service import ProgramService
 from paddle.pserver.server.service import EngineOptions
+from paddle.pserver.wire.assembled_values import Gathering
 from paddle.pserver.wire.message import Message, Section
-from paddle.pserver.wire.named_values import Gathering, wish
+from paddle.pserver.wire.named_values import wish
 from paddle.pserver.wire.verbs import Fetch, Hello, Record, Step, Verb
 from tests.runtime.fluid.transpiled_job import Feed, TranspiledJob, built, one_process
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +12,11 @@ import numpy as np
 import pytest
 
 import paddle.fluid as fluid
+from paddle.fluid.remote import outbox
 from tests.runtime.fluid.remote import kept_nets
 from tests.runtime.fluid.transpiled_job import Feed, TranspiledJob, free_endpoints
 from tests.runtime.pserver.killed_pserver import PATIENCE_S, Killer
-from tests.runtime.pserver.pserver_process import KEY, ROOT, PserverProcess
+from tests.runtime.pserver.pserver_process import KEY, ROOT, PserverProcess, without_shared_memory
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -62,10 +64,14 @@ def train(job: TranspiledJob, net: str, trainer: int, step: Callable[[], None]) 
     return seen
 
 
-def with_kills(net: str, state: Path, monkeypatch: pytest.MonkeyPatch) -> list[Outcome]:
+def with_kills(
+    net: str, state: Path, monkeypatch: pytest.MonkeyPatch, *, is_apart: bool = False
+) -> list[Outcome]:
     monkeypatch.setenv("PADDLE_JOB_KEY", KEY)
     monkeypatch.setenv("PADDLE_PSERVER_PATIENCE_S", f"{PATIENCE_S:.0f}")
-    with ProgramProcess(net, state) as server:
+    server_process = ProgramProcess(net, state)
+    apart = without_shared_memory(server_process.endpoint, KEY) if is_apart else contextlib.nullcontext()
+    with apart, server_process as server:
         job = kept_nets.job(net, TRAINERS, server.endpoint)
         monkeypatch.setattr(job, "serve", lambda endpoint: None)
         with Killer(server, seed=len(net), kills=KILLS, steps=TRAINERS * STEPS) as killer:
@@ -83,6 +89,16 @@ def test_synchronous_trainers_see_the_bits_of_an_undisturbed_job(
     expected = undisturbed.run(lambda trainer: train(undisturbed, net, trainer, lambda: None))
     np.testing.assert_array_equal(with_kills(net, tmp_path, monkeypatch), expected)
     assert expected[0][0][0] != expected[0][-1][0]
+
+
+@pytest.mark.parametrize("net", ["rows", "clipped"])
+def test_gradients_that_leave_early_for_a_killed_server_give_the_same_bits(
+    net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undisturbed = kept_nets.job(net, TRAINERS)
+    expected = undisturbed.run(lambda trainer: train(undisturbed, net, trainer, lambda: None))
+    monkeypatch.setattr(outbox, "EARLY_BYTES", 1)
+    np.testing.assert_array_equal(with_kills(net, tmp_path, monkeypatch, is_apart=True), expected)
 
 
 def test_every_asynchronous_push_that_was_answered_counts_once(

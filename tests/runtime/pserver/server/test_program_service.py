@@ -170,6 +170,70 @@ def test_values_that_are_too_large_for_an_answer_come_in_parts(sync: bool, limit
     client.close()
 
 
+@pytest.mark.parametrize("sync", [True, False])
+@pytest.mark.parametrize("limit", [4, 1000])
+def test_what_was_pushed_before_is_part_of_the_step(sync: bool, limit: int) -> None:
+    job = Job(trainers=1, sync=sync)
+    client = job.client(0, parcel_bytes=limit)
+    for step in range(2):
+        client.push({0: {"g0": ones()}})
+        client.push({0: {"g1": ones()}})
+        found = client.step({0: {"g2": ones()}}, {0: ["w"]})
+        np.testing.assert_array_equal(found[0]["w"], ones(3 + 3 * step))
+    assert job.program.steps == [["g0", "g1", "g2"]] * 2
+    client.close()
+
+
+@pytest.mark.parametrize("last", [{"g1": ones()}, {}])
+@pytest.mark.parametrize("sync", [True, False])
+def test_a_step_that_never_ended_does_not_count(sync: bool, last: dict[str, np.ndarray]) -> None:
+    job = Job(trainers=1, sync=sync)
+    client = job.client(0, parcel_bytes=4)
+    client.push({0: {"g0": ones()}})
+    client.begin_step()
+    client.step({0: last}, {})
+    assert job.program.steps == [list(last)]
+    client.push({0: {"g0": ones()}})
+    client.begin_step()
+    client.push({0: {"g1": ones()}})
+    client.step({}, {0: []})
+    assert job.program.steps[1:] == [["g1"]]
+    client.close()
+
+
+def test_what_an_earlier_process_pushed_of_a_step_does_not_count() -> None:
+    job = Job(trainers=1)
+    job.client(0).push({0: {"g0": ones()}})
+    client = job.client(0, takes_over=True)
+    client.step({0: {"g1": ones()}}, {})
+    assert job.program.steps == [["g1"]]
+    client.close()
+
+
+def test_what_a_trainer_that_leaves_pushed_of_a_step_does_not_count() -> None:
+    job = Job()
+    with_0, with_1 = job.client(0), job.client(1)
+    with_0.push({0: {"g.0": ones()}})
+    waiting = meanwhile(lambda: with_1.step({0: {"g.1": ones()}}, {0: ["w"]}))
+    with_0.close()
+    np.testing.assert_array_equal(waiting()[0]["w"], ones())
+    assert job.program.steps == [["g.1"]]
+    with_1.close()
+
+
+@pytest.mark.parametrize("limit", [1, 4, 8, 12, 16, 1000])
+def test_rows_that_are_too_many_for_an_answer_come_in_parts(limit: int) -> None:
+    job = Job(trainers=1, answer_bytes=limit)
+    client = job.client(0)
+    client.step({0: {"g": np.array([1, 2, 3], np.float32)}}, {})
+    ids = {"w0": np.array([2, 0, 2, 1]), "none": np.zeros(0, np.int64), "w1": np.array([1])}
+    found = client.lookup({0: ids})[0]
+    assert list(found) == list(ids)
+    for name, rows in found.items():
+        np.testing.assert_array_equal(rows, ids[name][:, None] + np.float32(1))
+    client.close()
+
+
 def test_a_step_that_is_sent_again_after_a_broken_connection_counts_once() -> None:
     job = Job()
     with_0, with_1 = job.client(0), job.client(1)

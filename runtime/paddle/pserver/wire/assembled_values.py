@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Program variables that arrive in several messages, some of them in parts; see `named_values` for the sections."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from paddle.errors import WireError
+from paddle.pserver.wire.message import Section
+from paddle.pserver.wire.named_values import (
+    MAX_DIMS,
+    Array,
+    Rows,
+    Value,
+    from_sections,
+    held_by,
+    ranged,
+    spans,
+    to_sections,
+)
+
+_MAX_BYTES = 1 << 60  # of a value: more than any memory, and less than numpy can count
+
+
+class _Assembly:
+    """Values of which some arrive in parts.
+
+    Attributes:
+        values: by name; those that come in parts are added with the last one.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[str, Value] = {}
+        self._parts: dict[str, _Parts] = {}
+
+    def _total(self, name: str, part: Value, span: Array) -> int:
+        """Return how many rows a value has of which a part came.
+
+        Raises:
+            WireError: it does not follow the part before it.
+        """
+        if (
+            span.ndim != 1
+            or span.dtype != np.int64
+            or not 2 <= span.size <= 2 + MAX_DIMS
+            or not held_by(part).ndim
+        ):
+            raise WireError(f"a part of {name!r} that cannot be read")
+        start, total, *shape = map(int, span)
+        before = self._parts.get(name)
+        due = 0 if before is None else before.rows
+        count, row_bytes = len(held_by(part)), held_by(part)[:1].nbytes
+        is_same = before is None or before.is_like(part, total, shape)
+        if shape and (
+            held_by(part).ndim > 1 or isinstance(part, Rows) or min(shape) < 1 or math.prod(shape) != total
+        ):
+            raise WireError(f"a part of {name!r} of shape {shape} that cannot be read")
+        if total * row_bytes > _MAX_BYTES:
+            raise WireError(f"{name!r} would have {total} rows of {row_bytes} bytes")
+        if name in self.values or start != due or not 0 < count <= total - due or not is_same:
+            raise WireError(
+                f"rows {start} to {start + count} of {total} of {name!r}, expected them from {due} on"
+            )
+        return total
+
+    def _put(self, name: str, value: Value, span: Array | None) -> None:
+        """Add a value, or a part of one that `_total` accepted."""
+        if span is None:
+            self.values[name] = value
+            return
+        parts = self._parts.get(name) or self._parts.setdefault(name, _Parts(span, value))
+        parts.add(value)
+        if parts.rows == parts.total:
+            self.values[name] = self._parts.pop(name).whole()
+
+
+class Arriving(_Assembly):
+    """What a trainer sent of a step so far."""
+
+    @property
+    def unfinished(self) -> str:
+        """Name of a value that has not arrived as a whole, or nothing."""
+        return next(iter(self._parts), "")
+
+    def sections(self) -> Iterator[list[Section]]:
+        """Yield the messages that bring another one to the same state; arrays are not copied."""
+        for name, value in self.values.items():
+            yield to_sections({name: value})
+        for name, parts in self._parts.items():
+            start = 0
+            for part in parts.ranges:
+                yield ranged(name, part, start, parts.total, parts.shape)
+                start += len(held_by(part))
+
+    def take(self, sections: Sequence[Section], check: Callable[[str, Value], None]) -> None:
+        """Take a message; one that is refused changes nothing.
+
+        Args:
+            sections: of the message.
+            check: refuses a value that is not expected here; of one that comes in parts it sees the shape and dtype.
+
+        Raises:
+            WireError: a part does not follow the one before it.
+            PaddleError: `check` refused a value.
+        """
+        ranges, values = spans(sections), from_sections(sections)
+        for name, value in values.items():
+            if name in ranges:
+                total = self._total(name, value, ranges[name])
+                # Of a dense value only its whole is what is expected here.
+                if not isinstance(value, Rows):
+                    shape = tuple(ranges[name][2:].tolist())
+                    first = value.reshape(-1)[:1] if shape else value[:1]
+                    value = np.broadcast_to(first, shape or (total, *value.shape[1:]))
+            check(name, value)
+        for name, value in values.items():
+            self._put(name, value, ranges.get(name))
+
+
+class Gathering(_Assembly):
+    """The values that are wanted of one server, until all have arrived."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__()
+        self._names = dict.fromkeys(names)
+
+    @property
+    def missing(self) -> list[tuple[str, int]]:
+        """What is still to be asked for: (name, first row)."""
+        return [
+            (name, self._parts[name].rows if name in self._parts else 0)
+            for name in self._names
+            if name not in self.values
+        ]
+
+    def take(self, sections: Sequence[Section]) -> None:
+        """Take an answer.
+
+        Raises:
+            WireError: it has nothing that was asked for, or a part that does not follow the one before it.
+        """
+        ranges, before = spans(sections), self.missing
+        for name, value in from_sections(sections).items():
+            if name not in self._names or name in self.values:
+                raise WireError(f"values of {name!r}, which was not asked for")
+            if name in ranges:
+                if isinstance(value, Rows):
+                    raise WireError(f"a part of {name!r} that cannot be read")
+                self._total(name, value, ranges[name])
+            self._put(name, value, ranges.get(name))
+        if before and self.missing == before:
+            raise WireError(f"an answer without a value of {min(before)[0]!r}")
+
+
+class _Parts:
+    """A value of `total` rows that comes in ranges of them, the first of which has come; `shape`: see the module."""
+
+    def __init__(self, span: Array, first: Value) -> None:
+        _, total, *shape = map(int, span)
+        self.total, self.shape, self.rows = total, tuple(shape), 0
+        self._height = first.height if isinstance(first, Rows) else None
+        self._ranges: list[Rows] = []
+        self._dense = np.empty(
+            (0 if isinstance(first, Rows) else total, *held_by(first).shape[1:]), held_by(first).dtype
+        )
+
+    @property
+    def ranges(self) -> Sequence[Value]:
+        """What has come, from the first row on."""
+        return [self._dense[: self.rows]] if self._height is None else self._ranges
+
+    def is_like(self, part: Value, total: int, shape: Sequence[int]) -> bool:
+        height = part.height if isinstance(part, Rows) else None
+        return (total, height, tuple(shape)) == (self.total, self._height, self.shape)
+
+    def add(self, part: Value) -> None:
+        end = self.rows + len(held_by(part))
+        if isinstance(part, Rows):
+            self._ranges.append(part)
+        else:
+            self._dense[self.rows : end] = part
+        self.rows = end
+
+    def whole(self) -> Value:
+        if self._height is None:
+            return self._dense.reshape(self.shape) if self.shape else self._dense
+        ids = np.concatenate([each.ids for each in self._ranges])
+        return Rows(ids, np.concatenate([each.values for each in self._ranges]), self._height)
