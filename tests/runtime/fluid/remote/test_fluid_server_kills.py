@@ -69,9 +69,8 @@ def with_kills(
 ) -> list[Outcome]:
     monkeypatch.setenv("PADDLE_JOB_KEY", KEY)
     monkeypatch.setenv("PADDLE_PSERVER_PATIENCE_S", f"{PATIENCE_S:.0f}")
-    server_process = ProgramProcess(net, state)
-    apart = without_shared_memory(server_process.endpoint, KEY) if is_apart else contextlib.nullcontext()
-    with apart, server_process as server:
+    apart = without_shared_memory() if is_apart else contextlib.nullcontext()
+    with apart, ProgramProcess(net, state) as server:
         job = kept_nets.job(net, TRAINERS, server.endpoint)
         monkeypatch.setattr(job, "serve", lambda endpoint: None)
         with Killer(server, seed=len(net), kills=KILLS, steps=TRAINERS * STEPS) as killer:
