@@ -38,7 +38,7 @@ runpy.run_module("paddle", run_name="__main__", alter_sys=True)
 
 @contextlib.contextmanager
 def without_shared_memory() -> Iterator[None]:
-    """Let trainers of this process that connect inside share no memory, as if servers were of another node."""
+    """Let trainers and servers of this process share no memory, as if servers were of another node."""
     before = table.TRANSPORTS
     table.TRANSPORTS = tuple(each for each in before if not each.is_within_node)
     try:

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from paddle.errors import WireError
 from paddle.pserver.server.engine import Engine, Reply
 from paddle.pserver.server.staleness import PushCount
-from paddle.pserver.transports.table import TRANSPORTS, BaseListener
+from paddle.pserver.transports import table
+from paddle.pserver.transports.table import BaseListener
 from paddle.pserver.transports.transport import Listener, Site
 from paddle.pserver.wire.arithmetic import Findings
 from paddle.pserver.wire.codec import decode
@@ -160,5 +161,5 @@ class Port:
 
 def listen_beside(site: Site, *, within_node_only: bool = False) -> list[Listener]:
     """Open a listener of every transport that can be had beside a port; trainers use the port for the others."""
-    opened = [each.server(site) for each in TRANSPORTS if each.is_within_node or not within_node_only]
+    opened = [each.server(site) for each in table.TRANSPORTS if each.is_within_node or not within_node_only]
     return [each for each in opened if each is not None]
