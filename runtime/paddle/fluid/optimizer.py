@@ -136,8 +136,8 @@ class Optimizer:
                     f"an optimizer updates parameters, and {each!r} is not one: use append_backward for its gradient"
                 )
         pairs = sorted(params_grads, key=lambda pair: pair[0].name)
-        table, pairs = self._without_table(pairs)
-        ops = [self._update_table(*table)] if table else []
+        tables, pairs = self._without_tables(pairs)
+        ops = [self._update_table(*table) for table in tables]
         pairs = append_regularization_ops(append_gradient_clip_ops(pairs), self._regularization)
         return self._updates(pairs) + ops
 
@@ -234,16 +234,14 @@ class Optimizer:
         with program._lr_schedule_guard(is_with_opt=True), name_scope("scale_with_param_lr"):
             return cast(Variable, self._global_rate() * factor)
 
-    def _without_table(self, pairs: Sequence[Pair]) -> tuple[Pair | None, list[Pair]]:
-        """Take the distributed table out, which is updated by plain gradient descent on the servers."""
+    def _without_tables(self, pairs: Sequence[Pair]) -> tuple[list[Pair], list[Pair]]:
+        """Take the distributed tables out, which are updated by plain gradient descent on the servers."""
         block = default_main_program().global_block()
         names = {
             op.inputs["W"][0] for op in block.ops if op.type == "lookup_table" and op.attrs["is_distributed"]
         }
         tables = [pair for pair in pairs if pair[0].name in names]
-        if len(tables) > 1:
-            raise FluidError(f"only one embedding can be distributed, got {', '.join(sorted(names))}")
-        return (tables[0] if tables else None), [pair for pair in pairs if pair[0].name not in names]
+        return tables, [pair for pair in pairs if pair[0].name not in names]
 
     def _update_table(self, table: Parameter, grad: Variable) -> Operator:
         program = default_main_program()

@@ -1,18 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run a program with a distributed embedding on one machine, from the files that its servers saved."""
+"""Run a program with distributed embeddings on one machine, from the files that its servers saved."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from paddle.fluid.errors import FluidError, FluidTypeError, ModelFileError
-from paddle.fluid.files.variable_files import is_persistable, load_vars, read_table
+from paddle.fluid.files.variable_files import is_persistable, load_vars
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Variable, VarType
 from paddle.fluid.run.scope import global_scope
-from paddle.fluid.transpiler.distributed_files import load_slices, read_table_files, rows_of_server
+from paddle.fluid.transpiler.distributed_files import (
+    load_slices,
+    read_table_file,
+    read_table_files,
+    rows_of_server,
+)
+from paddle.fluid.transpiler.growing import table_fetched
 from paddle.fluid.transpiler.whereabouts import VarsDistributed
 
 __all__ = [
@@ -24,17 +30,17 @@ _FETCHING = ("split_ids", "prefetch", "merge_ids")
 
 
 def convert_dist_to_sparse_program(program: Program) -> Program | None:
-    """Change a trainer's program, in place, to read the distributed embedding from its own scope; return it.
+    """Change a trainer's program, in place, to read its distributed embeddings from its own scope; return it.
 
-    The table becomes selected rows, which `load_persistables_for_inference` fills; ids without a row give zeros. Prune
+    A table becomes selected rows, which `load_persistables_for_inference` fills; ids without a row give zeros. Prune
     or clone the program for inference afterwards: it still sends gradients. A program without a distributed embedding
     is left unchanged: a warning is logged, and the result is None.
 
     Raises:
         FluidError: the program fetches no rows from servers.
     """
-    name = program._distributed_lookup_table
-    if name is None:
+    names = program._distributed_lookup_tables
+    if not names:
         _log.warning("convert_dist_to_sparse_program: the program has no distributed embedding")
         return None
     block = program.global_block()
@@ -42,12 +48,12 @@ def convert_dist_to_sparse_program(program: Program) -> Program | None:
     found = [at for at in range(len(types)) if tuple(types[at : at + 3]) == _FETCHING]
     if not found:
         raise FluidError(
-            f"convert_dist_to_sparse_program: the program fetches no rows of {name!r} from servers. "
+            f"convert_dist_to_sparse_program: the program fetches no rows of {names[0]!r} from servers. "
             "Pass the result of DistributeTranspiler.get_trainer_program()"
         )
-    block.var(name).type = VarType.SELECTED_ROWS
     for at in reversed(found):
-        merge = block.ops[at + 2]
+        name, merge = table_fetched(names, block.ops[at + 1]), block.ops[at + 2]
+        block.var(name).type = VarType.SELECTED_ROWS
         looked_up = list(zip(merge.inputs["Ids"], merge.outputs["Out"], strict=True))
         for _ in _FETCHING:
             block._remove_op(at)
@@ -67,7 +73,7 @@ def load_persistables_for_inference(
         dirname: the folder given to `save_persistables`, with the files of all servers in `__lookup_table__`.
         executor: ignored.
         program: of `convert_dist_to_sparse_program`; None: the one in `<dirname>/__model__`.
-        lookup_table_var_name: of the table.
+        lookup_table_var_name: of the table; other tables of the program are loaded as well.
 
     Raises:
         ModelFileError: the folder or a file is missing or damaged.
@@ -75,9 +81,11 @@ def load_persistables_for_inference(
     folder = _folder(dirname)
     if program is None:
         program = Program.parse_from_string(_existing(folder / "__model__").read_bytes())
-    table = program.global_block().var(lookup_table_var_name)
-    load_vars(executor, dirname, program, predicate=_saved_by_trainers(lookup_table_var_name))
-    global_scope().set(table.name, read_table_files(folder, table))
+    names = {lookup_table_var_name, *program._distributed_lookup_tables}
+    tables = [program.global_block().var(name) for name in sorted(names)]
+    load_vars(executor, dirname, program, predicate=_saved_by_trainers(names))
+    for table in tables:
+        global_scope().set(table.name, read_table_files(folder, table))
     return program
 
 
@@ -88,7 +96,7 @@ def load_persistables_for_increment(
     lookup_table_var: Variable | str,
     lookup_table_var_path: str,
 ) -> None:
-    """Load a server's slices and its rows of the distributed embedding, to continue training.
+    """Load a server's slices and its rows of a distributed embedding, to continue training; call it for each table.
 
     Args:
         dirname: the folder given to `save_persistables`.
@@ -110,14 +118,14 @@ def load_persistables_for_increment(
     path = _existing(Path(lookup_table_var_path))
     name = lookup_table_var if isinstance(lookup_table_var, str) else lookup_table_var.name
     load_slices(folder, overview.get_distributed_vars_by_ep(program._ps_endpoint or ""))
-    global_scope().set(name, rows_of_server(program, read_table(path, name)))
+    global_scope().set(name, rows_of_server(program, read_table_file(path, name, with_states=True)))
 
 
-def _saved_by_trainers(table: str) -> Callable[[Variable], bool]:
+def _saved_by_trainers(tables: Collection[str]) -> Callable[[Variable], bool]:
     """Return whether a trainer saves a variable: no table, no gradient, no slice and no temporary."""
     others = ("@GRAD", ".trainer_", ".block", "tmp_")
     return lambda each: (
-        is_persistable(each) and each.name != table and not any(other in each.name for other in others)
+        is_persistable(each) and each.name not in tables and not any(other in each.name for other in others)
     )
 
 

@@ -40,6 +40,8 @@ from paddle.signatures import function
 
 _BEGINNING = bytes(4)  # of all files of values: their version
 _MAX_PATH = 4096
+TABLE_STATES = ".states"
+"""Ending of the file beside a table's, which holds what its update rule keeps for each row."""
 
 
 def places_of_strangers() -> tuple[Path, ...]:
@@ -78,8 +80,8 @@ def checked_place(table: str, path: str, folders: Sequence[Path] | None) -> Path
             f"{allowed}, and to no hidden folder. Give all processes the same PADDLE_JOB_KEY, or start the server there"
         )
     place = folder / wanted.name
-    number = wanted.name.removeprefix(f"{table}_")
-    if number == wanted.name or not (number.isascii() and number.isdigit()):
+    number = wanted.name.removeprefix(f"{table}_").removesuffix(TABLE_STATES)
+    if not (wanted.name.startswith(f"{table}_") and number.isascii() and number.isdigit()):
         raise PserverError(
             f"{path} is refused: where the wire is plain, a file of {table!r} is named {table}_<number>"
         )

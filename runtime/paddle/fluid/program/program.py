@@ -25,7 +25,7 @@ _DISTRIBUTED = (
     "_ps_endpoint",
     "_trainers_endpoints",
     "_averaging",
-    "_distributed_lookup_table",
+    "_distributed_lookup_tables",
     "_connections",
     "_nccl_comm_num",
     "_use_hierarchical_allreduce",
@@ -51,7 +51,7 @@ class Program(graph.Program):
         self._ps_endpoint: str | None = None
         self._trainers_endpoints: list[str] = []
         self._averaging: object = None
-        self._distributed_lookup_table: str | None = None
+        self._distributed_lookup_tables: tuple[str, ...] = ()
         self._connections: tuple[object, ...] = ()
         self._nccl_comm_num = 1
         self._use_hierarchical_allreduce = False
@@ -59,6 +59,11 @@ class Program(graph.Program):
         self._hierarchical_allreduce_exter_nranks = 0
         self._is_mem_optimized = False
         self._pipeline_opt: Mapping[str, Any] | None = None
+
+    @property
+    def _distributed_lookup_table(self) -> str | None:
+        """The first distributed embedding, None if there is none; the original's programs have one at most."""
+        return next(iter(self._distributed_lookup_tables), None)
 
     @property
     def op_context(self) -> tuple[int, tuple[str, ...], str]:

@@ -160,7 +160,7 @@ class Connection:
         gives = place.trainer_id == 0
         if not changed and (place.trainers == 1 or (not gives and not place.is_sync)):
             return
-        mine = {name: served.cut(name, scope.get(name)) for name in changed}
+        mine = {name: served.cut(name, scope) for name in changed}
         values: dict[int, dict[str, Value]] = {server: {} for server in self._numbers.values()}
         for parts in mine.values() if gives else ():
             for (endpoint, name), value in parts.items():

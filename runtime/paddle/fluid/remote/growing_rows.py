@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server's rows of the distributed embedding, and what its program's blocks for it do.
+"""A server's rows of the distributed embeddings, and what its program's blocks for them do.
 
 The blocks say what is to be done, the growing tables of `pserver.sparse` do it: rows are made by their first
 gradient, and begin with what (seed, id) says, whoever comes first and on whatever server.
@@ -7,7 +7,8 @@ gradient, and begin with what (seed, id) says, whoever comes first and on whatev
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,16 +29,18 @@ from paddle.pserver.sparse.blocks import Block
 from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.spec import TableSpec
+from paddle.pserver.sparse.ticks import later
 from paddle.pserver.wire.named_values import Ids, Rows, Value
 
 _LOOKUP = "lookup_sparse_table"
 _RULE, _OWN = "sgd", "update_sparse_table"
 _HALVES = 4  # tick and clock, each in two halves of 16 bits: a float32 holds them exactly
 _LOADED_ROWS = 1 << 16
+_log = logging.getLogger(__name__)
 
 
 class GrowingRows:
-    """The rows. Belongs to the engine's thread.
+    """The rows of one table. Belongs to the engine's thread.
 
     Attributes:
         name: of the table.
@@ -82,56 +85,83 @@ class GrowingRows:
     def _table(self) -> HashTable:
         """The rows; made when the first trainer asks."""
         table = HashTable(self._spec, self._optimizer)
-        rows, values = (np.asarray(to_host(each)) for each in (self._loaded.rows, self._loaded.values))
-        for start in range(0, len(rows), _LOADED_ROWS):
-            part = slice(start, start + _LOADED_ROWS)
-            table.assign(rows[part].copy(), np.ascontiguousarray(values[part]))
-        self._loaded = SelectedRows(rows[:0].copy(), values[:0].copy(), self._height)
+        for rows in self._loaded_rows():
+            self._enter(table, rows)
+        values = np.zeros((0, self._spec.width), np.float32)
+        self._loaded = SelectedRows(np.zeros(0, np.int64), values, self._height)
         self._scope.set(self.name, self._loaded)
         return table
 
     def kept(self) -> Iterator[Rows]:
-        """Yield all rows, some at a time."""
-        if "_table" in vars(self):  # else nobody asked yet, and all rows are those that were loaded
-            blocks: Iterator[Block] = iter(self._table.snapshot())
-            parts = ((block.ids, self._whole(block)) for block in blocks)
-        else:
-            rows, values = (np.asarray(to_host(each)) for each in (self._loaded.rows, self._loaded.values))
-            starts = range(0, len(rows), _LOADED_ROWS)
-            parts = ((rows[at : at + _LOADED_ROWS], values[at : at + _LOADED_ROWS]) for at in starts)
-        return (Rows(ids, values, self._height) for ids, values in parts if len(ids))
+        """Yield all rows, some at a time: (n, width), or of a rule with states as in `_whole`."""
+        if "_table" not in vars(self):  # nobody asked yet, and all rows are those that were loaded
+            yield from self._loaded_rows()
+            return
+        height = self._table.clock if self._table.parts > 1 else self._height
+        for block in self._table.snapshot():
+            yield Rows(block.ids, self._whole(block), height)
+        if self._table.parts > 1 and not len(self._table):
+            yield Rows(np.zeros(0, np.int64), np.zeros((0, _columns(self._table)), np.float32), height)
 
     def take_up(self, rows: Value) -> None:
         """Take rows that another process kept; others stay."""
         assert isinstance(rows, Rows)
-        if rows.values.shape[1] == self._spec.width:
-            self._table.assign(rows.ids, rows.values)
+        self._enter(self._table, rows)
+
+    def _loaded_rows(self) -> Iterator[Rows]:
+        rows, values = (np.asarray(to_host(each)) for each in (self._loaded.rows, self._loaded.values))
+        for start in range(0, max(len(rows), 1), _LOADED_ROWS):
+            part = slice(start, start + _LOADED_ROWS)
+            yield Rows(rows[part].copy(), np.ascontiguousarray(values[part]), self._loaded.height)
+
+    def _enter(self, table: HashTable, rows: Rows) -> None:
+        width = self._spec.width
+        if table.parts == 1 or rows.values.shape[1] != _columns(table):
+            if rows.values.shape[1] != width:
+                _log.warning(
+                    "table %r: what another update rule kept for its rows is not used: %s begins anew",
+                    self.name,
+                    self._optimizer.rule,
+                )
+            if len(rows.ids):
+                table.assign(rows.ids, np.ascontiguousarray(rows.values[:, :width]))
+            return
+        table.clock = max(table.clock, rows.height)
+        if not len(rows.ids):
             return
         halves = rows.values[:, -_HALVES:].astype(np.uint32)
-        parts = rows.values[:, :-_HALVES].reshape(len(rows.ids), -1, self._spec.width).swapaxes(0, 1)
-        ticks: npt.NDArray[np.uint32] = halves[:, 0] * np.uint32(1 << 16) + halves[:, 1]
-        self._table.fill(Block(rows.ids.copy(), parts.copy(), ticks))
-        self._table.clock = int((halves[0, 2] << 16) | halves[0, 3])
+        parts = rows.values[:, :-_HALVES].reshape(len(rows.ids), -1, width).swapaxes(0, 1)
+        ticks, clocks = (halves[:, at] * np.uint32(1 << 16) + halves[:, at + 1] for at in (0, 2))
+        table.fill(Block(rows.ids.copy(), parts.copy(), later(ticks, np.uint32(table.clock) - clocks)))
 
     def _whole(self, block: Block) -> npt.NDArray[np.float32]:
-        """Return all that is kept of rows: (n, width), or of a rule with states (n, parts width + 4)."""
+        """Return all that is kept of rows: (n, width), or of a rule with states (n, parts width + 4).
+
+        The height of the latter is the clock, which counts on where a server has no rows.
+        """
         if len(block.parts) == 1:
             values: npt.NDArray[np.float32] = block.parts[0]
             return values
+        return np.concatenate([block.parts[0], self._states(block)], axis=1)
+
+    def _states(self, block: Block) -> npt.NDArray[np.float32]:
+        """Return what a rule keeps of rows: (n, (parts - 1) width + 4)."""
         ticks, clock = block.ticks, np.full_like(block.ticks, self._table.clock)
         halves = np.stack([ticks >> 16, ticks & 0xFFFF, clock >> 16, clock & 0xFFFF], axis=1)
-        return np.concatenate([*block.parts, halves.astype(np.float32)], axis=1)
+        return np.concatenate([*block.parts[1:], halves.astype(np.float32)], axis=1)
 
-    def check(self, name: str, value: Value) -> None:
-        """Refuse what is no gradient of rows.
+    def check(self, name: str, value: Value, *, is_first: bool = False) -> None:
+        """Refuse what is no gradient of rows, or, if `is_first`, no rows to begin with.
 
         Raises:
             PserverError: it is none.
         """
         width = self._spec.width
+        widths = (width, _columns(self._table)) if is_first else (width,)
         if (
             not isinstance(value, Rows)
-            or value.values.shape[1:] != (width,)
+            or value.values.ndim != 2
+            or value.values.shape[1] not in widths
             or value.values.dtype != np.float32
         ):
             raise PserverError(f"gradient {name!r}: expected rows (n, {width}) float32")
@@ -163,30 +193,37 @@ class GrowingRows:
         """Return rows (n, width); this makes none."""
         return self._table.lookup(ids, self._unknown)
 
-    def save(self, path: Path) -> None:
-        """Write all rows to a file as selected rows, a block at a time.
+    def save(self, path: Path, states: Path) -> None:
+        """Write all rows to a file as selected rows, a block at a time, and to another what the rule keeps of them.
 
         Raises:
-            PserverError: it cannot be written.
+            PserverError: one cannot be written.
         """
-        # Nothing changes the table meanwhile: both copies have the same rows in the same order.
-        ids, rows = self._table.snapshot(), self._table.snapshot()
-        values: Iterator[Block] = iter(rows)
+        table, width = self._table, self._spec.width
         try:
-            write_rows(
-                path,
-                (len(self._table), self._spec.width),
-                self._height,
-                (block.ids for block in ids),
-                (block.parts[0] for block in values),
-            )
+            states.unlink(missing_ok=True)
+            self._write(path, width, self._height, lambda block: block.parts[0])
+            if table.parts > 1:
+                self._write(states, _columns(table) - width, table.clock, self._states)
         except OSError as error:
             raise PserverError(f"{path} cannot be written: {error.strerror}") from error
 
+    def _write(self, path: Path, width: int, height: int, values: Callable[[Block], Any]) -> None:
+        # Nothing changes the table meanwhile: all copies have the same rows in the same order.
+        ids, rows = (iter(self._table.snapshot()) for _ in range(2))
+        shape = (len(self._table), width)
+        write_rows(path, shape, height, (block.ids for block in ids), map(values, rows))
 
-def growing_rows(program: graph.Program, serve: Operator, scope: Scope) -> GrowingRows | None:
-    """Return the table that a server's program serves, None if it has none."""
+
+def _columns(table: HashTable) -> int:
+    """Return the width of rows with all that the rule keeps of them."""
+    return table.parts * table.spec.width + _HALVES
+
+
+def growing_rows(program: graph.Program, serve: Operator, scope: Scope) -> list[GrowingRows]:
+    """Return the tables that a server's program serves."""
     named: Any = serve.attrs["prefetch_var_name_to_block_id"]
+    tables = []
     for text in named:
         name, _, number = text.rpartition(":")
         lookup = program.blocks[int(number)].ops[-1]
@@ -194,8 +231,8 @@ def growing_rows(program: graph.Program, serve: Operator, scope: Scope) -> Growi
             (table,) = lookup.inputs["W"]
             blocks: Any = serve.attrs["optimize_blocks"]
             (block,) = (idx for idx in blocks if _updates(program.blocks[idx], table))
-            return GrowingRows(program, block, name, lookup, scope)
-    return None
+            tables.append(GrowingRows(program, block, name, lookup, scope))
+    return tables
 
 
 def _updates(block: graph.Block, table: str) -> bool:

@@ -15,6 +15,7 @@ import numpy as np
 
 from paddle.backend import to_host
 from paddle.fluid.errors import RunError
+from paddle.fluid.files.variable_files import TABLE_STATES
 from paddle.fluid.run.scope import Scope
 from paddle.ops.base.lod import plain
 from paddle.ops.base.selected_rows import SelectedRows
@@ -46,27 +47,28 @@ class ServedVariables:
 
     Attributes:
         parts: name on the trainer -> its locations.
-        table: the distributed embedding, whose row i is on server i mod servers.
+        tables: the distributed embeddings, whose row i is on server i mod servers.
         endpoints: of all servers.
     """
 
     parts: Mapping[str, Sequence[Part]]
-    table: str | None
+    tables: tuple[str, ...]
     endpoints: tuple[str, ...]
 
     @property
     def names(self) -> list[str]:
         """Names on the trainer."""
-        return [*self.parts, *([] if self.table is None else [self.table])]
+        return [*self.parts, *self.tables]
 
-    def cut(self, name: str, value: Any) -> dict[tuple[str, str], Value]:
+    def cut(self, name: str, scope: Scope) -> dict[tuple[str, str], Value]:
         """Return a value as on its servers: (endpoint, name there) -> value.
 
         Raises:
             RunError: it has too few elements.
         """
-        if name == self.table:
-            return self._rows(name, value)
+        value = scope.get(name)
+        if name in self.tables:
+            return self._rows(name, _with_states(name, value, scope))
         flat = np.ascontiguousarray(to_host(plain(value))).reshape(-1)
         parts = self.parts[name]
         found: dict[tuple[str, str], Value] = {}
@@ -132,6 +134,15 @@ class LocalWrites:
 
     def _held(self, scope: Scope) -> Iterable[str]:
         return (name for name in self.served.names if scope.has(name))
+
+
+def _with_states(name: str, value: Any, scope: Scope) -> Any:
+    """Return rows of a table with what an update rule keeps of them, where that was loaded with them."""
+    states = scope.get(f"{name}{TABLE_STATES}") if scope.has(f"{name}{TABLE_STATES}") else None
+    if states is None or not isinstance(value, SelectedRows) or not np.array_equal(states.rows, value.rows):
+        return value
+    values = (to_host(each.values) for each in (value, states))
+    return SelectedRows(value.rows, np.concatenate([*values], axis=1), states.height)
 
 
 def _digest(value: Any) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 from paddle import graph
 from paddle.backend import Device, from_host, to_host
 from paddle.errors import PserverError
-from paddle.fluid.files.variable_files import checked_place, write_value
+from paddle.fluid.files.variable_files import TABLE_STATES, checked_place, write_value
 from paddle.fluid.remote.distribution import WAITING
 from paddle.fluid.remote.growing_rows import growing_rows
 from paddle.fluid.remote.local_writes import to_wire
@@ -103,8 +103,10 @@ class ServedProgram:
         self._rates = [idx for idx in blocks if idx not in (*self._updates, *self._clipping)]
         self._reads = {idx: self._read_by(idx) for idx in (*self._updates, *self._clipping)}
         self._tables = _pairs(serve.attrs["prefetch_var_name_to_block_id"])
-        self._growing = growing_rows(program, serve, scope)
-        self._row_gradients = () if self._growing is None else self._reads[self._growing.block]
+        growing = growing_rows(program, serve, scope)
+        self._growing = {each.name: each for each in growing}
+        self._updated_by = {each.block: each for each in growing}
+        self._row_gradients = {name: each for each in growing for name in self._reads[each.block]}
         self._shared: list[SharedArray] | None = None
         self._compensation = Compensation(program, scope) if serve.attrs["dc_asgd"] else None
 
@@ -115,23 +117,22 @@ class ServedProgram:
 
     def kept(self) -> Iterator[tuple[str, Value]]:
         """See `Served.kept`."""
-        table = "" if self._growing is None else self._growing.name
         names = {
             name: None
             for block in self._program.blocks
             for name, variable in block.vars.items()
-            if variable.persistable and name != table and self._scope.has(name)
+            if variable.persistable and name not in self._growing and self._scope.has(name)
         }
         for name in names:
             yield name, to_wire(self._scope.get(name))
-        if self._growing is not None:
-            for rows in self._growing.kept():
-                yield table, rows
+        for name, table in self._growing.items():
+            for rows in table.kept():
+                yield name, rows
 
     def take_up(self, name: str, value: Value) -> None:
         """See `Served.take_up`."""
-        if self._growing is not None and name == self._growing.name:
-            self._growing.take_up(value)
+        if name in self._growing:
+            self._growing[name].take_up(value)
         else:
             self._scope.cell(name).value = self._entered(value)
 
@@ -146,8 +147,8 @@ class ServedProgram:
         if expected is None:
             known = ", ".join(self._gradients) or "none"
             raise PserverError(f"no gradient {name!r} belongs here: expected {known}")
-        if self._growing is not None and name in self._row_gradients:
-            self._growing.check(name, value)
+        if name in self._row_gradients:
+            self._row_gradients[name].check(name, value)
             return
         sparse = getattr(expected, "type", None) == VarType.SELECTED_ROWS
         shape = (value.height, *value.values.shape[1:]) if isinstance(value, Rows) else value.shape
@@ -167,8 +168,8 @@ class ServedProgram:
 
     def check_first(self, name: str, value: Value) -> None:
         """See `Served.check_first`."""
-        if self._growing is not None and name == self._growing.name:
-            self._growing.check(name, value)
+        if name in self._growing:
+            self._growing[name].check(name, value, is_first=True)
             return
         held = self._scope.get(name) if self._scope.has(name) else None
         kind = (getattr(held, "shape", None), getattr(held, "dtype", None))
@@ -179,8 +180,8 @@ class ServedProgram:
 
     def begin_with(self, name: str, value: Value) -> None:
         """See `Served.begin_with`; in place, since trainers of this node may map the memory."""
-        if self._growing is not None and name == self._growing.name:
-            self._growing.take_up(value)
+        if name in self._growing:
+            self._growing[name].take_up(value)
             return
         entered = self._entered(value)
         self._scope.get(name)[...] = entered
@@ -194,13 +195,14 @@ class ServedProgram:
     def step(self, gradients: Mapping[str, Value]) -> None:
         """See `Served.step`; where gradients are clipped by a global norm it ends before that."""
         given = {name: self._entered(value) for name, value in gradients.items()}
-        rows = [gradients[name] for name in self._row_gradients if name in gradients]
+        rows = self._rows_of(gradients)
         self._reserve(rows)
         for idx in self._rates:
             self._run(idx, {})
         for idx in self._updates:
-            if self._growing is not None and idx == self._growing.block:
-                self._growing.update(rows)
+            if idx in self._updated_by:
+                table = self._updated_by[idx]
+                table.update(rows[table.name])
                 continue
             feed = {name: given[name] if name in given else self._zero(name) for name in self._reads[idx]}
             self._run(idx, feed)
@@ -212,12 +214,12 @@ class ServedProgram:
         if self.is_agreed(gradients.keys()):
             self._clip(gradients)
             return
-        self._reserve([gradients[name] for name in self._row_gradients if name in gradients])
+        self._reserve(self._rows_of(gradients))
         for idx in self._rates:
             self._run(idx, {})
         for name, value in gradients.items():
-            if self._growing is not None and name in self._row_gradients:
-                self._growing.update([value])
+            if name in self._row_gradients:
+                self._row_gradients[name].update([value])
                 continue
             feed = {name: self._entered(value)}
             if self._compensation is not None:
@@ -226,7 +228,7 @@ class ServedProgram:
 
     def value(self, trainer: int, name: str) -> Value:
         """See `Served.value`."""
-        if self._growing is not None and name == self._growing.name:
+        if name in self._growing:
             raise PserverError(
                 f"{name!r} is not given as a whole: prefetch fetches its rows, checkpoint_notify saves it"
             )
@@ -252,8 +254,9 @@ class ServedProgram:
 
     def lookup(self, name: str, ids: Ids) -> Value:
         """See `Served.lookup`; a name that has a block of its own is answered by that."""
-        if self._growing is not None and name == self._growing.lookup_name:
-            return self._growing.lookup(ids)
+        table = next((each for each in self._growing.values() if each.lookup_name == name), None)
+        if table is not None:
+            return table.lookup(ids)
         if name in self._tables:
             block = self._program.blocks[self._tables[name]]
             (out,) = (output for op in block.ops[-1:] for output in op.output_names)
@@ -261,19 +264,19 @@ class ServedProgram:
             return np.asarray(to_host(found))
         if not self._scope.has(name):
             raise PserverError(f"variable {name!r} has no value here")
-        table = self._scope.get(name)
-        if isinstance(table, SelectedRows) or not table.ndim:
+        rows = self._scope.get(name)
+        if isinstance(rows, SelectedRows) or not rows.ndim:
             raise PserverError(f"{name!r} is not an array of rows")
-        wrong = (ids < 0) | (ids >= len(table))
+        wrong = (ids < 0) | (ids >= len(rows))
         if wrong.any():
-            raise PserverError(f"{name!r} has rows 0 to {len(table) - 1}, asked for row {ids[wrong][0]}")
-        return np.asarray(to_host(table.take(ids, axis=0)))
+            raise PserverError(f"{name!r} has rows 0 to {len(rows) - 1}, asked for row {ids[wrong][0]}")
+        return np.asarray(to_host(rows.take(ids, axis=0)))
 
     def save(self, name: str, path: str) -> None:
         """See `Served.save`."""
         place = checked_place(name, path, self._folders)
-        if self._growing is not None and name == self._growing.name:
-            self._growing.save(place)
+        if name in self._growing:
+            self._growing[name].save(place, checked_place(name, f"{path}{TABLE_STATES}", self._folders))
             return
         if not self._scope.has(name):
             raise PserverError(f"variable {name!r} has no value here: it cannot be saved")
@@ -294,9 +297,17 @@ class ServedProgram:
     def _run(self, idx: int, feed: Mapping[str, Any], fetches: Iterable[str] = ()) -> list[Any]:
         return self._executor.run(self._program, feed, tuple(fetches), self._scope, block_idx=idx)
 
-    def _reserve(self, rows: Sequence[Value]) -> None:
-        if self._growing is not None:
-            self._growing.reserve(rows)
+    def _rows_of(self, gradients: Mapping[str, Value]) -> dict[str, list[Value]]:
+        """Return the gradients of each table, in the order of trainers."""
+        found: dict[str, list[Value]] = {name: [] for name in self._growing}
+        for name, table in self._row_gradients.items():
+            if name in gradients:
+                found[table.name].append(gradients[name])
+        return found
+
+    def _reserve(self, rows: Mapping[str, Sequence[Value]]) -> None:
+        for name, gradients in rows.items():
+            self._growing[name].reserve(gradients)
 
     def _read_by(self, idx: int) -> tuple[str, ...]:
         read = {name for op in self._program.blocks[idx].ops for name in op.input_names}

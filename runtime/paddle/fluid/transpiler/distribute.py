@@ -77,7 +77,7 @@ class DistributeTranspiler:
         self.pserver_endpoints: list[str] = []
         self.has_distributed_lookup_table = False
         self.table_name: str | None = None
-        self._table: growing.GrowingTable | None = None
+        self._tables: list[growing.GrowingTable] = []
         self._placed: list[Placed] = []
         self._unseen: list[str] = []  # servers whose ports nobody has waited for
         self._check(self.config)
@@ -179,7 +179,7 @@ class DistributeTranspiler:
             self.trainers,
             self.sync_mode,
             self.config.enable_dc_asgd,
-            self._table,
+            self._tables,
             self.pserver_endpoints,
             self._norms,
         )
@@ -202,7 +202,7 @@ class DistributeTranspiler:
         """
         server = pserver_program or self.get_pserver_program(endpoint)
         return server_startup(
-            self._origin_startup, server, self._placed, self._updates, endpoint, self.table_name
+            self._origin_startup, server, self._placed, self._updates, endpoint, self._names_of_tables()
         )
 
     def _check(self, config: DistributeTranspilerConfig) -> None:
@@ -239,13 +239,15 @@ class DistributeTranspiler:
         block = self._origin.global_block()
         self._updates = optimizing(block)
         pairs = params_and_grads(self._updates)
-        self._table = growing.growing_table(self._origin, self._origin_startup, pairs)
-        self.has_distributed_lookup_table = self._table is not None
-        if self._table is not None:
-            self.table_name = self._table.name
-            del pairs[self.table_name]
-            if self.config.table_rule == "own":
-                self._table = growing.own_rule(self._table, self._updates, self._origin_startup)
+        self._tables = growing.growing_tables(self._origin, self._origin_startup, pairs)
+        names = self._names_of_tables()
+        self.has_distributed_lookup_table = bool(names)
+        self.table_name = next(iter(names), None)
+        pairs = {param: grad for param, grad in pairs.items() if param not in names}
+        if self.config.table_rule == "own":
+            self._tables = [
+                growing.own_rule(each, names, self._updates, self._origin_startup) for each in self._tables
+            ]
         self._rates = trainer_side.learning_rate_ops(block, self._updates)
         groups = norm_groups(self._updates)
         if groups and not (self.sync_mode and self.trainers > 1):
@@ -273,9 +275,9 @@ class DistributeTranspiler:
         endpoints, trainer_id, main = self.pserver_endpoints, self.trainer_id, self._program.global_block()
         fetched = [each.param for each in self._placed if each.param not in self._prefetched]
         sent = []
-        if self._table is not None:
-            growing.rewrite_lookups(main, self._table, endpoints, trainer_id)
-            sent.append(growing.send_gradient(main, self._table, endpoints, trainer_id, self.sync_mode))
+        for table in self._tables:
+            growing.rewrite_lookups(main, table, endpoints, trainer_id)
+            sent.append(growing.send_gradient(main, table, endpoints, trainer_id, self.sync_mode))
         trainer_side.rewrite_main(
             self._program, self._placed, fetched, endpoints, trainer_id, self.sync_mode, sent, self._norms
         )
@@ -283,8 +285,8 @@ class DistributeTranspiler:
             if each.param in self._prefetched:
                 prefetch_rows(main, each, trainer_id)
         trainer_side.rewrite_startup(self._startup, self._placed, endpoints, trainer_id)
-        if self._table is not None:
-            growing.rewrite_startup(self._startup, self._table)
+        for table in self._tables:
+            growing.rewrite_startup(self._startup, table)
 
     def _note(self, program: Program, current_endpoint: str) -> None:
         """Note on the program and here where everything lies."""
@@ -292,7 +294,7 @@ class DistributeTranspiler:
         program._endpoints = list(self.pserver_endpoints)
         program._ps_endpoint = current_endpoint
         program._is_chief = self.trainer_id == 0
-        program._distributed_lookup_table = self.table_name
+        program._distributed_lookup_tables = self._names_of_tables()
         self.param_grad_ep_mapping = {each: {"params": [], "grads": []} for each in self.pserver_endpoints}
         for placed in self._placed:
             for one in placed.slices:
@@ -301,7 +303,7 @@ class DistributeTranspiler:
         updating = [
             each
             for each in self.pserver_endpoints
-            if self._table is not None or self.param_grad_ep_mapping[each]["params"]
+            if self._tables or self.param_grad_ep_mapping[each]["params"]
         ]
         self.vars_overview = overview_of(
             self._origin.global_block(), self._placed, self._prefetched, self._updates, self._rates, updating
@@ -311,7 +313,7 @@ class DistributeTranspiler:
             self.vars_overview,
             self._origin.global_block(),
             self._updates,
-            self.table_name,
+            self._names_of_tables(),
             self.pserver_endpoints,
         )
         place = Distribution(self.trainer_id, self.trainers, served.endpoints, self.sync_mode)
@@ -319,11 +321,14 @@ class DistributeTranspiler:
         # Several programs may share it, each with its own servers.
         self._startup._connections += program._connections
 
+    def _names_of_tables(self) -> tuple[str, ...]:
+        return tuple(each.name for each in self._tables)
+
     def _mark(self, program: Program, endpoint: str) -> None:
         program._is_distributed = True
         program._endpoints = list(self.pserver_endpoints)
         program._ps_endpoint = endpoint
-        program._distributed_lookup_table = self.table_name
+        program._distributed_lookup_tables = self._names_of_tables()
         program._parameters_on_pservers = self.vars_overview
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Saving and loading what parameter servers keep: optimizers' state and tables, under the names of one machine.
 
-Trainer 0 saves it; what it writes can be loaded by any number of servers, and on one machine. The distributed embedding
-lies in `<dirname>/__lookup_table__/<table>_<i>`, the rows of server i as selected rows: every server writes its own, on
-its own machine; any number of servers can begin with them, each with the files of all.
+Trainer 0 saves it; what it writes can be loaded by any number of servers, and on one machine. A distributed embedding
+lies in `<dirname>/__lookup_table__/<table>_<i>`, the rows of server i as selected rows, and what its update rule keeps
+for them in `<table>_<i>.states`: every server writes its own, on its own machine; any number of servers can begin with them, each with the files of all.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from paddle.backend import to_host
 from paddle.fluid.errors import FluidError, ModelFileError
 from paddle.fluid.files import variable_files
 from paddle.fluid.files.variable_files import (
+    TABLE_STATES,
     is_persistable,
     load_vars,
     place_of,
@@ -62,12 +63,11 @@ def save_all(
 ) -> None:
     """Do what `save_persistables` does; `fetch`: whether to get from servers what they have."""
     remote = _remote(program)
-    table = program._distributed_lookup_table
-    if table is None and not remote:
+    if not program._distributed_lookup_tables and not remote:
         variable_files.save_persistables(executor, dirname, program, filename)
         return
     if fetch:
-        _save_table(program, Path(dirname))
+        _save_tables(program, Path(dirname))
     own = _own(program, remote)
     if not fetch:
         save_vars(executor, dirname, program, own, filename=filename)
@@ -104,16 +104,20 @@ def load_persistables(
         if filename is not None:
             raise FluidError("a server's variables are loaded from a file each: save them without filename")
         load_slices(Path(dirname), overview.get_distributed_vars_by_ep(program._ps_endpoint or ""))
-        name = program._distributed_lookup_table
-        if name is not None:
-            rows = read_table_files(Path(dirname), program.global_block().var(name))
+        for name in program._distributed_lookup_tables:
+            rows = read_table_files(Path(dirname), program.global_block().var(name), with_states=True)
             global_scope().set(name, rows_of_server(program, rows))
         return
     remote = () if program._is_chief else _remote(program)
     load_vars(executor, dirname, program, _own(program, remote), filename=filename)
-    name = program._distributed_lookup_table
-    if name is not None and program._is_chief and _table_files(Path(dirname), name):
-        global_scope().set(name, read_table_files(Path(dirname), program.global_block().var(name)))
+    for name in program._distributed_lookup_tables if program._is_chief else ():
+        if _table_files(Path(dirname), name):
+            variable = program.global_block().var(name)
+            whole = read_table_files(Path(dirname), variable, with_states=True)
+            held, states = np.split(whole.values, [variable.shape[1]], axis=1)
+            global_scope().set(name, SelectedRows(whole.rows, held.copy(), variable.shape[0]))
+            if states.shape[1]:
+                global_scope().set(f"{name}{TABLE_STATES}", SelectedRows(whole.rows, states, whole.height))
 
 
 def load_slices(folder: Path, parts: list[VarDistributed]) -> None:
@@ -143,23 +147,47 @@ def load_slices(folder: Path, parts: list[VarDistributed]) -> None:
         scope.set(name, value)
 
 
-def read_table_files(folder: Path, variable: Variable) -> SelectedRows:
-    """Return the rows of a table from all of its files.
+def read_table_files(folder: Path, variable: Variable, *, with_states: bool = False) -> SelectedRows:
+    """Return the rows of a table from all of its files; see `read_table_file`.
 
     Raises:
-        ModelFileError: there is no file, or one is damaged.
+        ModelFileError: there is no file, one is damaged, or some have no states.
     """
     paths = _table_files(folder, variable.name)
     if not paths:
         raise ModelFileError(
             f"{folder / _FOLDER}: found no file {variable.name}_0, {variable.name}_1, ... of the distributed embedding"
         )
-    held = [read_table(path, variable.name) for path in paths]
+    held = [read_table_file(path, variable.name, with_states=with_states) for path in paths]
+    if len({each.values.shape[1:] for each in held}) > 1:
+        raise ModelFileError(
+            f"{folder / _FOLDER}: the files of {variable.name!r} have rows of different widths: some files "
+            f"{variable.name}_<i>{TABLE_STATES} are missing or belong to another job. Copy the files of all servers, "
+            "or remove these, to begin without the states of the update rule"
+        )
     rows, values = (
         np.concatenate([each.rows for each in held]),
         np.concatenate([each.values for each in held]),
     )
-    return SelectedRows(rows, values, variable.shape[0])
+    has_states = values.shape[1:] != variable.shape[1:]
+    return SelectedRows(rows, values, max(each.height for each in held) if has_states else variable.shape[0])
+
+
+def read_table_file(path: Path, name: str, *, with_states: bool) -> SelectedRows:
+    """Return the rows of a table's file, with `with_states` also what its update rule kept for them, if that is there.
+
+    Raises:
+        ModelFileError: a file is missing or damaged, or the states are those of other rows.
+    """
+    rows, beside = read_table(path, name), path.with_name(f"{path.name}{TABLE_STATES}")
+    if not with_states or not beside.exists():
+        return rows
+    states = read_table(beside, name)
+    if not np.array_equal(states.rows, rows.rows):
+        raise ModelFileError(
+            f"{beside} holds other rows than {path.name}: remove it to begin without the states of the update rule"
+        )
+    return SelectedRows(rows.rows, np.concatenate([rows.values, states.values], axis=1), states.height)
 
 
 def rows_of_server(program: Program, whole: SelectedRows) -> SelectedRows:
@@ -172,8 +200,10 @@ def rows_of_server(program: Program, whole: SelectedRows) -> SelectedRows:
 def _own(program: Program, remote: Container[str]) -> list[Variable]:
     """Return what a program keeps where it runs."""
     found: Iterable[Any] = program.list_vars()
-    table = program._distributed_lookup_table
-    return [each for each in found if is_persistable(each) and each.name not in remote and each.name != table]
+    others = {*program._distributed_lookup_tables}
+    return [
+        each for each in found if is_persistable(each) and each.name not in remote and each.name not in others
+    ]
 
 
 def _remote(program: Program) -> dict[str, list[VarDistributed]]:
@@ -203,14 +233,16 @@ def _fetched(program: Program, parts: list[VarDistributed]) -> Any:
     return values[0] if len(values) == 1 else np.concatenate(values)
 
 
-def _save_table(program: Program, folder: Path) -> None:
-    """Let servers save the table of a trainer's program, if it has one.
+def _save_tables(program: Program, folder: Path) -> None:
+    """Let servers save the tables of a trainer's program.
 
     Raises:
         PserverError: a server cannot write.
     """
-    name, connection = program._distributed_lookup_table, _connection(program)
-    if name is not None and connection is not None:
+    connection = _connection(program)
+    if connection is None:
+        return
+    for name in program._distributed_lookup_tables:
         paths = {each: f"{folder}/{_FOLDER}/{name}_{at}" for at, each in enumerate(program._endpoints)}
         connection.save(name, paths)
 

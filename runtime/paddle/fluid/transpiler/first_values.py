@@ -24,13 +24,13 @@ def server_startup(
     placed: Sequence[Placed],
     updates: Sequence[Operator],
     endpoint: str,
-    table: str | None = None,
+    tables: Sequence[str] = (),
 ) -> Program:
     """Return the program that gives a server's variables their first values.
 
     Args:
         startup: the startup program for one machine, as it was before transpiling.
-        table: the distributed embedding, which begins without rows.
+        tables: the distributed embeddings, which begin without rows.
     """
     program = Program()
     program.random_seed = startup.random_seed
@@ -44,7 +44,7 @@ def server_startup(
         own = {name: one.own(name) for name in written_by(updates, each)}
         slices.append((one, {**own, each.param: one.param.name}))
     origin = startup.global_block()
-    ops = [op for op in origin.ops if isinstance(op, Operator) and table not in op.output_names]
+    ops = [op for op in origin.ops if isinstance(op, Operator) and not {*tables} & {*op.output_names}]
     places = {name: _places(name, slices, known) for op in ops for name in op.output_names}
     drawn = _drawn_anywhere(ops)
     whole = _leading_to({name for name in places if places[name] and name not in drawn}, ops)
@@ -60,7 +60,7 @@ def server_startup(
         for here, at in places[name]:
             _cut(block, _whole(block, origin, name), here, at)
     begin_backups(block, known)
-    if table is not None:
+    for table in tables:
         block.append_op("fake_init", {}, {"Out": table}, {"shape": known.var(table).shape})
     return program
 

@@ -2,13 +2,13 @@
 """The distributed embedding: a table whose rows lie on servers alone, row i on server i mod servers, i unsigned.
 
 A trainer fetches the rows of its batch and sends gradients of rows; a server's blocks update the table, answer
-fetches and save.
+fetches and save. A program may have several tables.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,20 +23,20 @@ from paddle.optim.rules.table import FLUID, RULES
 PATH = "kLookupTablePath"
 
 _LOOKUP = "lookup_table"
-_IN, _OUT = "prefetch_compress_in_tmp_", "prefetch_compress_out_tmp_"
 _ANY_IDS = (-1, 1)
 _LAZY = {"adam": "lazy_adam"}  # operator -> the rule that leaves rows without a gradient alone
 
 
 @dataclass(frozen=True)
 class GrowingTable:
-    """The table of a program.
+    """One table of a program.
 
     Attributes:
         name: of the table.
         grad: name of its gradient.
         shape: (rows, width); the number of rows bounds nothing.
         begins: attributes of lookup_sparse_table that say what rows begin with.
+        prefix: of the names of what is fetched, which are the original's where the program has one table.
         rule: attributes of update_sparse_table that say how rows are updated; None: by sgd, with the sum of gradients.
     """
 
@@ -44,27 +44,38 @@ class GrowingTable:
     grad: str
     shape: tuple[int, int]
     begins: Mapping[str, Any]
+    prefix: str = ""
     rule: Mapping[str, Any] | None = None
 
+    def asked(self, server: int) -> str:
+        """Return the name of the ids that a server is asked for."""
+        return f"{self.prefix}prefetch_compress_in_tmp_{server}"
 
-def growing_table(main: Program, startup: Program, pairs: Mapping[str, str]) -> GrowingTable | None:
-    """Return the distributed embedding of a program, None if there is none.
+    def found(self, server: int) -> str:
+        """Return the name of the rows that it answers with."""
+        return f"{self.prefix}prefetch_compress_out_tmp_{server}"
+
+
+def growing_tables(main: Program, startup: Program, pairs: Mapping[str, str]) -> list[GrowingTable]:
+    """Return the distributed embeddings of a program, in the order of names.
 
     Args:
         main: after `minimize`.
-        startup: has the operator that gives the table its first values.
+        startup: has the operators that give the tables their first values.
         pairs: parameter -> gradient.
 
     Raises:
-        FluidError: there are two, or it is used in a way that servers cannot serve.
+        FluidError: one is used in a way that servers cannot serve.
     """
     lookups = [op for block in main.blocks for op in block.ops if op.type == _LOOKUP]
-    names = {op.inputs["W"][0] for op in lookups if op.attrs["is_distributed"]}
-    if not names:
-        return None
-    if len(names) > 1:
-        raise FluidError(f"only one embedding can be distributed, got {', '.join(sorted(names))}")
-    (name,) = names
+    names = sorted({op.inputs["W"][0] for op in lookups if op.attrs["is_distributed"]})
+    tables = [_growing_table(main, startup, pairs, lookups, name) for name in names]
+    return tables if len(tables) < 2 else [replace(each, prefix=f"{each.name}.") for each in tables]
+
+
+def _growing_table(
+    main: Program, startup: Program, pairs: Mapping[str, str], lookups: Sequence[Any], name: str
+) -> GrowingTable:
     block = main.global_block()
     for op in lookups:
         if op.inputs["W"][0] != name:
@@ -85,17 +96,20 @@ def growing_table(main: Program, startup: Program, pairs: Mapping[str, str]) -> 
     return GrowingTable(name, pairs[name], (rows, width), _begins(name, startup))
 
 
-def own_rule(table: GrowingTable, updates: Sequence[Operator], startup: Program) -> GrowingTable:
+def own_rule(
+    table: GrowingTable, tables: Collection[str], updates: Sequence[Operator], startup: Program
+) -> GrowingTable:
     """Return a table that is updated as other parameters are.
 
     Args:
-        updates: of the program, with that of the table.
+        tables: names of all tables.
+        updates: of the program, with those of the tables.
         startup: says what the rule's arrays begin with.
 
     Raises:
         FluidError: no other parameter is updated, or its rule cannot update single rows.
     """
-    others = [op for op in updates if "Param" in op.inputs and op.inputs["Param"] != (table.name,)]
+    others = [op for op in updates if "Param" in op.inputs and op.inputs["Param"][0] not in tables]
     rows = {row.op_type: (cls, row) for cls, row in FLUID}
     if not others or others[0].type not in rows:
         raise FluidError(
@@ -138,8 +152,8 @@ def rewrite_lookups(block: Block, table: GrowingTable, endpoints: Sequence[str],
             "Compute all ids before that lookup"
         )
     dtype, width = block.var(table.name).dtype, table.shape[1]
-    given = [block.create_var(f"{_IN}{at}", _ANY_IDS, "int64") for at in range(len(endpoints))]
-    fetched = [block.create_var(f"{_OUT}{at}", (-1, width), dtype) for at in range(len(endpoints))]
+    given = [block.create_var(table.asked(at), _ANY_IDS, "int64") for at in range(len(endpoints))]
+    fetched = [block.create_var(table.found(at), (-1, width), dtype) for at in range(len(endpoints))]
     for at in reversed(positions):
         block._remove_op(at)
     at, role = positions[0], {"op_role": int(OpRole.RPC)}
@@ -153,6 +167,12 @@ def rewrite_lookups(block: Block, table: GrowingTable, endpoints: Sequence[str],
         {"Out": [op.outputs["Out"][0] for op in ops]},
         {"op_role": int(OpRole.DIST)},
     )
+
+
+def table_fetched(names: Sequence[str], prefetch: Any) -> str:
+    """Return which of a program's tables an operator of `rewrite_lookups` fetches rows of."""
+    (asked, *_) = prefetch.inputs["X"]
+    return next((name for name in names if asked.startswith(f"{name}.prefetch_")), names[0])
 
 
 def send_gradient(
@@ -196,13 +216,15 @@ def serve_table(
     server: int,
     servers: int,
     trainers: int | None,
+    parent: int,
 ) -> TableBlocks:
-    """Add a server's blocks for the table, and its variables.
+    """Add a server's blocks for one table, and its variables.
 
     Args:
         program: the server's, with all other blocks.
         origin: block 0 of the program for one machine.
         trainers: how many gradients are summed; None: they are applied as they come.
+        parent: number of the blocks' parent.
     """
     outer = program.global_block()
     assert isinstance(outer, Block)
@@ -210,14 +232,13 @@ def serve_table(
     shape = (-(-table.shape[0] // servers), table.shape[1])
     rows = VarType.SELECTED_ROWS
     outer.create_var(table.name, shape, dtype, persistable=True, type=rows)
-    outer.create_var(PATH, persistable=True, type=VarType.RAW)
     names = [_sent(table, at, server) for at in range(trainers)] if trainers else [_sent(table, None, server)]
     for name in names:
         outer.create_var(name, shape, dtype, type=rows)
     (rate,) = update.inputs["LearningRate"]
     if not outer.has_var(rate):
         outer.create_var(rate, origin.var(rate).shape, origin.var(rate).dtype, persistable=True)
-    parent, role = program.num_blocks - 1, {"op_role": int(OpRole.OPTIMIZE)}
+    role = {"op_role": int(OpRole.OPTIMIZE)}
     updating = program._create_block(parent)
     merged = names[0]
     if trainers:
@@ -230,31 +251,36 @@ def serve_table(
         attrs = {**table.rule, "scale": 1.0 / (trainers or 1), **role}
         updating.append_op("update_sparse_table", slots, {"ParamOut": table.name}, attrs)
     looking = program._create_block(parent)
-    ids = outer.create_var(f"{_IN}{server}", _ANY_IDS, "int64")
-    found = outer.create_var(f"{_OUT}{server}", (-1, table.shape[1]), dtype)
+    ids = outer.create_var(table.asked(server), _ANY_IDS, "int64")
+    found = outer.create_var(table.found(server), (-1, table.shape[1]), dtype)
     looking.append_op(
         "lookup_sparse_table", {"W": table.name, "Ids": ids}, {"Out": found}, dict(table.begins)
     )
+    return TableBlocks(tuple(names), updating, f"{ids.name}:{looking.idx}")
+
+
+def save_tables(program: Program, tables: Sequence[GrowingTable], parent: int) -> int:
+    """Add a server's block that saves the tables, and return its number."""
+    program.global_block().create_var(PATH, persistable=True, type=VarType.RAW)
     saving = program._create_block(parent)
-    saving.append_op("save", {"X": table.name}, {}, {"file_path": "none"})
-    return TableBlocks(tuple(names), updating, f"{ids.name}:{looking.idx}", saving.idx)
+    for table in tables:
+        saving.append_op("save", {"X": table.name}, {}, {"file_path": "none"})
+    return saving.idx
 
 
 @dataclass(frozen=True)
 class TableBlocks:
-    """What listen_and_serv says of the table.
+    """What listen_and_serv says of one table.
 
     Attributes:
         gradients: their names, those of trainers in their order.
         update: the block that updates.
         lookup: "<name>:<block>": what a fetch names, and the block that answers it.
-        save: number of the block that saves.
     """
 
     gradients: tuple[str, ...]
     update: Block
     lookup: str
-    save: int
 
 
 def _sent(table: GrowingTable, trainer: int | None, server: int) -> str:

@@ -19,7 +19,7 @@ from paddle.fluid.program.program import Program
 from paddle.fluid.remote.distribution import WAITING
 from paddle.fluid.remote.served_program import TRAINER_ID, backup_name
 from paddle.fluid.transpiler.global_norm import NormGroup, append_sum_of_squares
-from paddle.fluid.transpiler.growing import GrowingTable, serve_table
+from paddle.fluid.transpiler.growing import GrowingTable, save_tables, serve_table
 from paddle.fluid.transpiler.placement import Placed, PlacedSlice, slices_at, written_by
 from paddle.fluid.transpiler.separation import sliced_states
 from paddle.graph.operator import EMPTY
@@ -35,7 +35,7 @@ def server_program(
     trainers: int,
     sync: bool,
     compensated: bool,
-    table: GrowingTable | None,
+    tables: Sequence[GrowingTable],
     endpoints: Sequence[str],
     groups: Sequence[NormGroup],
 ) -> Program:
@@ -55,9 +55,7 @@ def server_program(
     number = endpoints.index(endpoint)
     server.add_norms(groups, mine, number)
     server.add_updates(updates, groups, mine)
-    if table is not None:
-        (update,) = (op for op in updates if op.inputs.get("Param") == (table.name,))
-        server.add_table(table, update, number, len(endpoints))
+    server.add_tables(tables, updates, number, len(endpoints))
     return server.listening(endpoint)
 
 
@@ -69,7 +67,7 @@ class _Server:
         blocks: what is run in every step, in this order.
         grad_to_block: "gradient:block", which runs once that gradient is there.
         total_to_block: "total:block", likewise.
-        saving: the block that saves the table, or -1.
+        saving: the block that saves the tables, or -1.
         sparse: "gradient:parameter" of those that come as rows.
     """
 
@@ -140,15 +138,21 @@ class _Server:
             _append_update(inner, self.origin, own, each, one, 0, 0)
             self.total_to_block.append(f"{group.total}:{inner.idx}")
 
-    def add_table(self, table: GrowingTable, update: Operator, number: int, servers: int) -> None:
-        """Add the blocks of the distributed embedding; this is server `number` of `servers`."""
-        trainers = self.trainers if self.sync else None
-        added = serve_table(self.program, self.origin, table, update, number, servers, trainers)
-        self.inputs.extend(added.gradients)
-        self.blocks.append(added.update)
-        grad = table.grad if self.sync else added.gradients[0]
-        self.grad_to_block.append(f"{grad}:{added.update.idx}")
-        self.lookups, self.saving = (added.lookup,), added.save
+    def add_tables(
+        self, tables: Sequence[GrowingTable], updates: Sequence[Operator], number: int, servers: int
+    ) -> None:
+        """Add the blocks of the distributed embeddings; this is server `number` of `servers`."""
+        trainers, parent = self.trainers if self.sync else None, self.program.num_blocks - 1
+        for table in tables:
+            (update,) = (op for op in updates if op.inputs.get("Param") == (table.name,))
+            added = serve_table(self.program, self.origin, table, update, number, servers, trainers, parent)
+            self.inputs.extend(added.gradients)
+            self.blocks.append(added.update)
+            grad = table.grad if self.sync else added.gradients[0]
+            self.grad_to_block.append(f"{grad}:{added.update.idx}")
+            self.lookups += (added.lookup,)
+        if tables:
+            self.saving = save_tables(self.program, tables, parent)
 
     def listening(self, endpoint: str) -> Program:
         """Return the program, with the operator that listens."""

@@ -141,12 +141,12 @@ def served_variables(
     overview: VarsDistributed,
     origin: Block,
     updates: Sequence[Operator],
-    table: str | None,
+    tables: Sequence[str],
     endpoints: Sequence[str],
 ) -> ServedVariables:
     """Return what servers keep as a trainer needs it: what the overview has, and what updates read but never write."""
     parts: dict[str, dict[tuple[str, str], Part]] = {}
-    homes: dict[str, dict[str, None]] = {} if table is None else {table: dict.fromkeys(endpoints)}
+    homes: dict[str, dict[str, None]] = {table: dict.fromkeys(endpoints) for table in tables}
     for each in overview.distributed_vars:
         part = Part(each.endpoint, each.slice.name, each.offset if each.is_slice else 0, each.slice.shape)
         parts.setdefault(each.origin.name, {})[part.endpoint, part.name] = part
@@ -158,5 +158,5 @@ def served_variables(
                 for endpoint in homes.get(op.role_vars[0], ()):
                     parts.setdefault(name, {})[endpoint, name] = Part(endpoint, name, 0, variable.shape)
     return ServedVariables(
-        {name: tuple(each.values()) for name, each in parts.items()}, table, tuple(endpoints)
+        {name: tuple(each.values()) for name, each in parts.items()}, tuple(tables), tuple(endpoints)
     )

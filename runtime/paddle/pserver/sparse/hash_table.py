@@ -89,6 +89,11 @@ class HashTable:
         return len(self), self.nbytes, counts.made, counts.dropped, counts.asked, counts.found
 
     @property
+    def parts(self) -> int:
+        """Arrays of a row: its values, and the states of the rule."""
+        return self._slabs.parts
+
+    @property
     def payload_bytes(self) -> int:
         """Bytes of the floats of all rows: values and states."""
         return 4 * len(self) * self._slabs.part * self._slabs.parts

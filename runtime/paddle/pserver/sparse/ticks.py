@@ -34,6 +34,11 @@ def ages(ticks: Ticks, clock: int) -> Ticks:
     return (np.uint32(tick(clock)) - ticks) & np.uint32(_MASK)
 
 
+def later(ticks: Ticks, by: Ticks) -> Ticks:
+    """Return ticks of rows that are as old `by` batches later."""
+    return (ticks & np.uint32(_NEW)) | ((ticks + by) & np.uint32(_MASK))
+
+
 def changed(ticks: Ticks, since: int | None, until: int) -> npt.NDArray[np.bool_]:
     """Return which rows changed last after batch `since` (None: ever) and not after batch `until`."""
     limit = 1 << 30 if since is None else until - since
