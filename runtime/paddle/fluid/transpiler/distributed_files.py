@@ -2,8 +2,9 @@
 """Saving and loading what parameter servers keep: optimizers' state and tables, under the names of one machine.
 
 Trainer 0 saves it; what it writes can be loaded by any number of servers, and on one machine. A distributed embedding
-lies in `<dirname>/__lookup_table__/<table>_<i>`, the rows of server i as selected rows, and what its update rule keeps
-for them in `<table>_<i>.states`: every server writes its own, on its own machine; any number of servers can begin with them, each with the files of all.
+lies in `<dirname>/__lookup_table__/<table>_<i>`, the rows of server i as selected rows, and what its update rule
+keeps for them in `<table>_<i>.states`: every server writes its own, on its own machine; any number of servers can
+begin with them, each with the files of all.
 """
 
 from __future__ import annotations
