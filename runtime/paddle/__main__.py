@@ -22,6 +22,7 @@ These are common paddle commands used in various situations:
     version           Print paddle version
     dump_config       Print a configuration file as the network that it declares
     make_diagram      Draw the network of a configuration file
+    tables            List, export and import growing tables
     pserver-leave     Tell parameter servers that this trainer has left
     launch            Start one process of a script for each device of this machine
     launch_ps         Start parameter servers and trainers of a script on this machine
@@ -117,6 +118,7 @@ _COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = MappingProxyType(
         "dump_config": _of_module("paddle.utils.dump_config"),
         "make_diagram": _of_module("paddle.utils.make_model_diagram"),
         "pserver": _pserver,
+        "tables": _of_module("paddle.pserver.tables_command"),
         "pserver-leave": _pserver_leave,
         "launch": launch.main,
         "launch_ps": launch_ps.main,

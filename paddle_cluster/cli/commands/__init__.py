@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "stop": "stop a job, also one started on another terminal",
         "clean": "remove the directories of ended jobs from the nodes",
         "checkpoints": "list saved checkpoints, and the one that --resume would load",
+        "tables": "list, export and import growing tables",
         "dashboard": "show your jobs in a browser",
         "hosts": "list the nodes of a job, and where each setting comes from",
         "doctor": "check this machine, conf.py and the nodes",

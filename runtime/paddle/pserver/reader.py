@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import atexit
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
@@ -17,19 +17,22 @@ from typing import Any, Self
 import numpy as np
 
 from paddle.env import JobEnvironment
-from paddle.errors import ConfigError, PserverError, WaitTimeout
+from paddle.errors import ConfigError, PserverError, WaitTimeout, WireError
 from paddle.freed_memory import MESSAGES, keep_freed_memory
-from paddle.optim.spec import rule_of
+from paddle.optim.spec import optimizer_of, rule_of
 from paddle.pserver.client.exchange import Exchange, Network
 from paddle.pserver.client.interop import Destinations, HostArray, put_rows, read_ids
 from paddle.pserver.client.job_servers import JobServers, positive
 from paddle.pserver.client.layout import Array, Layout
 from paddle.pserver.client.links import Links
 from paddle.pserver.client.stored_values import StoredValues, reply_array
+from paddle.pserver.sparse.spec import TableSpec
+from paddle.pserver.sparse.walk import Cursor, TableRows
 from paddle.pserver.wire.configuration import Configuration
 from paddle.pserver.wire.keys import WireKeys
-from paddle.pserver.wire.message import READ_PART, READER, Message, rows_at_once
-from paddle.pserver.wire.verbs import Describe, Ok, View
+from paddle.pserver.wire.message import READ_PART, READER, Message, Section, rows_at_once
+from paddle.pserver.wire.table_rows import read_rows
+from paddle.pserver.wire.verbs import Describe, Ok, View, Walk, Walked
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,8 @@ class Reader:
         try:
             self._exchange.hello(0)
             replies = self._exchange.run(dict.fromkeys(self._everyone, Message(Describe())))
-            self._layout = layout = _layout_of(_read_model(replies, network.endpoints))
+            self._model = _read_model(replies, network.endpoints)
+            self._layout = layout = _layout_of(self._model)
         except BaseException:
             network.close()
             raise
@@ -184,6 +188,37 @@ class Reader:
             put_rows(name, found, out)
         return found
 
+    def table(self, name: str) -> TableSpec:
+        """Return the description of a growing table. Raises ConfigError: there is none of that name."""
+        if name not in self._layout.growing:
+            raise ConfigError(
+                f"no growing table {name}; there are {', '.join(self._layout.growing) or 'none'}"
+            )
+        return self._layout.growing[name]
+
+    def rule(self, name: str) -> str:
+        """Return the update rule of a growing table."""
+        return optimizer_of(self.table(name).parameter, self._model.optimizer).rule
+
+    def holders(self, name: str) -> list[int]:
+        """Return the numbers of the servers that have rows of a growing table."""
+        self.table(name)
+        return [index for index, _ in self._layout.holders(name)]
+
+    def walk(self, name: str, server: int, since: int | None = None, *, states: bool = False) -> TableWalk:
+        """Return one server's rows of a growing table, in pieces; training continues between two of them.
+
+        Args:
+            name: of the table.
+            server: one of `holders`.
+            since: rows that changed after this batch of the table; None: all.
+            states: whether what the rule keeps for each row is wanted too.
+        """
+        width = self.table(name).width
+        return TableWalk(
+            self._exchange, self._network.endpoints[server], server, (name, width), since, states
+        )
+
     def version(self) -> int:
         """Return the batches that every server has applied; in asynchronous training every trainer's count."""
         replies = self._exchange.run(dict.fromkeys(self._everyone, Message(Describe(is_brief=True))))
@@ -238,6 +273,53 @@ class Reader:
         for i in wanted:
             self._layout.scatter(i, slabs[i], views)
         return min(moments.values())
+
+
+class TableWalk:
+    """The rows of one server, by `Reader.walk`: iterate once. Each piece is of its own moment.
+
+    Attributes:
+        clock: batches of the table when the walk began; known after the first piece, which may be empty.
+        since: the batch after which rows changed, or None if all rows come.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        endpoint: str,
+        server: int,
+        of: tuple[str, int],
+        since: int | None,
+        with_states: bool,
+    ) -> None:
+        self._exchange, self._endpoint, self._server = exchange, endpoint, server
+        self._name, self._width = of
+        self._with_states = with_states
+        self.clock, self.since = 0, since
+
+    def __iter__(self) -> Iterator[TableRows]:
+        """Yield pieces, at least one. Raises PserverError: see `Reader`."""
+        at, name, since = Cursor(), Section.text("name", self._name), self.since
+        is_first = True
+        while not at.is_over:
+            asked = Walk(at.segment, at.first, -1 if since is None else since, self._with_states)
+            reply = self._exchange.run({self._server: Message(asked, sections=(name,))})[self._server]
+            said, rows = reply.expect(Walked), read_rows(reply)
+            if is_first:
+                is_first, self.clock = False, said.clock
+                since = self.since = None if said.since < 0 else said.since
+            elif (None if said.since < 0 else said.since) != since:
+                raise PserverError(
+                    f"pserver {self._endpoint}: all rows of {self._name} changed meanwhile: begin anew"
+                )
+            following = Cursor(said.segment, said.first)
+            is_right = rows.rows.shape[1] == self._width and (rows.states is not None) == self._with_states
+            if following <= at or not is_right:
+                raise WireError(
+                    f"pserver {self._endpoint}: rows of {self._name} that were not asked for", self._endpoint
+                )
+            yield rows
+            at = following
 
 
 def _read_model(replies: Mapping[int, Message], endpoints: Sequence[str]) -> Configuration:

@@ -132,8 +132,10 @@ class Client:
         self._session.check_open()
         if self._parameters:
             raise ConfigError("tensors were created already: create all of them in one call")
-        parameters, found, tables = declare(values, options or {})
-        self._session.configure(parameters, optimizer, found, first_comes=True, tables=tables)
+        declared = declare(values, options or {})
+        parameters, found, tables, _ = declared
+        rows = declared.rows(optimizer)
+        self._session.configure(parameters, optimizer, found, first_comes=True, tables=tables, rows=rows)
         parameters += [table.parameter for table in tables]
         self._parameters = {parameter.name: parameter for parameter in parameters}
         self._growing = tuple(table.name for table in tables)

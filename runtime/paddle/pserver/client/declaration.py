@@ -3,19 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from paddle.errors import ConfigError
-from paddle.optim.spec import OptimizerSpec, ParameterSpec
+from paddle.optim.spec import OptimizerSpec, ParameterSpec, optimizer_of
 from paddle.pserver.client.interop import HostArray, host_array
 from paddle.pserver.client.pytorch_names import one_of, refuse_others
+from paddle.pserver.exported.folder import read_start
 from paddle.pserver.sparse.budget import Budget, size_of
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.spec import MAX_ROWS, TableSpec
+from paddle.pserver.sparse.walk import TableRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,8 @@ class GrowingTable:
         decay: factor on scores at each batch, for "score".
         click: number of shows that a click counts, for "score".
         min_score: rows with a lower score are dropped, at most 1024 batches later; 0: none.
+        start: an exported table or a file with rows that the table begins with, see `paddle.pserver.tables`; of a file
+            with several matrices (path, key).
     """
 
     width: int
@@ -74,6 +79,7 @@ class GrowingTable:
     decay: float
     click: float
     min_score: float
+    start: str | Path | tuple[str | Path, str] | None
 
     def __init__(
         self,
@@ -89,6 +95,7 @@ class GrowingTable:
         click: float = 10.0,
         min_score: float = 0.0,
         *,
+        start: str | Path | tuple[str | Path, str] | None = None,
         dim: int | None = None,
         std: float | None = None,
         min_count: int | None = None,
@@ -104,6 +111,7 @@ class GrowingTable:
             "max_age": max_age,
             "max_rows": max_rows,
             "optimizer": optimizer,
+            "start": start,
         }
         try:
             found |= asdict(Budget(size_of(memory), evict, decay, click, min_score))
@@ -127,11 +135,23 @@ class Declaration(NamedTuple):
         parameters: tensors that have a value.
         values: of these, by name.
         tables: growing ones.
+        starts: of these, the path and the key of rows to begin with.
     """
 
     parameters: list[ParameterSpec]
     values: dict[str, HostArray]
     tables: list[TableSpec]
+    starts: dict[str, tuple[Path, str]]
+
+    def rows(self, optimizer: OptimizerSpec) -> dict[str, Iterator[TableRows]]:
+        """Return what reads the rows that tables begin with; `optimizer`: the job's."""
+        specs = {table.name: table for table in self.tables}
+        return {
+            name: read_start(
+                path, key, specs[name].width, optimizer_of(specs[name].parameter, optimizer).rule
+            )
+            for name, (path, key) in self.starts.items()
+        }
 
 
 def declare(values: Mapping[str, Any], options: Mapping[str, TensorOptions]) -> Declaration:
@@ -145,7 +165,7 @@ def declare(values: Mapping[str, Any], options: Mapping[str, TensorOptions]) -> 
     for name in options:
         if name not in values:
             raise ConfigError(f"options of tensor {name!r}: no such tensor; there are {', '.join(values)}")
-    declared = Declaration([], {}, [])
+    declared = Declaration([], {}, [], {})
     for name in sorted(values):
         value, asked = values[name], options.get(name, _PLAIN)
         if isinstance(value, GrowingTable):
@@ -153,6 +173,9 @@ def declare(values: Mapping[str, Any], options: Mapping[str, TensorOptions]) -> 
                 if asked.optimizer is not None:
                     raise ConfigError(f"options of tensor {name}: its GrowingTable already has an optimizer")
                 asked = replace(asked, optimizer=value.optimizer)
+            if value.start is not None:
+                path, key = value.start if isinstance(value.start, tuple) else (value.start, "")
+                declared.starts[name] = Path(path), key
             declared.tables.append(
                 TableSpec(
                     _parameter(name, (1, value.width), asked, sparse=True),

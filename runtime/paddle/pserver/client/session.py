@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import atexit
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
 from typing import Self
 
@@ -26,6 +26,7 @@ from paddle.pserver.client.links import Links
 from paddle.pserver.client.step import TrainerStep, WithinNode
 from paddle.pserver.client.stored_values import StoredValues
 from paddle.pserver.sparse.spec import TableSpec
+from paddle.pserver.sparse.walk import TableRows
 from paddle.pserver.transports.transport import SharedSlabs
 from paddle.pserver.wire.configuration import (
     Configuration,
@@ -41,6 +42,7 @@ from paddle.pserver.wire.verbs import Configured, FinishPass, Ok, Pull, Ready, R
 _log = logging.getLogger(__name__)
 
 _LEAVE_S = 2.0
+_NO_ROWS: Mapping[str, Iterable[TableRows]] = MappingProxyType({})
 _NOTHING: Mapping[str, npt.NDArray[np.int64]] = MappingProxyType({})
 
 
@@ -141,6 +143,7 @@ class TrainerSession:
         *,
         first_comes: bool = False,
         tables: Sequence[TableSpec] = (),
+        rows: Mapping[str, Iterable[TableRows]] = _NO_ROWS,
     ) -> None:
         """Agree with servers and other trainers on the model; wait until its initial values are there.
 
@@ -152,6 +155,7 @@ class TrainerSession:
             values: trainer 0: each parameter's value, float32 of its shape.
             first_comes: every trainer gives values, and those of whoever comes first are taken.
             tables: growing tables, which have no values to give.
+            rows: trainer 0: rows that growing tables begin with, by name; read once, and only if they are needed.
 
         Raises:
             ConfigError: a value is missing or of another shape or dtype.
@@ -183,6 +187,8 @@ class TrainerSession:
             return
         flat = {name: self._layout.flat(name, values, "value") for name in self._layout.parameters}
         self._stored.send(missing, flat)
+        for name, pieces in rows.items():
+            self._stored.send_rows(missing, name, pieces)
         # Server 0 last: it lets others go on to all servers.
         for turn in ([i for i in missing if i], [i for i in missing if not i]):
             self._exchange.run({i: Message(Ready()) for i in turn})

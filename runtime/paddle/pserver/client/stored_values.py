@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -13,10 +13,12 @@ import numpy.typing as npt
 from paddle.errors import ConfigError, WireError
 from paddle.pserver.client.exchange import Exchange
 from paddle.pserver.client.layout import Array, Layout
+from paddle.pserver.sparse.walk import TableRows
 from paddle.pserver.transports.shm import ROWS
 from paddle.pserver.wire.message import PART, Message, Section
 from paddle.pserver.wire.placement import RowShare
-from paddle.pserver.wire.verbs import Ok, Pull, PullRows, PullTable, SetValues
+from paddle.pserver.wire.table_rows import row_sections
+from paddle.pserver.wire.verbs import Ok, Pull, PullRows, PullTable, SetRows, SetValues
 
 _NONE: Mapping[int, Message] = MappingProxyType({})
 _TRIES = 3
@@ -71,6 +73,27 @@ class StoredValues:
                 for start, stop in self._spans(share):
                     part = np.ascontiguousarray(whole[share.span(start, stop)])
                     self._exchange.run({index: _set(start, part, name)})
+
+    def send_rows(self, servers: Collection[int], name: str, pieces: Iterable[TableRows]) -> None:
+        """Give servers rows of a growing table, before training.
+
+        Raises:
+            PserverError: a server has no room for them, or its table keeps other states.
+        """
+        holders = [(i, share) for i, share in self._layout.holders(name) if i in servers]
+        width = self._layout.parameter(name).shape[1]
+        for piece in pieces:
+            size = width + (0 if piece.states is None else piece.states.shape[1])
+            step = max(self._part_bytes // (4 * size), 1)
+            for start in range(0, len(piece.ids), step):
+                part = piece.take(slice(start, start + step))
+                messages = {}
+                for index, share in holders:
+                    mine = part.take(share.holds(part.ids))
+                    if len(mine.ids):
+                        sections = (Section.text("name", name), *row_sections(mine))
+                        messages[index] = Message(SetRows(), sections=sections)
+                self._exchange.run(messages)
 
     def pull_dense(self, views: Mapping[str, Array]) -> None:
         """Fill whole parameters (size,) with the servers' values.

@@ -17,7 +17,8 @@ from paddle.pserver.store.gradient import Gradient
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration, position
 from paddle.pserver.wire.message import Message, Section, error_message
-from paddle.pserver.wire.verbs import Configure, Configured, Ok, Pull, PullTable, SetValues, Verb
+from paddle.pserver.wire.table_rows import read_rows
+from paddle.pserver.wire.verbs import Configure, Configured, Ok, Pull, PullTable, SetRows, SetValues, Verb
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class Model:
         self.handlers: Mapping[Verb, Callable[[int, Message], None]] = {
             Verb.CONFIGURE: self._on_configure,
             Verb.SET_VALUES: self._on_set_values,
+            Verb.SET_ROWS: self._on_set_rows,
             Verb.READY: self._on_ready,
             Verb.PULL: lambda trainer, m: self._desk.answer(trainer, _part_of_values(self.ready(), m)),
             Verb.PULL_TABLE: lambda trainer, m: self._desk.answer(trainer, _part_of_table(self.ready(), m)),
@@ -170,10 +172,25 @@ class Model:
         _log.info("discard lagged async gradient ratio: %g asyncLaggedhreshold: %d", ratio, gate.threshold)
         return gate
 
-    def _on_set_values(self, trainer: int, message: Message) -> None:
+    def _settable(self, trainer: int) -> Store:
+        """Return the store for values from this trainer. Raises PserverError: it may give none, or not any more."""
         store = self.configured()
         if trainer != self._creator or self.is_ready:
             raise PserverError(f"values are set by trainer {self._creator} alone, before training")
+        return store
+
+    def _on_set_rows(self, trainer: int, message: Message) -> None:
+        message.expect(SetRows)
+        store, name = self._settable(trainer), message.section("name").as_text()
+        if name not in store.growing:
+            raise PserverError(
+                f"no rows of a growing table {name!r} lie here; there are {sorted(store.growing)}"
+            )
+        store.growing[name].put(read_rows(message))
+        self._desk.answer(trainer, Message(Ok()))
+
+    def _on_set_values(self, trainer: int, message: Message) -> None:
+        store = self._settable(trainer)
         start = message.expect(SetValues).start
         for section in message.sections:
             if section.name:

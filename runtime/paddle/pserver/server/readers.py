@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from paddle.errors import PserverError, WireError
 from paddle.pserver.server.model import rows_of_tables
 from paddle.pserver.server.service import Service, Shown
+from paddle.pserver.sparse.walk import Cursor
 from paddle.pserver.store.gradient import Slab
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.message import (
@@ -30,7 +31,19 @@ from paddle.pserver.wire.message import (
     reader_stamp,
     rows_at_once,
 )
-from paddle.pserver.wire.verbs import Describe, Ok, PullTable, Repeat, StateLost, Verb, View, Waits
+from paddle.pserver.wire.table_rows import row_sections
+from paddle.pserver.wire.verbs import (
+    Describe,
+    Ok,
+    PullTable,
+    Repeat,
+    StateLost,
+    Verb,
+    View,
+    Waits,
+    Walk,
+    Walked,
+)
 
 _COPIES = 2
 _REST = 9.0  # times what copying took
@@ -46,6 +59,7 @@ _REFUSED: Mapping[Verb, str] = {
     Verb.STEP: "push",
     Verb.CONFIGURE: "create tensors",
     Verb.SET_VALUES: "set values",
+    Verb.SET_ROWS: "set values",
     Verb.READY: "set values",
     Verb.ATTACH: "share memory",
     Verb.OPEN_STREAM: "open a stream",
@@ -161,6 +175,7 @@ class Readers:
             Verb.VIEW: lambda shown, address, m: self._moments.answer(shown.store, address, m),
             Verb.PULL_TABLE: _part_of_table,
             Verb.PULL_ROWS: _rows,
+            Verb.WALK: _walk,
         }
 
     def __len__(self) -> int:
@@ -260,6 +275,26 @@ def _rows(shown: Shown, address: bytes, message: Message) -> Message:
     if asked.name in widths:
         _check_count(asked.array.size, asked.name, widths[asked.name])
     return rows_of_tables(shown.store, message)
+
+
+def _walk(shown: Shown, address: bytes, message: Message) -> Message:
+    """Return the next rows of a growing table; nothing is remembered of the reader."""
+    asked, name = message.expect(Walk), message.section("name").as_text()
+    served = shown.store.growing.get(name)
+    if served is None:
+        raise PserverError(
+            f"no rows of a growing table {name!r} lie here; there are {sorted(shown.store.growing)}"
+        )
+    table = served.table
+    most = rows_at_once(served.width + asked.with_states * table.state_size)
+    since = None if asked.since < 0 else asked.since
+    found, at, reached = table.walk(
+        Cursor(asked.segment, asked.first), since, most, with_states=asked.with_states
+    )
+    return Message(
+        Walked(table.clock, -1 if reached is None else reached, at.segment, at.first),
+        sections=row_sections(found),
+    )
 
 
 def _check_count(count: int, name: str, width: int) -> None:

@@ -31,6 +31,7 @@ from paddle.pserver.sparse.steps import DistinctRows, Moment, Steps, Sums
 from paddle.pserver.sparse.structures import Numbers
 from paddle.pserver.sparse.ticks import MAX_AGE, ages, new_tick, rejuvenated
 from paddle.pserver.sparse.waiting import SIGHTING_BYTES, WaitingRoom
+from paddle.pserver.sparse.walk import Cursor, TableRows, next_piece, reach
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -221,6 +222,36 @@ class HashTable:
     def can_tell_since(self, clock: int) -> bool:
         """Return whether a snapshot since this `clock` would name all rows that were dropped meanwhile."""
         return self._dropped.can_tell_since(clock)
+
+    @property
+    def state_size(self) -> int:
+        """Numbers that the rule keeps for each row, as `TableRows` has them."""
+        return self._slabs.part * self._slabs.parts - self.spec.width
+
+    def walk(
+        self, at: Cursor, since: int | None, most: int, *, with_states: bool = False
+    ) -> tuple[TableRows, Cursor, int | None]:
+        """Return rows that changed after batch `since` (None: all), the next place, and the `since` that was possible.
+
+        Args:
+            at: where; `Cursor()` first.
+            most: rows.
+        """
+        since = reach(since, self.clock, self._caught_up)
+        block, at = next_piece(self._index, self._slabs, at, since, self.clock, most)
+        return TableRows.of(block, self.spec.width, self.clock, with_states=with_states), at, since
+
+    def put(self, rows: TableRows) -> None:
+        """Give rows these values, states and ages; others leave if there is no memory for all.
+
+        Raises:
+            PserverError: see `fill`.
+        """
+        block = rows.block(self._slabs.parts, self._slabs.part, self.clock)
+        if rows.states is None and self._steps.score_at is not None:
+            block.parts[0, :, self._steps.score_at] = 1.0
+        self.fill(block)
+        self._evict()
 
     def restore(self, header: Header, blocks: Iterable[Block]) -> None:
         """Fill an empty table with a full snapshot's blocks, then those of later ones; the last header counts.

@@ -18,6 +18,7 @@ from paddle.pserver.sparse.budget import EXTRA, MOST_SHOWN
 from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.mixing import owners
 from paddle.pserver.sparse.spec import TableSpec
+from paddle.pserver.sparse.walk import TableRows
 
 Ids = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float32]
@@ -127,6 +128,30 @@ class ServedTable:
     def check_ids(self, ids: Ids) -> None:
         """See `GrowingShare.check_ids`."""
         self.share.check_ids(ids)
+
+    def put(self, rows: TableRows) -> None:
+        """Give rows from the wire their values, before training.
+
+        Raises:
+            PserverError: they are not what this table takes, or there is no room for them.
+        """
+        self.share.check(RowGradient(rows.ids, rows.rows))
+        n, name, size = len(rows.ids), self.share.spec.name, self.table.state_size
+        if rows.ages.shape != (n,) or rows.ages.dtype != np.int32:
+            raise PserverError(
+                f"table {name}: ages: expected ({n},) int32, got {rows.ages.shape} {rows.ages.dtype}"
+            )
+        states = rows.states
+        if states is not None and (states.shape != (n, size) or states.dtype != np.float32):
+            raise PserverError(
+                f"table {name}: states of rows: its optimizer keeps {size} numbers for each row, expected "
+                f"({n}, {size}) float32, got {states.shape} {states.dtype}"
+            )
+        if states is not None and not np.isfinite(states).all():
+            raise PserverError(f"table {name}: states of rows are NaN or infinite; nothing was changed")
+        if len(np.unique(rows.ids)) != n:
+            raise PserverError(f"table {name}: rows to set: an id comes twice")
+        self.table.put(rows)
 
     def check(self, gradient: RowGradient) -> None:
         """See `GrowingShare.check`."""

@@ -55,6 +55,8 @@ class Verb(IntEnum):
     OPEN_STREAM = 22
     BEGIN = 23
     QUEUE = 24
+    WALK = 25
+    SET_ROWS = 26
     OK = 64
     ERROR = 65
     WAITING = 66
@@ -63,6 +65,7 @@ class Verb(IntEnum):
     VALUES = 69
     CONFIGURED = 70
     INVITED = 71
+    WALKED = 72
 
 
 class Ping(NamedTuple):
@@ -207,6 +210,25 @@ class View(NamedTuple):
     version: int = 0
 
 
+class Walk(NamedTuple):
+    """A reader's question for rows of a growing table.
+
+    Attributes:
+        segment, first: the place, see `sparse.walk.Cursor`.
+        since: rows that changed after this batch of the table; -1: all.
+        with_states: what the rule keeps for each row is wanted too.
+    """
+
+    segment: int = 0
+    first: int = 0
+    since: int = -1
+    with_states: bool = False
+
+
+class SetRows(NamedTuple):
+    """Gives rows of a growing table before training begins."""
+
+
 class OpenStream(NamedTuple):
     """Asks for a stream beside the connection."""
 
@@ -229,6 +251,21 @@ class Ok(NamedTuple):
     version: int = 0
     passes: int = 0
     slab: int = NO_SLAB
+
+
+class Walked(NamedTuple):
+    """The answer to a WALK.
+
+    Attributes:
+        clock: batches of the table so far.
+        since: as it was possible; -1: the rows are of all there are.
+        segment, first: where the next WALK begins.
+    """
+
+    clock: int = 0
+    since: int = -1
+    segment: int = 0
+    first: int = 0
 
 
 class Error(NamedTuple):
@@ -275,7 +312,7 @@ class Invited(NamedTuple):
 Record: TypeAlias = (
     Ping | Hello | Configure | SetValues | Ready | StartPass | FinishPass | PushPull | Pull | PullTable | PullRows
     | Status | Leave | Chunk | Attach | Step | Begin | Fetch | Lookup | Save | Describe | View | OpenStream | Ask
-    | Ok | Error | Waits | StateLost | Repeat | Values | Configured | Invited
+    | Walk | SetRows | Ok | Error | Waits | StateLost | Repeat | Values | Configured | Invited | Walked
 )  # fmt: skip
 
 LAYOUTS: Mapping[Verb, tuple[type[Record], str]] = {
@@ -303,6 +340,8 @@ LAYOUTS: Mapping[Verb, tuple[type[Record], str]] = {
     Verb.VIEW: (View, "QQ"),
     Verb.OPEN_STREAM: (OpenStream, ""),
     Verb.QUEUE: (Ask, "Q"),
+    Verb.WALK: (Walk, "QQq?"),
+    Verb.SET_ROWS: (SetRows, ""),
     Verb.OK: (Ok, "QQq"),
     Verb.ERROR: (Error, "?"),
     Verb.WAITING: (Waits, "?"),
@@ -311,6 +350,7 @@ LAYOUTS: Mapping[Verb, tuple[type[Record], str]] = {
     Verb.VALUES: (Values, "Q"),
     Verb.CONFIGURED: (Configured, "?"),
     Verb.INVITED: (Invited, "QQ"),
+    Verb.WALKED: (Walked, "QqQQ"),
 }
 """Verb -> its record, and how the fields of that travel."""
 

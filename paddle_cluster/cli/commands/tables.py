@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle.py tables list|export|import`: growing tables of a running job or of a checkpoint, as files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paddle_cluster.cli import runtime_command
+from paddle_cluster.errors import ExitCode
+from paddle_cluster.system.installation import PROGRAM
+
+USAGE = f"""\
+{PROGRAM} tables list [--servers=HOST:PORT,...] [--checkpoint=DIR] [--batch=N]
+      [--timeout_s=S] [--json]
+{PROGRAM} tables export --table=NAME --to=DIR [--since=BATCH] [--states]
+      [--format=safetensors|npz|parquet] and the options of list
+{PROGRAM} tables import FILE --table=NAME --to=DIR [--key=NAME] [--format=FORMAT]
+
+Lists growing tables, writes their rows into a new directory, one file for each
+server, while training continues, and makes such a directory of another
+program's file. GrowingTable(start=DIR) begins with it.
+
+  --servers=HOST:PORT,...  of a running job, in its order; default: the variable
+                           PADDLE_PSERVERS_IP_PORT_LIST; key: PADDLE_JOB_KEY
+  --checkpoint=DIR         read checkpoints in this directory instead of a job
+  --since=BATCH            only rows that changed after this batch, or after an
+                           exported directory
+  --states                 with the optimizer's states
+  --key=NAME               the weight's name, where a file has several
+"""
+
+
+def run(argv: Sequence[str]) -> ExitCode:
+    """Run the command."""
+    return runtime_command.perform("tables", argv, USAGE)

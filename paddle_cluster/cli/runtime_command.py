@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands that the nodes' package `paddle` carries out on this machine, in a process of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from paddle_cluster.errors import ExitCode, UsageError
+from paddle_cluster.system.installation import RUNTIME_DIR
+
+_REFUSED = 2  # by argparse
+
+
+def perform(command: str, argv: Sequence[str], usage: str) -> ExitCode:
+    """Run `paddle COMMAND ...` and wait for its end; a signal of the terminal reaches it too.
+
+    Args:
+        usage: of the command, for the error when arguments are missing.
+
+    Raises:
+        UsageError: the arguments are wrong; the process has said why.
+    """
+    if not argv:
+        raise UsageError(f"{command}: arguments are missing\n{usage}")
+    path = os.pathsep.join([str(RUNTIME_DIR), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "paddle", command, *argv],
+        env=os.environ | {"PYTHONPATH": path},
+        check=False,
+    )
+    if done.returncode == _REFUSED:
+        return ExitCode.USAGE
+    return ExitCode.DONE if done.returncode == 0 else ExitCode.PROCESS_FAILED

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns of rows on their way into a file, which begins with how many there are: raw files until that is known.
+
+Each column is appended to a file of its own and then copied by the system, so that memory is bounded by a piece.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.errors import ConfigError
+from paddle.pserver.sparse.mixing import GAMMA, mix
+from paddle.pserver.sparse.walk import TableRows
+
+DTYPES: Mapping[str, np.dtype[np.generic]] = {
+    "ids": np.dtype("<i8"),
+    "rows": np.dtype("<f4"),
+    "ages": np.dtype("<i4"),
+    "states": np.dtype("<f4"),
+}
+PIECE = 1 << 20
+"""Elements that are read from a file at once, or one row."""
+MAX_WIDTH = 1 << 20
+_COPY = 1 << 20
+
+
+class Column(NamedTuple):
+    """One column of a file: shape (n,) or (n, width), and where its bytes lie."""
+
+    dtype: np.dtype[np.generic]
+    shape: tuple[int, ...]
+    path: Path
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of it."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    def copy_to(self, file: BinaryIO | _Writes) -> None:
+        """Append its bytes to a file."""
+        with open(self.path, "rb") as source:
+            while block := source.read(_COPY):
+                file.write(block)
+
+    def pieces(self, rows: int) -> Iterator[npt.NDArray[np.generic]]:
+        """Yield it, `rows` rows at a time."""
+        row = int(np.prod(self.shape[1:], dtype=np.int64))
+        with open(self.path, "rb") as source:
+            while len(block := np.fromfile(source, self.dtype, rows * row)):
+                yield block.reshape(-1, *self.shape[1:])
+
+
+class _Writes(Protocol):
+    def write(self, data: bytes, /) -> object: ...
+
+
+class Spool:
+    """Collects pieces of rows. A context manager that leaves no file of its own.
+
+    Attributes:
+        count: rows so far.
+        digest: of these, see `digest_of`.
+    """
+
+    def __init__(self, folder: Path, width: int, states: int | None) -> None:
+        """Begin in a folder that is there; `states`: numbers of each row, or None."""
+        self.count, self.digest = 0, 0
+        self._sizes = {"ids": (), "rows": (width,), "ages": ()} | (
+            {} if states is None else {"states": (states,)}
+        )
+        self._paths = {name: folder / f".column-{os.getpid()}-{name}" for name in self._sizes}
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        self._files = {n: self._stack.enter_context(path.open("wb")) for n, path in self._paths.items()}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+        for path in self._paths.values():
+            path.unlink(missing_ok=True)
+
+    def add(self, rows: TableRows) -> None:
+        """Append a piece."""
+        for name, file in self._files.items():
+            file.write(np.ascontiguousarray(getattr(rows, name), DTYPES[name]).data)
+        self.count += len(rows.ids)
+        self.digest = (self.digest + digest_of(rows)) % (1 << 64)
+
+    def columns(self) -> dict[str, Column]:
+        """Return what there is, for a writer of files."""
+        for file in self._files.values():
+            file.flush()
+        return {
+            name: Column(DTYPES[name], (self.count, *shape), self._paths[name])
+            for name, shape in self._sizes.items()
+        }
+
+
+def digest_of(rows: TableRows) -> int:
+    """Return a digest of ids, values and states that does not depend on the order of rows; ages do not count.
+
+    Digests of disjoint pieces are added modulo 2^64.
+    """
+    total = mix(rows.ids.view(np.uint64) + np.uint64(GAMMA))
+    for floats in (rows.rows, rows.states):
+        if floats is not None:
+            for column in np.ascontiguousarray(floats).view(np.uint32).T:
+                total = mix(total ^ column)
+    return int(total.sum(dtype=np.uint64)) if len(rows.ids) else 0
+
+
+def checked(rows: TableRows, what: str) -> TableRows:
+    """Return rows that were read from a file, whose dtypes are converted.
+
+    Raises:
+        ConfigError: shapes do not fit, or a value is NaN or infinite.
+    """
+    n = len(rows.ids)
+    if rows.ids.dtype.kind not in "iu" or rows.ids.ndim != 1 or rows.rows.ndim != 2 or len(rows.rows) != n:
+        raise ConfigError(
+            f"{what}: expected ids (n,) of whole numbers and rows (n, width), got {rows.ids.shape} "
+            f"{rows.ids.dtype} and {rows.rows.shape}"
+        )
+    values = rows.rows.astype(np.float32, copy=False)
+    states = None if rows.states is None else rows.states.astype(np.float32, copy=False)
+    if not np.isfinite(values).all() or (states is not None and not np.isfinite(states).all()):
+        raise ConfigError(f"{what}: a value is NaN, infinite or too large for float32")
+    return TableRows(
+        rows.ids.astype(np.int64, copy=False), values, rows.ages.astype(np.int32, copy=False), states
+    )

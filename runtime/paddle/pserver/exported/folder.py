@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An exported table: a folder with one file for each server and a manifest; it is there as a whole or not at all.
+
+    DIR/base-000000000120/        a base: all rows
+        rows-0-of-2.safetensors
+        rows-1-of-2.safetensors
+        manifest.json             sizes, digest, and the batch of each server
+    DIR/delta-000000000180/       rows that changed after the batches of the folder before
+
+A folder is written under another name, synced and renamed. Rows of a later folder replace those of an earlier one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from paddle.errors import ConfigError
+from paddle.pserver.exported.columns import MAX_WIDTH, Spool, digest_of
+from paddle.pserver.exported.formats import FORMATS, read_file
+from paddle.pserver.sparse.walk import TableRows
+
+MANIFEST = "manifest.json"
+BASE, DELTA = "base", "delta"
+
+_log = logging.getLogger(__name__)
+
+_MAX_MANIFEST = 16 << 20
+_UNFINISHED = ".unfinished-"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What an exported folder holds.
+
+    Attributes:
+        table: its name.
+        width: elements of a row.
+        states: numbers of each row that the rule keeps; None: they are not here.
+        rule: of the optimizer.
+        since: the batch of each server whose later changes are here; empty: all rows are.
+        clocks: the batch of each server at which the copy began.
+        files: name of each server's file.
+        rows: of all files.
+        digest: of ids, values and states, 16 hex digits; it does not depend on the order or the number of files.
+    """
+
+    table: str
+    width: int
+    states: int | None
+    rule: str
+    since: tuple[int, ...]
+    clocks: tuple[int, ...]
+    files: tuple[str, ...] = ()
+    rows: int = 0
+    digest: str = ""
+
+    @property
+    def name(self) -> str:
+        """The folder's."""
+        return f"{DELTA if self.since else BASE}-{min(self.clocks, default=0):012d}"
+
+    @classmethod
+    def read(cls, folder: Path) -> Description:
+        """Read a folder's manifest. Raises ConfigError: it is missing or damaged."""
+        path = folder / MANIFEST
+        try:
+            with open(path, "rb") as file:
+                text = file.read(_MAX_MANIFEST + 1)
+            data: dict[str, Any] = json.loads(text)
+            if data.pop("version") != _VERSION:
+                raise ValueError("it was written by another release")
+            fields: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in data.items()}
+            made = cls(**fields)
+            made._check()
+        except OSError as error:
+            raise ConfigError(f"{path}: {error.strerror}; expected an exported table") from None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise ConfigError(f"{path}: it cannot be read: {error}") from None
+        return made
+
+    def _check(self) -> None:
+        for numbers in (
+            self.since,
+            self.clocks,
+            (self.rows, self.width),
+            () if self.states is None else (self.states,),
+        ):
+            if not all(type(n) is int and 0 <= n < 1 << 62 for n in numbers):
+                raise ValueError(f"expected whole numbers, got {numbers}")
+        if not 0 < self.width <= MAX_WIDTH:
+            raise ValueError(f"rows of {self.width}")
+        for name in (self.table, self.rule, self.digest, *self.files):
+            if type(name) is not str:
+                raise ValueError(f"expected text, got {name!r}")
+        for name in self.files:
+            if name != Path(name).name or name in ("", ".", ".."):
+                raise ValueError(f"{name!r} is not the name of a file beside it")
+
+
+class FolderWriter:
+    """A folder on its way. A context manager: without `publish` it leaves nothing."""
+
+    def __init__(self, root: Path, kind: str) -> None:
+        """Begin below `root`, in a format of `FORMATS`.
+
+        Raises:
+            ConfigError: the format is unknown, or the folder cannot be made.
+        """
+        if kind not in FORMATS:
+            raise ConfigError(f"format {kind!r}: expected one of {', '.join(FORMATS)}")
+        self._format, self._root = FORMATS[kind], root
+        self._folder = root / f"{_UNFINISHED}{os.getpid()}"
+        self._files: list[str] = []
+        self._rows = self._digest = 0
+
+    def __enter__(self) -> Self:
+        try:
+            self._folder.mkdir(parents=True)
+        except OSError as error:
+            raise ConfigError(f"{self._folder}: it cannot be made: {error.strerror}") from None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def spool(self, width: int, states: int | None) -> Spool:
+        """Return where the rows of one file are collected."""
+        return Spool(self._folder, width, states)
+
+    def write(self, server: int, count: int, spool: Spool) -> None:
+        """Write the file of one of `count` servers."""
+        name = f"rows-{server}-of-{count}{self._format.SUFFIX}"
+        self._format.write(self._folder / name, spool.columns())
+        _sync(self._folder / name)
+        self._files.append(name)
+        self._rows += spool.count
+        self._digest = (self._digest + spool.digest) % (1 << 64)
+
+    def publish(self, said: Description) -> Path:
+        """Give the folder its name; return it.
+
+        Raises:
+            ConfigError: there is one of that name already.
+        """
+        whole = asdict(said) | {"files": self._files, "rows": self._rows, "digest": f"{self._digest:016x}"}
+        path = self._folder / MANIFEST
+        path.write_text(json.dumps({"version": _VERSION, **whole}, indent=1), encoding="utf-8")
+        _sync(path)
+        _sync(self._folder)
+        final = self._root / said.name
+        try:
+            os.rename(self._folder, final)
+        except OSError as error:
+            raise ConfigError(f"{final}: {error.strerror}; export into another directory") from None
+        _sync(self._root)
+        return final
+
+
+def folders_of(path: Path) -> list[Path]:
+    """Return the newest base below a path and the deltas after it, in order; or the path if it is one of them.
+
+    Raises:
+        ConfigError: there is no base.
+    """
+    if (path / MANIFEST).is_file():
+        return [path]
+    found = sorted(each for each in path.glob(f"{BASE}-*") if (each / MANIFEST).is_file())
+    if not found:
+        raise ConfigError(f"{path}: no exported table is here: expected {MANIFEST}, or a folder {BASE}-...")
+    chain, at = [found[-1]], Description.read(found[-1])
+    for delta in sorted(each for each in path.glob(f"{DELTA}-*") if (each / MANIFEST).is_file()):
+        said = Description.read(delta)
+        if said.table != at.table or min(said.clocks) <= min(at.clocks):
+            continue
+        if min(said.since) > min(at.clocks) or (
+            len(said.since) == len(at.clocks)
+            and any(since > clock for since, clock in zip(said.since, at.clocks, strict=True))
+        ):
+            raise ConfigError(
+                f"{delta}: it has changes after batch {min(said.since)}, {chain[-1].name} ends before that"
+            )
+        chain.append(delta)
+        at = said
+    return chain
+
+
+def read_folder(folder: Path, *, with_states: bool = True) -> Iterator[TableRows]:
+    """Yield the rows of one folder in bounded pieces, and compare them with its manifest.
+
+    Raises:
+        ConfigError: it is damaged; what was yielded before is not to be used.
+    """
+    said, rows, digest = Description.read(folder), 0, 0
+    for name in said.files:
+        for piece in read_file(folder / name):
+            if piece.rows.shape[1] != said.width:
+                raise ConfigError(
+                    f"{folder / name}: expected rows of {said.width}, got {piece.rows.shape[1]}"
+                )
+            rows, digest = rows + len(piece.ids), (digest + digest_of(piece)) % (1 << 64)
+            yield piece if with_states else piece._replace(states=None)
+    if (rows, f"{digest:016x}") != (said.rows, said.digest):
+        raise ConfigError(f"{folder}: its files are not those that its manifest describes; export it again")
+
+
+def read_start(path: Path, key: str, width: int, rule: str) -> Iterator[TableRows]:
+    """Yield the rows that a table begins with: of exported folders, or of one file of another program.
+
+    Args:
+        key: see `read_file`.
+        width: of the table.
+        rule: of its optimizer; states of another one are left out, with a warning.
+
+    Raises:
+        ConfigError: they are of another width, or cannot be read.
+    """
+    for pieces in _sources(path, key, rule):
+        for piece in pieces:
+            if piece.rows.shape[1] != width:
+                raise ConfigError(f"{path}: rows of {piece.rows.shape[1]} for a table of width {width}")
+            yield piece
+
+
+def _sources(path: Path, key: str, rule: str) -> Iterator[Iterator[TableRows]]:
+    if path.is_file() or path.suffix:
+        yield read_file(path, key, with_states=False)
+        return
+    for folder in folders_of(path):
+        said = Description.read(folder)
+        if said.states is not None and said.rule != rule:
+            _log.warning("%s: states of %s are left out: the table has %s", folder, said.rule, rule)
+        yield read_folder(folder, with_states=said.rule == rule)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Formats of files with rows, and files of other programs: arrays `ids` and `rows`, or an embedding's weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+
+import numpy as np
+
+from paddle.errors import ConfigError
+from paddle.pserver.exported import npz_file, parquet_file, safetensors_file
+from paddle.pserver.exported.columns import PIECE, checked
+from paddle.pserver.sparse.walk import TableRows
+
+FORMATS: Mapping[str, ModuleType] = MappingProxyType(
+    {"npz": npz_file, "safetensors": safetensors_file, "parquet": parquet_file}
+)
+"""Format -> the module with `SUFFIX`, `write`, `shapes` and `read`. An entry is a module."""
+
+_PICKLES = (".pt", ".pth", ".bin", ".pkl", ".pickle")
+
+
+def format_of(path: Path) -> ModuleType:
+    """Return the module that reads a file.
+
+    Raises:
+        ConfigError: none does; of a pickle the text has what writes the same as another file.
+    """
+    if path.suffix in _PICKLES:
+        raise ConfigError(
+            f"{path}: it is a pickle, which can run any program when it is read. Write the weights as safetensors or "
+            f"npz first: `numpy.savez({str(path.with_suffix('.npz'))!r}, "
+            "**{name: value.numpy() for name, value in model.state_dict().items()})`"
+        )
+    for module in FORMATS.values():
+        if path.suffix == module.SUFFIX:
+            return module
+    known = ", ".join(module.SUFFIX for module in FORMATS.values())
+    raise ConfigError(f"{path}: unknown kind of file; expected one of {known}")
+
+
+def read_file(path: Path, key: str = "", *, with_states: bool = True) -> Iterator[TableRows]:
+    """Yield the rows of a file in bounded pieces.
+
+    Args:
+        path: with `ids`, `rows` and perhaps `ages` and `states`; or with a matrix whose row i has the id i.
+        key: of the matrix; needed if there are several.
+        with_states: whether states are wanted if there are any.
+
+    Raises:
+        ConfigError: it is not a valid file, or has neither.
+    """
+    module = format_of(path)
+    if not path.is_file():
+        raise ConfigError(f"{path}: there is no such file")
+    shapes = module.shapes(path)
+    names = _names(path, shapes, key, with_states=with_states)
+    lengths = {shapes[name][0] for name in names.values()}
+    if len(lengths) > 1:
+        raise ConfigError(f"{path}: arrays of different lengths: {shapes}")
+    width = max(sum(shapes[name][1] for name in names.values() if shapes[name][1:]), 1)
+    start = 0
+    for arrays in module.read(path, names, max(PIECE // width, 1)):
+        n = len(arrays["rows"])
+        ids = arrays.get("ids", np.arange(start, start + n))
+        ages = arrays.get("ages", np.full(n, -1, np.int32))
+        yield checked(TableRows(ids, arrays["rows"], ages, arrays.get("states")), str(path))
+        start += n
+
+
+def _names(
+    path: Path, shapes: Mapping[str, tuple[int, ...]], key: str, *, with_states: bool
+) -> dict[str, str]:
+    """Return which arrays of a file are wanted, and as what."""
+    if not key and {"ids", "rows"} <= set(shapes):
+        wanted = ("ids", "rows", "ages", "states") if with_states else ("ids", "rows", "ages")
+        return {name: name for name in wanted if name in shapes}
+    matrices = [name for name, shape in shapes.items() if len(shape) == 2 and key in ("", name)]
+    if len(matrices) != 1:
+        there = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise ConfigError(
+            f"{path}: expected arrays ids and rows, or one matrix; name the embedding's weight by its key. "
+            f"It has {there}"
+        )
+    return {"rows": matrices[0]}

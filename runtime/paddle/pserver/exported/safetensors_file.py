@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Safetensors: eight bytes with the length of a JSON header, the header, raw arrays. A table entry of `formats`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.errors import ConfigError
+from paddle.pserver.exported.columns import MAX_WIDTH, Column
+
+SUFFIX = ".safetensors"
+_CODES = {"<f4": "F32", "<i8": "I64", "<i4": "I32", "<f2": "F16", "<f8": "F64"}
+_DTYPES = {code: np.dtype(name) for name, code in _CODES.items()}
+_BF16 = "BF16"
+_MAX_HEADER = 16 << 20
+
+
+def write(path: Path, columns: Mapping[str, Column]) -> None:
+    """Write a file."""
+    header, at = {}, 0
+    for name, column in columns.items():
+        end = at + column.nbytes
+        code = _CODES[column.dtype.str]
+        header[name] = {"dtype": code, "shape": list(column.shape), "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for column in columns.values():
+            column.copy_to(file)
+
+
+def shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Return the arrays in a file. Raises ConfigError: it is not a valid file."""
+    return {name: shape for name, (_, shape, _) in _header(path).items()}
+
+
+def read(path: Path, names: Mapping[str, str], rows: int) -> Iterator[dict[str, npt.NDArray[Any]]]:
+    """Yield arrays of the same length, `rows` rows at a time.
+
+    Args:
+        names: what to call each array -> its name in the file.
+
+    Raises:
+        ConfigError: it is not a valid file.
+    """
+    header = _header(path)
+    arrays = {}
+    for called, name in names.items():
+        code, shape, at = header[name]
+        dtype = np.dtype("<u2") if code == _BF16 else _DTYPES[code]
+        size = int(np.prod(shape, dtype=np.int64))
+        arrays[called] = (
+            np.memmap(path, dtype, "r", at, shape) if size else np.zeros(shape, dtype),
+            code == _BF16,
+        )
+    length = max(len(array) for array, _ in arrays.values())
+    for start in range(0, length, rows):
+        yield {
+            name: _widened(array[start : start + rows]) if is_bf16 else np.array(array[start : start + rows])
+            for name, (array, is_bf16) in arrays.items()
+        }
+
+
+def _widened(array: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    """Return bfloat16 as float32."""
+    return (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def _header(path: Path) -> dict[str, tuple[str, tuple[int, ...], int]]:
+    """Return dtype, shape and place of each array."""
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > min(_MAX_HEADER, size - 8):
+            raise ConfigError(f"{path}: it is not a safetensors file: a header of {length} bytes")
+        text = file.read(length)
+    try:
+        data = json.loads(text)
+        found = {
+            name: _place(each, 8 + length, size) for name, each in data.items() if name != "__metadata__"
+        }
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ConfigError(f"{path}: its safetensors header cannot be read: {error}") from None
+    return found
+
+
+def _place(each: Mapping[str, Any], start: int, size: int) -> tuple[str, tuple[int, ...], int]:
+    code, shape, (begin, end) = each["dtype"], tuple(each["shape"]), each["data_offsets"]
+    if code not in _DTYPES and code != _BF16:
+        raise ValueError(f"dtype {code!r}: expected {', '.join((*_DTYPES, _BF16))}")
+    if not all(type(n) is int and 0 <= n < 1 << 48 for n in (*shape, begin, end)) or not 0 < len(shape) <= 2:
+        raise ValueError(f"shape {shape} or place {begin}..{end}")
+    if shape[1:] and shape[1] > MAX_WIDTH:
+        raise ValueError(f"shape {shape}: rows of more than {MAX_WIDTH}")
+    itemsize = 2 if code == _BF16 else _DTYPES[code].itemsize
+    count = shape[0] * (shape[1] if len(shape) == 2 else 1)
+    if end - begin != count * itemsize or start + end > size:
+        raise ValueError(f"{begin}..{end} does not hold {shape} {code} of a file of {size} bytes")
+    return code, shape, start + begin

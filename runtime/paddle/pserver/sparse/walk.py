@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A table read in bounded pieces, without any state between two of them: for readers, however many or slow they are.
+
+A walk goes through the segments of the index, and through each in the order of ids. Rows may change between two pieces:
+each piece is of its own moment, and the next walk from the clock at which this one began has what changed meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.pserver.sparse.blocks import Block
+from paddle.pserver.sparse.index import Index, PlainIndex
+from paddle.pserver.sparse.mixing import SEGMENTS
+from paddle.pserver.sparse.slabs import Slabs
+from paddle.pserver.sparse.ticks import MAX_AGE, ages, changed
+
+_LEAST = np.iinfo(np.int64).min
+_SEGMENTS_AT_ONCE = 64
+_IDS_AT_ONCE = 1 << 17
+_NEW = np.uint32(1 << 31)
+
+
+class TableRows(NamedTuple):
+    """Rows as they travel and lie in files.
+
+    Attributes:
+        ids: (n,) int64, none twice.
+        rows: (n, width) float32.
+        ages: (n,) int32, see `ages_of`.
+        states: (n, k) float32: what the rule keeps for each row, side by side; None: not wanted.
+    """
+
+    ids: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.float32]
+    ages: npt.NDArray[np.int32]
+    states: npt.NDArray[np.float32] | None
+
+    @classmethod
+    def of(cls, block: Block, width: int, clock: int, *, with_states: bool) -> TableRows:
+        """Return the rows of a block, of a table with this clock."""
+        values, *states = block.parts
+        kept = np.concatenate([values[:, width:], *states], axis=1) if with_states else None
+        return cls(block.ids, np.ascontiguousarray(values[:, :width]), ages_of(block.ticks, clock), kept)
+
+    def block(self, parts: int, part: int, clock: int) -> Block:
+        """Return the block of them, for a table with this clock; without states these are 0."""
+        n, width = self.rows.shape
+        whole = np.zeros((n, parts * part), np.float32)
+        whole[:, :width] = self.rows
+        if self.states is not None:
+            whole[:, width:] = self.states
+        cut = np.ascontiguousarray(whole.reshape(n, parts, part).transpose(1, 0, 2))
+        return Block(self.ids, cut, ticks_of(self.ages, clock))
+
+    def take(self, which: npt.NDArray[np.bool_] | slice) -> TableRows:
+        """Return some of them."""
+        kept = None if self.states is None else self.states[which]
+        return TableRows(self.ids[which], self.rows[which], self.ages[which], kept)
+
+
+class Cursor(NamedTuple):
+    """A place in a walk.
+
+    Attributes:
+        segment: of the index; `SEGMENTS`: the end.
+        first: the least id of this segment that is not passed, counted from the least int64: 0 to 2^64 - 1.
+    """
+
+    segment: int = 0
+    first: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing follows."""
+        return self.segment >= SEGMENTS
+
+
+def next_piece(
+    index: Index | PlainIndex, slabs: Slabs, at: Cursor, since: int | None, clock: int, most: int
+) -> tuple[Block, Cursor]:
+    """Return copies of at most `most` rows from `at` on, and the next place; no row does not mean the end.
+
+    Args:
+        since: rows that changed after this batch; None: all.
+        clock: of the table.
+    """
+    found_ids, found_numbers, scanned = [np.zeros(0, np.int64)], [np.zeros(0, np.uint32)], 0
+    last = min(at.segment + _SEGMENTS_AT_ONCE, SEGMENTS)
+    while at.segment < last and most > 0 and scanned < _IDS_AT_ONCE:
+        ids, numbers = index.segment(at.segment)
+        scanned += len(ids)
+        here = np.flatnonzero(changed(slabs.rows.ticks(numbers), since, clock)) if len(ids) else ids
+        if at.first:
+            here = here[ids[here] >= at.first + int(_LEAST)]
+        following = Cursor(at.segment + 1)
+        if len(here) > most:
+            here = here[np.argsort(ids[here])[: most + 1]]
+            following = Cursor(at.segment, int(ids[here[-1]]) - int(_LEAST))
+            here = here[:-1]
+        found_ids.append(ids[here])
+        found_numbers.append(numbers[here])
+        most -= len(here)
+        at = following
+    ids, numbers = np.concatenate(found_ids), np.concatenate(found_numbers)
+    parts, ticks = slabs.gathered(numbers)
+    return Block(ids, parts, ticks), at
+
+
+def reach(since: int | None, clock: int, caught_up: int) -> int | None:
+    """Return from which batch on ticks know what changed, given the wish `since`; None: every row is to be read."""
+    if since is None or since < caught_up or since > clock or clock - since > MAX_AGE:
+        return None
+    return since
+
+
+def ages_of(ticks: npt.NDArray[np.uint32], clock: int) -> npt.NDArray[np.int32]:
+    """Return how many batches ago rows changed last (n,); −1 − n where that was no gradient.
+
+    A table with another clock gives rows of these ages the ticks that `ticks_of` returns.
+    """
+    age = ages(ticks, clock).astype(np.int32)
+    return np.where(ticks & _NEW != 0, -1 - age, age).astype(np.int32)
+
+
+def ticks_of(found: npt.NDArray[np.int32], clock: int) -> npt.NDArray[np.uint32]:
+    """Return the ticks (n,) of rows of these `ages_of` in a table with this clock."""
+    is_new = found < 0
+    age = np.where(is_new, -1 - found, found).astype(np.int64)
+    ticks = ((clock - age) & ((1 << 31) - 1)).astype(np.uint32)
+    return np.where(is_new, ticks | _NEW, ticks)

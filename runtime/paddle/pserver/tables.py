@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Growing tables as files: exported from a running job or from a checkpoint, imported from files of other programs.
+
+    with Reader.connect() as reader:
+        base = export(reader, "user", "exported")                    # exported/base-000000012000
+        ...
+        export(reader, "user", "exported", since=base)               # exported/delta-000000012500
+
+    client.create({"user": GrowingTable(16, start="exported")}, optimizer)      # any number of servers
+
+A running job trains on meanwhile, and each piece of rows is of its own moment; those of a checkpoint are of one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from paddle.errors import CheckpointError, ConfigError, PserverError
+from paddle.optim.spec import optimizer_of
+from paddle.pserver.durable.checkpoint.folder import Checkpoint, newest
+from paddle.pserver.durable.checkpoint.format import Manifest
+from paddle.pserver.durable.checkpoint.reader import Reading
+from paddle.pserver.exported.folder import Description, FolderWriter
+from paddle.pserver.exported.formats import read_file
+from paddle.pserver.reader import Reader
+from paddle.pserver.sparse.blocks import Block, Header, Sightings
+from paddle.pserver.sparse.serving import ServedTable
+from paddle.pserver.sparse.walk import Cursor, TableRows
+from paddle.pserver.wire.configuration import Configuration
+
+_AT_ONCE = 1 << 14
+
+
+class Walking(Protocol):
+    """One server's rows; see `reader.TableWalk`."""
+
+    clock: int
+    since: int | None
+
+    def __iter__(self) -> Iterator[TableRows]:
+        """Yield pieces, at least one."""
+
+
+class Source(Protocol):
+    """Where rows are exported from: a `Reader` or a `Saved`."""
+
+    def rule(self, name: str) -> str:
+        """Return the update rule of a table."""
+
+    def holders(self, name: str) -> list[int]:
+        """Return the servers of a table."""
+
+    def walk(self, name: str, server: int, since: int | None = None, *, states: bool = False) -> Walking:
+        """Return one server's rows."""
+
+
+class ListedTable(NamedTuple):
+    """A growing table of a checkpoint or a job: name, width, update rule, and number of its servers."""
+
+    name: str
+    width: int
+    rule: str
+    servers: int
+
+
+@dataclass(slots=True)
+class _SavedWalk:
+    table: ServedTable
+    since: int | None
+    states: bool
+    clock: int
+
+    def __iter__(self) -> Iterator[TableRows]:
+        at, since = Cursor(), self.since
+        while not at.is_over:
+            found, at, self.since = self.table.table.walk(at, since, _AT_ONCE, with_states=self.states)
+            yield found
+
+
+class Saved:
+    """The tables in a checkpoint. It reads one server's rows of one table at a time into memory."""
+
+    def __init__(self, root: Path, version: int | None = None) -> None:
+        """Find the newest whole checkpoint below a folder, or that of a batch.
+
+        Raises:
+            CheckpointError: there is none.
+        """
+        self._found: Checkpoint = newest(root, version)
+        self._models = [Configuration.from_text(part.configuration) for part in self._found.parts]
+        self._specs = {table.name: table for table in self._models[0].tables}
+
+    def tables(self) -> list[ListedTable]:
+        """Return the growing tables there are."""
+        return [
+            ListedTable(name, spec.width, self.rule(name), len(self.holders(name)))
+            for name, spec in self._specs.items()
+        ]
+
+    def rule(self, name: str) -> str:
+        """See `Source`. Raises ConfigError: there is no such table."""
+        if name not in self._specs:
+            raise ConfigError(
+                f"no growing table {name} in the checkpoint; there are {', '.join(self._specs) or 'none'}"
+            )
+        return optimizer_of(self._specs[name].parameter, self._models[0].optimizer).rule
+
+    def holders(self, name: str) -> list[int]:
+        """See `Source`."""
+        self.rule(name)
+        return [i for i, part in enumerate(self._found.parts) if name in part.numbers]
+
+    def walk(self, name: str, server: int, since: int | None = None, *, states: bool = False) -> _SavedWalk:
+        """See `Source`. Raises CheckpointError: the files are damaged."""
+        part, model = self._found.parts[server], self._models[server]
+        share = next(each for each in model.share().growing if each.spec.name == name)
+        served = ServedTable(share, optimizer_of(share.spec.parameter, model.optimizer))
+        self._fill(served, part)
+        return _SavedWalk(served, since, states, served.table.clock)
+
+    def _fill(self, served: ServedTable, part: Manifest) -> None:
+        name = served.share.spec.name
+        try:
+            with Reading(self._found.root, part.files) as reading:
+                for _, piece in reading:
+                    if piece.parameter == name and not piece.place:
+                        served.table.fill(
+                            Block(
+                                *(
+                                    np.require(piece.arrays[each], requirements=("C", "A", "W"))
+                                    for each in Block._fields
+                                )
+                            )
+                        )
+        except (KeyError, ValueError, PserverError) as error:
+            raise CheckpointError(f"{part.folder}: rows of {name} cannot be read: {error}") from None
+        none = Sightings(np.zeros(0, np.int64), np.zeros(0, np.uint32))
+        numbers = part.numbers[name]
+        served.table.resume(Header(int(numbers["clock"]), int(numbers["caught_up"]), (none, none)))
+
+
+def listed(reader: Reader) -> list[ListedTable]:
+    """Return the growing tables of a running job."""
+    return [
+        ListedTable(name, info.shape[1], reader.rule(name), len(reader.holders(name)))
+        for name, info in reader.tensors.items()
+        if info.growing
+    ]
+
+
+def export(
+    source: Source,
+    table: str,
+    to: str | Path,
+    *,
+    since: int | str | Path | None = None,
+    states: bool = False,
+    kind: str = "safetensors",
+) -> Path:
+    """Write a table's rows into a new folder below `to`, one file for each server; return the folder.
+
+    Args:
+        source: a `Reader` of a running job, or a `Saved` checkpoint.
+        table: its name.
+        to: the directory; the folder is base-BATCH or delta-BATCH, and is there as a whole or not at all.
+        since: rows that changed after this batch, or after the batches of this exported folder; None: all rows.
+        states: whether to write what the optimizer keeps for each row.
+        kind: "safetensors", "npz" or "parquet", which needs pyarrow.
+
+    Raises:
+        ConfigError: an argument is wrong, or files cannot be written.
+        PserverError, CheckpointError: the rows cannot be read.
+    """
+    servers = source.holders(table)
+    asked = _batches(since, table, len(servers))
+    clocks: list[int] = []
+    reached: list[int | None] = []
+    width, kept = 0, None
+    with FolderWriter(Path(to), kind) as folder:
+        for number, server in enumerate(servers):
+            walk = source.walk(table, server, asked[number], states=states)
+            pieces = iter(walk)
+            first = next(pieces)
+            width = first.rows.shape[1]
+            kept = first.states.shape[1] or None if first.states is not None else None
+            with folder.spool(width, kept) as spool:
+                spool.add(first)
+                for piece in pieces:
+                    spool.add(piece)
+                folder.write(number, len(servers), spool)
+            clocks.append(walk.clock)
+            reached.append(walk.since)
+        if since is not None and None in reached:
+            raise ConfigError(
+                f"table {table}: what changed after batch {since} is not known any more, since the decay of "
+                "all rows was brought up to date or the servers were restarted: export all rows"
+            )
+        changed = tuple(batch for batch in reached if batch is not None) if since is not None else ()
+        said = Description(table, width, kept, source.rule(table), changed, tuple(clocks))
+        return folder.publish(said)
+
+
+def convert(
+    path: str | Path, to: str | Path, *, table: str, key: str = "", kind: str = "safetensors"
+) -> Path:
+    """Write the rows of a file of another program as an exported table below `to`; return the folder.
+
+    Args:
+        path: npz, safetensors or Parquet with `ids` and `rows`, or with the weight of an nn.Embedding.
+        key: of the weight, if there are several.
+
+    Raises:
+        ConfigError: the file cannot be read or written.
+    """
+    with FolderWriter(Path(to), kind) as folder:
+        pieces = read_file(Path(path), key, with_states=False)
+        first = next(pieces, None)
+        if first is None:
+            raise ConfigError(f"{path}: it has no rows")
+        width = first.rows.shape[1]
+        with folder.spool(width, None) as spool:
+            spool.add(first)
+            for piece in pieces:
+                spool.add(piece)
+            folder.write(0, 1, spool)
+        return folder.publish(Description(table, width, None, "", (), (0,)))
+
+
+def _batches(since: int | str | Path | None, table: str, servers: int) -> Sequence[int | None]:
+    """Return from which batch on each server's changes are wanted."""
+    if since is None or isinstance(since, int):
+        return [since] * servers
+    said = Description.read(Path(since))
+    if said.table != table:
+        raise ConfigError(f"{since}: it is of table {said.table}, not of {table}")
+    return said.clocks if len(said.clocks) == servers else [min(said.clocks)] * servers

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle.py tables` beside a real server: list, export, import."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paddle.pserver import Client, GrowingTable, OptimizerSpec
+from paddle.pserver.tables import Saved, export
+from tests.runtime.pserver.neutral_job import run, server
+from tests.runtime.pserver.pserver_process import KEY, ROOT
+
+IDS = np.arange(-20, 300, 7)
+
+
+def tables(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "paddle.py"), "tables", *words],
+        env=os.environ | {"PADDLE_JOB_KEY": KEY},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_a_running_job_is_listed_and_exported_and_its_checkpoint_has_the_same_rows(tmp_path: Path) -> None:
+    saves = (f"--checkpoint_dir={tmp_path / 'saved'}", "--checkpoint_period=2")
+    with server(1, *saves) as process:
+
+        def work(client: Client, trainer: int) -> None:
+            client.create({"users": GrowingTable(4)}, OptimizerSpec("adagrad", learning_rate=0.1))
+            for _ in range(2):
+                client.push_pull({"users": (IDS, np.ones((len(IDS), 4), np.float32))}, {})
+            servers = f"--servers={','.join(process.endpoints)}"
+            done = tables("list", servers)
+            assert done.stdout == "users: rows of 4, adagrad, 1 servers\n", done.stderr
+            where = f"--to={tmp_path / 'made'}"
+            done = tables("export", servers, "--table=users", where, "--states", "--json")
+            said = json.loads(done.stdout)
+            assert (said["rows"], said["clocks"], said["states"]) == (len(IDS), [2], 4), done.stderr
+            done = tables("export", servers, "--table=others", where)
+            assert done.returncode == 1
+            assert "no growing table others; there are users" in done.stderr
+            client.barrier()
+
+        run(process, 1, work)
+        process.end()
+    saved = export(Saved(tmp_path / "saved", 2), "users", tmp_path / "again", states=True)
+    (made,) = (tmp_path / "made").iterdir()
+    assert (
+        json.loads((saved / "manifest.json").read_text())["digest"]
+        == json.loads((made / "manifest.json").read_text())["digest"]
+    )
+
+
+def test_a_file_of_numpy_becomes_an_exported_table(tmp_path: Path) -> None:
+    np.savez(tmp_path / "model.npz", **{"emb.weight": np.ones((5, 3), np.float32)})
+    done = tables("import", str(tmp_path / "model.npz"), "--table=emb", f"--to={tmp_path / 'emb'}")
+    assert done.returncode == 0, done.stderr
+    assert "base-000000000000: 5 rows of 3, digest " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [((), "arguments are missing"), (("export",), "--table"), (("list", "--sorted"), "unrecognized")],
+)
+def test_wrong_arguments_are_named(words: tuple[str, ...], why: str) -> None:
+    done = tables(*words)
+    assert done.returncode == 2
+    assert why in done.stderr
