@@ -23,6 +23,7 @@ These are common paddle commands used in various situations:
     dump_config       Print a configuration file as the network that it declares
     make_diagram      Draw the network of a configuration file
     tables            List, export and import growing tables
+    serve             Answer lookups of a job's growing tables over HTTP
     pserver-leave     Tell parameter servers that this trainer has left
     launch            Start one process of a script for each device of this machine
     launch_ps         Start parameter servers and trainers of a script on this machine
@@ -119,6 +120,7 @@ _COMMANDS: Mapping[str, Callable[[Sequence[str]], int]] = MappingProxyType(
         "make_diagram": _of_module("paddle.utils.make_model_diagram"),
         "pserver": _pserver,
         "tables": _of_module("paddle.pserver.tables_command"),
+        "serve": _of_module("paddle.pserver.serve"),
         "pserver-leave": _pserver_leave,
         "launch": launch.main,
         "launch_ps": launch_ps.main,

@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "clean": "remove the directories of ended jobs from the nodes",
         "checkpoints": "list saved checkpoints, and the one that --resume would load",
         "tables": "list, export and import growing tables",
+        "serve": "answer lookups of a running job's growing tables",
         "dashboard": "show your jobs in a browser",
         "hosts": "list the nodes of a job, and where each setting comes from",
         "doctor": "check this machine, conf.py and the nodes",

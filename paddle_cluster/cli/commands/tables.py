@@ -10,11 +10,12 @@ from paddle_cluster.errors import ExitCode
 from paddle_cluster.system.installation import PROGRAM
 
 USAGE = f"""\
-{PROGRAM} tables list [--servers=HOST:PORT,...] [--checkpoint=DIR] [--batch=N]
-      [--timeout_s=S] [--json]
+{PROGRAM} tables list [--servers=HOST:PORT,...] [--checkpoint=DIR]
+      [--batch=N] [--timeout_s=S] [--json]
 {PROGRAM} tables export --table=NAME --to=DIR [--since=BATCH] [--states]
       [--format=safetensors|npz|parquet] and the options of list
-{PROGRAM} tables import FILE --table=NAME --to=DIR [--key=NAME] [--format=FORMAT]
+{PROGRAM} tables import FILE --table=NAME --to=DIR [--key=NAME]
+      [--format=FORMAT]
 
 Lists growing tables, writes their rows into a new directory, one file for each
 server, while training continues, and makes such a directory of another

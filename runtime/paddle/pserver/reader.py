@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import atexit
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
@@ -26,6 +26,7 @@ from paddle.pserver.client.job_servers import JobServers, positive
 from paddle.pserver.client.layout import Array, Layout
 from paddle.pserver.client.links import Links
 from paddle.pserver.client.stored_values import StoredValues, reply_array
+from paddle.pserver.followed import Followed
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.sparse.walk import Cursor, TableRows
 from paddle.pserver.wire.configuration import Configuration
@@ -83,6 +84,7 @@ class Reader:
         self._destinations = Destinations(layout.parameters, layout.growing)
         self._stored = StoredValues(self._exchange, network.endpoints, layout, 4 * READ_PART)
         self._closed = False
+        self._again: Callable[[], Reader] | None = None
         atexit.register(self.close)
 
     @classmethod
@@ -128,7 +130,17 @@ class Reader:
             within_node=False,
             first_answer_s=timeout_s,
         )
-        return cls(links, timeout_s=timeout_s, wait_s=wait_s)
+        reader = cls(links, timeout_s=timeout_s, wait_s=wait_s)
+        reader._again = lambda: cls.connect(
+            servers.endpoints,
+            servers.sparse_endpoints,
+            job_key=servers.job_key,
+            wire=servers.wire,
+            timeout_s=timeout_s,
+            wait_s=wait_s,
+            patience_s=patience_s,
+        )
+        return reader
 
     def pull(self, out: Mapping[str, Any]) -> int:
         """Fill tensors with the servers' values; sparse tensors are filled as a whole.
@@ -218,6 +230,22 @@ class Reader:
         return TableWalk(
             self._exchange, self._network.endpoints[server], server, (name, width), since, states
         )
+
+    def follow(self, name: str, *, within_s: float = 5.0, max_bytes: int = 0) -> Followed:
+        """Return a copy of a growing table that a thread keeps up to date, by connections of its own.
+
+        Args:
+            name: of the table.
+            within_s: how old the copy may be, in seconds; it refuses lookups when it is older.
+            max_bytes: of memory for the copy; 0: no bound.
+
+        Raises:
+            ConfigError: there is no such table, an argument is out of range, or `connect` did not make this reader.
+        """
+        self.table(name)
+        if self._again is None:
+            raise ConfigError("follow: this reader cannot be connected again: use Reader.connect")
+        return Followed(self._again, name, within_s=within_s, max_bytes=max_bytes)
 
     def version(self) -> int:
         """Return the batches that every server has applied; in asynchronous training every trainer's count."""

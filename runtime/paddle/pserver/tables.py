@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,33 +30,10 @@ from paddle.pserver.exported.formats import read_file
 from paddle.pserver.reader import Reader
 from paddle.pserver.sparse.blocks import Block, Header, Sightings
 from paddle.pserver.sparse.serving import ServedTable
-from paddle.pserver.sparse.walk import Cursor, TableRows
+from paddle.pserver.sparse.walk import Cursor, Source, TableRows
 from paddle.pserver.wire.configuration import Configuration
 
 _AT_ONCE = 1 << 14
-
-
-class Walking(Protocol):
-    """One server's rows; see `reader.TableWalk`."""
-
-    clock: int
-    since: int | None
-
-    def __iter__(self) -> Iterator[TableRows]:
-        """Yield pieces, at least one."""
-
-
-class Source(Protocol):
-    """Where rows are exported from: a `Reader` or a `Saved`."""
-
-    def rule(self, name: str) -> str:
-        """Return the update rule of a table."""
-
-    def holders(self, name: str) -> list[int]:
-        """Return the servers of a table."""
-
-    def walk(self, name: str, server: int, since: int | None = None, *, states: bool = False) -> Walking:
-        """Return one server's rows."""
 
 
 class ListedTable(NamedTuple):

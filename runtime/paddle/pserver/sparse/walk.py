@@ -7,7 +7,8 @@ each piece is of its own moment, and the next walk from the clock at which this 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -77,6 +78,29 @@ class Cursor(NamedTuple):
     def is_over(self) -> bool:
         """Whether nothing follows."""
         return self.segment >= SEGMENTS
+
+
+class Walking(Protocol):
+    """One server's rows; see `pserver.reader.TableWalk`."""
+
+    clock: int
+    since: int | None
+
+    def __iter__(self) -> Iterator[TableRows]:
+        """Yield pieces, at least one."""
+
+
+class Source(Protocol):
+    """What has tables: a `pserver.Reader` of a running job, or a `pserver.tables.Saved` checkpoint."""
+
+    def rule(self, name: str) -> str:
+        """Return the update rule of a table."""
+
+    def holders(self, name: str) -> list[int]:
+        """Return the servers of a table."""
+
+    def walk(self, name: str, server: int, since: int | None = None, *, states: bool = False) -> Walking:
+        """Return one server's rows."""
 
 
 def next_piece(

@@ -62,7 +62,7 @@ def test_a_running_job_is_listed_and_exported_and_its_checkpoint_has_the_same_ro
 
 
 def test_a_file_of_numpy_becomes_an_exported_table(tmp_path: Path) -> None:
-    np.savez(tmp_path / "model.npz", **{"emb.weight": np.ones((5, 3), np.float32)})
+    np.savez(tmp_path / "model.npz", weight=np.ones((5, 3), np.float32))
     done = tables("import", str(tmp_path / "model.npz"), "--table=emb", f"--to={tmp_path / 'emb'}")
     assert done.returncode == 0, done.stderr
     assert "base-000000000000: 5 rows of 3, digest " in done.stdout

@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The HTTP door of followed tables: a program elsewhere looks rows up and needs no Paddle.
+
+    GET  /health                 200 while every table is as young as promised, else 503
+    GET  /tables                 JSON: width, rows, batch and age of each
+    POST /tables/NAME/rows       ids -> rows
+
+Ids are the body: int64, little-endian; the answer has the rows, float32, little-endian, and the headers X-Shape,
+X-Batch and X-Age-S. With `Content-Type: application/json` both are JSON: {"ids": [7, -3]} -> {"rows": [[...], ...],
+"batch": ..., "age_s": ...}. A connection serves any number of requests. A table whose copy is older than promised
+answers 503.
+"""
+
+from __future__ import annotations
+
+import hmac
+import io
+import json
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+
+from paddle.errors import ConfigError
+from paddle.pserver.followed import Followed, StaleCopy
+from paddle.threads import ServiceThread
+
+MAX_IDS = 1 << 16
+"""Ids of one request."""
+CONNECTIONS = 256
+_MAX_ANSWER = 64 << 20
+_REQUEST_S = 10.0  # from its first byte to its last, and the same for the answer
+_IDLE_S = 120.0
+_LOCAL = ("127.0.0.1", "::1", "localhost")
+_JSON, _RAW = "application/json", "application/octet-stream"
+
+
+class Door(HTTPServer):
+    """Answers lookups; `serve_forever` blocks. A context manager.
+
+    Attributes:
+        tables: by name.
+    """
+
+    request_queue_size = 128
+
+    def __init__(
+        self, tables: Mapping[str, Followed], host: str = "127.0.0.1", port: int = 0, token: str = ""
+    ) -> None:
+        """Listen.
+
+        Args:
+            host: an address of this machine; another one than its own loopback needs a token.
+            port: 0: any free one.
+            token: what requests must give as `Authorization: Bearer TOKEN`; empty: nothing.
+
+        Raises:
+            ConfigError: the address cannot be used, or needs a token.
+        """
+        if host not in _LOCAL and not token:
+            raise ConfigError(
+                f"serve: {host} can be reached from other machines: give a token of at least 16 characters"
+            )
+        if token and (len(token) < 16 or not token.isascii() or not token.isprintable()):
+            raise ConfigError("serve: expected a token of at least 16 printable ASCII characters")
+        self.tables, self._token = tables, token.encode()
+        self._places = threading.BoundedSemaphore(CONNECTIONS)
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            super().__init__((host, port), _Handler)
+        except OSError as error:
+            raise ConfigError(f"serve: cannot listen at {host}:{port}: {error.strerror}") from None
+
+    def is_allowed(self, headers: Any) -> bool:
+        """Whether a request may be answered: it has the token, or comes to this machine by its own name."""
+        if self._token:
+            given = headers.get("Authorization", "").encode("utf-8", "replace")
+            return hmac.compare_digest(given, b"Bearer " + self._token)
+        host = headers.get("Host", "").rpartition(":")[0] or headers.get("Host", "")
+        return host.strip("[]") in _LOCAL  # else a page of another site could ask by a name of its own
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in a thread; one too many is closed."""
+        if not self._places.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        ServiceThread(lambda: self._serve(request, client_address), name="paddle-door")
+
+    def _serve(self, request: Any, client_address: Any) -> None:
+        try:
+            self.finish_request(request, client_address)
+        except OSError:
+            pass  # the peer is gone, or too slow
+        finally:
+            self.shutdown_request(request)
+            self._places.release()
+
+
+class _Input(io.RawIOBase):
+    """A socket's bytes until a moment."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self.ends_at = 0.0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        left = self.ends_at - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the request is too slow")
+        self._sock.settimeout(left)
+        got = self._sock.recv_into(into)
+        self.ends_at = min(self.ends_at, time.monotonic() + _REQUEST_S)
+        return got
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Door
+    protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16  # head and body in one packet, where they fit
+    server_version, sys_version = "paddle", ""
+
+    def setup(self) -> None:
+        super().setup()
+        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._input = _Input(self.connection)
+        self.rfile = io.BufferedReader(self._input)
+
+    def handle_one_request(self) -> None:
+        """Serve one request: a wait for its first byte, then a deadline."""
+        self._input.ends_at = time.monotonic() + _IDLE_S
+        super().handle_one_request()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing: what is refused is said to the peer."""
+
+    def do_GET(self) -> None:
+        """Answer GET."""
+        if not self.server.is_allowed(self.headers):
+            self._refuse(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong")
+        elif self.path == "/health":
+            old = [one.name for one in self.server.tables.values() if one.age_s > one.within_s]
+            status = HTTPStatus.SERVICE_UNAVAILABLE if old else HTTPStatus.OK
+            self._answer(status, _JSON, json.dumps({"stale": old}).encode())
+        elif self.path == "/tables":
+            self._answer(HTTPStatus.OK, _JSON, json.dumps(_described(self.server.tables)).encode())
+        else:
+            self._refuse(HTTPStatus.NOT_FOUND, "expected /health, /tables or POST /tables/NAME/rows")
+
+    def do_POST(self) -> None:
+        """Answer a lookup."""
+        if not self.server.is_allowed(self.headers):
+            self._refuse(HTTPStatus.UNAUTHORIZED, "the token is missing or wrong")
+            return
+        length, kind = self.headers.get("Content-Length", ""), self.headers.get_content_type()
+        most = 24 * MAX_IDS if kind == _JSON else 8 * MAX_IDS
+        if not (length.isascii() and length.isdigit()) or len(length) > 9 or int(length) > most:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected a Content-Length of at most {most}")
+            return
+        body = self.rfile.read(int(length))
+        if len(body) < int(length):
+            self.close_connection = True
+            return
+        front, _, name = self.path.removesuffix("/rows").rpartition("/")
+        table = self.server.tables.get(unquote(name))
+        if front != "/tables" or not self.path.endswith("/rows") or table is None:
+            there = ", ".join(self.server.tables)
+            self._refuse(
+                HTTPStatus.NOT_FOUND, f"expected /tables/NAME/rows, NAME one of {there}", is_read=True
+            )
+            return
+        try:
+            ids = _json_ids(body) if kind == _JSON else np.frombuffer(body, "<i8")
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            self._refuse(HTTPStatus.BAD_REQUEST, "the ids cannot be read: expected int64", is_read=True)
+            return
+        if len(ids) > MAX_IDS or 4 * len(ids) * table.width > _MAX_ANSWER:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{len(ids)} ids: ask for fewer", is_read=True)
+            return
+        self._look_up(table, ids, is_json=kind == _JSON)
+
+    def _look_up(self, table: Followed, ids: Any, *, is_json: bool) -> None:
+        try:
+            rows, batch, age_s = table.lookup(ids)
+        except StaleCopy as error:
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, str(error), is_read=True)
+            return
+        if is_json:
+            said = {"rows": rows.tolist(), "batch": batch, "age_s": round(age_s, 3)}
+            self._answer(HTTPStatus.OK, _JSON, json.dumps(said).encode())
+            return
+        shape = f"{rows.shape[0]},{rows.shape[1]}"
+        more = {"X-Shape": shape, "X-Batch": str(batch), "X-Age-S": f"{age_s:.3f}"}
+        self._answer(HTTPStatus.OK, _RAW, rows.astype("<f4", copy=False).tobytes(), more)
+
+    def _refuse(self, status: HTTPStatus, why: str, *, is_read: bool = False) -> None:
+        """Say why; a request whose body was not read ends the connection."""
+        self.close_connection = self.close_connection or not is_read
+        self._answer(status, _JSON, json.dumps({"error": why}).encode())
+
+    def _answer(
+        self, status: HTTPStatus, kind: str, body: bytes, more: Mapping[str, str] | None = None
+    ) -> None:
+        self.connection.settimeout(_REQUEST_S)
+        self.send_response(status)
+        for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **(more or {})}.items():
+            self.send_header(name, value)
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(body)
+        self.wfile.flush()
+
+
+def _json_ids(body: bytes) -> Any:
+    ids = json.loads(body)["ids"]
+    if type(ids) is not list or not all(type(one) is int for one in ids):
+        raise TypeError("expected a list of whole numbers")
+    return np.array(ids, np.int64)
+
+
+def _described(tables: Mapping[str, Followed]) -> list[dict[str, Any]]:
+    found = []
+    for name, table in tables.items():
+        rows, nbytes = table.size
+        age = table.age_s
+        found.append(
+            {
+                "name": name,
+                "width": table.width,
+                "rows": rows,
+                "nbytes": nbytes,
+                "age_s": round(age, 3) if age < 1e9 else None,
+                "within_s": table.within_s,
+                "fault": table.fault,
+            }
+        )
+    return found

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A copy of a growing table that follows a running job: lookups come from it, and say how old it can be at most.
+
+A thread asks the servers again and again for the rows that changed since it asked last. What servers had applied when
+it began to ask is in the copy once it has all answers: the copy's age is the time since then. After a lost connection,
+or where servers no longer know what changed, it takes all rows anew, and the old copy answers as long as it may.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.errors import ConfigError, PaddleError, PserverError
+from paddle.optim.spec import OptimizerSpec
+from paddle.pserver.sparse.blocks import Header, Sightings
+from paddle.pserver.sparse.budget import Budget
+from paddle.pserver.sparse.hash_table import HashTable
+from paddle.pserver.sparse.spec import TableSpec
+from paddle.pserver.sparse.walk import Source, TableRows
+from paddle.threads import ServiceThread
+
+_log = logging.getLogger(__name__)
+
+_AT_ONCE = 1024  # rows that go in while lookups wait
+_SWEEP_EVERY = 64  # walks
+_FIRST_REST_S, _MOST_REST_S = 0.1, 5.0
+_CLOSE_S = 5.0
+_PLAIN = OptimizerSpec("sgd")
+_NOBODY = Sightings(np.zeros(0, np.int64), np.zeros(0, np.uint32))
+
+
+class StaleCopy(PserverError):
+    """A followed copy is older than it may be: it was not yet filled, or the servers do not answer."""
+
+
+class Live(Source, Protocol):
+    """A running job; see `reader.Reader`."""
+
+    def table(self, name: str) -> TableSpec:
+        """Return a table's description."""
+
+    def close(self) -> None:
+        """Close all connections."""
+
+
+class Found(NamedTuple):
+    """Rows from a copy.
+
+    Attributes:
+        rows: (..., width) float32; of an id without a row the values that it would begin with.
+        batch: of the table, that all servers had applied when the copy was brought up to date.
+        age_s: what was applied longer ago than this is in the copy.
+    """
+
+    rows: npt.NDArray[np.float32]
+    batch: int
+    age_s: float
+
+
+class Followed:
+    """See the module. Thread-safe; a context manager.
+
+    Attributes:
+        name: of the table.
+        within_s: the age beyond which lookups are refused.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Live],
+        name: str,
+        *,
+        within_s: float = 5.0,
+        every_s: float | None = None,
+        max_bytes: int = 0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin to follow; `wait` returns when lookups are answered.
+
+        Args:
+            connect: opens a reader of the job; called again after every loss.
+            name: of the table.
+            within_s: the promised age, in seconds.
+            every_s: rest between two questions for changes; None: a quarter of `within_s`.
+            max_bytes: of memory for the copy; 0: no bound. A larger table is not followed, and lookups are refused.
+            clock: monotonic seconds.
+
+        Raises:
+            ConfigError: an argument is out of range.
+        """
+        if not within_s > 0 or max_bytes < 0:
+            raise ConfigError(
+                f"follow: expected within_s above 0 and max_bytes from 0 on, got {within_s}, {max_bytes}"
+            )
+        self.name, self.within_s = name, within_s
+        self._connect, self._max_bytes, self._clock = connect, max_bytes, clock
+        self._every_s = within_s / 4 if every_s is None else every_s
+        self._lock = threading.Lock()
+        self._table: HashTable | None = None
+        self._batch, self._taken_at = 0, -float("inf")
+        self._fault = "it is not filled yet"
+        self._changed = threading.Condition(self._lock)
+        self._closing = threading.Event()
+        self._thread = ServiceThread(self._work, name="paddle-follow")
+
+    @property
+    def age_s(self) -> float:
+        """How old the copy can be; infinite before it is filled."""
+        with self._lock:
+            return self._clock() - self._taken_at
+
+    @property
+    def fault(self) -> str:
+        """Why the last attempt to bring the copy up to date failed, or empty."""
+        with self._lock:
+            return self._fault
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Rows in the copy, and bytes of memory."""
+        with self._lock:
+            return (0, 0) if self._table is None else (len(self._table), self._table.nbytes)
+
+    @property
+    def width(self) -> int:
+        """Elements of a row; 0 before the servers have described the table."""
+        with self._lock:
+            return 0 if self._table is None else self._table.spec.width
+
+    def lookup(self, ids: npt.NDArray[np.int64]) -> Found:
+        """Return the rows of ids (...) int64.
+
+        Raises:
+            StaleCopy: the copy is older than `within_s`.
+        """
+        flat = np.ascontiguousarray(ids, np.int64).reshape(-1)
+        with self._lock:
+            age = self._clock() - self._taken_at
+            if self._table is None or age > self.within_s:
+                old = f"it is {age:.1f} s old" if self._table is not None else "it holds nothing"
+                raise StaleCopy(
+                    f"copy of table {self.name}: {old}, at most {self.within_s:g} s are promised: "
+                    f"{self._fault or 'the servers are slow to answer'}"
+                )
+            rows, batch = self._table.lookup(flat), self._batch
+        return Found(rows.reshape(*np.shape(ids), rows.shape[1]), batch, age)
+
+    def wait(self, timeout_s: float, batch: int = 0) -> None:
+        """Wait until the copy has the values after this batch of the table.
+
+        Raises:
+            StaleCopy: it has not in time.
+        """
+        with self._changed:
+            if not self._changed.wait_for(
+                lambda: self._table is not None and self._batch >= batch, timeout_s
+            ):
+                raise StaleCopy(
+                    f"copy of table {self.name}: not filled within {timeout_s:g} s: {self._fault}"
+                )
+
+    def close(self) -> None:
+        """Stop following; safe to call twice."""
+        self._closing.set()
+        self._thread.join(_CLOSE_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _work(self) -> None:
+        rest_s = _FIRST_REST_S
+        while not self._closing.is_set():
+            try:
+                with _Follower(self._connect(), self.name) as follower:
+                    while not self._closing.is_set():
+                        self._bring_up(follower)
+                        rest_s = _FIRST_REST_S
+                        self._closing.wait(self._every_s)
+            except PaddleError as error:
+                with self._lock:
+                    is_news = self._fault != str(error)
+                    self._fault = str(error)
+                if is_news:
+                    _log.warning("table %s is not followed: %s", self.name, error)
+                self._closing.wait(rest_s * random.uniform(0.5, 1.0))  # noqa: S311 - it spreads retries
+                rest_s = min(2 * rest_s, _MOST_REST_S)
+
+    def _bring_up(self, follower: _Follower) -> None:
+        begun = self._clock()
+        if follower.table is None and begun - self._taken_at > self.within_s:
+            with self._lock:  # it can answer no more: its memory is for the new one
+                self._table = None
+        batch = follower.walk(self._put)
+        with self._changed:
+            self._table, self._batch, self._taken_at, self._fault = follower.table, batch, begun, ""
+            self._changed.notify_all()
+
+    def _put(self, table: HashTable, rows: TableRows) -> None:
+        """Put rows in, a few at a time: lookups come between."""
+        for start in range(0, len(rows.ids), _AT_ONCE):
+            with self._lock:
+                table.put(rows.take(slice(start, start + _AT_ONCE)))
+            if self._closing.is_set():
+                raise PserverError("following ends")
+        if self._max_bytes and table.nbytes > self._max_bytes:
+            raise PserverError(
+                f"its copy takes {table.nbytes} bytes and may take {self._max_bytes}: give max_bytes more"
+            )
+
+
+class _Follower:
+    """One connection, and the copy that it fills."""
+
+    def __init__(self, job: Live, name: str) -> None:
+        self._job, self._name = job, name
+        self._clocks: dict[int, int] = {}
+        self._walks = 0
+        self.table: HashTable | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._job.close()
+
+    def walk(self, put: Callable[[HashTable, TableRows], None]) -> int:
+        """Put in what changed; return the batch that all servers had applied."""
+        spec = self._job.table(self._name)
+        for server in self._job.holders(self._name):
+            since = self._clocks.get(server)
+            walk = self._job.walk(self._name, server, since)
+            for rows in walk:
+                if self.table is None:
+                    self.table = HashTable(replace(spec, budget=Budget()), _PLAIN)
+                if walk.since is None and since is not None:
+                    self._clocks, self.table = {}, None
+                    raise PserverError("the servers no longer know which rows changed: all are taken anew")
+                self.table.clock = walk.clock
+                put(self.table, rows)
+            self._clocks[server] = walk.clock
+        self._walks += 1
+        if self.table is not None and spec.max_age and self._walks % _SWEEP_EVERY == 0:
+            self.table.resume(Header(self.table.clock, 0, (_NOBODY, _NOBODY)))
+        return min(self._clocks.values())

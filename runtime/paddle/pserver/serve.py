@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`paddle serve`: follows growing tables of a running job and answers lookups over HTTP, see `paddle.pserver.door`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from paddle.errors import ConfigError
+from paddle.pserver.door import Door
+from paddle.pserver.reader import Reader
+
+_TOKEN = "PADDLE_SERVE_TOKEN"  # noqa: S105 - the variable's name
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve until a signal; return the exit code.
+
+    Raises:
+        PaddleError: the servers cannot be read, or the address cannot be used.
+    """
+    given = _parser().parse_args(list(arguments))
+    token = (
+        Path(given.token_file).read_text(encoding="utf-8").strip()
+        if given.token_file
+        else os.environ.get(_TOKEN, "")
+    )
+    servers = given.servers.split(",") if given.servers else None
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    with contextlib.ExitStack() as stack:
+        with Reader.connect(servers, timeout_s=given.timeout_s, wait_s=given.timeout_s) as reader:
+            names = [name for name, info in reader.tensors.items() if info.growing]
+            wanted = given.tables.split(",") if given.tables else names
+            if not wanted:
+                raise ConfigError("serve: the job has no growing table")
+            tables = {
+                name: stack.enter_context(
+                    reader.follow(name, within_s=given.within_s, max_bytes=given.max_bytes)
+                )
+                for name in wanted
+            }
+        door = stack.enter_context(Door(tables, given.host, given.port, token))
+        sys.stdout.write(f"serving {', '.join(tables)} at http://{given.host}:{door.server_port}\n")
+        sys.stdout.flush()
+        with contextlib.suppress(KeyboardInterrupt):
+            door.serve_forever()
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    epilog = f"The token is the variable {_TOKEN} or a file; the job's secret is PADDLE_JOB_KEY."
+    parser = argparse.ArgumentParser("paddle serve", description=__doc__, epilog=epilog, allow_abbrev=False)
+    parser.add_argument(
+        "--servers", default="", help="HOST:PORT of each server; else PADDLE_PSERVERS_IP_PORT_LIST"
+    )
+    parser.add_argument(
+        "--tables", default="", help="names, separated by commas; default: all growing tables"
+    )
+    parser.add_argument(
+        "--within_s", type=float, default=5.0, help="how old rows may be; older ones are refused"
+    )
+    parser.add_argument("--max_bytes", type=int, default=0, help="memory for the copy of each table")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address; another one than 127.0.0.1 needs a token"
+    )
+    parser.add_argument("--port", type=int, default=8500)
+    parser.add_argument("--token_file", default="")
+    parser.add_argument("--timeout_s", type=float, default=60.0, help="how long to wait for the servers")
+    return parser
