@@ -60,9 +60,12 @@ class Executor:
     """
 
     def __init__(self, place: Place | None = None) -> None:
-        self.place = place or CPUPlace()
+        self._set_up(place or CPUPlace(), 0)
+
+    def _set_up(self, place: Place, lane: int) -> None:
+        self.place = place
         self.remote = Switchboard()
-        self._core = graph.Executor(self.place.device(), self.remote, checks_finite=checks_finite())
+        self._core = graph.Executor(place.device(), self.remote, checks_finite=checks_finite(), lane=lane)
         self._closed = False
         self._others: list[Executor] = []  # of further threads
 
@@ -200,7 +203,9 @@ class Executor:
         if not is_alone or not isinstance(self.place, CPUPlace):
             threads = 1
         # They stay: another pass neither compiles again nor draws the same random numbers.
-        self._others += [Executor(self.place) for _ in range(threads - 1 - len(self._others))]
+        for number in range(len(self._others) + 1, threads):
+            self._others.append(other := Executor.__new__(Executor))
+            other._set_up(self.place, number)
         executors = [self, *self._others[: max(threads - 1, 0)]]
         where = global_scope() if scope is None else scope  # a guard holds in its own thread alone
         return [partial(each.run, target, scope=where, return_numpy=False) for each in executors]

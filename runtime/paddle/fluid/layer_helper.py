@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """LayerHelper: what every layer does: names, parameters with first values, temporaries, bias and activation.
 
-Names: the layer `fc_0` has parameters `fc_0.w_0`, `fc_0.b_0` and temporaries `fc_0.tmp_0`, `fc_0.tmp_1`, ...
+Names: the layer `fc_0` has parameters `fc_0.w_0`, `fc_0.b_0` and temporaries `fc_0.tmp_0`, `fc_0.tmp_1`, ...; with a
+`name`, that instead of `fc_0`.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class LayerHelper:
         type: str,
         inputs: Names,
         attrs: Mapping[str, object] | None = None,
-        outs: Mapping[str, Variable] | None = None,
+        outs: Mapping[str, Variable | str] | None = None,
         fixed: Collection[str] = (),
     ) -> list[Variable]:
         """Append an operator whose outputs the table of operators infers, and return those that are not intermediate.
@@ -88,7 +89,7 @@ class LayerHelper:
             type: the operator.
             inputs: slot -> variables; None: left out.
             attrs: name -> value; None: the default.
-            outs: slot -> variable that is written; all other outputs are new.
+            outs: slot -> variable that is written, or the name of a new one; all other outputs are new.
             fixed: slots of outputs that pass no gradient on.
         """
         given = outs or {}

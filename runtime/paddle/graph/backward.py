@@ -55,12 +55,12 @@ def reaching(
             required.update(outputs if reached else ())
             before = next((lost[name] for name in op.input_names if name in lost), None)
             lost.update(dict.fromkeys(outputs, before) if before is not None else ())
-        elif reached and op.type.endswith("_grad"):
+        elif op.type.endswith("_grad") and (reached or not lost.keys().isdisjoint(op.input_names)):
             lost.update(dict.fromkeys(outputs, op))
     for name in lost.keys() & set(targets):
         raise BackwardError(
-            f"{name!r} depends on operator {lost[name].describe()}, which computes a gradient, and there are no second "
-            "derivatives: set stop_gradient on that gradient if it is to count as given"
+            f"{name!r} depends on operator {lost[name].describe()}, which computes a gradient and has none "
+            "itself: set stop_gradient on that gradient if it is to count as given"
         )
     for name in rewritten(path):
         _check_rewritten(path, name, required)

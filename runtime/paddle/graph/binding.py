@@ -101,6 +101,7 @@ class Binder:
             "xp": self.xp,
             "remote": self.remote,
             "room": _room_of(op, self.rooms),
+            "runs": op.runs,
             "names": {**op.inputs, **op.outputs},
         }
         keywords = {name: given[name] for name in definition.keywords if name in given}

@@ -30,8 +30,20 @@ _READ = "read"
 _MOST = 10_000  # cached sets of shapes
 
 
+class LodFound(Exception):
+    """A value in the scope has LoD, and the plan was compiled for one without; nothing has run yet."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
 class BoundPlan:
-    """Runs one plan; binds itself anew when it is given another scope or the scope gains a name."""
+    """Runs one plan; binds itself anew when it is given another scope or the scope gains a name.
+
+    Attributes:
+        asked: what the plan was made for.
+    """
 
     def __init__(
         self, plan: Plan, block: Block, device: Device, rooms: Rooms, checks_finite: bool = False
@@ -42,6 +54,7 @@ class BoundPlan:
         for name in plan.asked.feeds:
             if name not in specs:
                 raise FeedError(f"{name!r} was fed, and the program has no variable of that name")
+        self.asked = plan.asked
         self._plan = plan
         self._device = device
         self._rooms = rooms
@@ -67,7 +80,11 @@ class BoundPlan:
         self._checked: dict[str, Any] = {}
 
     def run(self, feed: Mapping[str, Any], scope: Scope, step: int) -> list[Any]:
-        """Run once; see `Executor.run`."""
+        """Run once; see `Executor.run`.
+
+        Raises:
+            LodFound: compile another plan, with this variable among those with LoD.
+        """
         if scope is not self._scope or scope.layout != self._layout:
             self._bind(scope)
         registers = self._blank.copy()
@@ -127,7 +144,7 @@ class BoundPlan:
         numbers = self._plan.numbers
         self._loads = [(numbers[name], name, scope.cell(name)) for name in self._plan.loads]
         self._stores = [
-            (numbers[name], scope.cell(name), self._specs[name].lod_level > 0) for name in self._plan.stores
+            (numbers[name], scope.cell(name), name in self._plan.sequential) for name in self._plan.stores
         ]
         self._checked = {}
         self._scope, self._layout = scope, scope.layout
@@ -139,6 +156,8 @@ class BoundPlan:
                 name,
                 f"{name!r} {self._specs[name].shape} has no value in the scope: run the startup program there first",
             )
+        if isinstance(cell.value, LoDArray) and name not in self._plan.sequential:
+            raise LodFound(name)
         cell.value = self._entered(name, cell.value, self._specs[name], "in the scope")
         self._checked[name] = cell.value
         return cell.value

@@ -19,7 +19,7 @@ from paddle.backend import Device
 from paddle.freed_memory import STEPS, keep_freed_memory
 from paddle.graph.binding import Rooms
 from paddle.graph.block import Name
-from paddle.graph.bound_plan import BoundPlan
+from paddle.graph.bound_plan import BoundPlan, LodFound
 from paddle.graph.lod import LoDArray
 from paddle.graph.plan import Asked, compile_plan
 from paddle.graph.program import Program
@@ -36,6 +36,7 @@ class Executor:
         remote: Remote | None = None,
         rooms: Rooms | None = None,
         checks_finite: bool = False,
+        lane: int = 0,
     ) -> None:
         """Prepare.
 
@@ -44,10 +45,12 @@ class Executor:
             rooms: variable name -> array of its shape and dtype that an operator may put its value in, instead of in a
                 new one; looked at in each run. What is fetched of such a variable is then that array.
             checks_finite: stop at the first operator that produces NaN or infinity.
+            lane: below 65,536; executors of other lanes draw other random numbers in runs that name no step.
         """
         self.device = Device(device) if isinstance(device, str) else device
         self._remote, self._rooms = remote, {} if rooms is None else rooms
         self._checks_finite = checks_finite
+        self._first_step = lane << 48
         self._fresh_seed = secrets.randbits(63)
         self._caches: WeakKeyDictionary[Program, _Cache] = WeakKeyDictionary()
 
@@ -95,13 +98,19 @@ class Executor:
         if step is None:
             step = cache.steps
             cache.steps += 1
-        with self.device.active(), np.errstate(all="ignore"):
-            return plan.run(values, scope or Scope(), step)
+        scope = scope or Scope()
+        while True:
+            try:
+                with self.device.active(), np.errstate(all="ignore"):
+                    return plan.run(values, scope, step)
+            except LodFound as found:
+                asked = plan.asked._replace(with_lod=(*plan.asked.with_lod, found.name))
+                plan = cache.plans[key] = self._compile(program, asked)
 
     def _cache(self, program: Program) -> _Cache:
         cache = self._caches.get(program)
         if cache is None:
-            cache = self._caches[program] = _Cache(program.version)
+            cache = self._caches[program] = _Cache(program.version, self._first_step)
         elif cache.version != program.version:
             cache.version = program.version
             cache.plans.clear()
@@ -118,7 +127,7 @@ class Executor:
 class _Cache:
     """The plans of one version of a program, by feeds, fetches and block, and how often any of them ran."""
 
-    def __init__(self, version: int) -> None:
+    def __init__(self, version: int, first_step: int) -> None:
         self.version = version
         self.plans: dict[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], int], BoundPlan] = {}
-        self.steps = 0
+        self.steps = first_step

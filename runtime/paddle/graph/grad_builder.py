@@ -17,7 +17,7 @@ from paddle.graph.errors import BackwardError
 from paddle.graph.operator import EMPTY, Operator, OpRole
 from paddle.graph.variable import Variable
 from paddle.ops.base.dtypes import VarType
-from paddle.ops.base.registry import GRAD, GradOp, lookup
+from paddle.ops.base.registry import GRAD, Given, GradOp, lookup
 
 
 @dataclass
@@ -176,7 +176,9 @@ class Builder:
             listed = []
             for name in grad_op.inputs.get(slot.name, ()):
                 source = name.removesuffix(GRAD)
-                if source == name or (name in own and not slot.name.endswith(GRAD)):
+                if isinstance(name, Given):
+                    listed.append(str(name))
+                elif source == name or (name in own and not slot.name.endswith(GRAD)):
                     listed.append(name)
                 elif self.writers.get(source):
                     listed.append(self.names[source])

@@ -5,13 +5,14 @@
   its outputs have.
 - Every other operator sees arrays alone. Each output with as many rows as its first input that has LoD shares
   that LoD, unless the operator is registered with `shares_lod=False`.
-- Gradients have none, and neither do persistable variables whose lod_level is 0.
-- Calls that cannot meet LoD are not wrapped: what can carry it is known from what was fed.
+- Gradients have none, and neither do parameters and state: persistable variables of lod_level 0 that a run reads and
+  writes.
+- Calls that cannot meet LoD are not wrapped: what can carry it is known from what was fed and lies in the scope.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from paddle.graph.operator import Operator
@@ -21,17 +22,18 @@ from paddle.ops.base.registry import OpDef
 __all__ = ["LoDArray", "Lod", "carriers", "lod_of", "offsets_of", "plain", "sharing", "with_lod"]
 
 
-def carriers(ops: Iterable[Operator], sources: Iterable[str], persistable: Mapping[str, int]) -> set[str]:
+def carriers(ops: Iterable[Operator], sources: Iterable[str], never: Collection[str]) -> set[str]:
     """Return the variables that may have LoD when the operators run.
 
     Args:
-        persistable: persistable variable -> lod_level.
+        sources: those that have it before.
+        never: those that have none, whatever writes them.
     """
-    found = {*sources, *(name for name, level in persistable.items() if level)}
+    found = {*sources}
     for op in ops:
         definition = op.definition
         if definition.lod_aware or (definition.shares_lod and not found.isdisjoint(op.input_names)):
-            found.update(name for name in op.output_names if persistable.get(name, 1))
+            found.update(name for name in op.output_names if name not in never)
     return found
 
 

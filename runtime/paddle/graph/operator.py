@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntFlag
 from functools import cached_property
@@ -76,6 +77,11 @@ class Operator:
     def output_names(self) -> tuple[str, ...]:
         """Return the variables it writes, in slot order."""
         return _flat(self.outputs.values())
+
+    @cached_property
+    def runs(self) -> Iterator[int]:
+        """Return the count of its runs, from 0, for kernels that ask for it."""
+        return itertools.count()
 
     def with_attrs(self, **changed: object) -> Self:
         """Return a copy with some attributes changed."""

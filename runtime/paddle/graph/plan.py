@@ -24,7 +24,7 @@ from paddle.graph.in_place import exposed, spent_inputs
 from paddle.graph.lod import carriers
 from paddle.graph.operator import EMPTY, Operator
 from paddle.graph.program import Program
-from paddle.graph.variable import Variable
+from paddle.graph.variable import Parameter, Variable
 
 Placed = tuple[int, Operator]
 
@@ -145,7 +145,7 @@ class Asked(NamedTuple):
     Attributes:
         feeds: names of what is fed.
         fetches: names of what is wanted back.
-        with_lod: those of the feeds that come with LoD.
+        with_lod: those of the feeds, and of the values in the scope, that have LoD.
         block_idx: which block runs.
     """
 
@@ -167,6 +167,7 @@ class Plan:
         numbers: variable name -> register.
         loads: persistable variables to read from the scope first.
         stores: persistable variables to write back at the end.
+        sequential: variables that may have LoD.
     """
 
     asked: Asked
@@ -176,6 +177,7 @@ class Plan:
     numbers: Mapping[str, int]
     loads: tuple[str, ...]
     stores: tuple[str, ...]
+    sequential: Collection[str]
 
 
 def compile_plan(
@@ -211,8 +213,11 @@ def compile_plan(
         numbers.setdefault(name, len(numbers) + 3)
     kept = {*feeds, *loads, *stores, *fetches}
     read = ({name for _, op in live for name in op.input_names} | set(fetches) | persistable) - set(feeds)
-    levels = {name: block.reach(name).lod_level for name in persistable}
-    sequential = carriers((op for _, op in live), with_lod, levels)
+    levelled = {name for name in persistable if block.reach(name).lod_level}
+    state = {
+        name for name in persistable - levelled if name in loads or isinstance(block.reach(name), Parameter)
+    }
+    sequential = carriers((op for _, op in live), {*with_lod, *levelled}, state - {*with_lod})
     lost = _lost(live)
     make = Binder(program, numbers, read, sequential, frozenset(feeds), seed, xp, remote, rooms or {})
     plain_ops = [op for _, op in live]
@@ -221,7 +226,7 @@ def compile_plan(
     for at, op in enumerate(plain_ops):
         dead = tuple(numbers[name] for name in lost[at] if name not in kept)
         calls.append(make.call(op, dead, look_out[at], spent[at]))
-    return Plan(asked, tuple(calls), tuple(live), len(numbers) + 3, numbers, loads, stores)
+    return Plan(asked, tuple(calls), tuple(live), len(numbers) + 3, numbers, loads, stores, sequential)
 
 
 def _live_ops(

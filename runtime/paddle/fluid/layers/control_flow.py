@@ -119,7 +119,7 @@ def Print(given: dict[str, Any]) -> Variable:  # noqa: N802 (the name that scrip
     """Return the input; every run prints its first `summarize` values (-1: all) to standard error.
 
     Args:
-        first_n: must be -1: every run shows it.
+        first_n: number of runs that show it; -1: all.
         message: printed before it.
         summarize: number of values.
         print_tensor_name: show the name.
@@ -129,14 +129,11 @@ def Print(given: dict[str, Any]) -> Variable:  # noqa: N802 (the name that scrip
         print_phase: "forward", "backward" or "both": show the value, its gradient, or both.
 
     Raises:
-        FluidError: first_n or print_phase is something else.
+        FluidError: print_phase is something else.
     """
-    first_n, print_phase, inputs = given.pop("first_n"), given.pop("print_phase"), {"In": given.pop("input")}
-    if first_n != -1 or str(print_phase).upper() not in ("FORWARD", "BACKWARD", "BOTH"):
-        raise FluidError(
-            f"Print: expected first_n -1 and print_phase 'forward', 'backward' or 'both', got {first_n} and "
-            f"{print_phase!r}"
-        )
+    print_phase, inputs = given.pop("print_phase"), {"In": given.pop("input")}
+    if str(print_phase).upper() not in ("FORWARD", "BACKWARD", "BOTH"):
+        raise FluidError(f"Print: expected print_phase 'forward', 'backward' or 'both', got {print_phase!r}")
     return LayerHelper("print").apply("print", inputs, {**given, "print_phase": print_phase.upper()})
 
 

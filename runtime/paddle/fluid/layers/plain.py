@@ -20,6 +20,15 @@ from paddle.fluid.program.variable import Variable
 from paddle.ops.base.registry import lookup
 from paddle.signatures import function
 
+# Layers whose `name` is that of their output, as scripts fetch it; that of all others begins the names of theirs.
+_NAMES_OUTPUT = frozenset({
+    "add_position_encoding", "clip", "clip_by_norm", "elementwise_add", "elementwise_div",
+    "elementwise_floordiv", "elementwise_max", "elementwise_min", "elementwise_mod", "elementwise_mul",
+    "elementwise_pow", "elementwise_sub", "iou_similarity", "logical_and", "logical_not", "logical_or",
+    "logical_xor", "maxout", "mean", "mul", "scale", "sigmoid_cross_entropy_with_logits", "similarity_focus",
+    "space_to_depth",
+})  # fmt: skip
+
 
 def layer(
     signature: str,
@@ -48,9 +57,10 @@ def layer(
     taken = {*renamed.values(), *learnt}
 
     def build(given: dict[str, Any]) -> Any:
-        helper = LayerHelper(prefix or op_type, given.pop("name", None), act=given.pop("act", None))
+        name = given.pop("name", None)
+        helper = LayerHelper(prefix or op_type, name, act=given.pop("act", None))
         inputs: dict[str, Any] = {}
-        outputs: dict[str, Variable] = {}
+        outputs: dict[str, Variable | str] = {"Out": name} if name and op_type in _NAMES_OUTPUT else {}
         attrs: dict[str, object] = {}
         definition = lookup(op_type)
         first = next(iter(given.values()))

@@ -3,7 +3,8 @@
 
 `a + b` appends an operator to the current block of the variable's program and returns its output, `tmp_<n>`. A number
 becomes a constant of shape [1], or of the variable's shape where it is on the left of a minus, a division or a power.
-The result has the dtype of the variable on the left. `==` compares objects: `layers.equal` compares values.
+The result has the dtype of the variable on the left. `==` and `!=` with a variable or a number compare values and
+append an operator as well; with anything else they compare objects. A variable is true.
 """
 
 from __future__ import annotations
@@ -162,6 +163,9 @@ class Variable(graph.Variable):
     __le__ = binary("less_equal")
     __gt__ = binary("greater_than")
     __ge__ = binary("greater_equal")
+    __eq__ = binary("equal")
+    __ne__ = binary("not_equal")
+    __hash__ = object.__hash__
 
     def __iter__(self) -> Any:
         """Raise: items are computed by operators, so a loop would not end.

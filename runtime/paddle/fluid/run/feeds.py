@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from paddle import graph
 from paddle.backend import to_host
 from paddle.fluid.errors import FluidError, FluidTypeError, RunError
 from paddle.fluid.run.tensor import LoDTensor
@@ -24,16 +25,18 @@ from paddle.ops.base.selected_rows import SelectedRows, concatenated
 def entering(value: Any, block: Block, name: str) -> Any:
     """Return a fed value for a variable of a block.
 
-    Python numbers take the variable's dtype; arrays must have it.
+    Python numbers take the variable's dtype. Arrays must have it, or integers (or shorter floating point numbers) that
+    it can represent exactly, which are converted; the run refuses all others.
 
     Raises:
         RunError: it is a list of arrays, which has no shape of its own.
         FluidTypeError: it is no number, or text.
     """
+    variable = block.find(name)
     if isinstance(value, LoDTensor):
         value = value.value()
     if isinstance(value, LoDArray):
-        return with_lod(np.asarray(plain(value)), lod_of(value))
+        return with_lod(_fitting(np.asarray(plain(value)), variable), lod_of(value))
     if isinstance(value, (list, tuple)) and any(
         isinstance(each, (np.ndarray, list, LoDTensor)) for each in value
     ):
@@ -44,9 +47,9 @@ def entering(value: Any, block: Block, name: str) -> Any:
                 "fluid.create_lod_tensor"
             )
     if isinstance(value, Fetched):
-        return np.asarray(value)
+        return _fitting(np.asarray(value), variable)
     if hasattr(value, "dtype") and hasattr(value, "shape"):
-        return value
+        return _fitting(value, variable)
     dtype = block.var(name).dtype
     if value is None:
         raise FluidTypeError(f"{name!r} was fed None: expected an array {block.var(name).shape} {dtype}")
@@ -54,6 +57,19 @@ def entering(value: Any, block: Block, name: str) -> Any:
         return np.asarray(value, dtype)
     except (TypeError, ValueError) as error:
         raise FluidTypeError(f"{name!r} was fed a value that is not an array of {dtype}: {error}") from error
+
+
+def _fitting(value: Any, variable: graph.Variable | None) -> Any:
+    """Return an array in a variable's dtype where that represents all its numbers; otherwise unchanged."""
+    if variable is None or value.dtype == variable.dtype:
+        return value
+    if np.can_cast(value.dtype, variable.dtype, "safe"):
+        return value.astype(variable.dtype)
+    if value.dtype.kind in "iu" and variable.dtype.kind in "iuf":
+        converted = value.astype(variable.dtype)
+        if (converted == value).all():
+            return converted
+    return value
 
 
 def keep_persistable(values: Mapping[str, Any], block: Block, scope: Scope) -> dict[str, Any]:

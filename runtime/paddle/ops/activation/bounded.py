@@ -10,6 +10,7 @@ from typing import Any
 from paddle.backend import Array, array_module
 from paddle.ops.activation.plain import elementwise, sigmoid
 from paddle.ops.base.registry import GRAD, GradOp, Names, gradient_maker, operator
+from paddle.ops.base.second import curved
 from paddle.ops.base.selected_rows import SelectedRows
 
 _SELU = {"scale": 1.0507009873554805, "alpha": 1.6732632423543772}
@@ -156,3 +157,18 @@ def _error_clip_grad(inputs: Names, outputs: Names, attrs: Mapping[str, object])
     assert isinstance(threshold, float)
     back = {"min": -threshold, "max": threshold}
     return [GradOp("clip", {"X": [outputs["Out"][0] + GRAD]}, {"Out": [inputs["X"][0] + GRAD]}, back)]
+
+
+for _type in (
+    "softshrink",
+    "hard_shrink",
+    "thresholded_relu",
+    "brelu",
+    "relu6",
+    "hard_sigmoid",
+    "leaky_relu",
+    "clip",
+):
+    curved(_type, None)
+curved("pow", lambda x, factor: factor * (factor - 1) * x ** (factor - 2))
+curved("stanh", lambda out, scale_a, scale_b: -2 * scale_a / scale_b * out)

@@ -11,6 +11,7 @@ from typing import Any
 
 from paddle.backend import Array, array_module
 from paddle.ops.base.registry import GRAD, NO_SLOTS, GradOp, Names, gradient, gradient_maker, operator
+from paddle.ops.base.second import curved
 
 
 def elementwise(
@@ -154,3 +155,23 @@ elementwise("round", _rounded)
 @gradient_maker("round")
 def _flat(inputs: Names, outputs: Names, attrs: Mapping[str, object]) -> list[GradOp]:
     return [GradOp("fill_zeros_like", {"X": inputs["X"]}, {"Out": [inputs["X"][0] + GRAD]}, {})]
+
+
+# Slopes of the slopes: of what the gradient reads, X or Out. None: flat almost everywhere.
+for _type, _curve in {
+    "relu": None,
+    "abs": None,
+    "sigmoid": lambda out: 1 - 2 * out,
+    "tanh": lambda out: -2 * out,
+    "square": lambda x: 2,
+    "exp": lambda out: 1,
+    "log": lambda x: -1 / (x * x),
+    "sqrt": lambda out: -0.5 / (out * out),
+    "rsqrt": lambda out: -1.5 * out * out,
+    "reciprocal": lambda out: -2 * out,
+    "sin": lambda x: -array_module(x).sin(x),
+    "cos": lambda x: -array_module(x).cos(x),
+    "softplus": lambda x: (s := sigmoid(x)) * (1 - s),
+    "logsigmoid": lambda x: (s := sigmoid(x)) * (s - 1),
+}.items():
+    curved(_type, _curve)

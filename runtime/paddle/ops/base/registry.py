@@ -11,8 +11,9 @@ operator and step; `xp`, the array library, for kernels that have no input to te
 slots that anybody reads: it may return None for the others; `names`, a mapping from each slot to the variable names in
 it; `spent`, the frozenset of input slots whose arrays are not read afterwards, so that the kernel may put its result
 there; `room`, a function of an output slot that gives an array to put the result in and return, or None;
-`body`, the block that the attribute `sub_block` names, as an `ops.base.body.Body`; and `remote`, what connects the
-executor with other processes, as an `ops.base.body.Remote`, or None.
+`body`, the block that the attribute `sub_block` names, as an `ops.base.body.Body`; `remote`, what connects the
+executor with other processes, as an `ops.base.body.Remote`, or None; and `runs`, an iterator that counts from 0 the
+runs of this operator that advance it.
 
 A slot marked `+` is given as a `LoDArray` where the value has sequences; an operator with such a slot says itself
 what LoD its outputs have. All others get arrays, and their outputs share the LoD of the first input that has one.
@@ -77,7 +78,7 @@ Names = Mapping[str, Sequence[str]]
 """Slot -> names of variables."""
 
 NO_SLOTS: frozenset[str] = frozenset()
-_SPECIAL = frozenset({"attrs", "rng", "xp", "needs", "names", "spent", "room", "body", "remote"})
+_SPECIAL = frozenset({"attrs", "rng", "xp", "needs", "names", "spent", "room", "body", "remote", "runs"})
 
 
 class Spec(NamedTuple):
@@ -100,9 +101,16 @@ class Slot(NamedTuple):
     lod: bool = False
 
 
+class Given(str):
+    """The name of a variable itself in a `GradOp`, although it may end like that of a gradient."""
+
+
 @dataclass(frozen=True)
 class GradOp:
-    """One operator to append in a backward pass; `name@GRAD` stands for the gradient of a variable."""
+    """One operator to append in a backward pass; `name@GRAD` stands for the gradient of a variable.
+
+    What gradient operators read and write is named `Given`.
+    """
 
     type: str
     inputs: Mapping[str, Sequence[str]]

@@ -7,7 +7,7 @@ print: a value as it is, shown on standard error on its way.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -59,12 +59,9 @@ def read(reader: BatchSource) -> list[Any]:
     return reader.read()
 
 
-def _infer_print(x: Spec, *, first_n: int, print_phase: str) -> Spec:
-    if first_n > 0 or print_phase.upper() not in ("FORWARD", "BACKWARD", "BOTH"):
-        raise AttrError(
-            f"print: expected first_n -1, for every run shows it, and print_phase 'FORWARD', 'BACKWARD' or 'BOTH', got "
-            f"{first_n} and {print_phase!r}"
-        )
+def _infer_print(x: Spec, *, print_phase: str) -> Spec:
+    if print_phase.upper() not in ("FORWARD", "BACKWARD", "BOTH"):
+        raise AttrError(f"print_phase: expected 'FORWARD', 'BACKWARD' or 'BOTH', got {print_phase!r}")
     return x
 
 
@@ -78,12 +75,19 @@ def print_(
     print_tensor_type: bool,
     print_tensor_shape: bool,
     print_tensor_lod: bool,
+    first_n: int,
     print_phase: str,
     is_forward: bool,
     names: Mapping[str, Sequence[str]],
+    runs: Iterator[int],
 ) -> Any:
-    """Return X; show its description, and its first `summarize` values (-1: all), unless it is of the other phase."""
+    """Return X; show its description, and its first `summarize` values (-1: all), unless it is of the other phase.
+
+    Only the first `first_n` runs show it, if that is positive.
+    """
     if print_phase.upper() == ("BACKWARD" if is_forward else "FORWARD"):
+        return x
+    if next(runs) >= first_n > 0:
         return x
     host: Array = to_host(plain(x))
     facts = {

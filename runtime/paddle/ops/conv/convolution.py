@@ -13,6 +13,7 @@ from typing import Any
 from paddle.backend import Array
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.second import bilinear
 from paddle.ops.conv.direct import convolve, filter_gradient, image_gradient
 from paddle.ops.conv.window import Sizes, Window, window_of
 
@@ -140,3 +141,13 @@ def _check_images(x: Spec, filters: Spec, sides: int) -> None:
             f"expected Input (N, C, {_SIDES[sides]}) and Filter (F, C, {kernel}) of one dtype, got {x.shape} "
             f"{x.dtype} and {filters.shape} {filters.dtype}"
         )
+
+
+bilinear(
+    "conv2d",
+    "depthwise_conv2d",
+    "conv3d",
+    "conv2d_transpose",
+    "depthwise_conv2d_transpose",
+    "conv3d_transpose",
+)

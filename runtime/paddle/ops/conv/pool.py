@@ -12,6 +12,7 @@ import numpy as np
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.second import linear
 from paddle.ops.conv.window import Sizes, Window, cells, padded, padded_size, unpadded, window_of
 
 _SIDES = {2: "H, W", 3: "D, H, W"}
@@ -230,3 +231,6 @@ def even_cells(size: Sizes, counts: Sizes) -> Iterator[tuple[tuple[slice | int, 
             (*each, *place),
             (*each, *(slice(at * all_ // count, -(-(at + 1) * all_ // count)) for at, all_, count in sides)),
         )
+
+
+linear("pool2d", "pool3d")

@@ -20,6 +20,7 @@ import numpy as np
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.registry import NO_SLOTS, Spec, gradient, operator
+from paddle.ops.base.second import bilinear
 from paddle.ops.base.selected_rows import SelectedRows
 from paddle.ops.base.shapes import agree
 
@@ -273,3 +274,6 @@ for _type in ("logical_and", "logical_or", "logical_xor"):
 def logical_not(x: Array) -> Array:
     """Out = not X."""
     return array_module(x).logical_not(x)
+
+
+bilinear("elementwise_mul")

@@ -11,6 +11,7 @@ import numpy as np
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.second import bilinear
 from paddle.ops.base.shapes import agree, product
 
 # OpenBLAS multiplies a matrix of at most this many rows by Yᵀ a third faster the other way round, (Y dOutᵀ)ᵀ.
@@ -76,3 +77,6 @@ def _matrix(x: Array, columns_from: int) -> Array:
         if x.ndim == 2 and columns_from == 1
         else x.reshape(prod(x.shape[:columns_from]), prod(x.shape[columns_from:]))
     )
+
+
+bilinear("mul")

@@ -12,6 +12,7 @@ from math import prod
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.second import bilinear
 from paddle.ops.base.shapes import agree, as_many_rows, known, same
 
 _ATTRS = {"transpose_X": False, "transpose_Y": False, "alpha": 1.0}
@@ -177,3 +178,6 @@ def cos_sim_grad(
     dx = by_x * y - by_y * x / (xnorm * xnorm).reshape(shape)
     dy = by_x * x - by_y * y / (ynorm * ynorm).reshape(shape)
     return dx, dy if len(y) == len(x) else dy.sum(axis=0, keepdims=True)
+
+
+bilinear("matmul")

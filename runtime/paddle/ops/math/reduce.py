@@ -11,6 +11,7 @@ import numpy as np
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.second import linear
 from paddle.ops.base.shapes import axis_of
 
 _ATTRS = {"dim": (0,), "keep_dim": False, "reduce_all": False}
@@ -127,3 +128,6 @@ def mean_grad(x: Array, dout: Array) -> Array:
     """dX = dOut / size."""
     spread: Array = array_module(x).broadcast_to(dout / x.dtype.type(max(x.size, 1)), x.shape)
     return spread
+
+
+linear("reduce_sum", "reduce_mean", "mean")

@@ -12,6 +12,7 @@ import numpy as np
 from paddle.backend import Array, from_host, random_words
 from paddle.ops.base.errors import AttrError
 from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.second import curved
 
 _UPSCALE = "upscale_in_train"
 _IMPLEMENTATIONS = (_UPSCALE, "downgrade_in_infer")
@@ -68,3 +69,6 @@ def _masked(x: Array, mask: Array, dropout_prob: float, implementation: str) -> 
     if implementation == _UPSCALE and dropout_prob < 1.0:
         out *= x.dtype.type(1.0 / (1.0 - dropout_prob))
     return out
+
+
+curved("dropout", None)

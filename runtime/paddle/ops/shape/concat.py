@@ -9,6 +9,7 @@ from itertools import accumulate
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.second import linear
 from paddle.ops.base.shapes import axis_of, same
 
 
@@ -115,3 +116,6 @@ def unstack_grad(dy: list[Array], *, axis: int) -> Array:
     """Put the parts' gradients together again."""
     stacked: Array = array_module(dy[0]).stack(dy, axis)
     return stacked
+
+
+linear("concat", "split", "stack", "unstack")

@@ -13,6 +13,7 @@ from paddle.backend import Array, array_module
 from paddle.ops.base.dtypes import VarType
 from paddle.ops.base.errors import AttrError, InputError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.second import linear
 from paddle.ops.base.selected_rows import merge_rows
 from paddle.ops.base.shapes import decided, product, same
 
@@ -173,3 +174,6 @@ def one_hot(x: Array, given: Array | None, *, depth: int, dtype: VarType) -> Arr
     out = xp.zeros((len(flat), depth), dtype.numpy)
     out[xp.arange(len(flat)), flat] = 1
     return out.reshape(*x.shape[:-1], depth)
+
+
+linear("gather")

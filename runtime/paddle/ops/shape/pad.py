@@ -9,6 +9,7 @@ from __future__ import annotations
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.second import linear
 from paddle.ops.base.shapes import decided
 from paddle.ops.shape.resampling import Matrix, applied, padding, taken_back
 
@@ -111,3 +112,6 @@ def _channels_first(x: Array, data_format: str) -> Array:
 
 def _restored(x: Array, data_format: str) -> Array:
     return x if data_format == "NCHW" else array_module(x).moveaxis(x, 1, 3)
+
+
+linear("pad", "pad2d")

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.second import linear
 from paddle.ops.base.shapes import decided, product
 
 Shape: TypeAlias = tuple[int, ...]
@@ -188,3 +189,8 @@ def expand_grad(x: Array, dout: Array) -> Array:
     pairs = zip(dout.shape, x.shape, strict=True)
     split = [part for whole, size in pairs for part in (whole // size if size else 1, size)]
     return dout.reshape(split).sum(axis=tuple(range(0, len(split), 2)))
+
+
+for _type in ("reshape", "squeeze", "unsqueeze", "flatten", "transpose"):
+    linear(_type, f"{_type}2")
+linear("expand")

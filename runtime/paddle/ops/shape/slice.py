@@ -6,6 +6,7 @@ from __future__ import annotations
 from paddle.backend import Array, array_module
 from paddle.ops.base.errors import AttrError, ShapeError
 from paddle.ops.base.registry import Spec, gradient, operator
+from paddle.ops.base.second import linear
 from paddle.ops.base.shapes import axis_of, decided
 
 Sizes = tuple[int, ...]
@@ -136,3 +137,6 @@ def _decreased(shape: Sizes, decrease_axis: Sizes) -> Sizes:
     if not decrease_axis:
         return shape
     return tuple(size for axis, size in enumerate(shape) if axis not in decrease_axis) or (1,)
+
+
+linear("slice", "crop")

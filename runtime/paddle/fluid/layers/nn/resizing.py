@@ -240,4 +240,7 @@ def affine_channel(given: dict[str, Any]) -> Variable:
         raise FluidError("affine_channel: give scale and bias, a variable (channels,) each")
     helper = LayerHelper("affine_channel", **renamed(given, "name act"))
     inputs = renamed(given, "X=x Scale=scale Bias=bias")
-    return helper.append_activation(helper.apply("affine_channel", inputs, renamed(given, "data_layout")))
+    outs = {"Out": given["name"]} if given["name"] else None
+    return helper.append_activation(
+        *helper.apply_all("affine_channel", inputs, renamed(given, "data_layout"), outs)
+    )
