@@ -79,9 +79,11 @@ class Device:
         return _cupy().cuda.Device(self.index) if self.is_gpu else nullcontext()
 
 
-def array_module(*arrays: object) -> Any:
+def array_module(first: object = None, *others: object) -> Any:
     """Return cupy if one of the arrays lives on a GPU, else numpy."""
-    for array in arrays:
+    if type(first) is np.ndarray and not others:  # most calls
+        return np
+    for array in (first, *others):
         if type(array) is not np.ndarray and type(array).__module__.partition(".")[0] == "cupy":
             return _cupy()
     return np

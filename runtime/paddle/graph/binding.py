@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from types import FunctionType
 from typing import Any, TypeAlias
 
 from paddle import backend
@@ -105,7 +106,7 @@ class Binder:
             "names": {**op.inputs, **op.outputs},
         }
         keywords = {name: given[name] for name in definition.keywords if name in given}
-        kernel = partial(definition.kernel, **keywords) if keywords else definition.kernel
+        kernel = with_keywords(definition.kernel, keywords)
         if definition.in_place:
             kernel = copying(kernel, op, self.feeds)
         if self.sequential is not ALL and not any(name in self.sequential for name in op.input_names):
@@ -133,6 +134,19 @@ def compile_body(block: Block, seed: int, xp: Any) -> CompiledBody:
     bounds = {name: each for name, each in bounded.items() if each is not None}
     derivation = Derivation(smooth, partial(_by_name, seed=seed, xp=xp), bounds)
     return CompiledBody(calls, numbers, tuple(reads), tuple(written), tuple(block.ops), derivation)
+
+
+def with_keywords(kernel: Callable[..., Any], keywords: Mapping[str, Any]) -> Callable[..., Any]:
+    """Return a kernel with these values of its keywords; as defaults, which cost a call nothing, where it names them."""
+    if not keywords or not isinstance(kernel, FunctionType):
+        return partial(kernel, **keywords) if keywords else kernel
+    code = kernel.__code__
+    named = code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]
+    if not set(named).issuperset(keywords):
+        return partial(kernel, **keywords)
+    bound = FunctionType(code, kernel.__globals__, kernel.__name__, kernel.__defaults__, kernel.__closure__)
+    bound.__kwdefaults__ = {**(kernel.__kwdefaults__ or {}), **keywords}
+    return bound
 
 
 def _room_of(op: Operator, rooms: Rooms) -> Callable[[str], Any]:
@@ -194,15 +208,19 @@ def _calling(
     ):
         return _calling_any(kernel, inputs, outputs, dead)
     out = outputs[0]
-    if len(inputs) == 1 and isinstance(inputs[0], int):
-        only = inputs[0]
+    if 1 <= len(inputs) <= 2 and len(dead) <= 1:
+        first, second = inputs[0], inputs[-1]
+        over = dead[0] if dead else UNWANTED
 
         def call_one(r: Registers) -> None:
-            r[out] = kernel(r[only])
-            for index in dead:
-                r[index] = None
+            r[out] = kernel(r[first])  # type: ignore[index]
+            r[over] = None
 
-        return call_one
+        def call_two(r: Registers) -> None:
+            r[out] = kernel(r[first], r[second])  # type: ignore[index]
+            r[over] = None
+
+        return call_one if len(inputs) == 1 else call_two
 
     def call_some(r: Registers) -> None:
         r[out] = kernel(*[r[index] for index in inputs])  # type: ignore[index]

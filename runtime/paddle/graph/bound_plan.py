@@ -182,6 +182,8 @@ class BoundPlan:
 
     def _fetched(self, registers: Registers) -> list[Any]:
         """Return the fetched values, copying those that share memory with anything else but their own room."""
+        if not self._fetches:
+            return []
         taken = {id(owner(registers[number])) for number, _, _ in self._feeds}
         taken.update([id(owner(registers[number])) for number, _, _ in self._loads])
         taken.update([id(owner(registers[number])) for number, _, _ in self._stores])

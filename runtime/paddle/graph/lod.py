@@ -50,7 +50,7 @@ def sharing(kernel: Callable[..., Any], definition: OpDef) -> Callable[..., Any]
 
     def call(*values: Any, **keywords: Any) -> Any:
         lod = _first_lod(values) if shares else ()
-        result = kernel(*[_plain(value) for value in values], **keywords)
+        result = kernel(*map(_plain, values), **keywords)
         return _shared(result, lod) if lod else result
 
     return call
@@ -63,7 +63,7 @@ def _given(value: Any, marked: bool) -> Any:
 def _plain(value: Any) -> Any:
     if type(value) is list:
         return [plain(each) for each in value]
-    return plain(value)
+    return value.data if type(value) is LoDArray else value
 
 
 def _first_lod(values: Iterable[Any]) -> Lod:
@@ -78,4 +78,4 @@ def _shared(result: Any, lod: Lod) -> Any:
     if isinstance(result, (tuple, list)):
         return type(result)(_shared(each, lod) for each in result)
     shape = getattr(result, "shape", ())
-    return LoDArray(result, lod) if shape and shape[0] == lod[-1][-1] else result
+    return LoDArray.unchecked(result, lod) if shape and shape[0] == lod[-1][-1] else result

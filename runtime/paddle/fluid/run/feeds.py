@@ -36,6 +36,8 @@ def entering(value: Any, block: Block, name: str) -> Any:
     if isinstance(value, LoDTensor):
         value = value.value()
     if isinstance(value, LoDArray):
+        if type(value.data) is np.ndarray and variable is not None and value.data.dtype == variable.dtype:
+            return value
         return with_lod(_fitting(np.asarray(plain(value)), variable), lod_of(value))
     if isinstance(value, (list, tuple)) and any(
         isinstance(each, (np.ndarray, list, LoDTensor)) for each in value

@@ -52,6 +52,13 @@ class LoDArray:
                     f"0 or more and add up to the {size} {members}; the data has shape {tuple(self.data.shape)}"
                 )
 
+    @classmethod
+    def unchecked(cls, data: Array, lod: Lod) -> LoDArray:
+        """Return an array with the levels of another one, which has as many rows."""
+        made = object.__new__(cls)
+        made.__dict__.update(data=data, lod=lod)
+        return made
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the rows."""
@@ -90,12 +97,12 @@ def ends_of(lengths: Any) -> Offsets:
 
 def plain(value: Any) -> Any:
     """Return the rows of a LoDArray, and anything else as it is."""
-    return value.data if isinstance(value, LoDArray) else value
+    return value.data if type(value) is LoDArray else value
 
 
 def lod_of(value: Any) -> Lod:
     """Return the levels of a value; none if it is a plain array."""
-    return value.lod if isinstance(value, LoDArray) else ()
+    return value.lod if type(value) is LoDArray else ()
 
 
 def with_lod(data: Array, lod: Lod) -> Any:
