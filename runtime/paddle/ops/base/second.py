@@ -54,11 +54,15 @@ def curved(op_type: str, curve: Callable[..., Any] | None) -> None:
 
     def maker(inputs: Names, outputs: Names, attrs: Mapping[str, object]) -> list[GradOp]:
         (dx,), (dout,) = outputs["X" + GRAD], inputs["Out" + GRAD]
-        held = {slot: _given(inputs[slot]) for slot in slots}
+        held: dict[str, list[str]] = {slot: _given(inputs[slot]) for slot in slots}
         made = [GradOp(grad_type, {**held, "Out" + GRAD: [dx + GRAD]}, {"X" + GRAD: [dout + GRAD]}, attrs)]
         if curve is not None:
             (value,) = inputs[slots[0]]
-            bent = {"Value": [Given(value)], "DOut": [Given(dout)], "DX" + GRAD: [dx + GRAD]}
+            bent: dict[str, list[str]] = {
+                "Value": [Given(value)],
+                "DOut": [Given(dout)],
+                "DX" + GRAD: [dx + GRAD],
+            }
             made.append(GradOp(f"{grad_type}_grad", bent, {"Value" + GRAD: [value + GRAD]}, attrs))
         return made
 
@@ -100,9 +104,12 @@ def _bilinear(op_type: str) -> Maker:
         for mine, other in (pair, pair[::-1]):
             if not bodies.arriving(outputs[mine + GRAD]):
                 continue
-            moved = {mine: [name + GRAD for name in outputs[mine + GRAD]], other: _given(inputs[other])}
+            moved: dict[str, list[str]] = {
+                mine: [name + GRAD for name in outputs[mine + GRAD]],
+                other: _given(inputs[other]),
+            }
             made.append(GradOp(op_type, moved, {target: [dout + GRAD]}, attrs))
-            back = {**moved, target + GRAD: [Given(dout)]}
+            back: dict[str, list[str]] = {**moved, target + GRAD: [Given(dout)]}
             wanted = {other + GRAD: [inputs[other][0] + GRAD], mine + GRAD: ["@EMPTY@"]}
             made.append(GradOp(grad_type, back, wanted, attrs))
         return made

@@ -77,7 +77,7 @@ def test_variables_are_compared_with_other_objects_and_are_keys() -> None:
 def _lengths(variable: Any) -> list[list[int]]:
     found = fluid.global_scope().find_var(variable.name)
     assert found is not None
-    return found.get_tensor().recursive_sequence_lengths()  # type: ignore[no-any-return]
+    return found.get_tensor().recursive_sequence_lengths()
 
 
 def test_persistable_results_keep_their_sequences_in_the_scope() -> None:

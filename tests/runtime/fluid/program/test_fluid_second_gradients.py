@@ -83,6 +83,7 @@ def test_a_critic_is_trained_with_a_penalty_on_its_slope() -> None:
 
     between = real * mix + fake * (1.0 - mix)
     (slope,) = fluid.gradients(critic(between), between)
+    assert slope is not None
     norm = layers.sqrt(layers.reduce_sum(layers.square(layers.reshape(slope, [-1, 36])), dim=1) + 1e-12)
     penalty = layers.mean(layers.square(norm - 1.0))
     apart = layers.mean(critic(real)) - layers.mean(critic(fake))
