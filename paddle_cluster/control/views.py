@@ -100,6 +100,7 @@ PROCESSES: Sequence[FactView] = (
     FactView("waited_s", metric="pserver_wait_seconds", help="Time without an update."),
     FactView("rows", metric="pserver_rows", help="Rows of growing tables."),
     FactView("rows_bytes", metric="pserver_rows_bytes", help="Memory of growing tables."),
+    FactView("rows_disk_bytes", metric="pserver_rows_disk_bytes", help="Files of growing tables."),
     *(
         FactView(f"rows_{what}", metric=f"pserver_rows_{what}", help=text, is_counter=True)
         for what, text in (

@@ -58,6 +58,9 @@ class ServerMetrics:
         )
         yield GaugeMetricFamily("paddle_pserver_rows", "Rows of growing tables.", queue.rows)
         yield GaugeMetricFamily("paddle_pserver_rows_bytes", "Memory of growing tables.", queue.rows_bytes)
+        yield GaugeMetricFamily(
+            "paddle_pserver_rows_disk_bytes", "Files of growing tables.", queue.rows_disk_bytes
+        )
         for name, text in _COUNTERS.items():
             yield CounterMetricFamily(f"paddle_pserver_{name}", text, getattr(queue, name))
         lags = GaugeMetricFamily(

@@ -91,6 +91,7 @@ class Queue(NamedTuple):
         lags: in asynchronous training (trainer, pushes of all trainers since its own last one) each.
         rows: rows of growing tables.
         rows_bytes: memory of these rows, their states and index.
+        rows_disk_bytes: files of these rows.
         rows_made: rows made since the process began.
         rows_dropped: rows evicted, too old or below the lowest score, since then.
         rows_asked: distinct ids of batches, since then.
@@ -105,6 +106,7 @@ class Queue(NamedTuple):
     lags: Tuple[Tuple[Trainer, Count], ...] = ()
     rows: Count = 0
     rows_bytes: Count = 0
+    rows_disk_bytes: Count = 0
     rows_made: Count = 0
     rows_dropped: Count = 0
     rows_asked: Count = 0

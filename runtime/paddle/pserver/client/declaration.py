@@ -66,6 +66,8 @@ class GrowingTable:
         min_score: rows with a lower score are dropped, at most 1024 batches later; 0: none.
         start: an exported table or a file with rows that the table begins with, see `paddle.pserver.tables`; of a file
             with several matrices (path, key).
+        disk: a directory on each server's machine: rows that leave memory go to a file there, and come back when a
+            batch has their ids; empty: they are dropped.
     """
 
     width: int
@@ -80,6 +82,7 @@ class GrowingTable:
     click: float
     min_score: float
     start: str | Path | tuple[str | Path, str] | None
+    disk: str
 
     def __init__(
         self,
@@ -94,6 +97,7 @@ class GrowingTable:
         decay: float = 0.9999,
         click: float = 10.0,
         min_score: float = 0.0,
+        disk: str = "",
         *,
         start: str | Path | tuple[str | Path, str] | None = None,
         dim: int | None = None,
@@ -114,7 +118,7 @@ class GrowingTable:
             "start": start,
         }
         try:
-            found |= asdict(Budget(size_of(memory), evict, decay, click, min_score))
+            found |= asdict(Budget(size_of(memory), evict, decay, click, min_score, disk))
         except ConfigError as error:
             raise ConfigError(f"GrowingTable: {error}") from None
         if found["width"] is None:

@@ -87,6 +87,9 @@ class Waiting(NamedTuple):
         return [trainer for trainer, _ in (self.take or self.barrier.take)()]
 
 
+_ADDED_UP = tuple(name for name in Queue._fields if name.startswith("rows"))
+
+
 def of_all(facts: Iterable[Queue]) -> Queue:
     """Several servers as one: the furthest behind of each kind, and the sum of their requests."""
     known = [each for each in facts if each.requests]
@@ -104,7 +107,7 @@ def of_all(facts: Iterable[Queue]) -> Queue:
         longest.missing,
         longest.waited_s,
         tuple(sorted(lags.items())),
-        *(sum(each[at] for each in known) for at in range(Queue._fields.index("rows"), len(Queue._fields))),
+        *(sum(getattr(each, name) for each in known) for name in _ADDED_UP),
     )
 
 

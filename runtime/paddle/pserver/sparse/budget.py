@@ -42,6 +42,8 @@ class Budget:
         decay: what is left of a score after one batch, above 0 and up to 1; for "score".
         click: how many shows a click counts, for "score".
         min_score: rows whose score is below this are dropped, at most 1024 batches later; 0: none.
+        disk: a directory of the server's machine: rows that leave memory go to a file there, and come back when a batch
+            has their ids; empty: they are dropped.
     """
 
     memory: int = 0
@@ -49,6 +51,7 @@ class Budget:
     decay: float = 0.9999
     click: float = 10.0
     min_score: float = 0.0
+    disk: str = ""
 
     def __post_init__(self) -> None:
         if type(self.memory) is not int or not 0 <= self.memory < 1 << 60:
@@ -62,6 +65,12 @@ class Budget:
             object.__setattr__(self, name, float(value))
         if self.decay == 0:
             raise ConfigError("decay: expected a number above 0, since 0 leaves no score")
+        if not isinstance(self.disk, str) or "\0" in self.disk:
+            raise ConfigError(f"disk: expected a directory, got {self.disk!r}")
+        if self.disk and not self.memory:
+            raise ConfigError(
+                'disk: expected memory as well, such as memory="8GB": rows beyond it go to the disk'
+            )
         if self.min_score and not self.is_scored:
             raise ConfigError('min_score: rows have a score only with evict="lfu" or evict="score"')
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from paddle.pserver.sparse.blocks import NO_IDS
 from paddle.pserver.sparse.budget import smallest
-from paddle.pserver.sparse.index import ABSENT, Index, PlainIndex
+from paddle.pserver.sparse.index import Index, PlainIndex
 from paddle.pserver.sparse.mixing import SEGMENTS
 from paddle.pserver.sparse.structures import Numbers
 
@@ -45,12 +45,14 @@ class Counts:
         found: those of them that had a row in memory.
         made: rows that were made.
         dropped: rows that were evicted, too old or below the lowest score.
+        brought: rows that came back from disk.
     """
 
     asked: int = 0
     found: int = 0
     made: int = 0
     dropped: int = 0
+    brought: int = 0
 
 
 class Hand:
@@ -105,10 +107,9 @@ class Dropped:
             self._clock, ids = self._ids.popleft()
             self._count -= len(ids)
 
-    def since(self, clock: int | None, index: Index | PlainIndex) -> Ids:
-        """Return the ids that left in or after batch `clock`, and have no row in the index now; None: no ids."""
+    def since(self, clock: int | None) -> Ids:
+        """Return the ids that left in or after batch `clock`, of which some may have a row again; None: no ids."""
         if clock is None:
             return NO_IDS
         found: Ids = np.unique(np.concatenate([NO_IDS, *(ids for at, ids in self._ids if at >= clock)]))
-        left: Ids = found[index.find(found) == ABSENT]
-        return left
+        return found

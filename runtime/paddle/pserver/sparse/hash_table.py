@@ -20,6 +20,7 @@ import numpy.typing as npt
 from paddle.errors import PserverError
 from paddle.optim.spec import OptimizerSpec, RowGradient
 from paddle.pserver.sparse.blocks import Block, Header, ids_of, joined, plain
+from paddle.pserver.sparse.disk_rows import DISK_ROW_BYTES, DiskRows
 from paddle.pserver.sparse.eviction import Counts, Dropped, Hand, capacity_of
 from paddle.pserver.sparse.index import ABSENT, grouped, new_index
 from paddle.pserver.sparse.mixing import SEGMENTS
@@ -70,9 +71,12 @@ class HashTable:
             allocate,
             self._steps.per_row,
         )
-        self._waiting = WaitingRoom(spec.entry, spec.max_age, spec.budget.memory // 4)
+        # Which rows a table with a disk has does not depend on its memory.
+        sightings = 0 if spec.budget.disk else spec.budget.memory // 4
+        self._waiting = WaitingRoom(spec.entry, spec.max_age, sightings)
         self._hand, self._dropped = Hand(), Dropped()
         self.counts = Counts()
+        self._disk: DiskRows | None = None
         self._snapshots: WeakSet[TableSnapshot] = WeakSet()
 
     def __len__(self) -> int:
@@ -84,10 +88,23 @@ class HashTable:
         return self._slabs.nbytes + self._index.nbytes + self._waiting.nbytes
 
     @property
+    def disk_bytes(self) -> int:
+        """Bytes of files."""
+        return 0
+
+    @property
     def facts(self) -> tuple[int, ...]:
-        """What is reported of a table: rows, bytes, and since the process began rows made, dropped, asked, found."""
+        """What is reported of a table: see `Queue` of the facts, from `rows` on."""
         counts = self.counts
-        return len(self), self.nbytes, counts.made, counts.dropped, counts.asked, counts.found
+        return (
+            len(self),
+            self.nbytes,
+            self.disk_bytes,
+            counts.made,
+            counts.dropped,
+            counts.asked,
+            counts.found,
+        )
 
     @property
     def parts(self) -> int:
@@ -150,8 +167,7 @@ class HashTable:
         count = sum(len(gradient.rows) for gradient in gradients)
         if len(self) + count > self.spec.max_rows:
             _, distinct, _, _ = grouped(ids_of(gradients))
-            absent = distinct[self._index.find(distinct) == ABSENT]
-            count = int(self._waiting.would_admit(absent).sum())
+            count = int(self._waiting.would_admit(self._absent(distinct)).sum())
         self._reserve(count)
 
     def assign(self, ids: Ids, values: Floats) -> None:
@@ -199,8 +215,7 @@ class HashTable:
             return
         for snapshot in self._snapshots:
             snapshot.finish()
-        for _, numbers in self._index.segments():
-            self._steps.decay(self._slabs, numbers, self._moment(learning_rate))
+        self._decay(self._moment(learning_rate))
         self._caught_up = self.clock
 
     def snapshot(self, since: int | None = None) -> TableSnapshot:
@@ -211,11 +226,11 @@ class HashTable:
         Args:
             since: a `clock` of before: rows that changed later suffice. None: all rows.
         """
-        dropped = self._dropped.since(since, self._index)
+        dropped = self._absent(self._dropped.since(since))
         if since is not None and (since < self._caught_up or self.clock - since > MAX_AGE):
             since = None
         header = Header(self.clock, self._caught_up, self._waiting.content(), self._hand.segment, dropped)
-        snapshot = TableSnapshot(self._index, self._slabs, header, since)
+        snapshot = TableSnapshot(self._index, self._slabs, header, since, self._disk)
         self._snapshots.add(snapshot)
         return snapshot
 
@@ -368,15 +383,31 @@ class HashTable:
         if not self.spec.budget.memory:
             return
         taken = SIGHTING_BYTES * len(self._waiting)
-        over = len(self) - capacity_of(self.spec.budget.memory, taken, self._slabs.row_bytes)
+        if self._disk is not None:
+            taken += DISK_ROW_BYTES * len(self._disk)
+        over = len(self._slabs) - capacity_of(self.spec.budget.memory, taken, self._slabs.row_bytes)
         if over > 0:
-            self._drop(*self._hand.victims(over, self._index, self._urgency))
+            self._leave(*self._hand.victims(over, self._index, self._urgency))
 
     def _urgency(self, numbers: Numbers) -> list[npt.NDArray[np.generic]]:
         """Return by what rows (n,) are compared: those with the smallest keys leave first."""
         ticks = self._slabs.rows.ticks(numbers)
         keys: list[npt.NDArray[np.generic]] = [-ages(ticks, self.clock).astype(np.int64)]
         return keys if self._steps.score_at is None else [self._scores(numbers), *keys]
+
+    def _absent(self, ids: Ids) -> Ids:
+        """Return those of ids (n,) that have no row."""
+        left: Ids = ids[self._index.find(ids) == ABSENT]
+        return left
+
+    def _decay(self, at: Moment) -> None:
+        """Bring the decay of all rows to the present."""
+        for _, numbers in self._index.segments():
+            self._steps.decay(self._slabs, numbers, at)
+
+    def _leave(self, ids: Ids, numbers: Numbers, which: npt.NDArray[np.bool_]) -> None:
+        """Let those of some rows that are marked leave memory."""
+        self._drop(ids, numbers, which)
 
     def _drop(self, ids: Ids, numbers: Numbers, which: npt.NDArray[np.bool_]) -> None:
         """Drop those of some rows that are marked."""

@@ -18,6 +18,7 @@ from paddle.pserver.sparse.budget import EXTRA, MOST_SHOWN
 from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.mixing import owners
 from paddle.pserver.sparse.spec import TableSpec
+from paddle.pserver.sparse.tiered_table import TieredTable
 from paddle.pserver.sparse.walk import TableRows
 
 Ids = npt.NDArray[np.int64]
@@ -98,9 +99,10 @@ class ServedTable:
 
         Raises:
             ConfigError: the optimizer cannot update single rows.
+            PserverError: the table's file on disk cannot be created.
         """
         self.share = share
-        self.table = HashTable(share.spec, optimizer)
+        self.table = (TieredTable if share.spec.budget.disk else HashTable)(share.spec, optimizer)
 
     @property
     def width(self) -> int:

@@ -4,7 +4,8 @@
 A row belongs to the copy if its last change lies in the copy's time, and is taken once: by whoever is about to change
 or drop it, who lets the copy `keep` it first, or by a walk through the index. The table's owner lists rows for that
 walk; another thread may copy them, without keeping the owner from changing them: what was kept while it copied is
-no more the walk's.
+no more the walk's. Rows on disk are a second walk, by their slots; a row that moves between memory and disk meanwhile
+is kept first, and its new place counts as taken.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.pserver.sparse.blocks import Block, Header
+from paddle.pserver.sparse.disk_rows import DiskRows
 from paddle.pserver.sparse.index import Index, PlainIndex
 from paddle.pserver.sparse.mixing import SEGMENTS
 from paddle.pserver.sparse.slabs import Slabs
@@ -35,7 +37,8 @@ _AHEAD = 16
 
 class _Listed(NamedTuple):
     ids: Ids
-    numbers: Numbers
+    numbers: Numbers  # or slots
+    on_disk: bool
 
 
 class TableSnapshot:
@@ -46,13 +49,25 @@ class TableSnapshot:
         since: the blocks hold rows that changed after this batch; None: all rows.
     """
 
-    def __init__(self, index: Index | PlainIndex, slabs: Slabs, header: Header, since: int | None) -> None:
+    def __init__(
+        self,
+        index: Index | PlainIndex,
+        slabs: Slabs,
+        header: Header,
+        since: int | None,
+        disk: DiskRows | None = None,
+    ) -> None:
         self.header, self.since = header, since
-        self._index, self._slabs = index, slabs
+        self._index, self._slabs, self._disk = index, slabs, disk
+        self._end = SEGMENTS if disk is None else 2 * SEGMENTS
         row_bytes = 4 * slabs.part * slabs.parts + 12
         self._rows = max(min(_BLOCK_BYTES // row_bytes, _BLOCK_ROWS), 1)
         self._lock = threading.Lock()
-        self._is_taken = np.zeros(len(slabs), np.bool_)  # by row number
+        # By row number, and by slot on disk: rows that come to the disk from now on are taken.
+        self._is_taken = {
+            False: np.zeros(len(slabs), np.bool_),
+            True: np.zeros(0 if disk is None else disk.used, np.bool_),
+        }
         self._kept: deque[Block] = deque()
         self._num_kept = 0
         self._spare: list[Floats] = []
@@ -73,7 +88,7 @@ class TableSnapshot:
     @property
     def is_listed(self) -> bool:
         """Whether `list_ahead` has nothing to do any more."""
-        return self._segment >= SEGMENTS
+        return self._segment >= self._end
 
     @property
     def is_over(self) -> bool:
@@ -83,18 +98,21 @@ class TableSnapshot:
 
     def list_ahead(self) -> bool:
         """List the next rows, unless enough are; return whether there are any more to `take`."""
-        while len(self._listed) < _AHEAD and self._segment < SEGMENTS:
+        while len(self._listed) < _AHEAD and self._segment < self._end:
             found = []
             count = 0
-            while self._segment < SEGMENTS and count < self._rows:
-                found.append(self._index.segment(self._segment))
+            on_disk = self._segment >= SEGMENTS
+            index = self._disk.index if on_disk and self._disk is not None else self._index
+            end = self._end if on_disk else SEGMENTS
+            while self._segment < end and count < self._rows:
+                found.append(index.segment(self._segment % SEGMENTS))
                 count += len(found[-1][0])
                 self._segment += 1
             ids, numbers = (np.concatenate(each) for each in zip(*found, strict=True))
             with self._lock:
                 for start in range(0, len(ids), self._rows):
                     part = slice(start, start + self._rows)
-                    self._listed.append(_Listed(ids[part], numbers[part]))
+                    self._listed.append(_Listed(ids[part], numbers[part], on_disk))
         return bool(self._listed or self._kept)
 
     def next_block(self) -> Block | None:
@@ -124,13 +142,27 @@ class TableSnapshot:
 
     def keep(self, ids: Ids, numbers: Numbers) -> None:
         """Copy rows that are about to change, as far as they belong here and were not taken yet."""
-        ours = np.flatnonzero(changed(self._slabs.rows.ticks(numbers), self.since, self.header.clock))
+        self._keep_from(_Listed(ids, numbers, on_disk=False), self._slabs.rows.ticks(numbers))
+
+    def keep_from_disk(self, ids: Ids, slots: Numbers, ticks: Numbers) -> None:
+        """Do what `keep` does with rows on disk, before they are read by their owner or dropped."""
+        self._keep_from(_Listed(ids, slots, on_disk=True), ticks)
+
+    def moved(self, places: Numbers, *, to_disk: bool) -> None:
+        """Note that rows, of which `keep` or `keep_from_disk` knows, are at these numbers or slots now."""
         with self._lock:
-            ours = ours[~self._are_taken(numbers[ours])]
-            self._is_taken[numbers[ours]] = True
+            self._are_taken(places, to_disk)
+            self._is_taken[to_disk][places] = True
+
+    def _keep_from(self, listed: _Listed, ticks: Numbers) -> None:
+        ids, numbers, on_disk = listed
+        ours = np.flatnonzero(changed(ticks, self.since, self.header.clock))
+        with self._lock:
+            ours = ours[~self._are_taken(numbers[ours], on_disk)]
+            self._is_taken[on_disk][numbers[ours]] = True
         for start in range(0, len(ours), self._rows):
             part = ours[start : start + self._rows]
-            block = self._gathered(ids[part], numbers[part], self._memory(len(part)))
+            block = self._gathered(_Listed(ids[part], numbers[part], on_disk), self._memory(len(part)))
             with self._lock:
                 self._keep(block)
 
@@ -178,35 +210,40 @@ class TableSnapshot:
     def _floats(self, count: int) -> int:
         return count * self._slabs.parts * self._slabs.part
 
-    def _gathered(self, ids: Ids, numbers: Numbers, into: Floats) -> Block:
+    def _gathered(self, listed: _Listed, into: Floats) -> Block:
+        ids, numbers, on_disk = listed
         parts = into[: self._floats(len(ids))].reshape(self._slabs.parts, len(ids), self._slabs.part)
+        if on_disk and self._disk is not None:
+            return Block(ids, self._disk.read_into(numbers, parts), self._disk.ticks[numbers])
         ticks = np.empty(len(ids), np.uint32)
         self._slabs.rows.gather(numbers, parts, ticks)
         return Block(ids, parts, ticks)
 
     def _copy(self, listed: _Listed, into: Floats | None) -> Block:
         """Copy those of some rows that belong here and that nobody else takes, before or meanwhile."""
-        ids, numbers = listed
-        ours = np.flatnonzero(changed(self._slabs.rows.ticks(numbers), self.since, self.header.clock))
+        ids, numbers, on_disk = listed
+        disk = self._disk if on_disk else None
+        ticks = self._slabs.rows.ticks(numbers) if disk is None else disk.ticks[numbers]
+        ours = np.flatnonzero(changed(ticks, self.since, self.header.clock))
         with self._lock:
-            ours = ours[~self._are_taken(numbers[ours])]
+            ours = ours[~self._are_taken(numbers[ours], on_disk)]
         ids, numbers = ids[ours], numbers[ours]
         memory = np.empty(self._floats(len(ids)), np.float32) if into is None else into
-        ids, parts, ticks = self._gathered(ids, numbers, memory)
+        ids, parts, ticks = self._gathered(_Listed(ids, numbers, on_disk), memory)
         with self._lock:
-            late = self._is_taken[numbers]
-            self._is_taken[numbers] = True
+            late = self._is_taken[on_disk][numbers]
+            self._is_taken[on_disk][numbers] = True
         if late.any():  # they may have been changed in the midst of being copied
             return Block(ids[~late], parts[:, ~late], ticks[~late])
         return Block(ids, parts, ticks)
 
-    def _are_taken(self, numbers: Numbers) -> npt.NDArray[np.bool_]:
+    def _are_taken(self, numbers: Numbers, on_disk: bool) -> npt.NDArray[np.bool_]:
         """Return which rows were taken, of some that belong here."""
-        size = int(numbers.max()) + 1 if len(numbers) else 0
-        if size > len(self._is_taken):
-            more = max(size, 2 * len(self._is_taken)) - len(self._is_taken)
-            self._is_taken = np.concatenate((self._is_taken, np.zeros(more, np.bool_)))
-        return self._is_taken[numbers]
+        size, taken = int(numbers.max()) + 1 if len(numbers) else 0, self._is_taken[on_disk]
+        if size > len(taken):
+            more = max(size, 2 * len(taken)) - len(taken)
+            self._is_taken[on_disk] = taken = np.concatenate((taken, np.full(more, on_disk)))
+        return taken[numbers]
 
 
 def _merged(blocks: list[Block]) -> Block:

@@ -110,8 +110,10 @@ class Steps:
             before = rows.part((rows.numbers != ABSENT) & ~rows.fresh)
             keep(before.ids, before.numbers)
         step = self.compiled(at, weights)
-        if step is not None and slabs.rows.change(*rows, sums, *step):
-            return
+        if step is not None:
+            formula, now, caught_up, scoring = step
+            if slabs.rows.change(*rows, sums, formula, now, caught_up, scoring):
+                return
         which = np.flatnonzero(rows.numbers != ABSENT)
         for start in range(0, len(which), self.block):
             part = which[start : start + self.block]
@@ -122,9 +124,13 @@ class Steps:
         for start in range(0, len(numbers), self.block):
             part = numbers[start : start + self.block]
             parts, ticks = slabs.gathered(part)
-            owed = undecayed(ticks, at.clock, at.caught_up)
-            self._plain.decay(parts[0, :, : self._width], owed, at.learning_rate)
+            self.decay_parts(parts, ticks, at)
             slabs.rows.scatter(part, parts, ticks)
+
+    def decay_parts(self, parts: Floats, ticks: Numbers, at: Moment) -> None:
+        """Do what `decay` does with rows (parts, n, part) that were gathered."""
+        owed = undecayed(ticks, at.clock, at.caught_up)
+        self._plain.decay(parts[0, :, : self._width], owed, at.learning_rate)
 
     def _apply_plainly(
         self, slabs: Slabs, rows: DistinctRows, sums: Sums, which: Ids, at: Moment, weights: Floats | None

@@ -284,7 +284,7 @@ def size_of(store: Store) -> int:
     """Estimate the bytes of a store's arrays."""
     dense = sum(updater_bytes(updater) for updater in store.updaters) + store.slab.nbytes
     rows = sum(array.nbytes for t in store.tables.values() for array in t.columns.values())
-    return dense + rows + sum(served.table.nbytes for served in store.growing.values())
+    return dense + rows + sum(each.table.nbytes + each.table.disk_bytes for each in store.growing.values())
 
 
 def dense_size_of(store: Store) -> int:

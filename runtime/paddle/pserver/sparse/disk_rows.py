@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of a table that are on disk: floats in a file without a name, ids and ticks in memory.
+
+The file is an extension of memory: nobody reads it after the process has ended, and checkpoints hold its rows. It
+grows by extents that the file system reserves, so a full disk is found before any row is moved. Rows are read and
+written by position, neighbors by one call; the kernel is asked for all of them before the first is read.
+
+    file    | slot 0: values, state 1, .. | slot 1 | .. |        row_bytes each
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import weakref
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.errors import PserverError
+from paddle.pserver.sparse.index import ABSENT, new_index
+from paddle.pserver.sparse.structures import Ids, Numbers
+
+Floats = npt.NDArray[np.float32]
+
+_LEAST_EXTENT, _MOST_EXTENT = 1 << 20, 256 << 20
+_BLOCK_ROWS = 4096
+DISK_ROW_BYTES = 21
+"""Memory of a row on disk: its share of the index, and its tick."""
+
+
+class DiskRows:
+    """The rows. Not thread-safe, except `read_into`.
+
+    Attributes:
+        index: slot of each id.
+        ticks: by slot; another array once there are more slots.
+        close: gives the file up.
+    """
+
+    def __init__(self, folder: str, parts: int, part: int) -> None:
+        """Create the file.
+
+        Args:
+            folder: a directory on the disk.
+            parts, part: shape of a row's floats.
+
+        Raises:
+            PserverError: the file cannot be created.
+        """
+        self._folder, self._parts, self._part = folder, parts, part
+        self.row_bytes = 4 * parts * part
+        self.index = new_index()
+        self.ticks = np.zeros(0, np.uint32)
+        self._free: list[Numbers] = []
+        self._used = self._num_free = 0
+        try:
+            os.makedirs(folder, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder) as file:
+                self._fd = os.dup(file.fileno())
+        except OSError as error:
+            raise PserverError(f"disk {folder!r} of a growing table: {error.strerror}") from None
+        self.close = weakref.finalize(self, os.close, self._fd)
+
+    def __len__(self) -> int:
+        return self._used - self._num_free
+
+    @property
+    def used(self) -> int:
+        """Slots that were ever taken."""
+        return self._used
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return self.index.nbytes + self.ticks.nbytes + 4 * self._num_free
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of the file."""
+        return len(self.ticks) * self.row_bytes
+
+    def reserve(self, count: int) -> None:
+        """Reserve room for more rows.
+
+        Raises:
+            PserverError: the disk is full; nothing was changed.
+        """
+        needed = self._used + count - self._num_free
+        if needed <= len(self.ticks):
+            return
+        slots = len(self.ticks)
+        extent = min(max(slots * self.row_bytes // 8, _LEAST_EXTENT), _MOST_EXTENT) // self.row_bytes
+        for size in (max(needed, slots + extent), needed):  # a little less may fit
+            try:
+                start = slots * self.row_bytes
+                os.posix_fallocate(self._fd, start, size * self.row_bytes - start)
+            except OSError as error:
+                os.ftruncate(self._fd, start)
+                why = error.strerror
+                continue
+            self.ticks = np.concatenate((self.ticks, np.zeros(size - slots, np.uint32)))
+            return
+        raise PserverError(
+            f"disk {self._folder!r} of a growing table: no room for {count} more rows of {self.row_bytes} bytes "
+            f"beside {len(self)}: {why}; free some space, or use more servers; nothing was changed"
+        )
+
+    def put(self, ids: Ids, parts: Floats, ticks: Numbers) -> Numbers:
+        """Write rows (parts, n, part) of ids (n,) that are not here, after `reserve`; return their slots (n,).
+
+        Raises:
+            PserverError: they cannot be written; nothing was changed.
+        """
+        slots = self._take(len(ids))
+        try:
+            self._write(slots, parts)
+        except OSError as error:
+            self._give_back(slots)
+            raise PserverError(f"disk {self._folder!r} of a growing table: {error.strerror}") from None
+        self.ticks[slots] = ticks
+        self.index.insert(ids, slots)
+        return slots
+
+    def read(self, slots: Numbers) -> Floats:
+        """Return rows (parts, n, part)."""
+        return self.read_into(slots, np.empty((self._parts, len(slots), self._part), np.float32))
+
+    def read_into(self, slots: Numbers, parts: Floats) -> Floats:
+        """Read rows to (parts, n, part), and return it. Any thread may do it.
+
+        Raises:
+            PserverError: they cannot be read.
+        """
+        if not len(slots):
+            return parts
+        order = np.argsort(slots)
+        rows = np.empty((len(slots), self._parts, self._part), np.float32)
+        view = memoryview(rows.data).cast("B")
+        runs = list(_runs(slots[order]))
+        size = self.row_bytes
+        try:
+            if len(runs) > 1:
+                for slot, start, end in runs:
+                    os.posix_fadvise(self._fd, slot * size, (end - start) * size, os.POSIX_FADV_WILLNEED)
+            for slot, start, end in runs:
+                at, left = slot * size, view[start * size : end * size]
+                while left:
+                    count = os.preadv(self._fd, [left], at)
+                    if not count:
+                        raise OSError(0, "the file is too short")
+                    at, left = at + count, left[count:]
+        except OSError as error:
+            raise PserverError(f"disk {self._folder!r} of a growing table: {error.strerror}") from None
+        parts[:, order] = rows.swapaxes(0, 1)
+        return parts
+
+    def rewrite(self, slots: Numbers, parts: Floats) -> None:
+        """Change rows. Raises PserverError: they cannot be written."""
+        try:
+            self._write(slots, parts)
+        except OSError as error:
+            raise PserverError(f"disk {self._folder!r} of a growing table: {error.strerror}") from None
+
+    def forget(self, ids: Ids) -> Numbers:
+        """Drop those of ids (n,), none twice, that are here; return their slots, whose rows can still be read."""
+        slots = self.index.find(ids)
+        here = slots != ABSENT
+        self.index.remove(ids[here])
+        self._give_back(slots[here])
+        left: Numbers = slots[here]
+        return left
+
+    def blocks(self) -> Iterator[tuple[Ids, Numbers]]:
+        """Yield ids and slots of all rows, some at a time."""
+        for ids, slots in self.index.segments():
+            for start in range(0, len(ids), _BLOCK_ROWS):
+                yield ids[start : start + _BLOCK_ROWS], slots[start : start + _BLOCK_ROWS]
+
+    def _take(self, count: int) -> Numbers:
+        found: list[Numbers] = []
+        left = count
+        while left and self._free:
+            some = self._free.pop()
+            found.append(some[:left])
+            if len(some) > left:
+                self._free.append(some[left:])
+            left -= len(found[-1])
+        self._num_free -= count - left
+        found.append(np.arange(self._used, self._used + left, dtype=np.uint32))
+        self._used += left
+        slots: Numbers = np.sort(np.concatenate(found))
+        return slots
+
+    def _give_back(self, slots: Numbers) -> None:
+        if len(slots):
+            self._free.append(np.sort(slots))
+            self._num_free += len(slots)
+
+    def _write(self, slots: Numbers, parts: Floats) -> None:
+        if not len(slots):
+            return
+        order = np.argsort(slots)
+        rows = np.ascontiguousarray(parts[:, order].swapaxes(0, 1))
+        view, size = memoryview(rows.data).cast("B"), self.row_bytes
+        for slot, start, end in _runs(slots[order]):
+            at, left = slot * size, view[start * size : end * size]
+            while left:
+                count = os.pwrite(self._fd, left, at)
+                at, left = at + count, left[count:]
+
+
+def _runs(slots: Numbers) -> Iterator[tuple[int, int, int]]:
+    """Yield the first slot, and first and last position, of runs of neighbors in ascending slots."""
+    breaks = np.flatnonzero(np.diff(slots.astype(np.int64)) != 1) + 1
+    starts = [0, *breaks.tolist()] if len(slots) else []
+    for start, end in zip(starts, [*starts[1:], len(slots)], strict=True):
+        yield int(slots[start]), start, end

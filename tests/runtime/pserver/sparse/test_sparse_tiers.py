@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A table with rows on disk holds the bits of one that fits in memory, after any operations and while it is copied."""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from paddle.errors import ConfigError, PserverError
+from paddle.optim.spec import OptimizerSpec, ParameterSpec, RowGradient
+from paddle.pserver import GrowingTable
+from paddle.pserver.sparse.budget import Budget
+from paddle.pserver.sparse.disk_rows import DiskRows
+from paddle.pserver.sparse.hash_table import HashTable
+from paddle.pserver.sparse.initial import Initial
+from paddle.pserver.sparse.spec import TableSpec
+from paddle.pserver.sparse.tiered_table import TieredTable
+from tests.runtime.pserver.sparse.test_sparse_tables_agree import content, pool_of, waiting
+
+WIDTH = 3
+ROW = 4 * 2 * (WIDTH + 1) + 4 + 17  # with one state and a score
+ADAGRAD = OptimizerSpec("adagrad")
+
+# A failing case is not made smaller: that takes minutes.
+RANDOM = (Phase.explicit, Phase.reuse, Phase.generate)
+
+pytestmark = pytest.mark.usefixtures("form")
+
+
+def spec_of(folder: Path, rows: int, evict: str = "lru", entry: int = 1, max_age: int = 0) -> TableSpec:
+    budget = Budget(rows * ROW, evict, 0.9, min_score=0.2 * (evict == "score"), disk=str(folder))
+    parameter = ParameterSpec("emb", (1, WIDTH), l2=0.01, sparse=True)
+    return TableSpec(parameter, Initial.uniform(-0.5, 0.5, 11), entry, max_age, budget=budget)
+
+
+def in_memory(spec: TableSpec) -> TableSpec:
+    """The same table without a bound."""
+    return replace(spec, budget=replace(spec.budget, memory=0, disk=""))
+
+
+def step(rng: np.random.Generator, pool: np.ndarray, count: int) -> list[RowGradient]:
+    return [
+        RowGradient(rng.choice(pool, count), rng.standard_normal((count, WIDTH)).astype(np.float32))
+        for _ in range(2)
+    ]
+
+
+@settings(max_examples=4, suppress_health_check=list(HealthCheck), deadline=None, phases=RANDOM)
+@given(
+    st.lists(st.tuples(st.sampled_from("uuuuaiscdrx"), st.integers(0, 40)), max_size=10),
+    st.sampled_from(["lru", "lfu", "score"]),
+    st.sampled_from(["adagrad", "decayed_adagrad"]),
+    st.integers(0, 2**32),
+)
+def test_any_operations_leave_what_a_table_in_memory_has(
+    tmp_path: Path, operations: list[tuple[str, int]], evict: str, rule: str, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    pool = pool_of(rng, 80)
+    entry, max_age = int(rng.integers(1, 3)), int(rng.choice([0, 30]))
+    spec, optimizer = spec_of(tmp_path, int(rng.integers(1, 40)), evict, entry, max_age), OptimizerSpec(rule)
+    one: Any = TieredTable(spec, optimizer)
+    other = HashTable(in_memory(spec), optimizer)
+    copies: list[tuple[Any, Any]] = []
+    for what, count in operations:
+        if what in "ud":
+            steps = step(rng, pool, count)
+            before = one.snapshot(copies[-1][0].clock if copies else None) if what == "d" else None
+            expected = content(other.snapshot(copies[-1][0].clock if copies else None)) if before else {}
+            blocks: Any = [before.next_block()] if before and count % 2 else []
+            one.update(steps, 0.1)
+            other.update(steps, 0.1)
+            if before:
+                blocks = [block for block in [*blocks, *before] if block is not None]
+                assert content(blocks) == expected
+                copies.append((before.header, blocks))
+        elif what == "a":
+            ids = np.unique(rng.choice(pool, count))
+            values = rng.standard_normal((len(ids), WIDTH)).astype(np.float32)
+            one.assign(ids, values)
+            other.assign(ids, values)
+        elif what == "i":
+            for _ in range(2 * count):
+                one.update([], 0.1)
+                other.update([], 0.1)
+        elif what == "s" and evict != "lru":
+            assert one.shrink(count / 10) == other.shrink(count / 10)
+        elif what == "c":
+            one.catch_up(0.1)
+            other.catch_up(0.1)
+        elif what in "rx":
+            snapshot = one.snapshot(copies[-1][0].clock if copies else None)
+            copies.append((snapshot.header, list(snapshot)))
+            one = TieredTable(spec, optimizer) if what == "r" else HashTable(in_memory(spec), optimizer)
+            for header, blocks in copies:
+                one.forget(header.dropped)
+                for block in blocks:
+                    one.fill(block)
+            one.resume(copies[-1][0])
+            if what == "x":  # and back from the one without a disk
+                snapshot, one = one.snapshot(), TieredTable(spec, optimizer)
+                one.restore(snapshot.header, list(snapshot))
+            copies = []
+        assert len(one) == len(other)
+    np.testing.assert_array_equal(one.lookup(pool), other.lookup(pool))
+    np.testing.assert_array_equal(one.lookup(pool, "zero"), other.lookup(pool, "zero"))
+    assert content(one.snapshot()) == content(other.snapshot())
+    assert waiting(one) == waiting(other)
+
+
+def test_rows_beyond_the_memory_are_on_disk_and_come_back(tmp_path: Path) -> None:
+    table = TieredTable(spec_of(tmp_path, 500), ADAGRAD)
+    rng = np.random.default_rng(1)
+    for _ in range(10):
+        table.update(step(rng, np.arange(4000), 500), 0.1)
+    assert len(table) > 2000 > 700 > len(table) - len(table._disk)
+    assert table.disk_bytes >= 4 * 2 * WIDTH * len(table._disk)
+    assert list(tmp_path.iterdir()) == []  # the file has no name: nothing stays after a kill
+    brought = table.counts.brought
+    assert 0 < brought < table.counts.asked - table.counts.made
+    assert table.counts.found == table.counts.asked - table.counts.made - brought
+
+
+def test_a_full_disk_refuses_batches_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, rng = spec_of(tmp_path, 50), np.random.default_rng(2)
+    one, other = TieredTable(spec, ADAGRAD), HashTable(in_memory(spec), ADAGRAD)
+    steps = [step(rng, np.arange(3000), 300) for _ in range(4)]
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", full)
+        one.update(steps[0], 0.1)  # whose rows stay in memory
+        other.update(steps[0], 0.1)
+        for _ in range(2):
+            with pytest.raises(
+                PserverError, match=r"no room for .* more rows .*: No space left on device; free"
+            ):
+                one.update(steps[1], 0.1)
+        assert one.clock == 1
+        assert content(one.snapshot()) == content(other.snapshot())
+    for each in steps[1:]:  # once there is room again
+        one.update(each, 0.1)
+        other.update(each, 0.1)
+    assert len(one._disk) > 100
+    assert content(one.snapshot()) == content(other.snapshot())
+
+
+def test_a_write_that_fails_moves_no_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = DiskRows(str(tmp_path), 2, WIDTH)
+    rows = np.arange(2 * 9 * WIDTH, dtype=np.float32).reshape(2, 9, WIDTH)
+    ids, ticks = np.arange(9) * 7, np.arange(9, dtype=np.uint32)
+    disk.reserve(9)
+    slots = disk.put(ids, rows, ticks)
+    gone = disk.forget(ids[[1, 2, 5, 99 % 9]])
+    assert gone.tolist() == slots[[1, 2, 5, 0]].tolist()
+    again = np.array([100, 200, 300])
+    slots = disk.put(again, rows[:, :3] + 1000, ticks[:3])  # into slots that were given back
+    np.testing.assert_array_equal(disk.read(slots[::-1]), rows[:, 2::-1] + 1000)
+
+    def broken(*_: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "pwrite", broken)
+    with pytest.raises(PserverError, match="of a growing table: Input/output error"):
+        disk.put(np.array([400]), rows[:, :1], ticks[:1])
+    assert len(disk) == 8
+    kept = disk.index.find(ids[[3, 4, 6, 7, 8]])
+    np.testing.assert_array_equal(disk.read(kept), rows[:, [3, 4, 6, 7, 8]])
+    disk.close()
+    with pytest.raises(PserverError, match="Bad file descriptor"):
+        disk.read(kept)
+
+
+def test_what_a_disk_needs_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match='disk: expected memory as well, such as memory="8GB"'):
+        GrowingTable(4, disk="here")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PserverError, match=r"of a growing table: (Not a directory|File exists)"):
+        TieredTable(spec_of(tmp_path / "file", 5), ADAGRAD)
