@@ -10,6 +10,8 @@ written by position, neighbors by one call; the kernel is asked for all of them 
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
 import tempfile
 import weakref
@@ -19,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.errors import PserverError
+from paddle.kernels import library
 from paddle.pserver.sparse.index import ABSENT, new_index
 from paddle.pserver.sparse.structures import Ids, Numbers
 
@@ -26,6 +29,10 @@ Floats = npt.NDArray[np.float32]
 
 _LEAST_EXTENT, _MOST_EXTENT = 1 << 20, 256 << 20
 _BLOCK_ROWS = 4096
+_MOST_LATELY = 16 << 20
+KERNELS = library.Kernels(disk_read="npnnp:n", disk_write="npnnp:n")
+"""The loops of `disk.c`."""
+
 DISK_ROW_BYTES = 21
 """Memory of a row on disk: its share of the index, and its tick."""
 
@@ -55,6 +62,9 @@ class DiskRows:
         self.ticks = np.zeros(0, np.uint32)
         self._free: list[Numbers] = []
         self._used = self._num_free = 0
+        self._lately: tuple[Numbers, Floats] | None = (
+            None  # slots and rows that were read since the last write
+        )
         try:
             os.makedirs(folder, exist_ok=True)
             with tempfile.TemporaryFile(dir=folder) as file:
@@ -115,10 +125,10 @@ class DiskRows:
         """
         slots = self._take(len(ids))
         try:
-            self._write(slots, parts)
-        except OSError as error:
+            self.rewrite(slots, parts)
+        except PserverError:
             self._give_back(slots)
-            raise PserverError(f"disk {self._folder!r} of a growing table: {error.strerror}") from None
+            raise
         self.ticks[slots] = ticks
         self.index.insert(ids, slots)
         return slots
@@ -126,6 +136,21 @@ class DiskRows:
     def read(self, slots: Numbers) -> Floats:
         """Return rows (parts, n, part)."""
         return self.read_into(slots, np.empty((self._parts, len(slots), self._part), np.float32))
+
+    def recall(self, slots: Numbers) -> Floats:
+        """Return rows (parts, n, part) of ascending slots (n,), not to be changed.
+
+        A batch that looks its rows up first finds them in memory when it changes them.
+        """
+        if self._lately is not None:
+            known, parts = self._lately
+            at = np.minimum(np.searchsorted(known, slots), len(known) - 1)
+            if len(slots) and (known[at] == slots).all():
+                return parts if len(slots) == len(known) else np.ascontiguousarray(parts[:, at])
+        found = self.read(slots)
+        if 0 < found.nbytes <= _MOST_LATELY:
+            self._lately = slots, found
+        return found
 
     def read_into(self, slots: Numbers, parts: Floats) -> Floats:
         """Read rows to (parts, n, part), and return it. Any thread may do it.
@@ -137,31 +162,15 @@ class DiskRows:
             return parts
         order = np.argsort(slots)
         rows = np.empty((len(slots), self._parts, self._part), np.float32)
-        view = memoryview(rows.data).cast("B")
-        runs = list(_runs(slots[order]))
-        size = self.row_bytes
-        try:
-            if len(runs) > 1:
-                for slot, start, end in runs:
-                    os.posix_fadvise(self._fd, slot * size, (end - start) * size, os.POSIX_FADV_WILLNEED)
-            for slot, start, end in runs:
-                at, left = slot * size, view[start * size : end * size]
-                while left:
-                    count = os.preadv(self._fd, [left], at)
-                    if not count:
-                        raise OSError(0, "the file is too short")
-                    at, left = at + count, left[count:]
-        except OSError as error:
-            raise PserverError(f"disk {self._folder!r} of a growing table: {error.strerror}") from None
+        self._move("disk_read", slots[order], rows)
         parts[:, order] = rows.swapaxes(0, 1)
         return parts
 
     def rewrite(self, slots: Numbers, parts: Floats) -> None:
         """Change rows. Raises PserverError: they cannot be written."""
-        try:
-            self._write(slots, parts)
-        except OSError as error:
-            raise PserverError(f"disk {self._folder!r} of a growing table: {error.strerror}") from None
+        order = np.argsort(slots)
+        self._lately = None
+        self._move("disk_write", slots[order], np.ascontiguousarray(parts[:, order].swapaxes(0, 1)))
 
     def forget(self, ids: Ids) -> Numbers:
         """Drop those of ids (n,), none twice, that are here; return their slots, whose rows can still be read."""
@@ -198,22 +207,45 @@ class DiskRows:
             self._free.append(np.sort(slots))
             self._num_free += len(slots)
 
-    def _write(self, slots: Numbers, parts: Floats) -> None:
-        if not len(slots):
-            return
-        order = np.argsort(slots)
-        rows = np.ascontiguousarray(parts[:, order].swapaxes(0, 1))
-        view, size = memoryview(rows.data).cast("B"), self.row_bytes
-        for slot, start, end in _runs(slots[order]):
-            at, left = slot * size, view[start * size : end * size]
-            while left:
-                count = os.pwrite(self._fd, left, at)
-                at, left = at + count, left[count:]
+    def _move(self, what: str, slots: Numbers, rows: Floats) -> None:
+        """Read or write the rows (n, parts, part) of ascending slots (n,)."""
+        loops = KERNELS.loaded or _PLAIN
+        address = rows.ctypes.data
+        found = getattr(loops, what)(self._fd, slots.ctypes.data, len(slots), self.row_bytes, address)
+        if found:
+            why = os.strerror(found) if found > 0 else "the file is too short"
+            raise PserverError(f"disk {self._folder!r} of a growing table: {why}")
 
 
-def _runs(slots: Numbers) -> Iterator[tuple[int, int, int]]:
-    """Yield the first slot, and first and last position, of runs of neighbors in ascending slots."""
-    breaks = np.flatnonzero(np.diff(slots.astype(np.int64)) != 1) + 1
-    starts = [0, *breaks.tolist()] if len(slots) else []
-    for start, end in zip(starts, [*starts[1:], len(slots)], strict=True):
-        yield int(slots[start]), start, end
+class _Plain:
+    """The plain form of `disk.c`."""
+
+    def disk_read(self, fd: int, slots: int, n: int, size: int, rows: int) -> int:
+        """Read rows one after the other."""
+        for row, at in _rows_at(slots, n, size, rows):
+            try:
+                if os.preadv(fd, [row], at) < size:
+                    return -1
+            except OSError as error:
+                return error.errno or errno.EIO
+        return 0
+
+    def disk_write(self, fd: int, slots: int, n: int, size: int, rows: int) -> int:
+        """Write rows one after the other."""
+        for row, at in _rows_at(slots, n, size, rows):
+            try:
+                if os.pwrite(fd, row, at) < size:
+                    return errno.ENOSPC
+            except OSError as error:
+                return error.errno or errno.EIO
+        return 0
+
+
+_PLAIN = _Plain()
+
+
+def _rows_at(slots: int, n: int, size: int, rows: int) -> Iterator[tuple[memoryview, int]]:
+    """Yield the memory of each row, and its position in the file."""
+    whole = memoryview((ctypes.c_char * (n * size)).from_address(rows)).cast("B")
+    for i, slot in enumerate((ctypes.c_uint32 * n).from_address(slots)):
+        yield whole[i * size : (i + 1) * size], slot * size

@@ -362,17 +362,24 @@ class HashTable:
         """Drop the rows of one segment that were too old in batch `clock`."""
         ids, numbers = self._index.segment(segment)
         ticks = self._slabs.rows.ticks(numbers)
-        dead = np.zeros(len(ids), np.bool_)
-        if self.spec.max_age:
-            age = ages(ticks, clock)
-            dead = (age > self.spec.max_age) & (age < 1 << 30)
-        if self.spec.budget.min_score:
-            dead |= self._scores(numbers, clock) < self.spec.budget.min_score
+        dead = self._are_dead(ticks, clock, lambda: self._scores(numbers, clock))
         if dead.any():
             self._drop(ids, numbers, dead)
             ids, numbers, ticks = ids[~dead], numbers[~dead], ticks[~dead]
             self._index.replace(segment, ids, numbers)  # which shrinks
         self._slabs.rows.set_ticks(numbers, rejuvenated(ticks, clock))
+
+    def _are_dead(
+        self, ticks: Numbers, clock: int, scores: Callable[[], npt.NDArray[np.float64]]
+    ) -> npt.NDArray[np.bool_]:
+        """Return which rows (n,) that did not change after batch `clock` were too old then, or had too low a score."""
+        age = ages(ticks, clock)
+        dead = np.zeros(len(ticks), np.bool_)
+        if self.spec.max_age:
+            dead = age > self.spec.max_age
+        if self.spec.budget.min_score:
+            dead |= scores() < self.spec.budget.min_score
+        return dead & (age < 1 << 30)
 
     def _scores(self, numbers: Numbers, clock: int | None = None) -> npt.NDArray[np.float64]:
         parts, ticks = self._slabs.gathered(numbers)

@@ -25,7 +25,7 @@ from paddle.pserver.sparse.slabs import map_memory
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.sparse.steps import Moment
 from paddle.pserver.sparse.structures import Ids, Numbers
-from paddle.pserver.sparse.ticks import ages, rejuvenated
+from paddle.pserver.sparse.ticks import rejuvenated
 
 Floats = npt.NDArray[np.float32]
 
@@ -61,7 +61,7 @@ class TieredTable(HashTable):
         here = np.flatnonzero(slots != ABSENT)
         if len(here):
             distinct, inverse = np.unique(slots[here], return_inverse=True)
-            found[here] = self._disk.read(distinct)[0, inverse, : self.spec.width]
+            found[here] = self._disk.recall(distinct)[0, inverse, : self.spec.width]
         return found
 
     def update(self, gradients: Sequence[RowGradient], learning_rate: float) -> None:
@@ -118,7 +118,7 @@ class TieredTable(HashTable):
         ticks = self._disk.ticks[slots]
         for snapshot in self._snapshots:
             snapshot.keep_from_disk(ids, slots, ticks)
-        parts = self._disk.read(slots)
+        parts = self._disk.recall(slots)
         numbers = self._slabs.take(len(ids))
         self._index.insert(ids, numbers)
         self._slabs.rows.scatter(numbers, parts, ticks)
@@ -159,12 +159,7 @@ class TieredTable(HashTable):
         super()._sweep(segment, clock)
         ids, slots = self._disk.index.segment(segment)
         ticks = self._disk.ticks[slots]
-        dead = np.zeros(len(ids), np.bool_)
-        if self.spec.max_age:
-            age = ages(ticks, clock)
-            dead = (age > self.spec.max_age) & (age < 1 << 30)
-        if self.spec.budget.min_score:
-            dead |= self._scores_on_disk(slots, clock) < self.spec.budget.min_score
+        dead = self._are_dead(ticks, clock, lambda: self._scores_on_disk(slots, clock))
         self._disk.ticks[slots] = rejuvenated(ticks, clock)
         self._drop_on_disk(ids, slots, dead)
 

@@ -179,8 +179,10 @@ class PlainTable:
             return
         for row_id in self._in_segment(segment):
             row = self._rows[row_id]
-            is_old = 0 < self.spec.max_age < int(ages(row.tick, clock)[0]) < 1 << 30
-            if is_old or (self._scored and self._score(row) < self.spec.budget.min_score):
+            age = int(ages(row.tick, clock)[0])
+            is_old = 0 < self.spec.max_age < age
+            is_low = self._scored and self._score(row, clock=clock) < self.spec.budget.min_score
+            if age < 1 << 30 and (is_old or is_low):
                 del self._rows[row_id]
 
     def _in_segment(self, segment: int) -> list[int]:
@@ -189,11 +191,11 @@ class PlainTable:
         ids = np.fromiter(self._rows, np.int64, len(self._rows))
         return [int(each) for each in ids[segments_of(ids) == segment]]
 
-    def _score(self, row: _Row, least_age: int = 0) -> float:
-        """Return a row's score now: a product of powers of the decay, the lowest first."""
+    def _score(self, row: _Row, least_age: int = 0, clock: int | None = None) -> float:
+        """Return a row's score now, or at a batch: a product of powers of the decay, the lowest first."""
         score = float(row.parts[0, 0, -1])
         power = self.spec.budget.decay if self.spec.budget.evict == "score" else 1.0
-        age = max(int(ages(row.tick, self.clock)[0]), least_age)
+        age = max(int(ages(row.tick, self.clock if clock is None else clock)[0]), least_age)
         while age:
             score *= power if age & 1 else 1.0
             age, power = age >> 1, power * power

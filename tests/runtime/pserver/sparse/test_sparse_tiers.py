@@ -169,12 +169,12 @@ def test_a_write_that_fails_moves_no_row(tmp_path: Path, monkeypatch: pytest.Mon
     slots = disk.put(again, rows[:, :3] + 1000, ticks[:3])  # into slots that were given back
     np.testing.assert_array_equal(disk.read(slots[::-1]), rows[:, 2::-1] + 1000)
 
-    def broken(*_: object) -> int:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(os, "pwrite", broken)
-    with pytest.raises(PserverError, match="of a growing table: Input/output error"):
-        disk.put(np.array([400]), rows[:, :1], ticks[:1])
+    with open(os.devnull) as file, monkeypatch.context() as patch:
+        patch.setattr(disk, "_fd", file.fileno())
+        with pytest.raises(PserverError, match="of a growing table: Bad file descriptor"):
+            disk.put(np.array([400]), rows[:, :1], ticks[:1])
+        with pytest.raises(PserverError, match="of a growing table: the file is too short"):
+            disk.read(slots)
     assert len(disk) == 8
     kept = disk.index.find(ids[[3, 4, 6, 7, 8]])
     np.testing.assert_array_equal(disk.read(kept), rows[:, [3, 4, 6, 7, 8]])
