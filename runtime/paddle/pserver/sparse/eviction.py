@@ -10,9 +10,8 @@ at eight. Which rows leave follows from rows, clock and hand alone: not from whe
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,10 @@ from paddle.pserver.sparse.blocks import NO_IDS
 from paddle.pserver.sparse.budget import smallest
 from paddle.pserver.sparse.index import Index, PlainIndex
 from paddle.pserver.sparse.mixing import SEGMENTS
+from paddle.pserver.sparse.slabs import Slabs
+from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.sparse.structures import Numbers
+from paddle.pserver.sparse.ticks import ages
 
 Ids = npt.NDArray[np.int64]
 
@@ -36,22 +38,35 @@ def capacity_of(memory: int, taken: int, row_bytes: int) -> int:
     return max(max(memory - taken, memory // 2) // (row_bytes + INDEX_BYTES), 1)
 
 
+def are_dead(
+    spec: TableSpec, ticks: Numbers, clock: int, scores: Callable[[], npt.NDArray[np.float64]]
+) -> npt.NDArray[np.bool_]:
+    """Return which rows (n,) that did not change after batch `clock` were too old then, or had too low a score."""
+    age = ages(ticks, clock)
+    dead = np.zeros(len(ticks), np.bool_)
+    if spec.max_age:
+        dead = age > spec.max_age
+    if spec.budget.min_score:
+        dead |= scores() < spec.budget.min_score
+    return dead & (age < 1 << 30)
+
+
 @dataclass(slots=True)
 class Counts:
     """What happened to a table since its process began.
 
     Attributes:
-        asked: distinct ids of batches.
-        found: those of them that had a row in memory.
         made: rows that were made.
         dropped: rows that were evicted, too old or below the lowest score.
+        asked: distinct ids of batches.
+        found: those of them that had a row in memory.
         brought: rows that came back from disk.
     """
 
-    asked: int = 0
-    found: int = 0
     made: int = 0
     dropped: int = 0
+    asked: int = 0
+    found: int = 0
     brought: int = 0
 
 
@@ -66,12 +81,18 @@ class Hand:
         self.segment = 0
 
     def victims(
-        self, count: int, index: Index | PlainIndex, urgency: Callable[[Numbers], Sequence[npt.NDArray[Any]]]
+        self,
+        count: int,
+        index: Index | PlainIndex,
+        slabs: Slabs,
+        clock: int,
+        scores: Callable[[Numbers], npt.NDArray[np.float64]] | None,
     ) -> tuple[Ids, Numbers, npt.NDArray[np.bool_]]:
         """Return some rows, ids and numbers, and which of them leave: at least `count` if there are as many.
 
         Args:
-            urgency: returns keys of rows (n,): those with the smallest leave first; among equal ones the smallest id.
+            scores: returns the scores of rows (n,), the lowest of which leave first; None: there are none. Then the
+                oldest leave, and among equal ones the smallest ids.
         """
         found: list[tuple[Ids, Numbers]] = []
         seen = 0
@@ -82,8 +103,10 @@ class Hand:
             if seen >= _SAMPLE * count:
                 break
         ids, numbers = (np.concatenate(each) for each in zip(*found, strict=True))
+        keys: list[npt.NDArray[np.generic]] = [-ages(slabs.rows.ticks(numbers), clock).astype(np.int64), ids]
+        keys = keys if scores is None else [scores(numbers), *keys]
         leaves = np.zeros(seen, np.bool_)
-        leaves[smallest(max(count, seen // _SAMPLE), [*urgency(numbers), ids])] = True
+        leaves[smallest(max(count, seen // _SAMPLE), keys)] = True
         return ids, numbers, leaves
 
 

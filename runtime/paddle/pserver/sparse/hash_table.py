@@ -11,6 +11,7 @@ A table with a budget of memory drops rows after a batch that needed more: see `
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple
 from typing import Literal
 from weakref import WeakSet
 
@@ -21,7 +22,7 @@ from paddle.errors import PserverError
 from paddle.optim.spec import OptimizerSpec, RowGradient
 from paddle.pserver.sparse.blocks import Block, Header, ids_of, joined, plain
 from paddle.pserver.sparse.disk_rows import DISK_ROW_BYTES, DiskRows
-from paddle.pserver.sparse.eviction import Counts, Dropped, Hand, capacity_of
+from paddle.pserver.sparse.eviction import Counts, Dropped, Hand, are_dead, capacity_of
 from paddle.pserver.sparse.index import ABSENT, grouped, new_index
 from paddle.pserver.sparse.mixing import SEGMENTS
 from paddle.pserver.sparse.rows import Memory
@@ -30,7 +31,7 @@ from paddle.pserver.sparse.snapshot import TableSnapshot
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.sparse.steps import DistinctRows, Moment, Steps, Sums
 from paddle.pserver.sparse.structures import Numbers
-from paddle.pserver.sparse.ticks import MAX_AGE, ages, new_tick, rejuvenated
+from paddle.pserver.sparse.ticks import MAX_AGE, new_tick, rejuvenated
 from paddle.pserver.sparse.waiting import SIGHTING_BYTES, WaitingRoom
 from paddle.pserver.sparse.walk import Cursor, TableRows, next_piece, reach
 
@@ -95,21 +96,7 @@ class HashTable:
     @property
     def facts(self) -> tuple[int, ...]:
         """What is reported of a table: see `Queue` of the facts, from `rows` on."""
-        counts = self.counts
-        return (
-            len(self),
-            self.nbytes,
-            self.disk_bytes,
-            counts.made,
-            counts.dropped,
-            counts.asked,
-            counts.found,
-        )
-
-    @property
-    def parts(self) -> int:
-        """Arrays of a row: its values, and the states of the rule."""
-        return self._slabs.parts
+        return len(self), self.nbytes, self.disk_bytes, *astuple(self.counts)[:4]
 
     @property
     def payload_bytes(self) -> int:
@@ -253,7 +240,7 @@ class HashTable:
             most: rows.
         """
         since = reach(since, self.clock, self._caught_up)
-        block, at = next_piece(self._index, self._slabs, at, since, self.clock, most)
+        block, at = next_piece(self._index, self._slabs, self._disk, at, since, self.clock, most)
         return TableRows.of(block, self.spec.width, self.clock, with_states=with_states), at, since
 
     def put(self, rows: TableRows) -> None:
@@ -362,24 +349,12 @@ class HashTable:
         """Drop the rows of one segment that were too old in batch `clock`."""
         ids, numbers = self._index.segment(segment)
         ticks = self._slabs.rows.ticks(numbers)
-        dead = self._are_dead(ticks, clock, lambda: self._scores(numbers, clock))
+        dead = are_dead(self.spec, ticks, clock, lambda: self._scores(numbers, clock))
         if dead.any():
             self._drop(ids, numbers, dead)
             ids, numbers, ticks = ids[~dead], numbers[~dead], ticks[~dead]
             self._index.replace(segment, ids, numbers)  # which shrinks
         self._slabs.rows.set_ticks(numbers, rejuvenated(ticks, clock))
-
-    def _are_dead(
-        self, ticks: Numbers, clock: int, scores: Callable[[], npt.NDArray[np.float64]]
-    ) -> npt.NDArray[np.bool_]:
-        """Return which rows (n,) that did not change after batch `clock` were too old then, or had too low a score."""
-        age = ages(ticks, clock)
-        dead = np.zeros(len(ticks), np.bool_)
-        if self.spec.max_age:
-            dead = age > self.spec.max_age
-        if self.spec.budget.min_score:
-            dead |= scores() < self.spec.budget.min_score
-        return dead & (age < 1 << 30)
 
     def _scores(self, numbers: Numbers, clock: int | None = None) -> npt.NDArray[np.float64]:
         parts, ticks = self._slabs.gathered(numbers)
@@ -394,13 +369,8 @@ class HashTable:
             taken += DISK_ROW_BYTES * len(self._disk)
         over = len(self._slabs) - capacity_of(self.spec.budget.memory, taken, self._slabs.row_bytes)
         if over > 0:
-            self._leave(*self._hand.victims(over, self._index, self._urgency))
-
-    def _urgency(self, numbers: Numbers) -> list[npt.NDArray[np.generic]]:
-        """Return by what rows (n,) are compared: those with the smallest keys leave first."""
-        ticks = self._slabs.rows.ticks(numbers)
-        keys: list[npt.NDArray[np.generic]] = [-ages(ticks, self.clock).astype(np.int64)]
-        return keys if self._steps.score_at is None else [self._scores(numbers), *keys]
+            scores = None if self._steps.score_at is None else self._scores
+            self._leave(*self._hand.victims(over, self._index, self._slabs, self.clock, scores))
 
     def _absent(self, ids: Ids) -> Ids:
         """Return those of ids (n,) that have no row."""

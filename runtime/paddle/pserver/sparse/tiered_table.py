@@ -17,6 +17,7 @@ from paddle.errors import PserverError
 from paddle.optim.spec import OptimizerSpec, RowGradient
 from paddle.pserver.sparse.blocks import Block, ids_of, plain
 from paddle.pserver.sparse.disk_rows import DiskRows
+from paddle.pserver.sparse.eviction import are_dead
 from paddle.pserver.sparse.hash_table import HashTable, Unknown
 from paddle.pserver.sparse.index import ABSENT
 from paddle.pserver.sparse.mixing import SEGMENTS
@@ -159,7 +160,7 @@ class TieredTable(HashTable):
         super()._sweep(segment, clock)
         ids, slots = self._disk.index.segment(segment)
         ticks = self._disk.ticks[slots]
-        dead = self._are_dead(ticks, clock, lambda: self._scores_on_disk(slots, clock))
+        dead = are_dead(self.spec, ticks, clock, lambda: self._scores_on_disk(slots, clock))
         self._disk.ticks[slots] = rejuvenated(ticks, clock)
         self._drop_on_disk(ids, slots, dead)
 

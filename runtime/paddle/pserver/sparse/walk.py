@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddle.pserver.sparse.blocks import Block
+from paddle.pserver.sparse.disk_rows import DiskRows
 from paddle.pserver.sparse.index import Index, PlainIndex
 from paddle.pserver.sparse.mixing import SEGMENTS
 from paddle.pserver.sparse.slabs import Slabs
@@ -104,20 +105,32 @@ class Source(Protocol):
 
 
 def next_piece(
-    index: Index | PlainIndex, slabs: Slabs, at: Cursor, since: int | None, clock: int, most: int
+    index: Index | PlainIndex,
+    slabs: Slabs,
+    disk: DiskRows | None,
+    at: Cursor,
+    since: int | None,
+    clock: int,
+    most: int,
 ) -> tuple[Block, Cursor]:
     """Return copies of at most `most` rows from `at` on, and the next place; no row does not mean the end.
 
     Args:
+        disk: rows that are not in memory.
         since: rows that changed after this batch; None: all.
         clock: of the table.
     """
-    found_ids, found_numbers, scanned = [np.zeros(0, np.int64)], [np.zeros(0, np.uint32)], 0
+    found_ids, found_places, scanned = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
     last = min(at.segment + _SEGMENTS_AT_ONCE, SEGMENTS)
     while at.segment < last and most > 0 and scanned < _IDS_AT_ONCE:
         ids, numbers = index.segment(at.segment)
+        places, ticks = numbers.astype(np.int64), slabs.rows.ticks(numbers)
+        if disk is not None:
+            more, slots = disk.index.segment(at.segment)
+            ids, ticks = np.concatenate((ids, more)), np.concatenate((ticks, disk.ticks[slots]))
+            places = np.concatenate((places, -1 - slots.astype(np.int64)))
         scanned += len(ids)
-        here = np.flatnonzero(changed(slabs.rows.ticks(numbers), since, clock)) if len(ids) else ids
+        here = np.flatnonzero(changed(ticks, since, clock)) if len(ids) else ids
         if at.first:
             here = here[ids[here] >= at.first + int(_LEAST)]
         following = Cursor(at.segment + 1)
@@ -126,11 +139,16 @@ def next_piece(
             following = Cursor(at.segment, int(ids[here[-1]]) - int(_LEAST))
             here = here[:-1]
         found_ids.append(ids[here])
-        found_numbers.append(numbers[here])
+        found_places.append(places[here])
         most -= len(here)
         at = following
-    ids, numbers = np.concatenate(found_ids), np.concatenate(found_numbers)
-    parts, ticks = slabs.gathered(numbers)
+    ids, places = np.concatenate(found_ids), np.concatenate(found_places)
+    parts, ticks = slabs.room(len(ids))
+    away = places < 0
+    parts[:, ~away], ticks[~away] = slabs.gathered(places[~away].astype(np.uint32))
+    if disk is not None and away.any():
+        slots = (-1 - places[away]).astype(np.uint32)
+        parts[:, away], ticks[away] = disk.read(slots), disk.ticks[slots]
     return Block(ids, parts, ticks), at
 
 

@@ -23,6 +23,7 @@ from paddle.pserver.sparse.hash_table import HashTable
 from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.spec import TableSpec
 from paddle.pserver.sparse.tiered_table import TieredTable
+from paddle.pserver.sparse.walk import Cursor
 from tests.runtime.pserver.sparse.test_sparse_tables_agree import content, pool_of, waiting
 
 WIDTH = 3
@@ -127,6 +128,29 @@ def test_rows_beyond_the_memory_are_on_disk_and_come_back(tmp_path: Path) -> Non
     brought = table.counts.brought
     assert 0 < brought < table.counts.asked - table.counts.made
     assert table.counts.found == table.counts.asked - table.counts.made - brought
+
+
+def test_a_walk_meets_rows_in_memory_and_on_disk(tmp_path: Path) -> None:
+    spec, rng = spec_of(tmp_path, 60), np.random.default_rng(4)
+    one, other = TieredTable(spec, ADAGRAD), HashTable(in_memory(spec), ADAGRAD)
+    for _ in range(6):
+        steps = step(rng, np.arange(600), 100)
+        one.update(steps, 0.1)
+        other.update(steps, 0.1)
+    assert len(one._disk) > 100
+    for since in (None, 4):
+        walked = []
+        for table in (one, other):
+            at, found = Cursor(), {}
+            while not at.is_over:
+                rows, at, _ = table.walk(at, since, 50, with_states=True)
+                assert rows.states is not None
+                for row_id, *row in zip(rows.ids.tolist(), rows.rows, rows.ages, rows.states, strict=True):
+                    assert row_id not in found
+                    found[row_id] = [each.tobytes() for each in row]
+            walked.append(found)
+        assert walked[0] == walked[1]
+        assert len(walked[0]) == len(one) if since is None else 0 < len(walked[0]) < len(one)
 
 
 def test_a_full_disk_refuses_batches_and_loses_nothing(
