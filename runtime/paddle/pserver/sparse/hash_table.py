@@ -99,6 +99,11 @@ class HashTable:
         return len(self), self.nbytes, self.disk_bytes, *astuple(self.counts)[:4]
 
     @property
+    def parts(self) -> int:
+        """Arrays of a row: its values, and the states of the rule."""
+        return self._slabs.parts
+
+    @property
     def payload_bytes(self) -> int:
         """Bytes of the floats of all rows: values and states."""
         return 4 * len(self) * self._slabs.part * self._slabs.parts
@@ -364,9 +369,7 @@ class HashTable:
         """Drop rows until those that are left fit the budget."""
         if not self.spec.budget.memory:
             return
-        taken = SIGHTING_BYTES * len(self._waiting)
-        if self._disk is not None:
-            taken += DISK_ROW_BYTES * len(self._disk)
+        taken = SIGHTING_BYTES * len(self._waiting) + DISK_ROW_BYTES * len(self._disk or ())
         over = len(self._slabs) - capacity_of(self.spec.budget.memory, taken, self._slabs.row_bytes)
         if over > 0:
             scores = None if self._steps.score_at is None else self._scores
