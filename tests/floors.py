@@ -69,7 +69,7 @@ FLOORS: Mapping[str, tuple[str, ...]] = {
         "store",
         "durable exported",
         "server client followed",
-        "reader",
+        "reader torch",
         ".",
     ),
     "runtime/paddle/collective": ("errors membership", "connection", "exchange", "."),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import secrets
 import threading
 import time
@@ -245,6 +246,7 @@ class Exchange:
         self._stamps = [0] * len(network.endpoints)
         self._broken = ""
         self._is_closed = False
+        self._process = os.getpid()
         # Held during an exchange: sockets and their poller are for one thread at a time.
         self._turn = threading.Lock()
         self.wait_s = math.inf
@@ -331,13 +333,17 @@ class Exchange:
     def close(self) -> None:
         """Close all connections, unless a thread is in an exchange: then the process's end does."""
         self._is_closed = True
-        if self.wait_for_turn(0):
+        if os.getpid() == self._process and self.wait_for_turn(0):
             self._network.close()
 
     def check_open(self) -> None:
-        """Raise an error after `close`. Raises PserverError: it is closed."""
+        """Raise an error after `close`, and after a fork. Raises PserverError: it is closed, or of another process."""
         if self._is_closed:
             raise PserverError("this client is closed; create another one to continue")
+        if os.getpid() != self._process:
+            raise PserverError(
+                f"this client belongs to process {self._process}, of which this one is a fork: create a client here"
+            )
 
     def wait_for_turn(self, timeout_s: float) -> bool:
         """Wait until no thread is in the middle of an exchange; return whether that is so."""

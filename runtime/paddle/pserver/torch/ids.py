@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ids in any form that a module accepts: tensors, pairs with offsets, nested tensors, and torchrec's jagged tensors.
+
+Jagged tensors are known by their methods: torchrec is not imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from paddle.errors import ConfigError
+
+Ids = npt.NDArray[np.int64]
+
+
+class Given(NamedTuple):
+    """The ids of a module's call for one table.
+
+    Attributes:
+        flat: (m,).
+        shape: the shape in which they were given.
+        offsets: (B,), where each sequence or bag begins in `flat`; None: `shape` has no ragged part.
+        has_end: whether `offsets` is (B + 1,), with the end of the last one.
+        weights: (m,) of a jagged tensor, or None.
+    """
+
+    flat: Any
+    shape: tuple[int, ...]
+    offsets: Any = None
+    has_end: bool = False
+    weights: Any = None
+
+
+class Bags(NamedTuple):
+    """Ids (m,) in bags that begin at starts (B,), with weights (m,) or None."""
+
+    flat: Any
+    starts: Any
+    weights: Any
+
+
+def by_table(given: Any, tables: Collection[str], *, is_one: bool) -> dict[str, Any]:
+    """Return arguments by table name.
+
+    Args:
+        given: a mapping, or a torchrec KeyedJaggedTensor, whose keys of no table are ignored; with `is_one` also
+            what is meant for the only table.
+        tables: names.
+        is_one: whether a plain argument is allowed.
+
+    Raises:
+        ConfigError: names are unknown, or missing.
+    """
+    if callable(getattr(given, "to_dict", None)):
+        found = {name: each for name, each in given.to_dict().items() if name in tables}
+        if not found:
+            raise ConfigError(f"ids: no key of the jagged tensor is a table: {', '.join(tables)}")
+        return found
+    if is_one:
+        return dict.fromkeys(tables, given)
+    if not isinstance(given, Mapping) or not given.keys() <= set(tables):
+        got = sorted(given) if isinstance(given, Mapping) else type(given).__name__
+        raise ConfigError(f"expected ids by the names of tables {', '.join(tables)}, got {got}")
+    return dict(given)
+
+
+def read(ids: Any, *, has_end: bool = False) -> Given:
+    """Parse the ids for one table.
+
+    Args:
+        ids: a tensor, a pair (values, offsets), a nested tensor or a torchrec JaggedTensor.
+        has_end: whether the offsets of a pair have the end of the last bag too.
+
+    Raises:
+        ConfigError: they are nothing of that.
+    """
+    if not isinstance(ids, torch.Tensor) and callable(getattr(ids, "weights_or_none", None)):
+        values = ids.values()
+        return Given(values, tuple(values.shape), ids.offsets(), True, ids.weights_or_none())
+    ids, *more = ids if isinstance(ids, tuple) else (ids,)
+    if wrong := [each for each in (ids, *more) if not isinstance(each, torch.Tensor)]:
+        raise ConfigError(f"ids: expected a tensor of int64 or int32, got {type(wrong[0]).__name__}")
+    if more:
+        (offsets,) = more
+        return Given(ids, tuple(ids.shape), offsets, has_end)
+    if ids.is_nested:
+        if ids.layout != torch.jagged:
+            ids = torch.nested.nested_tensor(list(ids.unbind()), dtype=ids.dtype, layout=torch.jagged)
+        return Given(ids.values(), tuple(ids.values().shape), ids.offsets(), has_end=True)
+    return Given(ids.reshape(-1), tuple(ids.shape))
+
+
+def bags_of(given: Given, weights: Any, padding_idx: int | None) -> Bags:
+    """Return bags without the padding. `weights`: in the form of the ids, or None.
+
+    Raises:
+        ConfigError: flat ids have no offsets, or the weights have another shape than the ids.
+    """
+    if given.offsets is not None:
+        starts = given.offsets[:-1] if given.has_end else given.offsets
+    elif len(given.shape) == 2:
+        starts = torch.arange(given.shape[0], device=given.flat.device) * given.shape[1]
+    else:
+        raise ConfigError(f"ids: expected (bags, length), or offsets beside them, got {given.shape}")
+    if weights is None:
+        weights = given.weights
+    else:
+        weights = (read(weights).flat if weights.is_nested else weights).reshape(-1)
+        if weights.shape != given.flat.shape:
+            raise ConfigError(
+                f"per_sample_weights: expected one for each of {len(given.flat)} ids, got {len(weights)}"
+            )
+    if padding_idx is None or (keep := given.flat != padding_idx).all():
+        return Bags(given.flat, starts, weights)
+    before = torch.nn.functional.pad(keep.cumsum(0), (1, 0))
+    return Bags(given.flat[keep], before[starts.long()], None if weights is None else weights[keep])
+
+
+def on_host(ids: Any) -> Ids:
+    """Return ids as numpy sees them. Raises ConfigError: they are not int64 or int32."""
+    if ids.dtype not in (torch.int64, torch.int32):
+        raise ConfigError(f"ids: expected int64 or int32, got {ids.dtype}")
+    found: Ids = ids.detach().cpu().numpy()
+    return found

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The base of the modules: they have no parameters, since their rows are on the parameter servers.
+
+`state_dict` names the tables; rows are saved by the servers' checkpoints. A copy of a module, and one that
+`torch.save` wrote, must get servers by a `ServerOptimizer` of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from paddle.errors import ConfigError
+from paddle.pserver.client.declaration import GrowingTable
+from paddle.pserver.torch.ids import by_table
+
+if TYPE_CHECKING:
+    from paddle.pserver.torch.optimizer import ServerOptimizer
+
+
+class Tables(torch.nn.Module):  # type: ignore[misc]
+    """Base of `Embedding` and `EmbeddingBag`: growing tables by name, and the servers that store them.
+
+    Attributes:
+        tables: `GrowingTable` by name.
+        padding_idx: id without a row, or None.
+    """
+
+    def __init__(
+        self,
+        tables: str | Mapping[str, GrowingTable],
+        dim: int | None = None,
+        *,
+        padding_idx: int | None = None,
+        **table: Any,
+    ) -> None:
+        """Declare the tables, which `ServerOptimizer` creates.
+
+        Args:
+            tables: the name of one table, which the other arguments describe; or a dict of several `GrowingTable`.
+            dim: elements of a row.
+            padding_idx: this id, which may be negative, gives 0 and is in no bag; it takes no gradient.
+            table: other arguments of `GrowingTable`, such as std, optimizer, min_count, max_age.
+
+        Raises:
+            ConfigError: an argument is unknown, or is given for a dict of tables.
+        """
+        super().__init__()
+        if not isinstance(tables, str) and (dim is not None or table):
+            raise ConfigError(
+                f"{type(self).__name__}: with several tables, set the arguments of each GrowingTable"
+            )
+        self._is_one = isinstance(tables, str)
+        self.tables = {tables: GrowingTable(dim=dim, **table)} if isinstance(tables, str) else dict(tables)
+        self.padding_idx = padding_idx
+        self._servers: ServerOptimizer | None = None
+
+    def attach(self, servers: ServerOptimizer) -> None:
+        """Set the servers that store the tables."""
+        self._servers = servers
+
+    def extra_repr(self) -> str:
+        """Return what PyTorch prints of the module."""
+        return ", ".join(f"{name}: {table.width}" for name, table in self.tables.items())
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """Return what `state_dict` has of the module: widths by table, and no row."""
+        return {"tables": self._widths(), "rows": "on the parameter servers, and in their checkpoints"}
+
+    def set_extra_state(self, state: Any) -> None:
+        """Compare with the tables of a saved module. Raises ConfigError: they differ."""
+        if state["tables"] != self._widths():
+            raise ConfigError(f"load_state_dict: expected the tables {self._widths()}, got {state['tables']}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy of a module has no servers yet."""
+        return {**self.__dict__, "_servers": None}
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *more: Any) -> None:
+        """Refuse what would be lost: a weight, and dense parameters that the next step replaces."""
+        if self._servers is not None and self._servers.has_dense:
+            raise ConfigError(
+                "load_state_dict: the servers hold this model's parameters, and the next step brings them back: load "
+                "before ServerOptimizer is created, on servers without values"
+            )
+        if prefix + "weight" in state_dict:
+            more[-1].append(
+                f"{prefix}weight: rows of {', '.join(self.tables)} are on the parameter servers: import them there, "
+                "and leave the weight out of the state_dict"
+            )
+        super()._load_from_state_dict(state_dict, prefix, *more)
+
+    def _widths(self) -> dict[str, int]:
+        return {name: table.width for name, table in self.tables.items()}
+
+    def by_name(self, given: Any) -> dict[str, Any]:
+        """Return arguments by table name."""
+        return by_table(given, self.tables, is_one=self._is_one)
+
+    def look_up(self, flat: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+        """Return the distinct rows (n, dim) of each table, and the position of each id in them, (m,)."""
+        if self._servers is None:
+            raise ConfigError(
+                f"{type(self).__name__} of {', '.join(self.tables)} has no servers yet: create "
+                "ServerOptimizer(model, ...) first"
+            )
+        return self._servers.rows(flat, records=self.training)
