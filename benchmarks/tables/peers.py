@@ -55,8 +55,15 @@ class Peer:
 
     def ask(self, line: str) -> float:
         """Send a line; return the seconds that are answered. Raises RuntimeError: it died."""
+        return ask_all([self], line)
+
+    def send(self, line: str) -> None:
+        """Send a line, for which `answer` waits."""
         assert self._process.stdin is not None
         print(line, file=self._process.stdin, flush=True)
+
+    def answer(self) -> float:
+        """Wait for the seconds that are answered. Raises RuntimeError: it died."""
         return float(self._answer())
 
     def close(self) -> None:
@@ -69,6 +76,13 @@ class Peer:
         if not line:
             raise RuntimeError(f"{self._process.args!r} ended: {self._lacking}")
         return line
+
+
+def ask_all(peers: Sequence[Peer], line: str) -> float:
+    """Send a line to all; return the most of their answers. Raises RuntimeError: one died."""
+    for each in peers:
+        each.send(line)
+    return max(each.answer() for each in peers)
 
 
 @contextmanager

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.runtime.pserver.pserver_process import KEY, PserverProcess
+
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 60
 
@@ -94,5 +96,28 @@ def test_ddp_learns_the_spirals_on_two_processes(tmp_path: Path) -> None:
         for rank in range(2)
     ]
     found = [re.findall(r"test accuracy ([\d.]+), model (\w+)", end(process)) for process in processes]
+    assert found[0] == found[1]
+    assert float(found[0][0][0]) > 0.95
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="torch is not installed: it is gigabytes"
+)
+def test_ddp_trains_the_dense_layers_and_servers_the_rows(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    with PserverProcess("--port=0", "--num_gradient_servers=2") as server:
+        environ = {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "WORLD_SIZE": "2",
+            "PADDLE_PSERVERS_IP_PORT_LIST": ",".join(server.endpoints),
+            "PADDLE_TRAINERS_NUM": "2",
+            "PADDLE_JOB_KEY": KEY,
+            "PYTHONPATH": str(ROOT / "runtime"),
+        }
+        ranks = [{"RANK": str(rank), "PADDLE_TRAINER_ID": str(rank)} for rank in range(2)]
+        processes = [start("torch_embedding_ddp.py", tmp_path, {**environ, **rank}) for rank in ranks]
+        told = r"([\d.]+) of 2048 unseen pages are told apart, model (\S+)"
+        found = [re.findall(told, end(process)) for process in processes]
     assert found[0] == found[1]
     assert float(found[0][0][0]) > 0.95

@@ -122,12 +122,14 @@ class Prefetching:
     def __iter__(self) -> Iterator[Any]:
         batches = iter(self._loader)
         groups = iter(lambda: list(islice(batches, self._batches_per_step)), [])
-        coming = deque(islice(groups, 1))
-        while coming:
+        coming: deque[list[Any]] = deque()
+        while True:
             for group in islice(groups, self._depth + 1 - len(coming)):
-                for batch in group:
+                for batch in group if coming else ():
                     self._optimizer.prefetch(self._ids(batch), steps=len(coming))
                 coming.append(group)
+            if not coming:
+                return
             yield from coming.popleft()
 
 
