@@ -184,7 +184,7 @@ def main() -> None:
     )
     side = SIDES[given.kind](given, load)
     print(torch.__version__, flush=True)
-    at, costs = dict.fromkeys(("known", "coming"), 0), []
+    at, costs = dict.fromkeys(("known", "coming"), 0), [0.0]
     for line in sys.stdin:
         what, *count = line.split()
         if what == "cost":

@@ -116,7 +116,7 @@ def measure(report: Report, given: argparse.Namespace, duel: _Duel) -> None:
 
 def learn(report: Report, given: argparse.Namespace, name: str) -> None:
     """Let DLRM learn the clicks of a file on both sides: the time, the costs, and the AUC of unseen samples."""
-    steps = max(given.samples // BATCH, 1)
+    steps: int = max(given.samples // BATCH, 1)
     parts = min(steps, 1 if given.quick else 20)
     with ExitStack() as stack:
         sides = {
@@ -140,7 +140,8 @@ def learn(report: Report, given: argparse.Namespace, name: str) -> None:
         report.compare(f"speed_{name}", *sides)
         for side, peers in sides.items():
             report.add(f"{side}_auc", ask_all(peers, "auc"), "", "area under the ROC curve of test samples")
-        apart = np.abs(np.subtract(*costs.values())).max()
+        one, other = costs.values()
+        apart = np.abs(np.subtract(one, other)).max()
         report.add(
             f"{name}_costs_apart", float(apart), "", f"most of {parts} mean costs of {steps // parts} steps"
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch modules whose rows are stored on the parameter servers, and the optimizer that trains them there.
+"""PyTorch modules whose rows are on the servers, and the optimizer that trains them; above `client`, beside `reader`.
 
     model = Net()                                   # has Embedding("ads", 16) or EmbeddingBag(...) in it
     with ServerOptimizer(model, Adagrad(lr=0.01)) as optimizer:
@@ -13,8 +13,9 @@ Values and gradients are those of `torch.nn.Embedding` and `EmbeddingBag`. Only 
 """
 
 from paddle.pserver.torch.embeddings import Embedding, EmbeddingBag
+from paddle.pserver.torch.loading import Prefetching
 from paddle.pserver.torch.optimizer import ServerOptimizer
-from paddle.pserver.torch.prefetching import Prefetched, Prefetching
+from paddle.pserver.torch.prefetching import Prefetched
 from paddle.pserver.torch.tables import Tables
 
 __all__ = ["Embedding", "EmbeddingBag", "Prefetched", "Prefetching", "ServerOptimizer", "Tables"]

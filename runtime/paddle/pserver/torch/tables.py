@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
@@ -16,8 +16,16 @@ from paddle.errors import ConfigError
 from paddle.pserver.client.declaration import GrowingTable
 from paddle.pserver.torch.ids import by_table
 
-if TYPE_CHECKING:
-    from paddle.pserver.torch.optimizer import ServerOptimizer
+
+class Servers(Protocol):
+    """What tables need of a `ServerOptimizer`."""
+
+    @property
+    def has_dense(self) -> bool:
+        """Whether the servers train dense parameters too."""
+
+    def rows(self, ids: Mapping[str, Any], *, records: bool) -> dict[str, tuple[Any, Any]]:
+        """Return distinct rows, and the positions of ids in them."""
 
 
 class Tables(torch.nn.Module):  # type: ignore[misc]
@@ -55,9 +63,9 @@ class Tables(torch.nn.Module):  # type: ignore[misc]
         self._is_one = isinstance(tables, str)
         self.tables = {tables: GrowingTable(dim=dim, **table)} if isinstance(tables, str) else dict(tables)
         self.padding_idx = padding_idx
-        self._servers: ServerOptimizer | None = None
+        self._servers: Servers | None = None
 
-    def attach(self, servers: ServerOptimizer) -> None:
+    def attach(self, servers: Servers) -> None:
         """Set the servers that store the tables."""
         self._servers = servers
 
