@@ -13,9 +13,8 @@ Values and gradients are those of `torch.nn.Embedding` and `EmbeddingBag`. Only 
 """
 
 from paddle.pserver.torch.embeddings import Embedding, EmbeddingBag
-from paddle.pserver.torch.loading import Prefetching
 from paddle.pserver.torch.optimizer import ServerOptimizer
-from paddle.pserver.torch.prefetching import Prefetched
+from paddle.pserver.torch.prefetching import Prefetched, Prefetching
 from paddle.pserver.torch.tables import Tables
 
 __all__ = ["Embedding", "EmbeddingBag", "Prefetched", "Prefetching", "ServerOptimizer", "Tables"]
