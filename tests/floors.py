@@ -130,7 +130,7 @@ ARROWS: Mapping[str, int] = {
     "runtime/paddle/reader": 19,
     "runtime/paddle/dataset": 4,
     "runtime/paddle/graph": 72,
-    "runtime/paddle/pserver": 32,
+    "runtime/paddle/pserver": 33,
     "runtime/paddle/collective": 9,
     "runtime/paddle/distributed": 5,
     "runtime/paddle/v2": 65,

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from paddle.optim.spec import OptimizerSpec
     from paddle.pserver.client.batch import Batch
     from paddle.pserver.client.client import Client
-    from paddle.pserver.client.declaration import GrowingTable, Initial, TensorOptions
+    from paddle.pserver.client.declaration import GrowingTable, TensorOptions
     from paddle.pserver.client.pytorch_names import SGD, Adagrad, RowWiseAdagrad, SparseAdam
     from paddle.pserver.reader import Reader, TensorInfo
+    from paddle.pserver.sparse.initial import Initial
 
 _HOMES = MappingProxyType(
     {

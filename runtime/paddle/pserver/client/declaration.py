@@ -20,8 +20,6 @@ from paddle.pserver.sparse.initial import Initial
 from paddle.pserver.sparse.spec import MAX_ROWS, TableSpec
 from paddle.pserver.sparse.walk import TableRows
 
-__all__ = ["Declaration", "GrowingTable", "Initial", "TensorOptions", "declare"]
-
 
 @dataclass(frozen=True, slots=True)
 class TensorOptions:
