@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from benchmarks import scaling
+from benchmarks.learning import clicks
 from benchmarks.learning import work as networks
 from benchmarks.rows.row import Lacking, Row, Sides, Versus, Work
 from benchmarks.timing import Contender
@@ -40,6 +41,29 @@ def _steps(work: Work, name: str, batch: int, threads: int, compiled: bool) -> I
         for way, (python, argv) in ways.items():
             try:
                 child = stack.enter_context(Child(python, argv, threads))
+            except (RuntimeError, OSError) as error:
+                sides.append(Lacking(way, str(error)))
+            else:
+                sides.append(Contender(way, partial(measured, child)))
+        yield sides
+
+
+@contextmanager
+def _clicks(work: Work) -> Iterator[Sides]:
+    """Samples a second of click prediction, from text to updated parameters: a reading thread and a training one."""
+    text = work.scratch / "clicks.txt"
+    rows = clicks.BATCH if work.is_quick else clicks.ROWS
+    clicks.write(text, rows)
+
+    def measured(child: Child, turn: int) -> float:
+        return rows / float(child.steps(1)["wall_s"])
+
+    with ExitStack() as stack:
+        sides: list[Contender | Lacking] = []
+        for way, python in (("ours", sys.executable), ("torch", work.peers_python)):
+            module = "fluid_clicks" if way == "ours" else "torch_clicks"
+            try:
+                child = stack.enter_context(Child(python, [module, str(text)], 1))
             except (RuntimeError, OSError) as error:
                 sides.append(Lacking(way, str(error)))
             else:
@@ -106,6 +130,14 @@ ROWS = (
         "samples/s",
         partial(_steps, name="word2vec", batch=32, threads=1, compiled=False),
         (Versus("ours", "torch", 1.0),),
+        turns=5,
+    ),
+    Row(
+        "clicks",
+        "training on clicks with a dataset (PyTorch: a DataLoader), batches of 256, from text to parameters",
+        "samples/s",
+        _clicks,
+        (Versus("ours", "torch", 1.5),),
         turns=5,
     ),
 )
