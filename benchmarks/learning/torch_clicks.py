@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from benchmarks.learning import clicks
 
 
-class _Batches(IterableDataset):  # type: ignore[type-arg]
+class _Batches(IterableDataset):  # type: ignore[misc]
     """Numbers, ids and labels of each batch of a file."""
 
     def __init__(self, path: str) -> None:

@@ -135,7 +135,8 @@ def _batch_norms() -> list[Case]:
         channels = (shape[-1] if attrs.get("data_layout") == "NHWC" else shape[1],)
         inputs: dict[str, Any] = {"X": shape, "Scale": channels, "Bias": channels}
         inputs |= {"Mean": channels, "Variance": Values(channels, "positive")}
-        cases.append(Case("batch_norm", inputs, dict(attrs), fixed=("Mean", "Variance"), scored=("Y",)))
+        for op in ("batch_norm", "sync_batch_norm"):
+            cases.append(Case(op, inputs, dict(attrs), fixed=("Mean", "Variance"), scored=("Y",)))
     return cases
 
 

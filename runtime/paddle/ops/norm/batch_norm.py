@@ -3,6 +3,8 @@
 
 Training takes mean and biased variance from the batch and moves the running ones: new = old momentum + batch
 (1 - momentum). Test mode, and use_global_stats, take the running ones. SavedVariance holds 1 / √(variance + epsilon).
+
+sync_batch_norm is the same: each place has statistics of its own.
 """
 
 from __future__ import annotations
@@ -39,12 +41,12 @@ def _infer(
     return x, mean, variance, mean, variance
 
 
-@operator(
-    "batch_norm",
-    "X Scale Bias Mean Variance -> Y MeanOut VarianceOut SavedMean~ SavedVariance~",
-    attrs=_ATTRS,
-    infer=_infer,
-)
+_SLOTS = "X Scale Bias Mean Variance -> Y MeanOut VarianceOut SavedMean~ SavedVariance~"
+_GRADIENT = "X Scale Bias SavedMean SavedVariance Y@GRAD -> X@GRAD Scale@GRAD Bias@GRAD"
+
+
+@operator("batch_norm", _SLOTS, attrs=_ATTRS, infer=_infer)
+@operator("sync_batch_norm", _SLOTS, attrs=_ATTRS, infer=_infer)
 def batch_norm(
     x: Array,
     scale: Array,
@@ -78,7 +80,8 @@ def batch_norm(
     return _restored(y, x.shape, data_layout), new_mean, new_variance, *saved
 
 
-@gradient("batch_norm", "X Scale Bias SavedMean SavedVariance Y@GRAD -> X@GRAD Scale@GRAD Bias@GRAD")
+@gradient("batch_norm", _GRADIENT)
+@gradient("sync_batch_norm", _GRADIENT)
 def batch_norm_grad(
     x: Array,
     scale: Array,
