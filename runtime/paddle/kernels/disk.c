@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads and writes the rows of growing tables that are on disk: paddle/pserver/sparse/disk_rows.py.
+ * Reads the rows of growing tables that are on disk: paddle/pserver/sparse/disk_rows.py.
  */
 #define _GNU_SOURCE
 #include "kernel.h"
@@ -32,22 +32,6 @@ int64_t KERNEL(disk_read)(int64_t fd, const uint32_t *slots, ptrdiff_t n, int64_
             if (done < 0 && errno == EINTR) continue;
             if (done <= 0) return done ? errno : -1;
             out += done, at += done, left -= done;
-        }
-    }
-    return 0;
-}
-
-/* Write what disk_read reads; return errno, 0 if all is written. */
-int64_t KERNEL(disk_write)(int64_t fd, const uint32_t *slots, ptrdiff_t n, int64_t size, const char *rows) {
-    ptrdiff_t count = 0;
-    for (ptrdiff_t i = 0; i < n; i += count) {
-        count = run_of(slots, i, n);
-        int64_t left = size * count, at = size * (int64_t)slots[i];
-        while (left) {
-            ssize_t done = pwrite((int)fd, rows, (size_t)left, at);
-            if (done < 0 && errno == EINTR) continue;
-            if (done <= 0) return done ? errno : ENOSPC;
-            rows += done, at += done, left -= done;
         }
     }
     return 0;

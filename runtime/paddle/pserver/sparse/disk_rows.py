@@ -2,8 +2,10 @@
 """Rows of a table that are on disk: floats in a file without a name, ids and ticks in memory.
 
 The file is an extension of memory: nobody reads it after the process has ended, and checkpoints hold its rows. It
-grows by extents that the file system reserves, so a full disk is found before any row is moved. Rows are read and
-written by position, neighbors by one call; the kernel is asked for all of them before the first is read.
+grows by extents that the file system reserves, so a full disk is found before any row is moved. Rows are written
+through a mapping, which takes a hundredth of the time of calls, and read by calls, which report errors: the kernel is
+asked for all rows before the first is read. The mapping is dropped now and then, so that its pages do not count as
+memory of the process.
 
     file    | slot 0: values, state 1, .. | slot 1 | .. |        row_bytes each
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import os
 import tempfile
 import weakref
@@ -30,8 +33,10 @@ Floats = npt.NDArray[np.float32]
 _LEAST_EXTENT, _MOST_EXTENT = 1 << 20, 256 << 20
 _BLOCK_ROWS = 4096
 _MOST_LATELY = 16 << 20
-KERNELS = library.Kernels(disk_read="npnnp:n", disk_write="npnnp:n")
-"""The loops of `disk.c`."""
+_MOST_WRITTEN = 1 << 14
+"""Rows, each in a page of its own, that are written before the mapping is dropped: 64 MB."""
+KERNELS = library.Kernels(disk_read="npnnp:n")
+"""The loop of `disk.c`."""
 
 DISK_ROW_BYTES = 21
 """Memory of a row on disk: its share of the index, and its tick."""
@@ -61,7 +66,7 @@ class DiskRows:
         self.index = new_index()
         self.ticks = np.zeros(0, np.uint32)
         self._free: list[Numbers] = []
-        self._used = self._num_free = 0
+        self._used = self._num_free = self._written = 0
         self._lately: tuple[Numbers, Floats] | None = (
             None  # slots and rows that were read since the last write
         )
@@ -111,6 +116,8 @@ class DiskRows:
                 why = error.strerror
                 continue
             self.ticks = np.concatenate((self.ticks, np.zeros(size - slots, np.uint32)))
+            self._map = mmap.mmap(self._fd, size * self.row_bytes)
+            self._rows = np.frombuffer(self._map, np.float32).reshape(size, self._parts, self._part)
             return
         raise PserverError(
             f"disk {self._folder!r} of a growing table: no room for {count} more rows of {self.row_bytes} bytes "
@@ -118,17 +125,9 @@ class DiskRows:
         )
 
     def put(self, ids: Ids, parts: Floats, ticks: Numbers) -> Numbers:
-        """Write rows (parts, n, part) of ids (n,) that are not here, after `reserve`; return their slots (n,).
-
-        Raises:
-            PserverError: they cannot be written; nothing was changed.
-        """
+        """Write rows (parts, n, part) of ids (n,) that are not here, after `reserve`; return their slots (n,)."""
         slots = self._take(len(ids))
-        try:
-            self.rewrite(slots, parts)
-        except PserverError:
-            self._give_back(slots)
-            raise
+        self.rewrite(slots, parts)
         self.ticks[slots] = ticks
         self.index.insert(ids, slots)
         return slots
@@ -162,15 +161,22 @@ class DiskRows:
             return parts
         order = np.argsort(slots)
         rows = np.empty((len(slots), self._parts, self._part), np.float32)
-        self._move("disk_read", slots[order], rows)
+        slots, loops = slots[order], KERNELS.loaded or _PLAIN
+        found = loops.disk_read(self._fd, slots.ctypes.data, len(slots), self.row_bytes, rows.ctypes.data)
+        if found:
+            why = os.strerror(found) if found > 0 else "the file is too short"
+            raise PserverError(f"disk {self._folder!r} of a growing table: {why}")
         parts[:, order] = rows.swapaxes(0, 1)
         return parts
 
     def rewrite(self, slots: Numbers, parts: Floats) -> None:
-        """Change rows. Raises PserverError: they cannot be written."""
-        order = np.argsort(slots)
+        """Change rows."""
         self._lately = None
-        self._move("disk_write", slots[order], np.ascontiguousarray(parts[:, order].swapaxes(0, 1)))
+        self._rows[slots] = parts.swapaxes(0, 1)
+        self._written += len(slots)
+        if self._written >= _MOST_WRITTEN:
+            self._map.madvise(mmap.MADV_DONTNEED)  # of a mapped file: its content stays
+            self._written = 0
 
     def forget(self, ids: Ids) -> Numbers:
         """Drop those of ids (n,), none twice, that are here; return their slots, whose rows can still be read."""
@@ -207,15 +213,6 @@ class DiskRows:
             self._free.append(np.sort(slots))
             self._num_free += len(slots)
 
-    def _move(self, what: str, slots: Numbers, rows: Floats) -> None:
-        """Read or write the rows (n, parts, part) of ascending slots (n,)."""
-        loops = KERNELS.loaded or _PLAIN
-        address = rows.ctypes.data
-        found = getattr(loops, what)(self._fd, slots.ctypes.data, len(slots), self.row_bytes, address)
-        if found:
-            why = os.strerror(found) if found > 0 else "the file is too short"
-            raise PserverError(f"disk {self._folder!r} of a growing table: {why}")
-
 
 class _Plain:
     """The plain form of `disk.c`."""
@@ -226,16 +223,6 @@ class _Plain:
             try:
                 if os.preadv(fd, [row], at) < size:
                     return -1
-            except OSError as error:
-                return error.errno or errno.EIO
-        return 0
-
-    def disk_write(self, fd: int, slots: int, n: int, size: int, rows: int) -> int:
-        """Write rows one after the other."""
-        for row, at in _rows_at(slots, n, size, rows):
-            try:
-                if os.pwrite(fd, row, at) < size:
-                    return errno.ENOSPC
             except OSError as error:
                 return error.errno or errno.EIO
         return 0
