@@ -27,7 +27,7 @@ from paddle.pserver.sparse.ticks import ages
 
 Ids = npt.NDArray[np.int64]
 
-_SAMPLE = 8
+_SAMPLE, _SAMPLE_FOR_DISK = 8, 4
 INDEX_BYTES = 17
 """A row's share of the index, at most, on average."""
 _REMEMBERED = 1 << 16
@@ -77,8 +77,10 @@ class Hand:
         segment: the next one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, for_disk: bool = False) -> None:
+        """Begin; rows for a disk are chosen with less care, since they come back."""
         self.segment = 0
+        self._sample = _SAMPLE_FOR_DISK if for_disk else _SAMPLE
 
     def victims(
         self,
@@ -100,13 +102,13 @@ class Hand:
             found.append(index.segment(self.segment))
             self.segment = (self.segment + 1) % SEGMENTS
             seen += len(found[-1][0])
-            if seen >= _SAMPLE * count:
+            if seen >= self._sample * count:
                 break
         ids, numbers = (np.concatenate(each) for each in zip(*found, strict=True))
         keys: list[npt.NDArray[np.generic]] = [-ages(slabs.rows.ticks(numbers), clock).astype(np.int64), ids]
         keys = keys if scores is None else [scores(numbers), *keys]
         leaves = np.zeros(seen, np.bool_)
-        leaves[smallest(max(count, seen // _SAMPLE), keys)] = True
+        leaves[smallest(max(count, seen // self._sample), keys)] = True
         return ids, numbers, leaves
 
 

@@ -75,7 +75,7 @@ class HashTable:
         # Which rows a table with a disk has does not depend on its memory.
         sightings = 0 if spec.budget.disk else spec.budget.memory // 4
         self._waiting = WaitingRoom(spec.entry, spec.max_age, sightings)
-        self._hand, self._dropped = Hand(), Dropped()
+        self._hand, self._dropped = Hand(for_disk=bool(spec.budget.disk)), Dropped()
         self.counts = Counts()
         self._disk: DiskRows | None = None
         self._snapshots: WeakSet[TableSnapshot] = WeakSet()
