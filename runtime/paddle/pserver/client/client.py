@@ -56,6 +56,7 @@ class Client:
         wait_s: float = 600.0,
         patience_s: float | None = None,
         within_node: bool = True,
+        wire_dtype: str = "float32",
     ) -> None:
         """Connect. What is not given comes from the job's environment, as `paddle.py` sets it.
 
@@ -70,6 +71,8 @@ class Client:
             wait_s: how long one request may take, waiting for other trainers included.
             patience_s: how long a server may be gone, since somebody starts it again; by default what the job says.
             within_node: whether to share memory with servers of this node; False: everything is sent.
+            wire_dtype: "float16" or "bfloat16" halves the bytes of sparse tensors' rows and gradients on the wire;
+                servers compute in float32.
 
         Raises:
             ConfigError: an argument or a variable is wrong, or nobody says where servers are.
@@ -99,6 +102,7 @@ class Client:
             takes_over=self._restarted,
             patience_s=self.patience_s,
             within_node=within_node,
+            wire_dtype=wire_dtype,
         )
         self._session.wait_at_most(self._wait_s)
 

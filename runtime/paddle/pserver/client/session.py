@@ -35,6 +35,7 @@ from paddle.pserver.wire.configuration import (
     configure_message,
     read_positions,
 )
+from paddle.pserver.wire.half import number_of
 from paddle.pserver.wire.keys import WireKeys
 from paddle.pserver.wire.message import Message
 from paddle.pserver.wire.verbs import Configured, FinishPass, Ok, Pull, Ready, Record, StartPass
@@ -58,16 +59,19 @@ class TrainerSession:
         num_trainers: int,
         timeout_s: float = 60.0,
         takes_over: bool = False,
+        wire_dtype: str = "float32",
     ) -> None:
         """Start a session on links to the dense servers and then the `num_sparse` sparse ones.
 
         Args:
             takes_over: the trainer's earlier process is known to be dead, even if servers did not notice.
+            wire_dtype: how rows of tables and their gradients travel: "float32", "float16" or "bfloat16".
 
         Raises:
             PserverLost: a server did not answer within `timeout_s`.
             PserverError: a server refused: see `Sessions.join`.
         """
+        self._rows_as = number_of(wire_dtype)
         self._network = network
         self._exchange = Exchange(network, trainer_id, timeout_s)
         self._trainer = trainer_id
@@ -97,12 +101,14 @@ class TrainerSession:
         takes_over: bool = False,
         patience_s: float = 0.0,
         within_node: bool = True,
+        wire_dtype: str = "float32",
         ports: tuple[int, int] | None = None,
     ) -> Self:
         """Connect to all servers, which may still be starting; until then, findings of `reachability` are warnings.
 
         Args:
-            endpoints, sparse_endpoints, job_key, wire, timeout_s, patience_s, within_node: see `Client`.
+            endpoints, sparse_endpoints, job_key, wire, timeout_s, patience_s, within_node,
+                wire_dtype: see `Client`.
             trainer_id: rank of this trainer; 0 provides initial values.
             takes_over: see `__init__`.
             ports: the dense and the sparse ports that each server must have been started with; None: any.
@@ -113,6 +119,7 @@ class TrainerSession:
             PserverError: a server refused the trainer, or another program listens on its port.
         """
         keys = WireKeys.asked(wire, job_key)
+        number_of(wire_dtype)
         if not endpoints:
             raise ConfigError("no pserver endpoint is given: expected at least one ip:port")
         if not 0 <= trainer_id < num_trainers:
@@ -132,6 +139,7 @@ class TrainerSession:
             trainer_id=trainer_id,
             num_trainers=num_trainers,
             timeout_s=timeout_s,
+            wire_dtype=wire_dtype,
             takes_over=takes_over,
         )
 
@@ -330,5 +338,5 @@ class TrainerSession:
 
     def _lay_out(self, layout: Layout, shared: Mapping[int, SharedSlabs]) -> None:
         self._layout, self._node = layout, WithinNode(layout, shared)
-        self._stored = StoredValues(self._exchange, self._network.endpoints, layout)
+        self._stored = StoredValues(self._exchange, self._network.endpoints, layout, rows_as=self._rows_as)
         self._step = TrainerStep(self._exchange, self._network, layout, self._node, self._stored)

@@ -8,9 +8,10 @@ were inspected for NaN and infinity, and until then everything can be taken back
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from paddle.errors import ConfigError, WireError
 from paddle.optim.spec import RowGradient
@@ -22,6 +23,7 @@ from paddle.pserver.store.dense_step import DenseThreads
 from paddle.pserver.transports.shm import ROWS
 from paddle.pserver.transports.transport import SharedSlabs
 from paddle.pserver.wire.arithmetic import is_looked_at_once
+from paddle.pserver.wire.half import packed
 from paddle.pserver.wire.message import Message, Section, chunk_span
 from paddle.pserver.wire.placement import DenseShare
 from paddle.pserver.wire.verbs import NO_SLAB, Ok, Pull, PushPull
@@ -164,7 +166,7 @@ class TrainerStep:
         views = self._layout.views(out)
         flat, rows = self._sorted(grads)
         split = self._by_server(rows) if rows else {}
-        record = PushPull(num_samples, wants_values=not is_quiet)
+        record = PushPull(num_samples, wants_values=not is_quiet, rows_as=self._stored.rows_as)
         requests: dict[int, Request] = {}
         pushes: dict[int, tuple[_Push, Message, list[Section]]] = {}
         inspection = _Inspection(self._layout, flat)
@@ -248,9 +250,15 @@ class TrainerStep:
             for index, share in self._layout.holders(name):
                 held = share.holds(gradient.rows)
                 mine = gradient if held.all() else RowGradient(gradient.rows[held], gradient.values[held])
-                both = Section(name, mine.rows), Section(name, np.ascontiguousarray(mine.values))
+                both = (
+                    Section(name, mine.rows),
+                    Section(name, self._travelling(np.ascontiguousarray(mine.values))),
+                )
                 sections.setdefault(index, []).extend(both)
         return sections
+
+    def _travelling(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
+        return packed(rows, self._stored.rows_as)
 
 
 class _Inspection:

@@ -15,6 +15,7 @@ from paddle.pserver.client.exchange import Exchange
 from paddle.pserver.client.layout import Array, Layout
 from paddle.pserver.sparse.walk import TableRows
 from paddle.pserver.transports.shm import ROWS
+from paddle.pserver.wire.half import widened
 from paddle.pserver.wire.message import PART, Message, Section
 from paddle.pserver.wire.placement import RowShare
 from paddle.pserver.wire.table_rows import row_sections
@@ -50,12 +51,18 @@ class WantedRows(NamedTuple):
 class StoredValues:
     """A client's requests about the values of one layout. Not thread-safe; all methods block.
 
-    `part_bytes`: of a table, in one message.
+    `part_bytes`: of a table, in one message. `rows_as`: how rows travel, see `half.WIRE_DTYPES`.
     """
 
     def __init__(
-        self, exchange: Exchange, endpoints: Collection[str], layout: Layout, part_bytes: int = 32 << 20
+        self,
+        exchange: Exchange,
+        endpoints: Collection[str],
+        layout: Layout,
+        part_bytes: int = 32 << 20,
+        rows_as: int = 0,
     ) -> None:
+        self.rows_as = rows_as
         self._exchange, self._endpoints, self._layout = exchange, tuple(endpoints), layout
         self._part_bytes = part_bytes
 
@@ -168,7 +175,7 @@ class StoredValues:
         for index, theirs in lacking.items():
             is_small = sum(each.nbytes_of(index) for each in theirs) <= ROWS
             sections = tuple(each.asked_of(index) for each in theirs)
-            requests[index] = Message(PullRows(is_small), sections=sections)
+            requests[index] = Message(PullRows(is_small, self.rows_as), sections=sections)
         replies = self._exchange.run(requests) if requests else {}
         return [self._put_together(each, came, replies) for each in wanted]
 
@@ -179,7 +186,7 @@ class StoredValues:
         for index, place in wanted.places.items():
             is_here = index in came and came[index].has_section(wanted.name)
             reply, shape = (came if is_here else replies)[index], (len(place), wanted.width)
-            array = reply_array(reply, self._endpoints[index], wanted.name, shape)
+            array = reply_array(reply, self._endpoints[index], wanted.name, shape, rows_as=self.rows_as)
             found[place if len(place) < len(found) else ...] = array
         return found
 
@@ -190,13 +197,17 @@ class StoredValues:
             yield start, min(start + step, share.height)
 
 
-def reply_array(reply: Message, endpoint: str, name: str, shape: tuple[int, ...]) -> Array:
-    """Return the array of that name in a reply.
+def reply_array(
+    reply: Message, endpoint: str, name: str, shape: tuple[int, ...], *, rows_as: int = 0
+) -> Array:
+    """Return the array of that name in a reply, as float32.
 
     Raises:
-        WireError: it is missing, of another shape or not float32.
+        WireError: it is missing, of another shape or not what was asked for.
     """
     array = reply.section(name).array
+    if rows_as:
+        array = widened(array)
     if array.shape != shape or array.dtype != np.float32:
         raise WireError(
             f"pserver {endpoint}: expected {shape} float32, got {array.shape} {array.dtype}", endpoint

@@ -16,9 +16,20 @@ from paddle.pserver.server.staleness import LagGate, lag_ratio
 from paddle.pserver.store.gradient import Gradient
 from paddle.pserver.store.store import Store
 from paddle.pserver.wire.configuration import Configuration, position
+from paddle.pserver.wire.half import check_number, packed
 from paddle.pserver.wire.message import Message, Section, error_message
 from paddle.pserver.wire.table_rows import read_rows
-from paddle.pserver.wire.verbs import Configure, Configured, Ok, Pull, PullTable, SetRows, SetValues, Verb
+from paddle.pserver.wire.verbs import (
+    Configure,
+    Configured,
+    Ok,
+    Pull,
+    PullRows,
+    PullTable,
+    SetRows,
+    SetValues,
+    Verb,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -242,7 +253,10 @@ class PushAnswers:
         """Return the answer to a push; to one in chunks the values go in chunks too, beside it, if they are wanted."""
         store = self._store
         rows = tuple(
-            [Section(name, store.rows_of(name).rows_here(ids)) for name, ids in gradient.asked.items()]
+            [
+                Section(name, packed(store.rows_of(name).rows_here(ids), gradient.rows_as))
+                for name, ids in gradient.asked.items()
+            ]
         )
         if gradient.in_place:
             return Message(Ok(store.version, store.pass_id, store.slab_number), sections=rows)
@@ -265,5 +279,8 @@ def _part_of_table(store: Store, message: Message) -> Message:
 def rows_of_tables(store: Store, message: Message) -> Message:
     """Return the answer to PULL_ROWS."""
     store.check_asked((s.name, s.array) for s in message.sections)
-    sections = tuple(Section(s.name, store.rows_of(s.name).rows_here(s.array)) for s in message.sections)
+    rows_as = check_number(message.expect(PullRows).rows_as)
+    sections = tuple(
+        Section(s.name, packed(store.rows_of(s.name).rows_here(s.array), rows_as)) for s in message.sections
+    )
     return Message(state_of(store), sections=sections)

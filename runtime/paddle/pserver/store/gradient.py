@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from paddle.errors import PserverError, WireError
 from paddle.optim.spec import RowGradient
+from paddle.pserver.wire.half import check_number, widened
 from paddle.pserver.wire.message import Message, Section, chunk_count, chunk_span
 from paddle.pserver.wire.verbs import PushPull
 
@@ -43,6 +44,7 @@ class Gradient:
         lacking: how many chunks did not come yet.
         wants_values: whether the trainer is given the values after the step.
         asked: ids (n,) of rows, by name of their parameter, that it is given with the answer.
+        rows_as: how these travel, see `half.WIRE_DTYPES`.
     """
 
     slab: Section | None
@@ -54,6 +56,7 @@ class Gradient:
     lacking: int = 0
     wants_values: bool = True
     asked: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+    rows_as: int = 0
 
     @property
     def is_answered_apart(self) -> bool:
@@ -103,8 +106,16 @@ def read_gradient(message: Message) -> Gradient:
             raise WireError(
                 f"a push has row ids of {ids.name!r} and values of {values.name!r}, or one of them twice"
             )
-        rows[ids.name] = RowGradient(ids.array, values.array)
+        rows[ids.name] = RowGradient(ids.array, widened(values.array))
     wanted = {ids.name: ids.array for ids in asked}
     if len(wanted) < len(asked):
         raise WireError("a push asks for rows of one parameter twice")
-    return Gradient(slab, rows, push.num_samples, push.in_place, wants_values=push.wants_values, asked=wanted)
+    return Gradient(
+        slab,
+        rows,
+        push.num_samples,
+        push.in_place,
+        wants_values=push.wants_values,
+        asked=wanted,
+        rows_as=check_number(push.rows_as),
+    )

@@ -41,7 +41,7 @@ from paddle.pserver.wire.message import (
 )
 from paddle.pserver.wire.verbs import LAYOUTS, VERBS, Chunk, Ok, PushPull, Record, Values, Verb
 
-DTYPES = tuple(np.dtype(code) for code in ("<f4", "<i8", "u1", "<f8", "<i4", "<f2", "?"))
+DTYPES = tuple(np.dtype(code) for code in ("<f4", "<i8", "u1", "<f8", "<i4", "<f2", "?", "<u2"))
 
 _MAGIC = b"PDPS"
 _BEFORE = struct.Struct("<4sBBHIIQQQ")

@@ -4,7 +4,7 @@
 A record is as long as its verb says, its fields follow each other without gaps:
 
     CHUNK      | number Q |
-    PUSH_PULL  | num_samples Q | chunks Q | in_place ? | wants_values ? | asked Q |
+    PUSH_PULL  | num_samples Q | chunks Q | in_place ? | wants_values ? | asked Q | rows_as Q |
                                                                              Q: 8 bytes, little-endian, from 0 on
     STATUS     | chunk q |                                                     q: the same, from -1 on
     ...        see `LAYOUTS`                                                   ?: 1 byte, 0 or 1
@@ -112,6 +112,7 @@ class PushPull(NamedTuple):
         in_place: it lies in memory that both ends share, and so will the values.
         wants_values: False: no dense values are to come back. This is the only place that says so.
         asked: so many sections at the end are ids of rows that are to come with the answer, as they are after the step.
+        rows_as: how these rows are to travel: a place in `half.WIRE_DTYPES`.
     """
 
     num_samples: int = 0
@@ -119,6 +120,7 @@ class PushPull(NamedTuple):
     in_place: bool = False
     wants_values: bool = True
     asked: int = 0
+    rows_as: int = 0
 
 
 class Pull(NamedTuple):
@@ -142,9 +144,15 @@ class PullTable(NamedTuple):
 
 
 class PullRows(NamedTuple):
-    """Asks for rows by their ids. `is_small`: whoever asks knows that they go in one packet within a node."""
+    """Asks for rows by their ids.
+
+    Attributes:
+        is_small: whoever asks knows that they go in one packet within a node.
+        rows_as: how the rows are to travel: a place in `half.WIRE_DTYPES`.
+    """
 
     is_small: bool = False
+    rows_as: int = 0
 
 
 class Status(NamedTuple):
@@ -323,10 +331,10 @@ LAYOUTS: Mapping[Verb, tuple[type[Record], str]] = {
     Verb.READY: (Ready, ""),
     Verb.START_PASS: (StartPass, ""),
     Verb.FINISH_PASS: (FinishPass, ""),
-    Verb.PUSH_PULL: (PushPull, "QQ??Q"),
+    Verb.PUSH_PULL: (PushPull, "QQ??QQ"),
     Verb.PULL: (Pull, "QQ?"),
     Verb.PULL_TABLE: (PullTable, "QQ"),
-    Verb.PULL_ROWS: (PullRows, "?"),
+    Verb.PULL_ROWS: (PullRows, "?Q"),
     Verb.STATUS: (Status, "q"),
     Verb.LEAVE: (Leave, ""),
     Verb.CHUNK: (Chunk, "Q"),

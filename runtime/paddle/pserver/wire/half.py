@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows and their gradients in 16 bits on the wire: float16 or bfloat16, float32 at both ends.
+
+bfloat16 is the upper half of a float32, rounded to the nearest, ties to even; numpy has no such dtype, and so it
+travels as uint16. A number beyond float16's largest becomes that, with its sign: gradients stay finite.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from paddle.errors import ConfigError, WireError
+
+WIRE_DTYPES = ("float32", "float16", "bfloat16")
+"""How rows can travel; a message names one by its place here."""
+
+_FLOAT16, _BFLOAT16 = np.dtype("<f2"), np.dtype("<u2")
+_LARGEST = np.float32(np.finfo(np.float16).max)
+
+
+def number_of(name: str) -> int:
+    """Return the place of a wire dtype. Raises ConfigError: there is none of that name."""
+    if name not in WIRE_DTYPES:
+        raise ConfigError(f"wire_dtype: expected one of {', '.join(WIRE_DTYPES)}, got {name!r}")
+    return WIRE_DTYPES.index(name)
+
+
+def check_number(number: int) -> int:
+    """Return a number from the wire. Raises WireError: it names no wire dtype."""
+    if number >= len(WIRE_DTYPES):
+        raise WireError(f"rows are wanted in format {number}: expected 0 to {len(WIRE_DTYPES) - 1}")
+    return number
+
+
+def packed(rows: npt.NDArray[np.float32], number: int) -> npt.NDArray[Any]:
+    """Return rows as they travel; NaN and infinity stay what they are."""
+    if WIRE_DTYPES[number] == "float16":
+        is_infinite = np.isinf(rows)
+        found = np.clip(rows, -_LARGEST, _LARGEST)
+        return (
+            np.where(is_infinite, rows, found).astype(_FLOAT16)
+            if is_infinite.any()
+            else found.astype(_FLOAT16)
+        )
+    if WIRE_DTYPES[number] == "bfloat16":
+        bits = np.ascontiguousarray(rows).view(np.uint32)
+        near = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+        cut = bits >> np.uint32(16) | np.uint32(0x40)  # of a NaN, which must not become infinite
+        return np.where(np.isnan(rows), cut, near).astype(_BFLOAT16)
+    return rows
+
+
+def widened(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return what came of `packed` as float32; other dtypes as they are."""
+    if rows.dtype == _FLOAT16:
+        return rows.astype(np.float32)
+    if rows.dtype == _BFLOAT16:
+        return (rows.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return rows
