@@ -14,7 +14,7 @@ A running job trains on meanwhile, and each piece of rows is of its own moment; 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -96,6 +96,8 @@ class Saved:
         """See `Source`. Raises CheckpointError: the files are damaged."""
         part, model = self._found.parts[server], self._models[server]
         share = next(each for each in model.share().growing if each.spec.name == name)
+        unbounded = replace(share.spec.budget, memory=0, disk="")
+        share = replace(share, spec=replace(share.spec, budget=unbounded))
         served = ServedTable(share, optimizer_of(share.spec.parameter, model.optimizer))
         self._fill(served, part)
         return _SavedWalk(served, since, states, served.table.clock)
