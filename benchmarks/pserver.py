@@ -9,6 +9,7 @@ One server, float32, plain gradient descent, loopback. docs/benchmarks-pserver.m
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import subprocess
 import sys
@@ -23,6 +24,7 @@ import numpy as np
 from benchmarks import machine
 from benchmarks.arguments import add_peers_python, parser
 from benchmarks.report import Report, tell
+from benchmarks.rows.loopback import own_loopback
 from benchmarks.serving.measuring import Plan, goodput, latency, mixed_sizes, pace
 from benchmarks.serving.sides import KEY, Processes, ours, peer, raw, trained
 
@@ -36,6 +38,7 @@ SMALL = ("4KB", "1MB")
 """Sizes beside ps-lite too."""
 
 _START_S = 60.0
+_LINK_MBIT = 1000
 PIECE = 256 << 10
 _FAR_END = """
 import socket, sys
@@ -142,6 +145,24 @@ def _trained(face: str) -> Callable[[Plan], None]:
     return measure
 
 
+def _link(plan: Plan) -> None:
+    """Steps of a Fluid program over 1 Gbit/s: gradients leave during the backward pass, or after it."""
+    if os.geteuid() != 0:
+        plan.report.lack("fluid_link", "a slow loopback needs root")
+        return
+    for name, width in (("10MB", 900), ("100MB", 3350)):
+        width = width if plan.scale == 1.0 else width // 5
+        sides = {
+            f"fluid_{when}_{name}": partial(
+                trained, "fluid", 1, width=width, batch=256, apart=True, early=when == "early"
+            )
+            for when in ("early", "late")
+        }
+        with own_loopback("reno", _LINK_MBIT):
+            _contest(plan, sides, latency, 4 * 2 * width * width)
+        plan.report.compare(f"early_vs_late_{name}", f"fluid_early_{name}", f"fluid_late_{name}")
+
+
 def _peers(plan: Plan, python: str) -> None:
     size = plan.size(SIZES["40MB"])
     for count in TRAINERS:
@@ -200,6 +221,7 @@ MEASUREMENTS: Mapping[str, Callable[[Plan], None]] = {
     "wires": _wires,
     "ports": _ports,
     **{face: _trained(face) for face in ("v2", "fluid")},
+    "link": _link,
 }
 NAMES = (*MEASUREMENTS, "peers")
 

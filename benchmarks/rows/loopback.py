@@ -20,11 +20,12 @@ def congestion() -> str:
 
 
 @contextlib.contextmanager
-def own_loopback(control: str) -> Iterator[None]:
+def own_loopback(control: str, mbit: int | None = None) -> Iterator[None]:
     """Let this thread and the processes it starts meanwhile have a network of their own; without root, nothing changes.
 
     Args:
         control: congestion control of all connections there.
+        mbit: rate of the loopback, both directions together; None: as fast as the machine.
 
     Raises:
         OSError: the network cannot be made.
@@ -39,6 +40,9 @@ def own_loopback(control: str) -> Iterator[None]:
         try:
             subprocess.run(["ip", "link", "set", "lo", "up"], check=True, timeout=10)
             _SETTING.write_text(control)
+            if mbit is not None:
+                limit = f"qdisc add dev lo root tbf rate {mbit}mbit burst 256kb limit 2mb"
+                subprocess.run(["tc", *limit.split()], check=True, timeout=10)
             yield
         finally:
             _check(libc.setns(before, _CLONE_NEWNET))

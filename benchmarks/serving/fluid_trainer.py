@@ -25,7 +25,7 @@ def main() -> None:
     given: dict[str, Any] = json.loads(sys.argv[1])
     if given["apart"]:
         stay_apart()
-    if not given.get("early", 1):
+    if not given.get("early", True):
         outbox.EARLY_BYTES = sys.maxsize
     image = fluid.layers.data("image", shape=[INPUTS])
     label = fluid.layers.data("label", shape=[1], dtype="int64")

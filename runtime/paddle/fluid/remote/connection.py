@@ -92,6 +92,7 @@ class Connection:
     def close(self) -> None:
         """Leave the servers: they no longer wait for this trainer. Safe to call twice."""
         self._closed = True
+        self._outbox.drop()
         if self._client is not None:
             self._client.close()
             self._client = None

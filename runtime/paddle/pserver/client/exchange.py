@@ -245,7 +245,7 @@ class Exchange:
         self._request = 0
         self._stamps = [0] * len(network.endpoints)
         self._broken = ""
-        self._is_closed = False
+        self._is_closed = self._is_cut = False
         self._process = os.getpid()
         # Held during an exchange: sockets and their poller are for one thread at a time.
         self._turn = threading.Lock()
@@ -322,11 +322,17 @@ class Exchange:
     def leave(self, timeout_s: float) -> None:
         """Inform every server that this trainer leaves, even after an error; wait at most `timeout_s`.
 
+        An exchange of another thread is cut short.
+
         Raises:
             PserverError: not every server could be told.
         """
-        if not self.wait_for_turn(timeout_s):
-            raise PserverError("another thread is in the middle of an exchange with the pservers")
+        self._is_cut = True
+        try:
+            if not self.wait_for_turn(timeout_s):
+                raise PserverError("another thread is in the middle of an exchange with the pservers")
+        finally:
+            self._is_cut = False
         self._broken, self._timeout_s, self.wait_s = "", timeout_s, math.inf
         self.run(dict.fromkeys(range(len(self._stamps)), Message(Leave())))
 
@@ -357,6 +363,8 @@ class Exchange:
         patience = Patience(self._timeout_s, self.wait_s)
         conversation = Conversation(requests, self._network.endpoints, patience, now)
         while not conversation.is_over:
+            if self._is_cut:
+                raise PserverError("this client leaves in the middle of an exchange")
             conversation.check_end(now)
             incoming = self._network.receive(conversation.rest_s(now))
             now = time.monotonic()

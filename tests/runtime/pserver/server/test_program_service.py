@@ -221,6 +221,19 @@ def test_what_a_trainer_that_leaves_pushed_of_a_step_does_not_count() -> None:
     with_1.close()
 
 
+def test_a_client_that_leaves_ends_the_exchange_of_another_thread() -> None:
+    job = Job()
+    with_0, with_1 = job.client(0), job.client(1)
+    waiting = meanwhile(lambda: with_0.step({0: {"g.0": ones()}}, {0: ["w"]}))
+    wait_for("the request", lambda: job.engine.facts()["sessions"]["all"][0]["last"] > 1, DEADLINE_S)
+    with_0.close()
+    with pytest.raises(PserverError, match="leaves in the middle"):
+        waiting()
+    with_1.step({0: {"g.1": ones()}}, {})
+    with_1.close()
+    assert job.over.is_set()
+
+
 @pytest.mark.parametrize("limit", [1, 4, 8, 12, 16, 1000])
 def test_rows_that_are_too_many_for_an_answer_come_in_parts(limit: int) -> None:
     job = Job(trainers=1, answer_bytes=limit)
