@@ -38,7 +38,7 @@ def test_rows_are_looked_up_with_the_token_alone_and_refused_once_the_job_has_en
                     first, second, age = done.stdout.splitlines()
                     expected = client.pull_rows("user", np.array([7, -3]))
                     for line, row in zip((first, second), expected, strict=True):
-                        assert np.array_equal(np.float32(line.split()[1:]), row)
+                        assert np.array_equal(np.array(line.split()[1:], np.float32), row)
                     assert age.startswith("at most ")
                     assert "401" in looked_up(address, "another").stderr
                     process.end()

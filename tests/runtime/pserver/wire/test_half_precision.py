@@ -45,14 +45,14 @@ def bfloat16(values: np.ndarray) -> np.ndarray:
 
 def test_rounding_is_to_the_nearest_and_keeps_what_is_finite_finite() -> None:
     values = np.random.default_rng(0).standard_normal(5000).astype(np.float32)
-    values = np.concatenate([values, np.float32([0.0, 1.0 + 2.0**-8, 1.0 + 3 * 2.0**-8])])
+    values = np.concatenate([values, np.array([0.0, 1.0 + 2.0**-8, 1.0 + 3 * 2.0**-8], np.float32)])
     assert np.array_equal(widened(packed(values, 2)), bfloat16(values))
     assert np.array_equal(widened(packed(values, 1)), values.astype(np.float16).astype(np.float32))
-    extreme = np.float32([1e30, -1e30, np.inf, -np.inf, np.nan])
+    extreme = np.array([1e30, -1e30, np.inf, -np.inf, np.nan], np.float32)
     assert widened(packed(extreme, 1)).tolist()[:4] == [65504.0, -65504.0, np.inf, -np.inf]
     assert np.isnan(widened(packed(extreme, 1))[4])
     assert np.isnan(widened(packed(extreme, 2))[4])
-    nan = np.uint32([0x7F800001]).view(np.float32)  # its upper half alone is infinite
+    nan = np.array([0x7F800001], np.uint32).view(np.float32)  # its upper half alone is infinite
     assert np.isnan(widened(packed(nan, 2))).all()
     for number in range(3):
         assert packed(np.zeros((0, 4), np.float32), number).shape == (0, 4)
