@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queries and titles of several views, each through an encoder that a factory makes; a pairwise margin."""
 
+import os
 import random
 
 import numpy as np
 
+import paddle
 import paddle.fluid as fluid
 import paddle.fluid.layers.nn as nn
 import paddle.fluid.layers.tensor as tensor
@@ -82,6 +84,28 @@ def network():
     return q + pt + nt, loss, correct
 
 
+def transpiled(role, trainer):
+    """Return whether this process trains, after making the programs of its place; a server serves first."""
+    config = fluid.DistributeTranspilerConfig()
+    if not os.getenv("PADDLE_PSERVERS_IP_PORT_LIST"):
+        config.mode = "nccl2"
+        ranks, own = os.environ["PADDLE_TRAINER_ENDPOINTS"], os.environ["PADDLE_CURRENT_ENDPOINT"]
+        fluid.DistributeTranspiler(config=config).transpile(trainer, trainers=ranks, current_endpoint=own)
+        return True
+    is_sync = os.getenv("ASYNCHRONOUS") is None
+    t = fluid.DistributeTranspiler(config=config)
+    servers, trainers = os.environ["PADDLE_PSERVERS_IP_PORT_LIST"], int(os.environ["PADDLE_TRAINERS_NUM"])
+    t.transpile(trainer, pservers=servers, trainers=trainers, sync_mode=is_sync)
+    if role == "TRAINER":
+        t.get_trainer_program()
+        return True
+    exe = fluid.Executor(fluid.CPUPlace())
+    prog, startup = t.get_pserver_programs(os.environ["PADDLE_CURRENT_ENDPOINT"])
+    exe.run(startup)
+    exe.run(prog)
+    return False
+
+
 def main():
     fluid.default_startup_program().random_seed = 1
     random.seed(1)  # the order of shuffle
@@ -90,20 +114,28 @@ def main():
     infer_program = fluid.default_main_program().clone()
     fluid.optimizer.Adam(learning_rate=5e-3).minimize(loss)
     place = fluid.CPUPlace()
+    role, trainer = os.getenv("TRAINING_ROLE"), int(os.getenv("PADDLE_TRAINER_ID", "0"))
+    trainers = int(os.getenv("PADDLE_TRAINERS_NUM", "1"))
+    if trainers > 1 and not transpiled(role, trainer):
+        return
     exe = fluid.Executor(place)
     exe.run(fluid.default_startup_program())
-    import paddle
+    run = exe.run
+    if trainers > 1 and not os.getenv("PADDLE_PSERVERS_IP_PORT_LIST"):
+        run = fluid.ParallelExecutor(False, loss.name, num_trainers=trainers, trainer_id=trainer).run
 
     reader = paddle.batch(paddle.reader.shuffle(samples, buf_size=BATCH * 2), BATCH)
     feeder = fluid.DataFeeder(feed_list=slot_list, place=place)
     for _ in range(2):
         for data in reader():
-            value, right = exe.run(feed=feeder.feed(data), fetch_list=[loss, correct])
+            mine = data[trainer::trainers]
+            value, right = run(feed=feeder.feed(mine), fetch_list=[loss.name, correct.name])
             print("loss: %f" % value[0], flush=True)
     names = [each.name for each in slot_list]
     infer_feeder = fluid.DataFeeder(program=infer_program, feed_list=names, place=place)
     (right,) = exe.run(infer_program, feed=infer_feeder.feed(data), fetch_list=[correct.name])
     assert float(right) / len(data) > 0.5
+    exe.close()
 
 
 if __name__ == "__main__":

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any, Self
 from weakref import ReferenceType
 
 from paddle import graph
 from paddle.fluid.errors import FluidError
+from paddle.fluid.files.attribute_file import BLOCK_ATTRS
 from paddle.fluid.program.descriptions import OpDesc
 from paddle.graph.operator import EMPTY, OpRole
 
@@ -69,20 +69,24 @@ class Operator(graph.Operator):
         return list(self.attrs)
 
     def attr(self, name: str) -> object:
-        """Return an attribute; lists are tuples.
+        """Return an attribute; of bodies the `Block`, or the list of them.
 
         Raises:
             KeyError: it has none of that name.
         """
-        return self.attrs[name]
+        value: Any = self.attrs[name]
+        if name in BLOCK_ATTRS:
+            blocks = self.block.program.blocks
+            return blocks[value] if isinstance(value, int) else [blocks[each] for each in value]
+        return list(value) if isinstance(value, tuple) else value
 
     def has_attr(self, name: str) -> bool:
         """Return whether it has the attribute."""
         return name in self.attrs
 
-    def all_attrs(self) -> MappingProxyType[str, object]:
-        """Return all attributes, read only."""
-        return MappingProxyType(dict(self.attrs))
+    def all_attrs(self) -> dict[str, object]:
+        """Return all attributes, each as `attr` does; changing the result changes nothing."""
+        return {name: self.attr(name) for name in self.attrs}
 
     @property
     def block(self) -> Any:

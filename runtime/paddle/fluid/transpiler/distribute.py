@@ -127,11 +127,11 @@ class DistributeTranspiler:
             )
         if self.config.enable_dc_asgd and self.sync_mode:
             raise FluidError("enable_dc_asgd corrects asynchronous training: pass sync_mode=False")
-        self.trainer_id, self.trainers = trainer_id, trainers
+        self.trainer_id, self.trainer_num = trainer_id, trainers
         self.pserver_endpoints = [each.strip() for each in pservers.split(",") if each.strip()]
         check_endpoints(self.pserver_endpoints, "pservers: endpoint", first_port=0)
         self._unseen = list(self.pserver_endpoints)
-        self._program, self._startup = program, startup
+        self.origin_program, self.startup_program = program, startup
         self._origin, self._origin_startup = program.clone(), startup.clone()
         cutting = self.config.slice_var_up if slice_var_up is None else slice_var_up
         self._place(cutting, (split_method or self.config.split_method or RoundRobin)(self.pserver_endpoints))
@@ -151,16 +151,16 @@ class DistributeTranspiler:
         """
         if not self.pserver_endpoints:
             raise FluidError("call transpile before get_trainer_program, with the addresses of servers")
-        if not 0 <= self.trainer_id < self.trainers:
+        if not 0 <= self.trainer_id < self.trainer_num:
             raise FluidError(
-                f"trainer_id: expected 0 to {self.trainers - 1}, with {self.trainers} trainers, "
+                f"trainer_id: expected 0 to {self.trainer_num - 1}, with {self.trainer_num} trainers, "
                 f"got {self.trainer_id!r}: pass transpile the number of this trainer"
             )
-        trainer_side.remove_updates(self._program)
+        trainer_side.remove_updates(self.origin_program)
         if wait_port and self.config.wait_port and self._unseen:
             wait_for_ports(self._unseen)
             self._unseen = []
-        return self._program
+        return self.origin_program
 
     def get_pserver_program(self, endpoint: str) -> Program:
         """Return a server's program.
@@ -169,14 +169,14 @@ class DistributeTranspiler:
             FluidError: there is no such server.
         """
         self._check_endpoint(endpoint)
-        PROMISES.make(endpoint, self, self.trainers)
+        PROMISES.make(endpoint, self, self.trainer_num)
         program = server_program(
             self._origin.global_block(),
             endpoint,
             self._placed,
             self._updates,
             self._rates,
-            self.trainers,
+            self.trainer_num,
             self.sync_mode,
             self.config.enable_dc_asgd,
             self._tables,
@@ -250,8 +250,8 @@ class DistributeTranspiler:
             ]
         self._rates = trainer_side.learning_rate_ops(block, self._updates)
         groups = norm_groups(self._updates)
-        if groups and not (self.sync_mode and self.trainers > 1):
-            clip_on_trainers(self._program, groups)
+        if groups and not (self.sync_mode and self.trainer_num > 1):
+            clip_on_trainers(self.origin_program, groups)
             clip_on_trainers(self._origin, groups)
             self._updates = optimizing(block)
             pairs = {param: grad for param, grad in params_and_grads(self._updates).items() if param in pairs}
@@ -263,30 +263,41 @@ class DistributeTranspiler:
             dispatcher,
             len(self.pserver_endpoints) if cutting else 1,
             self.config.min_block_size,
-            f".trainer_{self.trainer_id}" if self.sync_mode and self.trainers > 1 else "",
-            None if cutting else self._program.random_seed,
+            f".trainer_{self.trainer_id}" if self.sync_mode and self.trainer_num > 1 else "",
+            None if cutting else self.origin_program.random_seed,
             whole_params(self._updates),
         )
         check_apart(block, [each.param for each in self._placed], self._updates, self._rates, self._norms)
-        self._prefetched = prefetchable(self._program, [each.param for each in self._placed])
+        self._prefetched = prefetchable(self.origin_program, [each.param for each in self._placed])
 
     def _rewrite(self) -> None:
         """Make the program and its startup program those of a trainer."""
-        endpoints, trainer_id, main = self.pserver_endpoints, self.trainer_id, self._program.global_block()
+        endpoints, trainer_id, main = (
+            self.pserver_endpoints,
+            self.trainer_id,
+            self.origin_program.global_block(),
+        )
         fetched = [each.param for each in self._placed if each.param not in self._prefetched]
         sent = []
         for table in self._tables:
             growing.rewrite_lookups(main, table, endpoints, trainer_id)
             sent.append(growing.send_gradient(main, table, endpoints, trainer_id, self.sync_mode))
         trainer_side.rewrite_main(
-            self._program, self._placed, fetched, endpoints, trainer_id, self.sync_mode, sent, self._norms
+            self.origin_program,
+            self._placed,
+            fetched,
+            endpoints,
+            trainer_id,
+            self.sync_mode,
+            sent,
+            self._norms,
         )
         for each in self._placed:
             if each.param in self._prefetched:
                 prefetch_rows(main, each, trainer_id)
-        trainer_side.rewrite_startup(self._startup, self._placed, endpoints, trainer_id)
+        trainer_side.rewrite_startup(self.startup_program, self._placed, endpoints, trainer_id)
         for table in self._tables:
-            growing.rewrite_startup(self._startup, table)
+            growing.rewrite_startup(self.startup_program, table)
 
     def _note(self, program: Program, current_endpoint: str) -> None:
         """Note on the program and here where everything lies."""
@@ -316,10 +327,10 @@ class DistributeTranspiler:
             self._names_of_tables(),
             self.pserver_endpoints,
         )
-        place = Distribution(self.trainer_id, self.trainers, served.endpoints, self.sync_mode)
+        place = Distribution(self.trainer_id, self.trainer_num, served.endpoints, self.sync_mode)
         program._connections = (Connection(place, served),)
         # Several programs may share it, each with its own servers.
-        self._startup._connections += program._connections
+        self.startup_program._connections += program._connections
 
     def _names_of_tables(self) -> tuple[str, ...]:
         return tuple(each.name for each in self._tables)

@@ -37,8 +37,7 @@ def server_startup(
     block = program.global_block()
     known = server.global_block()
     for variable in known.vars.values():
-        if variable.persistable:
-            block._clone_variable(variable)
+        block._clone_variable(variable, force_persistable=False)
     slices: list[tuple[PlacedSlice, dict[str, str]]] = []
     for each, one in slices_at(placed, endpoint):
         own = {name: one.own(name) for name in written_by(updates, each)}

@@ -88,9 +88,12 @@ class _Server:
         self.saving = -1
 
     def declare(self, mine: Sequence[tuple[Placed, PlacedSlice]]) -> None:
-        """Add the slices and their gradients."""
+        """Add the slices, then their gradients: the original's order of variables."""
         for each, one in mine:
-            self.inputs += _declare_slice(self.block, self.origin, each, one, self.merged, self.delayed)
+            dtype = self.origin.var(each.param).dtype
+            self.block.create_var(one.param.name, one.param.shape, dtype, persistable=True)
+        for each, one in mine:
+            self.inputs += _declare_gradients(self.block, self.origin, each, one, self.merged, self.delayed)
             if self.origin.is_sparse(each.grad):
                 self.sparse.append(f"{one.grad}:{one.param.name}")
 
@@ -180,17 +183,16 @@ class _Server:
         return block
 
 
-def _declare_slice(
+def _declare_gradients(
     block: Block, origin: Block, each: Placed, one: PlacedSlice, merged: int, compensated: int
 ) -> list[str]:
-    """Add a slice and its gradients; return the names that trainers send gradients under.
+    """Add the gradients of a slice; return the names that trainers send them under.
 
     Args:
         merged: of how many trainers gradients are merged; 0: of none.
         compensated: for how many delay is corrected; 0: for none.
     """
     dtype = origin.var(each.param).dtype
-    block.create_var(one.param.name, one.param.shape, dtype, persistable=True)
     kind = VarType.SELECTED_ROWS if origin.is_sparse(each.grad) else VarType.LOD_TENSOR
     block.create_var(one.grad, one.param.shape, dtype, persistable=True, type=kind)
     senders = [f"{one.grad}.trainer_{at}" for at in range(merged)]
@@ -218,7 +220,7 @@ def _append_update(
     merged: int,
     compensated: int,
 ) -> None:
-    """Append what updates a parameter, with the slice in its place; see `_declare_slice`."""
+    """Append what updates a parameter, with the slice in its place; see `_declare_gradients`."""
     grad = one.grad
     if merged:
         _merge(block, one, merged)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, overload
 
 from paddle import graph
 from paddle.fluid.program.block import Block
@@ -59,9 +60,25 @@ class VarsDistributed:
         found = (e for e in self.distributed_vars if e.origin.name == origin and e.endpoint == endpoint)
         return next(found, None)
 
-    def get_distributed_vars_by_vtypes(self, vtypes: Sequence[str]) -> list[VarDistributed]:
-        """Return the slices of these kinds."""
-        return [each for each in self.distributed_vars if each.vtype in vtypes]
+    @overload
+    def get_distributed_vars_by_vtypes(
+        self, vtypes: Sequence[str], groupby: Literal[False] = False
+    ) -> list[VarDistributed]: ...
+    @overload
+    def get_distributed_vars_by_vtypes(
+        self, vtypes: Sequence[str], groupby: bool
+    ) -> list[VarDistributed] | dict[str, list[VarDistributed]]: ...
+    def get_distributed_vars_by_vtypes(
+        self, vtypes: Sequence[str], groupby: bool = False
+    ) -> list[VarDistributed] | dict[str, list[VarDistributed]]:
+        """Return the slices of these kinds; with `groupby` those of each variable by its name."""
+        found = [each for each in self.distributed_vars if each.vtype in vtypes]
+        if not groupby:
+            return found
+        grouped: dict[str, list[VarDistributed]] = {}
+        for each in found:
+            grouped.setdefault(each.origin.name, []).append(each)
+        return grouped
 
     def get_distributed_vars_by_ep(self, endpoint: str, vtype: str | None = None) -> list[VarDistributed]:
         """Return the slices on a server."""

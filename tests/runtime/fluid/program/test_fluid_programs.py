@@ -213,7 +213,7 @@ def test_attributes_that_all_operators_of_the_original_have_are_accepted_and_kep
     block.create_var("w", (1, 1, 2, 2))
     block.create_var("out", None)
     op = block.append_op(type=op_type, inputs=inputs, outputs={out: "out"}, attrs=_IDLE)
-    assert (op.attr("use_cudnn"), op.attr("op_callstack")) == (True, ("script.py:3",))
+    assert (op.attr("use_cudnn"), op.attr("op_callstack")) == (True, ["script.py:3"])
     x = np.array([[[[1.0, -2], [3, 4]]]], "float32")
     results = [
         fluid.Executor(fluid.CPUPlace()).run(program, feed={"x": x, "w": x}, fetch_list=["out"])[0]

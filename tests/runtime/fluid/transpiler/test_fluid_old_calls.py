@@ -39,7 +39,7 @@ def test_calls_of_older_versions_make_the_same_programs(version: str) -> None:
             ops, pairs = fluid.optimizer.SGD(0.1).minimize(loss)
             t = fluid.DistributeTranspiler()
             call(t, ops, pairs)
-            assert (t.trainer_id, t.trainers, t.sync_mode) == (1, 2, True)
+            assert (t.trainer_id, t.trainer_num, t.sync_mode) == (1, 2, True)
             main = t.get_trainer_program(wait_port=False)
             return [types(main), *(types(t.get_pserver_program(each)) for each in EPS)]
 

@@ -17,6 +17,8 @@ from tests.runtime.fluid.transpiled_net import EPS, net, server_blocks, transpil
 
 FORWARD = ["mul", "elementwise_add", "elementwise_sub", "square", "mean"]
 
+SENDERS = (".trainer_0", ".trainer_1")
+
 BACKWARD = ["fill_constant", "mean_grad", "square_grad", "elementwise_sub_grad", "elementwise_add_grad"]
 
 
@@ -200,6 +202,29 @@ def test_the_overview_adds_up_to_the_whole() -> None:
         (1, 500000, EPS[0]),
     ]
     assert t.param_grad_ep_mapping[EPS[0]]["params"] == ["fc_b", "fc_w.block1"]
+    grouped = t.vars_overview.get_distributed_vars_by_vtypes(["Param"], groupby=True)
+    assert {name: len(each) for name, each in grouped.items()} == {"fc_b": 1, "fc_w": 2}
+
+
+def test_a_server_declares_parameters_then_the_gradients_of_each_and_its_startup_program_declares_them_too() -> (
+    None
+):
+    net()
+    program, startup = transpiled().get_pserver_programs(EPS[0])
+    grads = [f"{name}{end}" for name in ("fc_b@GRAD", "fc_w@GRAD.block1") for end in ("", *SENDERS)]
+    expected = ["fc_b", "fc_w.block1", *grads, "learning_rate_0"]
+    assert list(program.global_block().vars) == list(startup.global_block().vars) == expected
+
+
+def test_attributes_are_lists_and_bodies_are_blocks() -> None:
+    net()
+    t = transpiled()
+    program = t.get_pserver_program(EPS[0])
+    (serve,) = program.global_block().ops
+    assert serve.all_attrs()["optimize_blocks"] == serve.attr("optimize_blocks") == program.blocks[1:]
+    assert serve.attr("grad_to_block_id") == ["fc_b@GRAD:1", "fc_w@GRAD.block1:2"]
+    (barrier,) = (op for op in t.origin_program.global_block().ops if op.type == "send_barrier")
+    assert barrier.attr("endpoints") == EPS
 
 
 class Named(SimpleNamespace):
