@@ -66,8 +66,8 @@ class VarsDistributed:
     ) -> list[VarDistributed]: ...
     @overload
     def get_distributed_vars_by_vtypes(
-        self, vtypes: Sequence[str], groupby: bool
-    ) -> list[VarDistributed] | dict[str, list[VarDistributed]]: ...
+        self, vtypes: Sequence[str], groupby: Literal[True]
+    ) -> dict[str, list[VarDistributed]]: ...
     def get_distributed_vars_by_vtypes(
         self, vtypes: Sequence[str], groupby: bool = False
     ) -> list[VarDistributed] | dict[str, list[VarDistributed]]:
