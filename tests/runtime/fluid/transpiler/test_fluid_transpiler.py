@@ -220,10 +220,11 @@ def test_attributes_are_lists_and_bodies_are_blocks() -> None:
     net()
     t = transpiled()
     program = t.get_pserver_program(EPS[0])
-    (serve,) = program.global_block().ops
+    serve: Any = program.global_block().ops[0]
     assert serve.all_attrs()["optimize_blocks"] == serve.attr("optimize_blocks") == program.blocks[1:]
     assert serve.attr("grad_to_block_id") == ["fc_b@GRAD:1", "fc_w@GRAD.block1:2"]
-    (barrier,) = (op for op in t.origin_program.global_block().ops if op.type == "send_barrier")
+    ops: Any = t.origin_program.global_block().ops
+    (barrier,) = (op for op in ops if op.type == "send_barrier")
     assert barrier.attr("endpoints") == EPS
 
 
