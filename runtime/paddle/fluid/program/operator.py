@@ -10,12 +10,12 @@ from weakref import ReferenceType
 
 from paddle import graph
 from paddle.fluid.errors import FluidError
-from paddle.fluid.files.attribute_file import BLOCK_ATTRS
 from paddle.fluid.program.descriptions import OpDesc
 from paddle.graph.operator import EMPTY, OpRole
 
 OP_ROLE = "op_role"
 OP_ROLE_VAR = "op_role_var"
+_BODIES = ("sub_block", "optimize_blocks")  # attributes that are indices of blocks
 
 __all__ = ["EMPTY", "OP_ROLE", "OP_ROLE_VAR", "OpRole", "Operator"]
 
@@ -75,7 +75,7 @@ class Operator(graph.Operator):
             KeyError: it has none of that name.
         """
         value: Any = self.attrs[name]
-        if name in BLOCK_ATTRS:
+        if name in _BODIES:
             blocks = self.block.program.blocks
             return blocks[value] if isinstance(value, int) else [blocks[each] for each in value]
         return list(value) if isinstance(value, tuple) else value
