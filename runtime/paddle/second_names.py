@@ -10,12 +10,12 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 
-class _Finder(MetaPathFinder):
+class _Finder:
     """Finds modules whose names begin with one of `names`: second name -> first name."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
@@ -27,11 +27,12 @@ class _Finder(MetaPathFinder):
         """Return a spec that gives the module of the first name; None for all other names."""
         for second, first in self._names.items():
             if fullname == second or fullname.startswith(f"{second}."):
-                return ModuleSpec(fullname, _Loader(importlib.import_module(first + fullname[len(second) :])))
+                loader: Any = _Loader(importlib.import_module(first + fullname[len(second) :]))
+                return ModuleSpec(fullname, loader)
         return None
 
 
-class _Loader(Loader):
+class _Loader:
     """Gives a module that is loaded already."""
 
     def __init__(self, module: ModuleType) -> None:

@@ -2,40 +2,29 @@
 """PaddlePaddle Fluid: programs of operators, `import paddle.fluid as fluid`."""
 
 import sys
+from typing import TYPE_CHECKING
 
+from paddle import later, second_names
 from paddle.fluid import (
-    async_executor,
     backward,
     clip,
-    contrib,
     core,
-    dataset,
-    evaluator,
     executor,
     framework,
-    incubate,
     initializer,
-    install_check,
     io,
     layers,
     metrics,
-    nets,
     optimizer,
     param_attr,
-    profiler,
-    recordio_writer,
     regularizer,
-    transpiler,
 )
-from paddle.fluid.async_executor import AsyncExecutor, DataFeedDesc
 from paddle.fluid.backward import gradients
 from paddle.fluid.compiler import BuildStrategy, CompiledProgram, ExecutionStrategy
 from paddle.fluid.data_feeder import DataFeeder
-from paddle.fluid.dataset import DatasetFactory
 from paddle.fluid.errors import answering
 from paddle.fluid.executor import Executor
 from paddle.fluid.layers.io import sized_data as data
-from paddle.fluid.parallel_executor import ParallelExecutor
 from paddle.fluid.param_attr import ParamAttr, WeightNormParamAttr
 from paddle.fluid.program.defaults import default_main_program, default_startup_program, program_guard
 from paddle.fluid.program.memory import memory_optimize, release_memory
@@ -54,16 +43,31 @@ from paddle.fluid.run.places import (
 )
 from paddle.fluid.run.scope import Scope, global_scope, scope_guard
 from paddle.fluid.run.tensor import LoDTensor, LoDTensorArray, create_lod_tensor, create_random_int_lodtensor
-from paddle.fluid.transpiler import DistributeTranspiler, DistributeTranspilerConfig
 from paddle.graph import unique_name
 from paddle.ops.base.selected_rows import SelectedRows
 
+if TYPE_CHECKING:
+    from paddle.fluid import (
+        contrib,
+        dataset,
+        evaluator,
+        incubate,
+        install_check,
+        nets,
+        profiler,
+        recordio_writer,
+        transpiler,
+    )
+    from paddle.fluid.async_executor import AsyncExecutor, DataFeedDesc
+    from paddle.fluid.dataset import DatasetFactory
+    from paddle.fluid.parallel_executor import ParallelExecutor
+    from paddle.fluid.transpiler import DistributeTranspiler, DistributeTranspilerConfig
+
 Tensor = LoDTensor
-average, data_feed_desc, lod_tensor = metrics, async_executor, tensor
+average, lod_tensor = metrics, tensor
 # Modules of the original whose names are in other modules here: scripts import them too.
 sys.modules |= {
     f"{__name__}.average": metrics,
-    f"{__name__}.data_feed_desc": async_executor,
     f"{__name__}.lod_tensor": tensor,
 }
 
@@ -81,4 +85,22 @@ __all__ = [
     "unique_name",
 ]  # fmt: skip
 
-__getattr__ = answering(__name__)
+second_names.install({f"{__name__}.data_feed_desc": f"{__name__}.async_executor"})
+__getattr__, __dir__ = later.door(
+    __name__,
+    {
+        ".async_executor": "AsyncExecutor DataFeedDesc",
+        ".contrib": "",
+        ".data_feed_desc": "",
+        ".dataset": "DatasetFactory",
+        ".evaluator": "",
+        ".incubate": "",
+        ".install_check": "",
+        ".nets": "",
+        ".parallel_executor": "ParallelExecutor",
+        ".profiler": "",
+        ".recordio_writer": "",
+        ".transpiler": "DistributeTranspiler DistributeTranspilerConfig",
+    },
+    answering(__name__, depth=2),
+)

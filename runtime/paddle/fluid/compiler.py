@@ -5,17 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paddle.fluid.errors import FluidError, FluidTypeError
 from paddle.fluid.executor import Executor, given
-from paddle.fluid.parallel.data_parallel import DataParallel
 from paddle.fluid.parallel.strategies import BuildStrategy, ExecutionStrategy
 from paddle.fluid.program.program import Program
 from paddle.fluid.run.feeds import entering
 from paddle.fluid.run.places import CPUPlace, Place, cpu_places, cuda_places
 from paddle.fluid.run.scope import Scope, global_scope
 from paddle.graph.block import Name
+
+if TYPE_CHECKING:
+    from paddle.fluid.parallel.data_parallel import DataParallel
 
 __all__ = ["BuildStrategy", "CompiledProgram", "ExecutionStrategy"]
 
@@ -92,6 +94,8 @@ class CompiledProgram:
 
     def _over(self, executor: Executor) -> DataParallel:
         if self._parallel is None:
+            from paddle.fluid.parallel.data_parallel import DataParallel  # brings collective training
+
             assert self._settings is not None
             loss_name, strategy, places = self._settings
             chosen = places or _places_like(executor.place)

@@ -50,12 +50,13 @@ ABSENT: Mapping[str, str] = MappingProxyType(
 """Name without its module -> what to use instead."""
 
 
-def answering(module: str, *also: str) -> Callable[[str], Any]:
+def answering(module: str, *also: str, depth: int = 1) -> Callable[[str], Any]:
     """Return a `__getattr__` for a module that searches other modules, or raises an error that names a replacement.
 
     Args:
         module: name of the module.
         also: modules whose names are also available, as in the original.
+        depth: frames between the answer and whoever asks.
     """
 
     def find(name: str) -> Any:
@@ -64,7 +65,7 @@ def answering(module: str, *also: str) -> Callable[[str], Any]:
             if name in found:
                 return found[name]
         message = _message(module, name)
-        caller = sys._getframe(1)
+        caller = sys._getframe(depth)
         code = caller.f_code.co_code
         is_import = 0 <= caller.f_lasti < len(code) and code[caller.f_lasti] == _IMPORT_FROM
         # Python would replace the message of an AttributeError with its own.
@@ -79,7 +80,7 @@ _IMPORT_FROM = dis.opmap["IMPORT_FROM"]
 def _message(module: str, name: str) -> str:
     if name in ABSENT:
         return f"not available: {module}.{name} of Fluid 1.5; {ABSENT[name]}"
-    known = [each for each in vars(sys.modules[module]) if not each.startswith("_")]
+    known = [each for each in dir(sys.modules[module]) if not each.startswith("_")]
     # Python itself asks each module for names such as __path__ at every import.
     close = [] if name.startswith("__") else difflib.get_close_matches(name, [*known, *ABSENT], n=1)
     hint = f": did you mean {close[0]!r}?" if close else ""

@@ -6,17 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from paddle import graph
 from paddle.backend import to_host
 from paddle.fluid.errors import FluidTypeError, RunError
-from paddle.fluid.multislot.passes import Step, printing, run_pass
-from paddle.fluid.multislot.samples import Samples
 from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.program import Program
-from paddle.fluid.remote.distribution import SENDING
-from paddle.fluid.remote.serving import serve, serving_operator
+from paddle.fluid.remote.distribution import SENDING, serving_operator
 from paddle.fluid.remote.switchboard import Switchboard
 from paddle.fluid.run.batch_queue import readers_named
 from paddle.fluid.run.feeds import entering, keep_persistable
@@ -29,6 +26,10 @@ from paddle.graph.block import Name
 from paddle.graph.scope import fetched
 from paddle.ops.base.lod import LoDArray
 from paddle.ops.base.selected_rows import SelectedRows
+
+if TYPE_CHECKING:
+    from paddle.fluid.multislot.passes import Step
+    from paddle.fluid.multislot.samples import Samples
 
 __all__ = ["Executor", "global_scope", "scope_guard"]
 
@@ -121,6 +122,8 @@ class Executor:
         """
         operator = serving_operator(program)
         if operator is not None:
+            from paddle.fluid.remote.serving import serve
+
             serve(program, operator, scope, self.place.device())
             return []
         block = program.global_block()
@@ -164,6 +167,7 @@ class Executor:
         """
         if dataset is None:
             raise FluidTypeError("train_from_dataset: expected a dataset of fluid.DatasetFactory, got None")
+        from paddle.fluid.multislot.passes import printing, run_pass
 
         told = printing(fetch_list, fetch_info, print_period, debug)
         target = default_main_program() if program is None else program

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from paddle import later
 from paddle.backend import to_host
 from paddle.fluid.errors import FluidError, FluidTypeError, ModelFileError, answering
 from paddle.fluid.executor import Executor
@@ -32,8 +33,6 @@ from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.fluid.reader import DataLoader, PyReader
 from paddle.fluid.run.scope import global_scope
-from paddle.fluid.transpiler.distributed_files import load_persistables, save_all, save_persistables
-from paddle.fluid.transpiler.trainer_side import use_own_tables
 from paddle.reader import (
     batch,
     buffered,
@@ -46,6 +45,9 @@ from paddle.reader import (
     shuffle,
     xmap_readers,
 )
+
+if TYPE_CHECKING:
+    from paddle.fluid.transpiler.distributed_files import load_persistables, save_persistables
 
 __all__ = [
     "DataLoader", "PyReader", "batch", "buffered", "cache", "chain", "compose", "firstn",
@@ -126,6 +128,8 @@ def save_inference_model(
         source = block.var(target if isinstance(target, str) else target.name).name
         block.append_op("scale", {"X": source}, {"Out": name}, {"scale": 1.0})
         names.append(name)
+    from paddle.fluid.transpiler.trainer_side import use_own_tables
+
     use_own_tables(program)
     pruned = program.prune([*names, *feeds])
     _check_feeds(pruned, feeds)
@@ -137,6 +141,8 @@ def save_inference_model(
     partial.write_bytes(pruned.serialize_to_string())
     partial.replace(path)
     if not program_only:
+        from paddle.fluid.transpiler.distributed_files import save_all
+
         save_all(executor, dirname, pruned, params_filename, fetch=True)
     return names
 
@@ -207,4 +213,8 @@ def _mark_feeds(program: Program, feeds: Sequence[str], fetches: Sequence[str]) 
         block.append_op("fetch", {"X": name}, {"Out": "fetch"}, {"col": column})
 
 
-__getattr__ = answering(__name__)
+__getattr__, __dir__ = later.door(
+    __name__,
+    {"paddle.fluid.transpiler.distributed_files": "load_persistables save_persistables"},  # they ask servers
+    answering(__name__, depth=2),
+)

@@ -20,7 +20,7 @@ from paddle.fluid.program.operator import Operator
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Parameter, Variable, VarType
 from paddle.graph import unique_name
-from paddle.ops.base.registry import lookup, registered
+from paddle.ops.base.registry import find, lookup
 
 __all__ = ["LayerHelper", "VarType"]
 
@@ -193,7 +193,7 @@ class LayerHelper:
         """
         if self.act is None:
             return input_var
-        if self.act not in registered():
+        if find(self.act) is None:
             raise FluidTypeError(f"layer {self.name!r}: {self.act!r} is not an activation")
         return self.apply(self.act, {"X": input_var})
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import codecs
 import gzip
-import multiprocessing
-import multiprocessing.connection
 import shlex
 import subprocess
 import traceback
@@ -18,12 +16,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from io import BufferedReader
-from multiprocessing.connection import Connection
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from paddle.errors import ConfigError, PaddleError
 from paddle.reader.channel import marked
 from paddle.reader.decorator import Reader, check_positive
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 T = TypeVar("T")
 
@@ -51,6 +51,8 @@ def multiprocess_reader(
         raise ConfigError("multiprocess_reader: expected at least one reader")
 
     def read() -> Iterator[T]:
+        import multiprocessing  # takes longer than all readers
+
         context = multiprocessing.get_context("fork")
         running: dict[Connection[Any, Any], Any] = {}
         try:
@@ -71,9 +73,11 @@ def multiprocess_reader(
 
 
 def _received(running: dict[Connection[Any, Any], Any]) -> Iterator[Any]:
+    from multiprocessing.connection import Connection, wait
+
     waiting = set(running)
     while waiting:
-        for pipe in multiprocessing.connection.wait(list(waiting)):
+        for pipe in wait(list(waiting)):
             assert isinstance(pipe, Connection)
             try:
                 kind, content = pipe.recv()

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
-from paddle import second_names
+from paddle import later, second_names
 from paddle.reader.minibatch import batch
 from paddle.v2 import (
     activation,
@@ -14,21 +13,19 @@ from paddle.v2 import (
     data_type,
     evaluator,
     event,
-    image,
-    inference,
     layer,
-    networks,
-    op,
     optimizer,
     parameters,
-    plot,
     pooling,
     regularization,
     topology,
     trainer,
 )
-from paddle.v2.inference import infer
 from paddle.v2.settings import init
+
+if TYPE_CHECKING:
+    from paddle.v2 import image, inference, networks, op, plot
+    from paddle.v2.inference import infer
 
 __all__ = [
     "activation", "attr", "batch", "data_type", "dataset", "evaluator", "event", "image", "infer", "inference",
@@ -44,11 +41,10 @@ _ELSEWHERE = {
     "reader": "paddle.reader",
 }
 second_names.install({f"{__name__}.{name}": module for name, module in _ELSEWHERE.items()})
-
-
-def __getattr__(name: str) -> Any:
-    if name in _ELSEWHERE:  # loaded when a script asks for it: few need fluid, or what downloads and unpacks
-        return import_module(f"{__name__}.{name}")
-    if name == "master":
-        return import_module(f"{__name__}.master")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = later.door(  # few scripts need all of these
+    __name__,
+    {
+        ".inference": "infer",
+        **{f".{name}": "" for name in (*_ELSEWHERE, "image", "master", "networks", "op", "plot")},
+    },
+)

@@ -193,7 +193,7 @@ def test_movielens_splits_the_ratings_the_same_way_every_time(empty_home: Path) 
 
 def test_a_data_set_that_does_not_exist_is_no_attribute() -> None:
     with pytest.raises(AttributeError, match="no attribute 'mnits'"):
-        dataset.mnits  # type: ignore[attr-defined]  # noqa: B018
+        dataset.mnits  # noqa: B018
 
 
 def test_v2_scripts_find_data_sets_and_readers_under_their_own_names() -> None:

@@ -80,6 +80,11 @@ def distribution_of(program: graph.Program) -> Distribution:
     return Distribution(min(trainers, default=0), 0, tuple(endpoints))
 
 
+def serving_operator(program: graph.Program) -> graph.Operator | None:
+    """Return the listen_and_serv of block 0, or None."""
+    return next((op for op in program.global_block().ops if op.type == SERVING), None)
+
+
 def received_names(program: graph.Program, servers: Container[str]) -> list[dict[str, list[str]]]:
     """Return what a run receives of these servers: endpoint -> names, in the order of operators, for each send_barrier.
 

@@ -27,7 +27,7 @@ from paddle.env import JobEnvironment
 from paddle.errors import PaddleError
 from paddle.fluid.files.variable_files import places_of_strangers
 from paddle.fluid.program.program import Program
-from paddle.fluid.remote.distribution import SERVING, deadline_s, wire_keys
+from paddle.fluid.remote.distribution import deadline_s, wire_keys
 from paddle.fluid.run.scope import Scope
 from paddle.freed_memory import MESSAGES, keep_freed_memory
 from paddle.graph.operator import Operator
@@ -86,11 +86,6 @@ PROMISES = Promises()
 
 # A server gives up an absent trainer after this many of its periods; see `pserver.server.engine`.
 _PERIODS = 5
-
-
-def serving_operator(program: Program) -> Operator | None:
-    """Return the listen_and_serv of block 0, or None."""
-    return next((op for op in program.global_block().ops if op.type == SERVING), None)
 
 
 def serve(program: Program, operator: Operator, scope: Scope, device: Device) -> None:

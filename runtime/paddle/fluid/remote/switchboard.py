@@ -5,17 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from paddle.backend import Array
 from paddle.errors import PserverError
 from paddle.fluid.errors import RunError
 from paddle.fluid.program.program import Program
-from paddle.fluid.remote.connection import Connection
 from paddle.fluid.remote.distribution import SENDING, Distribution, distribution_of, received_names
 from paddle.fluid.run.scope import Scope
 from paddle.graph.errors import ExecutionError
+
+if TYPE_CHECKING:
+    from paddle.fluid.remote.connection import Connection
 
 
 class Switchboard:
@@ -99,6 +101,8 @@ class Switchboard:
     def _made(self, program: Program) -> _Plan:
         if not any(op.type in SENDING for op in program.global_block().ops):
             return _Plan(program, ())
+        from paddle.fluid.remote.connection import Connection  # brings the wire of servers
+
         connections = [each for each in program._connections if isinstance(each, Connection)]
         if not connections:
             distribution = distribution_of(program)

@@ -32,7 +32,7 @@ from paddle.fluid.program.defaults import default_main_program
 from paddle.fluid.program.program import Program
 from paddle.fluid.program.variable import Variable
 from paddle.fluid.remote.connection import Connection
-from paddle.fluid.remote.serving import serving_operator
+from paddle.fluid.remote.distribution import serving_operator
 from paddle.fluid.run.scope import global_scope, scope_guard
 from paddle.fluid.transpiler.whereabouts import VarDistributed, VarsDistributed
 from paddle.ops.base.selected_rows import SelectedRows

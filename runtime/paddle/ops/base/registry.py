@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from paddle.ops.base import families
 from paddle.ops.base.dtypes import VarType
 from paddle.ops.base.errors import AttrError, OpError, UnknownOpError
 
@@ -189,6 +190,7 @@ class OpDef:
 
 
 _TABLE: dict[str, OpDef] = {}
+_complete: set[str] = set()  # types whose modules are loaded, those of their gradients too
 
 
 def operator(
@@ -258,7 +260,7 @@ def gradient(
             gradient input marked `?` may be absent; otherwise a missing one is filled with zeros.
         fresh: see `OpDef`.
     """
-    forward = lookup(op_type)
+    forward = _TABLE.get(op_type) or lookup(op_type)
 
     def add(kernel: Callable[..., Any]) -> Callable[..., Any]:
         operator(f"{op_type}_grad", signature, attrs=forward.attrs, shares_lod=False, fresh=fresh)(kernel)
@@ -277,7 +279,7 @@ def gradient_maker(op_type: str) -> Callable[[Callable[..., list[GradOp]]], Call
     """
 
     def add(maker: Callable[..., list[GradOp]]) -> Callable[..., list[GradOp]]:
-        _TABLE[op_type] = replace(lookup(op_type), gradient=maker)
+        _TABLE[op_type] = replace(_TABLE.get(op_type) or lookup(op_type), gradient=maker)
         return maker
 
     return add
@@ -289,12 +291,21 @@ def lookup(op_type: str) -> OpDef:
     Raises:
         UnknownOpError: there is none of that type.
     """
-    found = _TABLE.get(op_type)
+    found = find(op_type)
     if found is None:
         close = difflib.get_close_matches(op_type, _TABLE, n=1)
         hint = f": did you mean {close[0]!r}?" if close else ""
         raise UnknownOpError(f"operator {op_type!r} has not been registered{hint}")
     return found
+
+
+def find(op_type: str) -> OpDef | None:
+    """Return the entry of an operator, or None."""
+    if op_type not in _complete:
+        families.load(op_type, _TABLE)
+        if op_type in _TABLE:
+            _complete.add(op_type)
+    return _TABLE.get(op_type)
 
 
 def attribute_of(keyword: str) -> str:
@@ -304,6 +315,7 @@ def attribute_of(keyword: str) -> str:
 
 def registered() -> tuple[str, ...]:
     """Return all operator types, sorted."""
+    families.load_all()
     return tuple(sorted(_TABLE))
 
 

@@ -10,8 +10,8 @@ import pytest
 
 import paddle.fluid as fluid
 from paddle.backend import Device
+from paddle.fluid.remote.distribution import serving_operator
 from paddle.fluid.remote.served_program import ServedProgram
-from paddle.fluid.remote.serving import serving_operator
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.program_service import ProgramService
 from paddle.pserver.server.service import EngineOptions

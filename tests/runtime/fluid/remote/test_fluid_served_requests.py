@@ -13,8 +13,8 @@ import paddle.fluid as fluid
 from paddle.backend import Device
 from paddle.errors import ConfigError, PserverError
 from paddle.fluid.files.variable_files import checked_place, places_of_strangers
+from paddle.fluid.remote.distribution import serving_operator
 from paddle.fluid.remote.served_program import ServedProgram
-from paddle.fluid.remote.serving import serving_operator
 from paddle.pserver.program_server import ProgramServer
 from paddle.pserver.server.engine import Engine
 from paddle.pserver.server.program_service import ProgramService

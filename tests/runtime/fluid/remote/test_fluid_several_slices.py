@@ -12,8 +12,8 @@ import pytest
 
 import paddle.fluid as fluid
 from paddle.backend import Device
+from paddle.fluid.remote.distribution import serving_operator
 from paddle.fluid.remote.served_program import ServedProgram
-from paddle.fluid.remote.serving import serving_operator
 from paddle.fluid.transpiler import DistributeTranspilerConfig, PSDispatcher
 from paddle.pserver.wire.named_values import Value
 from tests.runtime.fluid.transpiled_job import Feed, TranspiledJob, built, halves, one_process

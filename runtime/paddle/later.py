@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Doors of packages whose parts are loaded when they are asked for: an import brings what most scripts need.
+
+The names of the parts resolve as if they had been imported: by an attribute, `from package import name`, `dir`,
+`hasattr` and `import *`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def door(
+    package: str, parts: Mapping[str, str], otherwise: Callable[[str], Any] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` of a package.
+
+    Args:
+        package: name of the package, or of a module.
+        parts: module -> its names that the package has too, or ""; a module that begins with a dot is a part of the
+            package, and one of its names itself.
+        otherwise: what answers for a name that is none of these; None: an AttributeError.
+    """
+    modules = {module.removeprefix("."): module for module in parts if module.startswith(".")}
+    names = {name: module for module, held in parts.items() for name in held.split()}
+
+    def get(name: str) -> Any:
+        if name in modules:
+            return import_module(modules[name], package)
+        if name in names:
+            found = getattr(import_module(names[name], package), name)
+            setattr(sys.modules[package], name, found)
+            return found
+        if otherwise is not None:
+            return otherwise(name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    def listed() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *modules, *names})
+
+    return get, listed

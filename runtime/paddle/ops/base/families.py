@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loads the modules of operators' families when a program first names one of their operators.
+
+Most programs need a fifth of all operators. An operator stands under its name, in quotes, in the module that
+registers it and in that of its gradient; where a module makes names of others, it is loaded for every name that no
+module has in its text.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Container, Iterable, Iterator
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+_PACKAGE = "paddle.ops"
+_WRITTEN = (b'operator("', b'operator(\n    "')
+
+
+def load(op_type: str, table: Container[str]) -> None:
+    """Import the modules that register an operator, until it is in the table, and those that add its gradient."""
+    for names in stages(op_type):
+        _import(names)
+        if op_type in table:
+            return
+
+
+def load_all() -> None:
+    """Import every module of every family."""
+    _import(_texts())
+
+
+def stages(op_type: str) -> Iterator[list[str]]:
+    """Names of the modules that may register an operator, the likely ones first, in the end all."""
+    quoted = {f'"{each}"'.encode() for each in (op_type, op_type.removesuffix("_grad"))}
+    yield [name for name, text in _texts().items() if any(each in text for each in quoted)]
+    yield [name for name, text in _texts().items() if _makes_names(text)]
+    yield list(_texts())
+
+
+def _import(names: Iterable[str]) -> None:
+    for name in names:
+        import_module(name)
+
+
+def _makes_names(text: bytes) -> bool:
+    """Whether a module registers an operator under another name than one in quotes."""
+    return text.count(b"operator(") > sum(map(text.count, _WRITTEN))
+
+
+@cache
+def _texts() -> dict[str, bytes]:
+    """Each module of a family, and its source; `pkgutil` and loaders also find them in a zip file."""
+    found = {}
+    for family in pkgutil.iter_modules(import_module(_PACKAGE).__path__, f"{_PACKAGE}."):
+        if family.name != f"{_PACKAGE}.base":
+            for finder, name, _ in pkgutil.iter_modules(
+                import_module(family.name).__path__, f"{family.name}."
+            ):
+                loader: Any = finder.find_spec(name, None).loader  # type: ignore[union-attr]
+                found[name] = loader.get_data(loader.get_filename(name))
+    return found
