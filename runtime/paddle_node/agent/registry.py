@@ -12,7 +12,7 @@ import json
 import os
 import socket
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from paddle_node.agent.files import disk, saved_files
 from paddle_node.agent.processes import leftovers
@@ -20,6 +20,7 @@ from paddle_node.contract import checked_json
 from paddle_node.contract.job_file import Agent, Ended, Entry, JobFile, Submitter
 from paddle_node.contract.names import JOB_ID, NODE_ID
 from paddle_node.contract.records import Fields, fields_of, fitting
+from paddle_node.contract.tuples import NamedTuple
 from paddle_node.linux import proc, process_tree
 
 FOLDER = "/.paddle/jobs"

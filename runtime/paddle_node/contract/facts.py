@@ -7,7 +7,7 @@ NodeFacts, and `flat` makes the row of status.json. The unit of a fact is the na
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Type
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Type
 
 from paddle_node.contract.records import (
     Bytes,
@@ -26,6 +26,7 @@ from paddle_node.contract.records import (
     read,
     read_fitting,
 )
+from paddle_node.contract.tuples import NamedTuple
 
 MAX_ENDPOINTS = 4096
 MAX_CURVES = 100

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Tuple
+from typing import Optional, Tuple
 
 from paddle_node.contract.records import Moment, NodePath, Number, OneLine, Pid, Rank, Whole
+from paddle_node.contract.tuples import NamedTuple
 
 
 class Submitter(NamedTuple):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, NamedTuple, Optional, Tuple
+from typing import Dict, Optional, Tuple
 
 from paddle_node.contract.records import (
     Address,
@@ -16,6 +16,7 @@ from paddle_node.contract.records import (
     Servers,
     Whole,
 )
+from paddle_node.contract.tuples import NamedTuple
 
 
 class NodeAddress(NamedTuple):

@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 import sys
 from enum import EnumMeta
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Type, TypeVar
+from typing import Any, Callable, Dict, List, Optional, Type, TypeVar
 
 from paddle_node.contract import checked_json
 from paddle_node.contract.checks import (
@@ -46,6 +46,7 @@ from paddle_node.contract.text import (
     is_relative_path,
     visible_line,
 )
+from paddle_node.contract.tuples import NamedTuple
 
 Fields = Dict[str, Any]
 R = TypeVar("R")

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Literal, Mapping, NamedTuple, Optional, Tuple, Type, Union
+from typing import Any, Dict, Literal, Mapping, Optional, Tuple, Type, Union
 
 from paddle_node.contract.job_file import Submitter
 from paddle_node.contract.records import (
@@ -22,6 +22,7 @@ from paddle_node.contract.records import (
     VariableName,
     Whole,
 )
+from paddle_node.contract.tuples import NamedTuple
 
 
 class ReconnectKey(NamedTuple):

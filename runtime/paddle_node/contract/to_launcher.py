@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Type
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Type
 
 from paddle_node.contract.facts import REPORTS, NodeUsage, read_report
 from paddle_node.contract.job_file import JobFound
@@ -27,6 +27,7 @@ from paddle_node.contract.records import (
     read,
     read_fitting,
 )
+from paddle_node.contract.tuples import NamedTuple
 
 
 class Hello(NamedTuple):

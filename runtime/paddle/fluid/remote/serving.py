@@ -10,6 +10,7 @@ would wait for the endpoint until their deadline else. Where an agent watches th
 from __future__ import annotations
 
 import atexit
+import concurrent.futures.thread  # noqa: F401 - what `Promises._end` imports needs it, and it cannot be loaded at the end
 import logging
 import os
 import signal

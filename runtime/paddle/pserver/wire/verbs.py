@@ -16,7 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
+
+from paddle_node.contract.tuples import NamedTuple
 
 WHOLE = -1
 """`chunk` of a STATUS or a REPEAT that is about a request as a whole."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from paddle_node.agent.files import disk
 from paddle_node.contract.records import LocalPath, read_text
+from paddle_node.contract.tuples import NamedTuple
 
 FILE = "/.paddle/python.json"
 LIMIT = 1 << 14

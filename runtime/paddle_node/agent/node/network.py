@@ -9,8 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterable, List, Optional, Sequence
 
+from paddle_node.contract.tuples import NamedTuple
 from paddle_node.linux import proc
 from paddle_node.linux.inet import family_of, is_loopback, usual
 from paddle_node.linux.interfaces import Placed

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import List, NamedTuple
+from typing import List
 
+from paddle_node.contract.tuples import NamedTuple
 from paddle_node.linux import proc, process_tree
 from paddle_node.linux.process_tree import Found
 

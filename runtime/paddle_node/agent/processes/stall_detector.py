@@ -7,7 +7,9 @@ and then of none for too long. A traced process is somebody's debugging session:
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import Optional
+
+from paddle_node.contract.tuples import NamedTuple
 
 STOPPED_S = 3.0  # a stop that somebody takes back at once is none
 KERNEL_S = 10.0  # a busy disk holds a process in the kernel for a while

@@ -8,8 +8,8 @@ kernel has memory files.
 from __future__ import annotations
 
 import ssl
-from typing import NamedTuple
 
+from paddle_node.contract.tuples import NamedTuple
 from paddle_node.linux.descriptors import memory_file
 
 
