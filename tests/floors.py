@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 FLOORS: Mapping[str, tuple[str, ...]] = {
     "paddle_cluster": (
-        "errors record",
+        "errors",
         "system text",
         "config",
         "plan",

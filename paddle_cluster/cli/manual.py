@@ -12,8 +12,8 @@ from pathlib import Path
 
 from paddle_cluster.cli.commands import COMMANDS
 from paddle_cluster.errors import UsageError
-from paddle_cluster.record import dataclass
 from paddle_cluster.system.installation import COMMAND, DOCS_DIR, PROGRAM
+from paddle_node.contract.classes import dataclass
 
 # What a user needs comes first; a page that is not named here follows by its name.
 _FIRST = (

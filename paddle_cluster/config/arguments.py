@@ -17,7 +17,7 @@ from paddle_cluster.config.flags import INIT_FLAGS, LAUNCHER_FLAGS, PSERVER_FLAG
 from paddle_cluster.config.options import CONF_NAMES, LONG, OPTIONS, Mode, Option
 from paddle_cluster.config.values import near_miss, nearest, utf8
 from paddle_cluster.errors import UsageError
-from paddle_cluster.record import dataclass
+from paddle_node.contract.classes import dataclass
 
 _SHORT = {option.short: option for option in OPTIONS if option.short}
 _KNOWN_FLAGS = INIT_FLAGS | PSERVER_FLAGS

@@ -19,10 +19,10 @@ from paddle_cluster.config import values
 from paddle_cluster.config.arguments import Arguments
 from paddle_cluster.config.options import BY_KEY, CONF_NAMES, LONG, REQUIRED, Option
 from paddle_cluster.errors import ConfError
-from paddle_cluster.record import dataclass
 from paddle_cluster.system.installation import COMMAND, CONF_FILE, IS_CHECKOUT
 from paddle_cluster.system.signals import StopRequest
 from paddle_cluster.system.state_dir import read_bounded
+from paddle_node.contract.classes import dataclass
 
 LIMIT = 4 << 20  # bytes
 CONF_NAME = "conf.py"

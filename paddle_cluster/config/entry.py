@@ -12,7 +12,7 @@ from pathlib import Path
 
 from paddle_cluster.config.values import ValueMismatchError, inside
 from paddle_cluster.errors import WorkspaceError
-from paddle_cluster.record import dataclass
+from paddle_node.contract.classes import dataclass
 
 DEFAULT = "train.py"
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")

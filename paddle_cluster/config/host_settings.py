@@ -15,8 +15,8 @@ from typing import Any
 from paddle_cluster.config import values
 from paddle_cluster.config.hosts import Host
 from paddle_cluster.config.values import ValueMismatchError, mismatch, nearest, show
-from paddle_cluster.record import dataclass
 from paddle_cluster.text.sizes import some
+from paddle_node.contract.classes import dataclass
 
 _SHOWN = 5
 

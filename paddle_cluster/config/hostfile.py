@@ -16,8 +16,8 @@ from typing import NamedTuple
 from paddle_cluster.config.host_settings import HostList
 from paddle_cluster.config.hosts import Host, HostError, count_question, listed, parse_host
 from paddle_cluster.errors import ConfError
-from paddle_cluster.record import dataclass
 from paddle_cluster.system.state_dir import read_bounded
+from paddle_node.contract.classes import dataclass
 
 LIMIT = 1 << 20  # bytes
 EXPECTED = "expected `host slots=N`, one per line"

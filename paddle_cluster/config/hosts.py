@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from paddle_cluster.record import dataclass
+from paddle_node.contract.classes import dataclass
 
 LOCAL = "local"
 MAX_TEXT = 253

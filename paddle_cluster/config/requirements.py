@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from paddle_cluster.errors import WorkspaceError
-from paddle_cluster.record import dataclass
 from paddle_cluster.system.installation import LOCK_FILE
 from paddle_cluster.system.state_dir import read_bounded
+from paddle_node.contract.classes import dataclass
 
 NODE_PACKAGES = ("cffi", "cryptography", "numpy", "pycparser", "pyzmq", "zlib-ng")
 """What the runtime imports, and what that needs."""

@@ -17,8 +17,8 @@ from paddle_cluster.config.host_settings import HostSettings
 from paddle_cluster.config.hosts import Host
 from paddle_cluster.config.options import Mode, SshClient, Wire
 from paddle_cluster.config.variables import Variables
-from paddle_cluster.record import dataclass
 from paddle_cluster.system.state_dir import StatePlaces
+from paddle_node.contract.classes import dataclass
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 

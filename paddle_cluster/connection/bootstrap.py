@@ -20,9 +20,9 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from paddle_cluster.record import dataclass
 from paddle_cluster.system.digests import DIGEST_SIZE, cache_file, load_cached
 from paddle_cluster.system.installation import NODE_DIR
+from paddle_node.contract.classes import dataclass
 from paddle_node.contract.frames import FrameError
 
 OLDEST_PYTHON = (3, 8)

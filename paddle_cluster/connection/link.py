@@ -23,8 +23,8 @@ from typing import Any
 from paddle_cluster.connection.carrier import Carrier, Decoder, Stream
 from paddle_cluster.connection.reactor import Reactor
 from paddle_cluster.connection.send_queue import Frame, SendQueue
-from paddle_cluster.record import dataclass
 from paddle_cluster.text.wrapping import visible
+from paddle_node.contract.classes import dataclass
 from paddle_node.contract.frames import FrameError
 from paddle_node.contract.records import Fields, RecordError
 from paddle_node.contract.replay import ACK_EACH

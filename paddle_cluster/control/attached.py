@@ -18,13 +18,13 @@ from typing import Any
 
 from paddle_cluster.control.control_client import ControlClient, Gone
 from paddle_cluster.control.control_protocol import End, Frame, Missed, RequestRefused
-from paddle_cluster.record import dataclass
 from paddle_cluster.screen.console import Console
 from paddle_cluster.system import signals
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.signals import SignalEvent
 from paddle_cluster.text.output_events import Event, from_fields
 from paddle_cluster.text.sizes import counted
+from paddle_node.contract.classes import dataclass
 
 TURN_S = 0.5
 SILENT_S = 15.0

@@ -21,8 +21,8 @@ from paddle_cluster.control.control_protocol import (
     encode,
 )
 from paddle_cluster.errors import ExitCode, LauncherError
-from paddle_cluster.record import dataclass
 from paddle_cluster.system.installation import PROGRAM
+from paddle_node.contract.classes import dataclass
 
 CONNECT_S = 3.0
 READ_SIZE = 1 << 16

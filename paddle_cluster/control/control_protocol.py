@@ -17,8 +17,8 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from paddle_node.contract import checked_json
+from paddle_node.contract.classes import NamedTuple
 from paddle_node.contract.records import ExitCode, Fields, OneLine, RecordError, Whole, read
-from paddle_node.contract.tuples import NamedTuple
 
 VERSION = 1
 MAX_FRAME = 8 << 20

@@ -22,10 +22,10 @@ from paddle_cluster.config.options import BY_KEY, SshClient
 from paddle_cluster.config.settings import Settings, SshSettings
 from paddle_cluster.plan import checkpoints
 from paddle_cluster.plan.plan import Plan
-from paddle_cluster.record import dataclass
 from paddle_cluster.system import process_id
 from paddle_cluster.system.process_id import ProcessId
 from paddle_cluster.text.wrapping import crop, visible
+from paddle_node.contract.classes import dataclass
 from paddle_node.contract.records import Fields, LocalPath, Moment, Seconds, Whole, read
 
 VERSION = 1

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from paddle_cluster.control.store import KnownJob
 from paddle_cluster.control.tail import Followed, whole_lines
-from paddle_cluster.record import dataclass
+from paddle_node.contract.classes import dataclass
 
 DISORDER = timedelta(minutes=1)  # what came late is where it came
 SKEW_S = 1.0  # what clocks of nodes may be off, put on the launcher's

@@ -14,10 +14,10 @@ from paddle_cluster.config.settings import Settings, SshSettings
 from paddle_cluster.control import job_record, store
 from paddle_cluster.control.job_record import JobRecord, NodeEntry
 from paddle_cluster.control.one_question import NodeAnswer, visit
-from paddle_cluster.record import dataclass
 from paddle_cluster.system.process_id import ProcessId
 from paddle_cluster.system.state_dir import JOB_FILE, StatePlaces, is_job_id, make_job_dir, write_json
 from paddle_cluster.text.wrapping import visible
+from paddle_node.contract.classes import dataclass
 from paddle_node.contract.job_file import JobFound
 from paddle_node.contract.to_launcher import Cleaned, JobEnded
 

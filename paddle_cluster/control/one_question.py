@@ -21,7 +21,7 @@ from paddle_cluster.engines.local import LocalEngine
 from paddle_cluster.engines.ssh import SshEngine
 from paddle_cluster.errors import ConnectError
 from paddle_cluster.nodes.connector import MAX_AT_ONCE, Connected, ConnectFailed, Connector, make_room
-from paddle_cluster.record import dataclass
+from paddle_node.contract.classes import dataclass
 
 MARGIN_S = 35.0  # for the start of an agent (30 s at most) and its answer, after the login
 LEASE_S = 30.0

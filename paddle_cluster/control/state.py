@@ -14,11 +14,11 @@ from paddle_cluster.control.curves import JobCurves
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.nodes.roster import ProcessRecord, ProcessState, Roster
 from paddle_cluster.plan.plan import Role
-from paddle_cluster.record import dataclass
 from paddle_cluster.screen.scrollback import Scrollback
 from paddle_cluster.text.output_events import Tabled
 from paddle_cluster.text.sizes import spans
 from paddle_cluster.text.wrapping import visible
+from paddle_node.contract.classes import dataclass
 from paddle_node.contract.facts import (
     Awaited,
     GpuTotals,

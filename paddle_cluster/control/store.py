@@ -21,10 +21,10 @@ from paddle_cluster.control.curves import MOST, OTHER_POINTS, PASSES, POINTS
 from paddle_cluster.control.job_record import JobRecord
 from paddle_cluster.control.state import ROWS, VERSION
 from paddle_cluster.errors import ExitCode, UsageError
-from paddle_cluster.record import dataclass
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.state_dir import JOB_FILE, STATUS_FILE, StatePlaces, is_job_id, read_json
 from paddle_cluster.text.wrapping import visible
+from paddle_node.contract.classes import dataclass
 from paddle_node.contract.facts import NodeFacts, ProcessFacts, fitting_row
 from paddle_node.contract.records import Number, Whole, fitting
 

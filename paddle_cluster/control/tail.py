@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from paddle_cluster.record import dataclass
 from paddle_cluster.system.rotated_file import KEPT
+from paddle_node.contract.classes import dataclass
 
 CHUNK = 1 << 20
 

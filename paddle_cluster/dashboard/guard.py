@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from urllib.parse import parse_qsl, urlsplit
 
-from paddle_cluster.record import dataclass
+from paddle_node.contract.classes import dataclass
 
 TOKEN_BYTES = 32
 BODY_LIMIT = 4096  # bytes of a POST

@@ -16,8 +16,8 @@ from pathlib import Path
 from paddle_cluster.config.hosts import Host
 from paddle_cluster.engines.porters import Invite, PortersEnded
 from paddle_cluster.errors import UsageError
-from paddle_cluster.record import dataclass
 from paddle_cluster.text.wrapping import visible
+from paddle_node.contract.classes import dataclass
 
 HOSTS = "@hosts"
 START_S = 60.0

@@ -20,8 +20,8 @@ from pathlib import Path
 from paddle_cluster.files.collected_copy import Copy, date, fitting, is_its_name, link_target
 from paddle_cluster.files.collected_paths import SAVED, check, check_link, check_move
 from paddle_cluster.files.ledger import Difference, Ledger, ListedRow, rows_of
-from paddle_cluster.record import dataclass
 from paddle_cluster.text.sizes import counted, size_text
+from paddle_node.contract.classes import dataclass
 from paddle_node.contract.names import LOG, OUTPUT
 from paddle_node.contract.to_launcher import File, Link, Listed, Moved, Removed
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from paddle_cluster.files.collect import Collected, CollectLimits, Collector
 from paddle_cluster.files.ledger import Ledger
-from paddle_cluster.record import dataclass
 from paddle_cluster.system.queue_thread import QueueThread
+from paddle_node.contract.classes import dataclass
 from paddle_node.contract.frames import WINDOW, cost
 from paddle_node.contract.records import RecordError
 from paddle_node.contract.to_launcher import Listed

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import Literal
 
-from paddle_cluster.record import dataclass
 from paddle_cluster.text.sizes import counted
+from paddle_node.contract.classes import NamedTuple, dataclass
 from paddle_node.contract.records import Bytes, RecordError, read_text
-from paddle_node.contract.tuples import NamedTuple
 
 MOST_NAMED = 1000  # files of one node; of the others it is told how many
 MOST_ROWS = 1 << 24  # per node; a longer list is malformed

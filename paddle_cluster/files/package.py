@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from paddle_cluster.errors import WorkspaceError
-from paddle_cluster.record import dataclass
 from paddle_cluster.system.digests import DIGEST_SIZE, Digests
 from paddle_cluster.system.installation import RUNTIME_DIR
 from paddle_cluster.text.wrapping import visible
+from paddle_node.contract.classes import dataclass
 from paddle_node.contract.names import LOG, OUTPUT
 
 IGNORE_FILE = ".paddleignore"

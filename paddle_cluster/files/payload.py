@@ -32,11 +32,11 @@ from paddle_cluster.files.package import (
     workspace_package,
 )
 from paddle_cluster.plan.plan import Node, Plan
-from paddle_cluster.record import dataclass
 from paddle_cluster.system.digests import DIGEST_SIZE, MEMORIES, Digests, cache_file, load_cached, memory_of
 from paddle_cluster.system.installation import RUNTIME_DIR
 from paddle_cluster.text.sizes import counted, size_text
 from paddle_cluster.text.wrapping import visible
+from paddle_node.contract.classes import dataclass
 from paddle_node.contract.names import LOG, OUTPUT
 from paddle_node.contract.records import RecordError
 from paddle_node.contract.to_launcher import Committed, Failed, Lacking

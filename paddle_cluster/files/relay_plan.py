@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from paddle_cluster.record import dataclass
+from paddle_node.contract.classes import dataclass
 
 LEAST_TAKERS = 2  # fewer are served directly
 # That would leave the launcher once more: what a gigabit link carries in a third of a second. Below that the nodes'

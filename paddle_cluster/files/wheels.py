@@ -33,10 +33,10 @@ from paddle_cluster.config.requirements import FILE, Pin, Requirements, pins
 from paddle_cluster.errors import LauncherError
 from paddle_cluster.files.package import Package, TreeEntry
 from paddle_cluster.plan.wheel_platform import WheelPlatform
-from paddle_cluster.record import dataclass
 from paddle_cluster.system.digests import Digests, memory_of
 from paddle_cluster.system.state_dir import own_directory, read_json, write_json
 from paddle_cluster.text.wrapping import visible
+from paddle_node.contract.classes import dataclass
 
 FOLDER = ".wheels"  # below the jobs' states
 UNUSED_S = 30 * 24 * 3600.0

@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from paddle_cluster.nodes.failure import Failure, FailureKind
-from paddle_cluster.record import dataclass
+from paddle_node.contract.classes import dataclass
 
 _LAST_LINES = 12
 _LINE_END = 500  # characters of a line that are looked through; hundreds of processes may fail at once

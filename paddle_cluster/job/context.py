@@ -14,10 +14,10 @@ from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.nodes.phases import PhaseClock
 from paddle_cluster.nodes.roster import Roster
 from paddle_cluster.plan.plan import Plan
-from paddle_cluster.record import dataclass
 from paddle_cluster.screen.console import Console
 from paddle_cluster.screen.job_log import JobLog
 from paddle_cluster.system.signals import SignalEvent
+from paddle_node.contract.classes import dataclass
 
 
 @dataclass

@@ -15,9 +15,9 @@ from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.nodes.roster import Roster
 from paddle_cluster.plan.plan import Plan
 from paddle_cluster.plan.wheel_platform import WheelPlatform
-from paddle_cluster.record import dataclass
 from paddle_cluster.screen.console import Console
 from paddle_cluster.text.sizes import counted, size_text
+from paddle_node.contract.classes import dataclass
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from paddle_cluster.nodes.loop import Loop
 from paddle_cluster.nodes.roster import ProcessRecord, Roster, Stage
 from paddle_cluster.plan import checkpoints
 from paddle_cluster.plan.plan import Plan, Process
-from paddle_cluster.record import dataclass
 from paddle_cluster.text.sizes import counted
+from paddle_node.contract.classes import dataclass
 
 LONGEST_BACKOFF_S = 30.0
 JITTER = 0.25

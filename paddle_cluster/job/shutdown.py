@@ -17,9 +17,9 @@ from paddle_cluster.job.context import JobContext
 from paddle_cluster.job.handlers.nodes import NodeHandlers
 from paddle_cluster.nodes.loop import Loop
 from paddle_cluster.nodes.node_record import NodeRecord
-from paddle_cluster.record import dataclass
 from paddle_cluster.text.sizes import counted
 from paddle_cluster.text.wrapping import visible
+from paddle_node.contract.classes import dataclass
 
 MARGIN_S = 3.0  # what a node may take beyond the deadline it was given
 FORCED_STOP_S = 1.0  # after a second request: for the word that everything was killed

@@ -26,8 +26,8 @@ from paddle_cluster.connection.reconnect import ReconnectError, hand_over
 from paddle_cluster.engines.engine import Engine, Target
 from paddle_cluster.errors import ConnectError, LauncherError, UsageError
 from paddle_cluster.plan.plan import Node, Plan
-from paddle_cluster.record import dataclass
 from paddle_cluster.system.digests import MEMORIES
+from paddle_node.contract.classes import dataclass
 
 A_NODE = 3  # a connection, and the two ends of the pipe that wakes whoever reads it; three pipes of a child
 OURS = 128  # files of the workspace on their way, collected logs, the terminal, the control socket

@@ -15,10 +15,10 @@ from paddle_cluster.nodes.checks import ports
 from paddle_cluster.nodes.checks.reply import Reply
 from paddle_cluster.nodes.examination import Examined
 from paddle_cluster.nodes.preflight import result
-from paddle_cluster.record import dataclass
 from paddle_cluster.text import wrapping
 from paddle_cluster.text.sizes import count, counted, duration, size_text
 from paddle_cluster.text.wrapping import wrapped
+from paddle_node.contract.classes import dataclass
 from paddle_node.contract.probed import Disk
 
 ROWS = 16  # nodes, up to which each has a row; of more, those that are like most others are counted

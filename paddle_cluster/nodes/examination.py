@@ -25,7 +25,7 @@ from paddle_cluster.plan import addresses
 from paddle_cluster.plan.addresses import Choice
 from paddle_cluster.plan.answers import Answer
 from paddle_cluster.plan.plan import Plan, values_in_files
-from paddle_cluster.record import dataclass
+from paddle_node.contract.classes import dataclass
 
 EACH_S = 0.05  # of this machine for a node: a login, its answers
 

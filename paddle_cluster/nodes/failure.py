@@ -9,7 +9,7 @@ from dataclasses import field
 from enum import StrEnum
 
 from paddle_cluster.errors import ExitCode
-from paddle_cluster.record import dataclass
+from paddle_node.contract.classes import dataclass
 
 RESTART = "restart"
 LEFT_OUT = "left out"

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from paddle_cluster.record import dataclass
 from paddle_cluster.text.sizes import some
+from paddle_node.contract.classes import dataclass
 
 NAMED = 4  # so many nodes are named; further ones are counted
 

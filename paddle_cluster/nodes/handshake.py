@@ -16,8 +16,8 @@ from paddle_cluster.plan.answers import Answer, answer_of
 from paddle_cluster.plan.checkpoints import checkpoint_dir, resumed_from
 from paddle_cluster.plan.frameworks import INTERFACE_VARIABLES
 from paddle_cluster.plan.plan import Node, Plan
-from paddle_cluster.record import dataclass
 from paddle_cluster.system.clock import NodeClock
+from paddle_node.contract.classes import dataclass
 from paddle_node.contract.probed import Part, Way
 from paddle_node.contract.to_launcher import Hello, Pong, Probed, Reached, Verified, Verifying
 

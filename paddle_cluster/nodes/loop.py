@@ -18,7 +18,7 @@ from paddle_cluster.connection.link import MessageEvent, Unreadable, is_full
 from paddle_cluster.connection.reconnect import ping_s
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.nodes.roster import Roster
-from paddle_cluster.record import dataclass
+from paddle_node.contract.classes import dataclass
 
 TICK_S = 0.25
 ALARM_S = 10.0  # a node that says nothing for so long is reported

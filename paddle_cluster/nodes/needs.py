@@ -7,7 +7,7 @@ from collections import Counter
 
 from paddle_cluster.config.options import Mode
 from paddle_cluster.plan.plan import Plan
-from paddle_cluster.record import dataclass
+from paddle_node.contract.classes import dataclass
 
 _FILES = 64  # an interpreter with its libraries, logs, and the event loop of ZeroMQ
 _FILES_A_CONNECTION = 2

@@ -17,7 +17,7 @@ from paddle_cluster.files.payload import Delivery
 from paddle_cluster.nodes.connector import Connector
 from paddle_cluster.nodes.handshake import Introduction
 from paddle_cluster.plan.plan import Node, Plan
-from paddle_cluster.record import dataclass
+from paddle_node.contract.classes import dataclass
 from paddle_node.contract.facts import NodeUsage
 from paddle_node.contract.to_launcher import Hello, Pong
 

@@ -15,8 +15,8 @@ from paddle_cluster.nodes.checks import disks, limits, machines, ports, routes, 
 from paddle_cluster.nodes.checks.reply import Demands, Reply
 from paddle_cluster.nodes.checks.versions import RUNTIME_MODULES, SEALS
 from paddle_cluster.nodes.findings import Finding, told
-from paddle_cluster.record import dataclass
 from paddle_cluster.text.sizes import duration, size_text
+from paddle_node.contract.classes import dataclass
 
 HEADERS = ("node", "result", "login", "address", "free", "clock", "python", "modules", "ports")
 MOST_WRONG = 64  # rows; what is wrong with how many is told below them

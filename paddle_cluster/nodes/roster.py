@@ -15,7 +15,7 @@ from paddle_cluster.nodes.failure import Failure, FailureKind, Incident
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.plan.environment import Endpoints
 from paddle_cluster.plan.plan import Process, Role
-from paddle_cluster.record import dataclass
+from paddle_node.contract.classes import dataclass
 from paddle_node.contract.facts import MAX_CURVES, Gradients, Metrics, ProcessFacts, Progress
 from paddle_node.contract.records import RecordError
 

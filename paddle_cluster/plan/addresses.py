@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from paddle_cluster.plan.answers import Answer
-from paddle_cluster.record import dataclass
+from paddle_node.contract.classes import dataclass
 from paddle_node.contract.probed import Way
 
 TRIED = 3  # networks whose ways are tried

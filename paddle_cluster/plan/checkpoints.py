@@ -14,9 +14,9 @@ from typing import Any
 
 from paddle_cluster.config.options import Mode
 from paddle_cluster.config.settings import Settings
-from paddle_cluster.record import dataclass
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.text.sizes import some
+from paddle_node.contract.classes import dataclass
 from paddle_node.contract.names import STATE_DIR
 from paddle_node.contract.probed import Part
 

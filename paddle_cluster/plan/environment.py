@@ -25,8 +25,8 @@ from paddle_cluster.config.settings import THREAD_VARIABLES, Settings
 from paddle_cluster.config.variables import LONGEST
 from paddle_cluster.plan import checkpoints
 from paddle_cluster.plan.ports import Seat, share, trainer_port
-from paddle_cluster.record import dataclass
 from paddle_node.contract import names
+from paddle_node.contract.classes import dataclass
 
 ADDED_ON_NODE = (
     names.CHECKPOINT_DIR,

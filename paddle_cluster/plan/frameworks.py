@@ -17,7 +17,7 @@ from paddle_cluster.config.settings import Settings
 from paddle_cluster.plan.answers import Answer
 from paddle_cluster.plan.environment import SharedFacts, endpoint, is_too_long
 from paddle_cluster.plan.ports import Seat, share
-from paddle_cluster.record import dataclass
+from paddle_node.contract.classes import dataclass
 from paddle_node.contract.probed import NodeAddress
 
 _TASK = '{"cluster":{"worker":},"task":{"type":"worker","index":99999}}'  # what TF_CONFIG has beside its list

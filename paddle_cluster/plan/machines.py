@@ -10,7 +10,7 @@ from paddle_cluster.plan import frameworks
 from paddle_cluster.plan.answers import Answer
 from paddle_cluster.plan.frameworks import Network
 from paddle_cluster.plan.ports import PserverPorts, ServicePorts
-from paddle_cluster.record import dataclass
+from paddle_node.contract.classes import dataclass
 from paddle_node.contract.probed import Busy, Part
 
 

@@ -24,7 +24,7 @@ from paddle_cluster.plan import checkpoints, environment, frameworks
 from paddle_cluster.plan.environment import Endpoints, endpoint
 from paddle_cluster.plan.machines import Machines
 from paddle_cluster.plan.ports import PserverPorts, Seat, ServicePorts, fluid_ports, seats
-from paddle_cluster.record import dataclass
+from paddle_node.contract.classes import dataclass
 from paddle_node.contract.names import STATE_DIR
 
 SERVER_LOG = "log/server.log"

@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from paddle_cluster.errors import PreflightError
-from paddle_cluster.record import dataclass
+from paddle_node.contract.classes import dataclass
 
 # Below the usual ephemeral range, so that no outgoing connection takes such a port in between.
 FIRST_PORT = 20000

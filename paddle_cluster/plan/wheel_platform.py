@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 
-from paddle_cluster.record import dataclass
+from paddle_node.contract.classes import dataclass
 
 _OLDEST_GLIBC = 17
 _OLDER: Mapping[str, int] = MappingProxyType({"x86_64": 5, "i686": 5})

@@ -8,7 +8,6 @@ import time
 from collections.abc import Hashable, Sequence
 from dataclasses import field
 
-from paddle_cluster.record import dataclass
 from paddle_cluster.screen.writer import TICK_S
 from paddle_cluster.text import wrapping
 from paddle_cluster.text.output_events import (
@@ -25,6 +24,7 @@ from paddle_cluster.text.output_events import (
     Unsent,
 )
 from paddle_cluster.text.sizes import counted, spans
+from paddle_node.contract.classes import dataclass
 
 OPEN_S = 2.0  # how long an open line is held
 HELD_SIZE = 1 << 16

@@ -11,7 +11,6 @@ import threading
 from collections import deque
 from itertools import islice
 
-from paddle_cluster.record import dataclass
 from paddle_cluster.text.output_events import (
     Event,
     NodesNamed,
@@ -24,6 +23,7 @@ from paddle_cluster.text.output_events import (
     Transferred,
     Used,
 )
+from paddle_node.contract.classes import dataclass
 
 KEPT = 4000
 KEPT_BYTES = 4 << 20

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from paddle_cluster.record import dataclass
+from paddle_node.contract.classes import dataclass
 
 SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
 MAX_DEPTH = 16  # as OpenSSH's

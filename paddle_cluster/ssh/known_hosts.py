@@ -16,8 +16,8 @@ from pathlib import Path
 import paramiko
 from paramiko.hostkeys import HostKeys
 
-from paddle_cluster.record import dataclass
 from paddle_cluster.ssh.config_lines import fits
+from paddle_node.contract.classes import dataclass
 
 REVOKED = "@revoked"
 AUTHORITY = "@cert-authority"

@@ -15,7 +15,6 @@ from paramiko.ssh_exception import (
 )
 
 from paddle_cluster.errors import ConnectError
-from paddle_cluster.record import dataclass
 from paddle_cluster.ssh import reasons
 from paddle_cluster.ssh.known_hosts import (
     CertifiedHostError,
@@ -28,6 +27,7 @@ from paddle_cluster.ssh.reasons import Reason, where
 from paddle_cluster.ssh.resolver import NameTimeoutError, SilentError
 from paddle_cluster.ssh.route import HostConfig
 from paddle_cluster.ssh.transport import NothingInCommonError
+from paddle_node.contract.classes import dataclass
 
 PROHIBITED = 1  # the code of a channel that the server's configuration forbids
 

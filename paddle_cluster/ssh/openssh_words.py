@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable
 
 from paddle_cluster.errors import ConnectError
-from paddle_cluster.record import dataclass
 from paddle_cluster.ssh import reasons
 from paddle_cluster.ssh.reasons import Reason, where
 from paddle_cluster.text.wrapping import visible
+from paddle_node.contract.classes import dataclass
 
 KEPT_LINES = 40
 LONGEST_LINE = 2000  # bytes

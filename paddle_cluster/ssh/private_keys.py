@@ -17,9 +17,9 @@ from paramiko.agent import AgentKey, AgentSSH
 from paramiko.pkey import PublicBlob
 from paramiko.ssh_exception import PasswordRequiredException, SSHException
 
-from paddle_cluster.record import dataclass
 from paddle_cluster.ssh.reasons import OPENSSH
 from paddle_cluster.ssh.route import HostConfig
+from paddle_node.contract.classes import dataclass
 
 AGENT_S = 30.0  # for the ssh agent to answer: it may prompt the user
 _BEGIN, _END = "-----BEGIN OPENSSH PRIVATE KEY-----", "-----END OPENSSH PRIVATE KEY-----"

@@ -29,11 +29,11 @@ from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.connection.bootstrap import Bootstrap, packed_agent
 from paddle_cluster.connection.tls_stream import TlsStream
 from paddle_cluster.plan.plan import Node, Plan
-from paddle_cluster.record import dataclass
 from paddle_cluster.ssh import config_lines
 from paddle_cluster.system import job_certificate
 from paddle_cluster.system.digests import DIGEST_SIZE, MEMORIES, cache_file, load_cached
 from paddle_cluster.system.job_certificate import Certificate
+from paddle_node.contract.classes import dataclass
 from paddle_node.contract.records import Port, Secret, read_text
 from paddle_node.linux.descriptors import memory_file
 

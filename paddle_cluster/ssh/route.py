@@ -20,11 +20,11 @@ from pathlib import Path
 from paddle_cluster.config.hosts import Host, parse_host
 from paddle_cluster.config.settings import SshSettings
 from paddle_cluster.errors import ConnectError
-from paddle_cluster.record import dataclass
 from paddle_cluster.ssh import config_lines, config_reader, openssh_query
 from paddle_cluster.ssh.config_lines import ConfigLine, PlacedLine, home, without_tilde
 from paddle_cluster.ssh.config_reader import DEFAULT_KEYS, LISTS, Options, expanded_hostname, seconds
 from paddle_cluster.ssh.openssh_query import USER_KNOWN_HOSTS, destination, included, jump_option
+from paddle_node.contract.classes import dataclass
 
 MOST_HOPS = 16
 SYSTEM_KNOWN_HOSTS = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")

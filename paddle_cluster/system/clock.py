@@ -15,7 +15,7 @@ import time
 from collections import deque
 from dataclasses import field
 
-from paddle_cluster.record import dataclass
+from paddle_node.contract.classes import dataclass
 
 PINGS = 5
 FIRST_SEQ = 1 << 40  # far from the numbers of the pings that renew leases

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import field
 from datetime import UTC, datetime
 
-from paddle_cluster.record import dataclass
+from paddle_node.contract.classes import dataclass
 
 _FROM = datetime(2000, 1, 1, tzinfo=UTC)  # the job is short; the clocks of nodes may be anywhere
 _UNTIL = datetime(9999, 12, 31, tzinfo=UTC)

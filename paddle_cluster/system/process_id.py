@@ -8,7 +8,7 @@ import socket
 from dataclasses import asdict
 from typing import Any
 
-from paddle_cluster.record import dataclass
+from paddle_node.contract.classes import dataclass
 from paddle_node.linux import proc
 from paddle_node.linux.process_tree import living
 

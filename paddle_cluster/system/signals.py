@@ -21,8 +21,8 @@ from types import FrameType
 from typing import Any
 
 from paddle_cluster.errors import ExitCode
-from paddle_cluster.record import dataclass
 from paddle_cluster.system.installation import PROGRAM
+from paddle_node.contract.classes import dataclass
 
 EXIT_CODES = {
     signal.SIGINT: ExitCode.INTERRUPTED,

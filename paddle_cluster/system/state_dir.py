@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from paddle_cluster.record import dataclass
 from paddle_node.contract import checked_json
+from paddle_node.contract.classes import dataclass
 
 STATE_VARIABLE = "PADDLE_STATE_DIR"
 JOB_FILE = "job.json"

@@ -12,7 +12,7 @@ from dataclasses import field
 from typing import Any, get_args
 
 from paddle_cluster.errors import ExitCode
-from paddle_cluster.record import dataclass
+from paddle_node.contract.classes import dataclass
 from paddle_node.contract.facts import NodeUsage, Progress
 from paddle_node.contract.records import Fields, Finite, fields_of, read
 

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from paddle_cluster.record import dataclass as ours
+from paddle_node.contract.classes import dataclass as ours
 
 
 def made(decorator: Callable[..., Any]) -> Any:

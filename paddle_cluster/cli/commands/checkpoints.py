@@ -21,12 +21,12 @@ from paddle_cluster.errors import ExitCode, UsageError
 from paddle_cluster.nodes.findings import names
 from paddle_cluster.plan import checkpoints
 from paddle_cluster.plan.checkpoints import Checkpoint
-from paddle_cluster.record import dataclass
 from paddle_cluster.screen.writer import answer, show
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.system.state_dir import places
 from paddle_cluster.text.sizes import counted, size_text
 from paddle_cluster.text.wrapping import visible
+from paddle_node.contract.classes import dataclass
 from paddle_node.contract.probed import Saves
 
 USAGE = f"""\

@@ -14,11 +14,11 @@ from paddle_cluster.engines.engine import entry
 from paddle_cluster.errors import ConnectError, ExitCode
 from paddle_cluster.plan import plan, plan_text
 from paddle_cluster.plan.plan import Plan
-from paddle_cluster.record import dataclass
 from paddle_cluster.screen.writer import answer, columns
 from paddle_cluster.system.installation import PROGRAM
 from paddle_cluster.text.sizes import counted, spans
 from paddle_cluster.text.wrapping import fitted_table, wrapped
+from paddle_node.contract.classes import dataclass
 
 USAGE = f"""\
 {PROGRAM} hosts [--conf=FILE] [--hosts=HOST[,HOST]] [--hostfile=FILE]

@@ -18,9 +18,9 @@ from paddle_cluster.nodes.connector import Connected, ConnectFailed, Reconnected
 from paddle_cluster.nodes.loop import ALARM_S
 from paddle_cluster.nodes.node_record import NodeRecord
 from paddle_cluster.plan import checkpoints
-from paddle_cluster.record import dataclass
 from paddle_cluster.text.output_events import Noted
 from paddle_cluster.text.wrapping import visible
+from paddle_node.contract.classes import dataclass
 from paddle_node.contract.facts import REPORTS
 from paddle_node.contract.to_launcher import Hello, Resident
 

@@ -7,7 +7,7 @@ from dataclasses import field
 
 from paddle_cluster.nodes.needs import Need
 from paddle_cluster.plan.answers import Answer
-from paddle_cluster.record import dataclass
+from paddle_node.contract.classes import dataclass
 from paddle_node.contract.probed import Way
 
 

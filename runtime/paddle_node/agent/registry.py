@@ -17,10 +17,10 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from paddle_node.agent.files import disk, saved_files
 from paddle_node.agent.processes import leftovers
 from paddle_node.contract import checked_json
+from paddle_node.contract.classes import NamedTuple
 from paddle_node.contract.job_file import Agent, Ended, Entry, JobFile, Submitter
 from paddle_node.contract.names import JOB_ID, NODE_ID
 from paddle_node.contract.records import Fields, fields_of, fitting
-from paddle_node.contract.tuples import NamedTuple
 from paddle_node.linux import proc, process_tree
 
 FOLDER = "/.paddle/jobs"

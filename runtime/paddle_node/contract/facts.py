@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Type
 
+from paddle_node.contract.classes import NamedTuple
 from paddle_node.contract.records import (
     Bytes,
     Count,
@@ -26,7 +27,6 @@ from paddle_node.contract.records import (
     read,
     read_fitting,
 )
-from paddle_node.contract.tuples import NamedTuple
 
 MAX_ENDPOINTS = 4096
 MAX_CURVES = 100

@@ -12,8 +12,8 @@ import struct
 from typing import Container, List, Optional
 
 from paddle_node.contract import checked_json
+from paddle_node.contract.classes import NamedTuple
 from paddle_node.contract.records import Fields
-from paddle_node.contract.tuples import NamedTuple
 
 MAX_HEADER = 16 << 20
 MAX_BODY = 4 << 20

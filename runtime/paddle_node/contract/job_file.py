@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Optional, Tuple
 
+from paddle_node.contract.classes import NamedTuple
 from paddle_node.contract.records import Moment, NodePath, Number, OneLine, Pid, Rank, Whole
-from paddle_node.contract.tuples import NamedTuple
 
 
 class Submitter(NamedTuple):

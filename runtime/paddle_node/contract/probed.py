@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Dict, Optional, Tuple
 
+from paddle_node.contract.classes import NamedTuple
 from paddle_node.contract.records import (
     Address,
     Bytes,
@@ -16,7 +17,6 @@ from paddle_node.contract.records import (
     Servers,
     Whole,
 )
-from paddle_node.contract.tuples import NamedTuple
 
 
 class NodeAddress(NamedTuple):

@@ -38,6 +38,7 @@ from paddle_node.contract.checks import (
     optional,
     tuple_of,
 )
+from paddle_node.contract.classes import NamedTuple
 from paddle_node.contract.text import (
     address,
     is_address,
@@ -46,7 +47,6 @@ from paddle_node.contract.text import (
     is_relative_path,
     visible_line,
 )
-from paddle_node.contract.tuples import NamedTuple
 
 Fields = Dict[str, Any]
 R = TypeVar("R")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Literal, Mapping, Optional, Tuple, Type, Union
 
+from paddle_node.contract.classes import NamedTuple
 from paddle_node.contract.job_file import Submitter
 from paddle_node.contract.records import (
     Bytes,
@@ -22,7 +23,6 @@ from paddle_node.contract.records import (
     VariableName,
     Whole,
 )
-from paddle_node.contract.tuples import NamedTuple
 
 
 class ReconnectKey(NamedTuple):

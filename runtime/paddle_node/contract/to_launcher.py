@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Type
 
+from paddle_node.contract.classes import NamedTuple
 from paddle_node.contract.facts import REPORTS, NodeUsage, read_report
 from paddle_node.contract.job_file import JobFound
 from paddle_node.contract.probed import Busy, Facts, Gpus, NodeAddress, Part, Saves, Way
@@ -27,7 +28,6 @@ from paddle_node.contract.records import (
     read,
     read_fitting,
 )
-from paddle_node.contract.tuples import NamedTuple
 
 
 class Hello(NamedTuple):

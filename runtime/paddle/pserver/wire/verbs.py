@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import TypeAlias
 
-from paddle_node.contract.tuples import NamedTuple
+from paddle_node.contract.classes import NamedTuple
 
 WHOLE = -1
 """`chunk` of a STATUS or a REPEAT that is about a request as a whole."""

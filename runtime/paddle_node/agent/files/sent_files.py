@@ -9,9 +9,9 @@ import time
 from typing import Dict, Optional, Sequence, Tuple
 
 from paddle_node.agent.files.digests import blake2b
+from paddle_node.contract.classes import NamedTuple
 from paddle_node.contract.fingerprint import DIGEST_SIZE, Fingerprint
 from paddle_node.contract.names import LOG
-from paddle_node.contract.tuples import NamedTuple
 
 SAMPLE = 4 << 10
 YOUNG_NS = (

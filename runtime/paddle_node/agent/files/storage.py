@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Optional
 
 from paddle_node.agent.files import disk
 from paddle_node.agent.files.digests import blake2b
-from paddle_node.contract.tuples import NamedTuple
+from paddle_node.contract.classes import NamedTuple
 from paddle_node.linux import proc
 
 STALE_S = 24 * 3600.0

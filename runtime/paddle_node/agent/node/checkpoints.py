@@ -15,9 +15,9 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from paddle_node.agent.files import saved_files
 from paddle_node.contract import checked_json
+from paddle_node.contract.classes import NamedTuple
 from paddle_node.contract.probed import Part, Saves
 from paddle_node.contract.records import LAST_MOMENT, RecordError, Whole, fields_of, read
-from paddle_node.contract.tuples import NamedTuple
 
 MOST_VERSIONS = 100
 MOST_DIRECTORIES = 100

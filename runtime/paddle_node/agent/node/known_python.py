@@ -12,8 +12,8 @@ import os
 from typing import Dict, List, Optional, Tuple
 
 from paddle_node.agent.files import disk
+from paddle_node.contract.classes import NamedTuple
 from paddle_node.contract.records import LocalPath, read_text
-from paddle_node.contract.tuples import NamedTuple
 
 FILE = "/.paddle/python.json"
 LIMIT = 1 << 14

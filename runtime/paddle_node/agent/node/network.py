@@ -11,7 +11,7 @@ import os
 import socket
 from typing import Any, Dict, Iterable, List, Optional, Sequence
 
-from paddle_node.contract.tuples import NamedTuple
+from paddle_node.contract.classes import NamedTuple
 from paddle_node.linux import proc
 from paddle_node.linux.inet import family_of, is_loopback, usual
 from paddle_node.linux.interfaces import Placed

@@ -12,9 +12,9 @@ import os
 from typing import Dict, Iterator, List, Set, Tuple
 
 from paddle_node.agent.processes import control_group
+from paddle_node.contract.classes import NamedTuple
 from paddle_node.contract.job_file import Agent, JobFile
 from paddle_node.contract.names import JOB_ID
-from paddle_node.contract.tuples import NamedTuple
 from paddle_node.linux import proc, process_tree
 from paddle_node.linux.process_tree import Found
 

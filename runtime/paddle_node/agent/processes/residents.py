@@ -11,7 +11,7 @@ import os
 import signal
 from typing import List
 
-from paddle_node.contract.tuples import NamedTuple
+from paddle_node.contract.classes import NamedTuple
 from paddle_node.linux import proc, process_tree
 from paddle_node.linux.process_tree import Found
 

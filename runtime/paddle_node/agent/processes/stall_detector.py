@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Optional
 
-from paddle_node.contract.tuples import NamedTuple
+from paddle_node.contract.classes import NamedTuple
 
 STOPPED_S = 3.0  # a stop that somebody takes back at once is none
 KERNEL_S = 10.0  # a busy disk holds a process in the kernel for a while

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ssl
 
-from paddle_node.contract.tuples import NamedTuple
+from paddle_node.contract.classes import NamedTuple
 from paddle_node.linux.descriptors import memory_file
 
 
