@@ -28,15 +28,20 @@ def load(op_type: str, table: Container[str]) -> None:
 
 def load_all() -> None:
     """Import every module of every family."""
-    _import(_texts())
+    _import(modules())
+
+
+def modules() -> list[str]:
+    """Return the names of the modules of all families."""
+    return list(_texts())
 
 
 def stages(op_type: str) -> Iterator[list[str]]:
     """Names of the modules that may register an operator, the likely ones first, in the end all."""
-    quoted = {f'"{each}"'.encode() for each in (op_type, op_type.removesuffix("_grad"))}
+    quoted = {f'"{each}"'.encode() for each in (op_type, op_type.partition("_grad")[0])}
     yield [name for name, text in _texts().items() if any(each in text for each in quoted)]
     yield [name for name, text in _texts().items() if _makes_names(text)]
-    yield list(_texts())
+    yield modules()
 
 
 def _import(names: Iterable[str]) -> None:

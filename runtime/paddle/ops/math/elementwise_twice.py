@@ -24,9 +24,9 @@ def _adding(sign: int) -> Callable[..., Array]:
     return kernel
 
 
-for _name, _sign in (("add", 1), ("sub", -1)):
+for _type, _sign in (("elementwise_add", 1), ("elementwise_sub", -1)):
     operator(
-        f"elementwise_{_name}_grad_grad",
+        f"{_type}_grad_grad",
         f"DOut {_ARRIVING} -> DOut{GRAD}",
         attrs=_ATTRS,
         infer=lambda dout, ddx, ddy: dout,
@@ -72,5 +72,5 @@ def _twice(op_type: str) -> None:
     gradient_maker(f"{op_type}_grad")(maker)
 
 
-for _name in ("add", "sub", "div"):
-    _twice(f"elementwise_{_name}")
+for _type in ("elementwise_add", "elementwise_sub", "elementwise_div"):
+    _twice(_type)
