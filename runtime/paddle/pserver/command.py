@@ -140,7 +140,7 @@ class Server:
         if revival is not None and earlier is None:
             revival.write(Identity(tuple(router.port for _, router in self._routers), tuple(stamps)))
         for number, (address, router) in enumerate(self._routers):
-            site = Site(address, stamps[number], options.keys)
+            site = Site(address, stamps[number], router.port, options.keys)
             port = Port(router, self._guarded[number].engine, listen_beside(site))
             _log.info("Starting parameterServer[%d]", number)
             thread = ServiceThread(port.serve, name=f"pserver-{number}", failed=partial(self._fail, number))

@@ -217,7 +217,7 @@ class ProgramServer:
             self._router.close()
             self._context.close()
             raise
-        site = Site(host, self._engine.stamp, keys)
+        site = Site(host, self._engine.stamp, self._router.port, keys)
         beside = listen_beside(site, within_node_only=True) if is_sync else ()
         self._port = Port(self._router, self._engine, beside)
         self._thread = ServiceThread(

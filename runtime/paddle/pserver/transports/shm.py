@@ -3,7 +3,8 @@
 
 Dense gradients are read from the trainer's memory, and values lie in the server's, which trainers map read-only. Only
 processes of the same user are accepted. The socket's name is made of the server's stamp, which a trainer learns over
-the base, and the job's key: whoever can connect to it is on the node, by whatever address it knows the server.
+the base, its port and the job's key: whoever can connect to it is on the node, by whatever address it knows the
+server. Who reaches it by another port is behind a proxy, and stays there, as with streams.
 
     packet:  frame 0, the header | frame 1 | ...                                 (little-endian)
     frame:   bytes I | the bytes themselves
@@ -64,16 +65,19 @@ _ANSWER = ROWS // 2
 _LINE = 64  # bytes; arrays begin at a multiple of it
 
 
-def local_name(stamp: int, keys: WireKeys | None) -> bytes:
+def local_name(stamp: int, port: int, keys: WireKeys | None) -> bytes:
     """Return the name of the socket beside a server's port, which only those know who have the job's key."""
     key = keys.server.secret if keys is not None else b""
-    return b"\0paddle-pserver-" + hashlib.blake2b(b"%d" % stamp, key=key, digest_size=16).hexdigest().encode()
+    return (
+        b"\0paddle-pserver-"
+        + hashlib.blake2b(b"%d %d" % (stamp, port), key=key, digest_size=16).hexdigest().encode()
+    )
 
 
 class ShmConnection(Connection):
     """Shared memory with one server; also the `SharedSlabs` of it."""
 
-    def __init__(self, keys: WireKeys | None, hello: Message, size: int) -> None:
+    def __init__(self, port: int, keys: WireKeys | None, hello: Message, size: int) -> None:
         """Connect and exchange the memory; see `Offer` for the arguments.
 
         Raises:
@@ -86,7 +90,7 @@ class ShmConnection(Connection):
         self.handle = self._sock.fileno()
         try:
             self._sock.settimeout(_ANSWER_S)
-            self._sock.connect(local_name(hello.stamp, keys))
+            self._sock.connect(local_name(hello.stamp, port, keys))
             if not descriptors.is_our_user(self._sock):
                 raise WireError("another user's process has the name of a pserver")
             packet = pack(hello._replace(record=Attach(self._shared.array.size)))
@@ -208,11 +212,11 @@ class ShmListener(SocketListener[_Trainer]):
 
     _KIND = b"local"
 
-    def __init__(self, stamp: int, keys: WireKeys | None) -> None:
+    def __init__(self, stamp: int, port: int, keys: WireKeys | None) -> None:
         """Listen. Raises OSError: this system has no such sockets, or the name is taken."""
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
         try:
-            listener.bind(local_name(stamp, keys))
+            listener.bind(local_name(stamp, port, keys))
             listener.listen(_BACKLOG)
         except OSError:
             listener.close()
@@ -303,7 +307,9 @@ class ShmListener(SocketListener[_Trainer]):
 def connect(offer: Offer) -> ShmConnection:
     """Open a connection; see `Transport.client`."""
     try:
-        connection = ShmConnection(offer.keys, offer.hello, offer.size)
+        connection = ShmConnection(
+            int(offer.endpoint.rpartition(":")[2]), offer.keys, offer.hello, offer.size
+        )
     except TimeoutError:
         raise WireError(f"no answer within {_ANSWER_S:.0f} s") from None
     _log.info("pserver %s is on this node: gradients and values stay in shared memory", offer.endpoint)
@@ -313,7 +319,7 @@ def connect(offer: Offer) -> ShmConnection:
 def listen(site: Site) -> ShmListener | None:
     """Open a listener; see `Transport.server`."""
     try:
-        return ShmListener(site.stamp, site.keys)
+        return ShmListener(site.stamp, site.port, site.keys)
     except (OSError, AttributeError) as error:
         _log.info("no shared memory with trainers of this node: %s", error)
         return None

@@ -116,11 +116,13 @@ class Site(NamedTuple):
     Attributes:
         address: IPv4 or IPv6 address that it is bound to, or "*" for all.
         stamp: random number of the server process and port; trainers on any node are told.
+        port: of the base listener.
         keys: of the job; None: the wire is plain.
     """
 
     address: str
     stamp: int
+    port: int
     keys: WireKeys | None
 
 

@@ -36,11 +36,11 @@ def greeted(endpoint: str) -> Message:
 
 def test_only_the_holder_of_the_key_finds_the_shared_memory() -> None:
     with PserverProcess("--port=0") as server:
-        hello = greeted(server.endpoints[0])
+        hello, port = greeted(server.endpoints[0]), int(server.endpoints[0].rpartition(":")[2])
         with pytest.raises(ConnectionRefusedError):
-            ShmConnection(WireKeys.of("6b" * 32), hello, 10)
+            ShmConnection(port, WireKeys.of("6b" * 32), hello, 10)
         with pytest.raises(WireError):
-            ShmConnection(WireKeys.of(KEY), hello._replace(session=hello.session ^ 1), 10)
+            ShmConnection(port, WireKeys.of(KEY), hello._replace(session=hello.session ^ 1), 10)
 
 
 def test_a_server_of_this_node_is_known_by_another_address_too() -> None:
