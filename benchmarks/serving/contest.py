@@ -8,10 +8,15 @@ from the first begin to the last end.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 LEARNING_RATE = 0.01
 Step: TypeAlias = Callable[[], None]
@@ -26,14 +31,44 @@ def take_turns(step: Step) -> None:
 def orders() -> Iterator[None]:
     """Do what `take_turns` does where the loop over steps is another's: yield once for each step.
 
-    A step is over when the next item is asked for.
+    A step is over when the next item is asked for. Process ids may follow the number of steps: then "spent" has, for
+    each step, two numbers for each process, the seconds that all its threads computed and waited for a core.
     """
     print("ready", flush=True)
     for line in sys.stdin:
-        took = []
+        count, *pids = map(int, line.split())
+        watched, took, spent = [Threads(pid) for pid in pids], [], []
         begun = time.monotonic()
-        for _ in range(int(line)):
+        for _ in range(count):
+            before = [each.spent() for each in watched]
             at = time.monotonic()
             yield
             took.append(time.monotonic() - at)
-        print(json.dumps({"begun": begun, "ended": time.monotonic(), "took": took}), flush=True)
+            if watched:
+                now = [each.spent() for each in watched]
+                spent.append((np.subtract(now, before) / 1e9).ravel().tolist())
+        told = {"begun": begun, "ended": time.monotonic(), "took": took, "spent": spent}
+        print(json.dumps(told), flush=True)
+        for each in watched:
+            each.close()
+
+
+class Threads:
+    """The threads that a process has now, as far as they stay."""
+
+    def __init__(self, pid: int) -> None:
+        self._files = [
+            os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            for path in Path(f"/proc/{pid}/task").glob("*/schedstat")
+        ]
+
+    def spent(self) -> npt.NDArray[np.int64]:
+        """Return (2,) ns that they computed, and waited for a core, since they began."""
+        read = [os.pread(each, 64, 0).split()[:2] for each in self._files]
+        total: npt.NDArray[np.int64] = np.array(read, np.int64).sum(axis=0)
+        return total
+
+    def close(self) -> None:
+        """Look no more."""
+        for each in self._files:
+            os.close(each)

@@ -12,7 +12,7 @@ import sys
 import numpy as np
 
 from benchmarks.serving.contest import LEARNING_RATE, Step, take_turns
-from paddle.pserver import Client, OptimizerSpec
+from paddle.pserver import Client, GrowingTable, Initial, OptimizerSpec
 from paddle.pserver.transports import table
 
 
@@ -41,6 +41,20 @@ def step_of(client: Client, sizes: list[int], in_place: bool) -> Step:
     return step
 
 
+def growing_step_of(client: Client, rows: int, width: int) -> Step:
+    """A batch of new random rows of a growing table: they are pulled, and their gradients pushed."""
+    table = GrowingTable(width, Initial("uniform", spread=0.1, seed=1))
+    client.create({"table": table}, OptimizerSpec("adagrad", learning_rate=LEARNING_RATE))
+    rng, gradient = np.random.default_rng(1), np.full((rows, width), 1e-3, np.float32)
+
+    def step() -> None:
+        ids = rng.integers(0, 1 << 40, rows)
+        client.pull_rows("table", ids)
+        client.push_pull({"table": (ids, gradient)}, {})
+
+    return step
+
+
 def main() -> None:
     """Connect and take turns; where `sealed` is false as on a node that has no package `cryptography`."""
     given = json.loads(sys.argv[1])
@@ -54,7 +68,10 @@ def main() -> None:
         wire="curve" if given["key"] else "plain",
         within_node=given.get("within_node", True),
     ) as client:
-        take_turns(step_of(client, given["sizes"], given.get("in_place", False)))
+        if "table" in given:
+            take_turns(growing_step_of(client, *given["table"]))
+        else:
+            take_turns(step_of(client, given["sizes"], given.get("in_place", False)))
 
 
 if __name__ == "__main__":

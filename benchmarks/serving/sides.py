@@ -60,11 +60,12 @@ class Processes:
         for descriptor in self._descriptors:
             os.close(descriptor)
 
-    def steps(self, count: int) -> list[dict[str, Any]]:
-        """See `Side.steps`."""
+    def steps(self, count: int, *, is_watched: bool = False) -> list[dict[str, Any]]:
+        """See `Side.steps`; `is_watched`: what each step's time went to is told too, as `contest.orders` has it."""
+        watched = "".join(f" {child.pid}" for child in self._children) if is_watched else ""
         for trainer in self._trainers:
             assert trainer.stdin is not None
-            trainer.stdin.write(f"{count}\n")
+            trainer.stdin.write(f"{count}{watched}\n")
             trainer.stdin.flush()
         return [json.loads(_line(trainer, _TURN_S)) for trainer in self._trainers]
 

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long each single step takes, the longest ones above all, and what those waited for.
+
+    python -m benchmarks.stalls [--json FILE] [--plot FILE.svg] [--quick] [--only 4KB,1MB,table]
+
+One server and one trainer on this machine: memory they share, plain and sealed TCP, and plain sockets that do the same;
+1,500 steps each, in blocks that alternate. Processes run wherever the system puts them, as those of jobs do, and then
+with a core each (`pinned`). `table`: the first 100 batches of a growing table. A step's parts are what the system
+counts for all threads of server and trainer: computing, and waiting for a core that others have; the rest is sleep.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks import machine
+from benchmarks.arguments import parser
+from benchmarks.report import Report, tell
+from benchmarks.serving.sides import KEY, Processes, ours, raw
+
+STEPS, BATCHES, BLOCKS = 1500, 100, 10
+WARM_UP = 10
+"""Steps that may take longer: buffers are made, both ends learn that answers come soon."""
+STOP_S = 0.05
+_ROWS, _WIDTH = 20_000, 16  # of a table's batch
+_QUANTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9)
+_DRAWN = (50, 99, 99.9)
+_SIZES = {"4KB": 4 << 10, "1MB": 1 << 20}
+_OURS: Mapping[str, Mapping[str, Any]] = {
+    "node": {},
+    "plain": {"within_node": False},
+    "sealed": {"within_node": False, "key": KEY},
+}
+
+
+class Step(NamedTuple):
+    """Seconds of one step, and of all threads in it: computing and waiting for a core, of server and trainer."""
+
+    took: float
+    server: tuple[float, float]
+    trainer: tuple[float, float]
+
+    def __str__(self) -> str:
+        server, trainer = (
+            f"computed {one:.1f}, waited for a core {other:.1f} ms" for one, other in self._ms()
+        )
+        return f"{1e3 * self.took:.1f} ms; server {server}; trainer {trainer}"
+
+    def _ms(self) -> list[tuple[float, float]]:
+        return [(1e3 * computed, 1e3 * queued) for computed, queued in (self.server, self.trainer)]
+
+
+def steps_of(side: Processes, count: int) -> list[Step]:
+    """Let the only trainer of a side take steps."""
+    (seen,) = side.steps(count, is_watched=True)
+    return [
+        Step(took, (spent[0], spent[1]), (spent[2], spent[3]))
+        for took, spent in zip(seen["took"], seen["spent"], strict=True)
+    ]
+
+
+def _dense(name: str, report: Report, count: int) -> None:
+    size = _SIZES[name]
+    starts: dict[str, Callable[[], Processes]] = {
+        "sockets": partial(raw, size, 1),
+        **{way: partial(ours, [size], 1, in_place=way == "node", **more) for way, more in _OURS.items()},
+    }
+    for is_pinned in (False, True):
+        _contest(report, f"{name}{'_pinned' if is_pinned else ''}", starts, count, is_pinned=is_pinned)
+
+
+def _table(report: Report, count: int) -> None:
+    starts = {way: partial(ours, [], 1, table=[_ROWS, _WIDTH], **more) for way, more in _OURS.items()}
+    found = _contest(report, "table", starts, min(count, BATCHES), warm_up=0)
+    for way, steps in found.items():
+        last = float(np.median([each.took for each in steps[-10:]]))
+        report.add(
+            f"{way}_table_first", steps[0].took / last, "times", "the first batch, of one of the last ten"
+        )
+
+
+def _contest(
+    report: Report,
+    at: str,
+    starts: Mapping[str, Callable[[], Processes]],
+    count: int,
+    *,
+    warm_up: int = WARM_UP,
+    is_pinned: bool = False,
+) -> dict[str, list[Step]]:
+    """Return the steps of each side, and report what is to be known of them."""
+    found: dict[str, list[Step]] = {way: [] for way in starts}
+    with ExitStack() as stack:
+        sides = {way: stack.enter_context(start()) for way, start in starts.items()}
+        for side in sides.values() if is_pinned else ():
+            side.part()
+        for block in range(BLOCKS):
+            for way, side in sides.items():
+                found[way] += steps_of(side, count * (block + 1) // BLOCKS - count * block // BLOCKS)
+    for way, steps in found.items():
+        report_steps(report, f"{way}_{at}", steps[warm_up:])
+    for way in _OURS if "sockets" in found else ():
+        for part in ("p50", "p99"):
+            report.compare(f"{way}_{at}_{part}_vs_sockets", f"{way}_{at}_{part}", f"sockets_{at}_{part}")
+    return found
+
+
+def report_steps(report: Report, name: str, steps: Sequence[Step]) -> None:
+    """Report the spread of one side's steps, the longest, and how many are stops."""
+    took = np.array([each.took for each in steps])
+    for quantile in _DRAWN:
+        report.add(f"{name}_p{quantile:g}", 1e6 * float(np.percentile(took, quantile)), "us")
+    spread = ", ".join(f"p{each:g} {1e6 * np.percentile(took, each):.0f}" for each in _QUANTILES)
+    longest = max(range(len(steps)), key=lambda number: took[number])
+    report.add(f"{name}_longest", 1e3 * float(took[longest]), "ms", f"step {longest}: {steps[longest]}")
+    computed = float(np.mean([each.server[0] + each.trainer[0] for each in steps]))
+    report.add(
+        f"{name}_cpu", 1e6 * computed, "us of CPU a step", f"server and trainer; steps in us: {spread}"
+    )
+    stops = [number for number, each in enumerate(took) if each > STOP_S]
+    report.add(f"{name}_stops", float(len(stops)), f"steps above {1e3 * STOP_S:.0f} ms", f"of {len(steps)}")
+
+
+MEASUREMENTS: Mapping[str, Callable[[Report, int], None]] = {
+    **{name: partial(_dense, name) for name in _SIZES},
+    "table": _table,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print, write."""
+    given = parser("benchmarks.stalls", __doc__, MEASUREMENTS).parse_args(argv)
+    report = Report(tell=tell)
+    facts = machine.describe(("numpy", "pyzmq"))
+    for name in given.only:
+        tell(f"benchmarks.stalls: {name} ...")
+        MEASUREMENTS[name](report, 40 if given.quick else STEPS)
+    report.show(facts, given.json, given.plot)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
