@@ -30,7 +30,10 @@ def classifier() -> fluid.framework.Variable:
             {"x": X.astype("float64"), "y": Y},
             r"'x' fed: .* float32, got .* float64: pass it as .astype\('float32'\)",
         ),
-        ({"x": X, "y": Y.astype("float32")}, r"'y' fed: .* int64, got .* float32: pass it as .astype\('int64'\)"),
+        (
+            {"x": X, "y": Y.astype("float32")},
+            r"'y' fed: .* int64, got .* float32: pass it as .astype\('int64'\)",
+        ),
         (
             {"x": X, "y": np.array([[0], [1], [1]])},
             r"a label for each row of X \(2, 3\), got labels \(3, 1\)",
