@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""append_backward: adds to a program the operators that compute the gradients of a loss.
+"""append_backward: appends the operators that compute the gradients of a loss.
 
-The gradient of `x` is the variable `x@GRAD`, see `grad_builder`. Gradients are only made for what leads from a
-trainable parameter, or from another variable without stop_gradient, to the loss.
+The gradient of `x` is the variable `x@GRAD`, see `grad_builder`. Gradients are computed only for variables on a path
+from a trainable parameter, or from another variable without stop_gradient, to the loss.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from paddle.ops.base.registry import lookup
 def path_to(block: Block, targets: set[str]) -> list[Operator]:
     """Return the operators of a block that the targets depend on, in order.
 
-    Updates are none of them: what a loss reads of a parameter that an earlier loss updated counts as given.
+    Update operators are excluded: a parameter that an earlier loss updated counts as a constant for a later loss.
     """
     needed = set(targets)
     path = []
@@ -38,13 +38,13 @@ def path_to(block: Block, targets: set[str]) -> list[Operator]:
 def reaching(
     block: Block, path: list[Operator], sources: set[str], targets: Collection[str], excluded: set[str]
 ) -> set[str]:
-    """Return the sources and the variables on the path that depend on them and may have gradients.
+    """Return the sources, and the variables on the path that depend on them and may have gradients.
 
-    Operators without a gradient (comparisons, indices, values that go by a shape alone) let none through.
+    Operators without a gradient (comparisons, indices, values that depend on a shape alone) end the dependency.
 
     Raises:
-        BackwardError: one of them is written again although a gradient needs its value from before; or a target depends
-            on a source through a gradient, which cannot be derived again.
+        BackwardError: one of them is overwritten although a gradient needs its earlier value; or a target depends on a
+            source through a gradient operator that has no gradient itself.
     """
     required = set(sources)
     lost: dict[str, Operator] = {}
@@ -68,7 +68,7 @@ def reaching(
 
 
 def rewritten(path: list[Operator]) -> set[str]:
-    """Return the variables that have several values one after the other."""
+    """Return the variables that are assigned more than once."""
     writes = Counter(name for op in path for name in op.output_names)
     changed = {name for op in path for name in op.output_names if name in op.input_names}
     return changed | {name for name, count in writes.items() if count > 1}
@@ -88,7 +88,7 @@ def _check_rewritten(path: list[Operator], name: str, required: set[str]) -> Non
 
 
 def _keeps(op: Operator, name: str) -> bool:
-    """Return whether the gradient of an operator reads the value that the variable has at the operator."""
+    """Return whether the operator's gradient reads the value that the variable has at the operator."""
     rule = op.definition.gradient
     if not isinstance(rule, str):
         return False
@@ -110,18 +110,19 @@ def append_backward(
     """Append the gradient operators of a loss to its block.
 
     Args:
-        loss: one number, shape [1] or [].
-        parameter_list: variables of the block to derive for, parameters or others; None means all trainable parameters.
-        no_grad_set: variables that get no gradient and let none through.
+        loss: a single number, of shape [1] or [].
+        parameter_list: the variables of the block to differentiate with respect to, parameters or not; None means all
+            trainable parameters.
+        no_grad_set: variables that get no gradient and block gradients from passing through them.
 
     Returns:
-        (parameter, its gradient) in the order of the list, or in which the parameters were created; parameters that
-        are not trainable, and what the loss does not depend on, are left out.
+        (parameter, gradient) pairs in the order of the list, or in the order in which the parameters were created.
+        Parameters that are not trainable, or that the loss does not depend on, are left out.
 
     Raises:
-        BackwardError: the loss is not a single number, depends on nothing that is derived for, or an operator on the
-            way has no gradient; or a variable of the list, which is no parameter, lets no gradient through.
-        UnknownVariableError: the block has no variable of such a name.
+        BackwardError: the loss is not a single number, it depends on none of the parameters, an operator on the path
+            has no gradient, or a variable of the list that is not a parameter blocks gradients.
+        UnknownVariableError: the block has no variable of that name.
     """
     block = loss.block
     if prod(loss.shape) != 1 or len(loss.shape) > 1:
@@ -152,12 +153,12 @@ def gradients(
     target_gradients: Sequence[Variable | None] | None = None,
     no_grad_set: Collection[Name] | None = None,
 ) -> list[Variable | None]:
-    """Append what computes the gradients of the sum of all targets with respect to any variables.
+    """Append the operators that compute the gradients of the sum of all targets with respect to given variables.
 
     Args:
         targets: variables of one block, of any shape.
-        inputs: variables to derive for; their stop_gradient does not count.
-        target_gradients: gradients of the targets; None: ones.
+        inputs: the variables to differentiate with respect to; their stop_gradient is ignored.
+        target_gradients: the gradients of the targets; None: ones.
 
     Returns:
         The gradient of each input, None where no target depends on it.
@@ -180,7 +181,7 @@ def gradients(
 def _required(
     block: Block, path: list[Operator], loss: str, only: set[str] | None, excluded: set[str]
 ) -> set[str]:
-    """Return the names of the variables on the path that need a gradient: what leads from a source."""
+    """Return the names of the variables on the path that need a gradient: those that depend on a source."""
     writes = Counter(name for op in path for name in op.output_names)
     sources = {
         name
@@ -200,10 +201,10 @@ def _required(
 
 
 def _derivable(block: Block, asked: Name) -> Variable:
-    """Return a variable that somebody wants the gradient of.
+    """Return a variable after checking that it can have a gradient.
 
     Raises:
-        BackwardError: it can have none.
+        BackwardError: it cannot have a gradient.
     """
     variable = block.reach(asked if isinstance(asked, str) else asked.name)
     if not isinstance(variable, Parameter) and not allowed(variable, set()):

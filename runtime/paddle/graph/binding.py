@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Binder: makes calls over numbered registers out of operators.
+"""Binder: turns operators into calls over numbered registers.
 
-Register 0 holds the step number, 1 is always None (absent optional inputs), 2 swallows outputs that nobody
-wants.
+Register 0 holds the step number, register 1 is always None (absent optional inputs), and register 2 receives the
+outputs that nothing reads.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Rooms: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Binder:
-    """Makes calls of operators: resolves names to registers and settles what a kernel is given besides arrays."""
+    """Turns operators into calls: maps variable names to registers and binds the non-array arguments of kernels."""
 
     program: Program
     numbers: Mapping[str, int]
@@ -56,7 +56,7 @@ class Binder:
 
         Args:
             look_out: which outputs must not share memory with which inputs.
-            spent: input slots that it may write to.
+            spent: the input slots whose arrays the kernel may overwrite.
         """
         definition = op.definition
         inputs: list[Index] = []
@@ -120,7 +120,7 @@ class Binder:
 
 
 def compile_body(block: Block, seed: int, xp: Any) -> CompiledBody:
-    """Compile the body of an operator: all its operators run, and all they write is kept."""
+    """Compile the body of an operator: all its operators run, and all values that they write are retained."""
     written: dict[str, None] = {}
     reads: dict[str, None] = {}
     for op in block.ops:
@@ -137,7 +137,7 @@ def compile_body(block: Block, seed: int, xp: Any) -> CompiledBody:
 
 
 def with_keywords(kernel: Callable[..., Any], keywords: Mapping[str, Any]) -> Callable[..., Any]:
-    """Return a kernel with values for its keywords, as defaults of a copy if it names them: such a call is faster."""
+    """Return a kernel with keyword values bound: as defaults of a copy if it names them, which calls faster."""
     if not keywords or not isinstance(kernel, FunctionType):
         return partial(kernel, **keywords) if keywords else kernel
     code = kernel.__code__
@@ -154,7 +154,7 @@ def _room_of(op: Operator, rooms: Rooms) -> Callable[[str], Any]:
 
 
 def _by_name(op: Operator, seed: int, xp: Any) -> Callable[[Mapping[str, Any], int], dict[str, Any]]:
-    """Return an operator without a body as a function of values by name and the step."""
+    """Return an operator without a body as a function of (values by name, step)."""
     names = dict.fromkeys((*op.input_names, *op.output_names))
     numbers = {name: number + 3 for number, name in enumerate(names)}
     call = Binder(Program(), numbers, numbers, ALL, frozenset(), seed, xp).call(op, (), NOT_EXPOSED)
@@ -200,7 +200,7 @@ def _drawing(
 def _calling(
     kernel: Callable[..., Any], inputs: list[Index], outputs: list[Index], dead: tuple[int, ...]
 ) -> Call:
-    """Return a closure over register numbers; the common forms have one of their own, for speed."""
+    """Return a closure over register numbers; the common signatures have specialised closures, for speed."""
     if (
         len(outputs) != 1
         or isinstance(outputs[0], tuple)

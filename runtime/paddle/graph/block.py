@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Block: variables by name and operators in order; the body of an operator sees what the blocks around it have.
+"""Block: named variables and an ordered list of operators; an operator's body also sees the enclosing blocks.
 
-Shapes and dtypes of an operator's outputs are known right after `append_op`. Every change counts up the
-program's version, which is what the executor's cache goes by.
+The shapes and dtypes of an operator's outputs are known as soon as `append_op` returns. Every change increments the
+program's version, which keys the executor's cache.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _V = TypeVar("_V", bound=Variable)
 
 
 class Block:
-    """A straight list of operators; `program.global_block()` is the one that runs.
+    """A straight-line list of operators; the executor runs `program.global_block()`.
 
     Attributes:
-        parent_idx: the block around this one, -1 for block 0.
-        forward_block_idx: the block whose gradients this one computes, -1 if it computes none.
+        parent_idx: the index of the enclosing block, -1 for block 0.
+        forward_block_idx: the index of the block whose gradients this one computes, or -1.
     """
 
     variable_class: ClassVar[type[Variable]] = Variable
@@ -55,10 +55,10 @@ class Block:
         stop_gradient: bool = False,
         lod_level: int = 0,
     ) -> Variable:
-        """Add a variable, or return the one that is there if it is described alike.
+        """Create a variable, or return the existing one if its description is the same.
 
         Raises:
-            GraphError: the name is taken by a variable of another shape, dtype, level or lifetime.
+            GraphError: a variable of that name exists with another shape, dtype, level or lifetime.
         """
         variable = self.variable_class(
             self,
@@ -80,11 +80,11 @@ class Block:
         initializer: Callable[..., Any] | None = None,
         **attributes: object,
     ) -> Parameter:
-        """Add a parameter, or return the one that is there if it is described alike (shared parameters).
+        """Create a parameter, or return the existing one if its description is the same (shared parameters).
 
         Args:
             trainable: whether it gets a gradient.
-            initializer: shape -> first value, or None.
+            initializer: a function from the shape to the initial value, or None.
 
         Raises:
             GraphError: the name is taken by something else.
@@ -108,13 +108,13 @@ class Block:
         outputs: Mapping[str, Name | Sequence[Name]] | None = None,
         attrs: Mapping[str, object] | None = None,
     ) -> Operator:
-        """Add an operator at the end and infer its outputs.
+        """Append an operator and infer its outputs.
 
-        An output named by a string is created if the block lacks it; one that exists must fit what is
-        inferred, or have the shape () and then takes the inferred one.
+        An output given by name is created if the block does not have it. An existing one must match the inferred
+        description; if it has the shape (), it takes the inferred shape.
 
         Raises:
-            OpError: unknown operator, slot or attribute, or shapes that do not fit; the message names the
+            OpError: the operator, a slot or an attribute is unknown, or shapes do not fit; the message names the
                 variables.
             UnknownVariableError: an input is not in the block.
         """
@@ -128,7 +128,7 @@ class Block:
         outputs: Mapping[str, Name | Sequence[Name]] | None = None,
         attrs: Mapping[str, object] | None = None,
     ) -> Operator:
-        """Add an operator before the one at `index`; see `append_op`."""
+        """Insert an operator before the one at `index`; see `append_op`."""
         op = self.operator_class.make(
             type, _names(inputs), _with_intermediates(type, _names(outputs)), attrs or {}
         )
@@ -140,16 +140,17 @@ class Block:
         return op
 
     def reach(self, name: str) -> Variable:
-        """Return the variable of that name, from here or from a block around this one.
+        """Return the variable of that name from this block or an enclosing one.
 
         Raises:
-            UnknownVariableError: there is none.
+            UnknownVariableError: there is no such variable.
         """
         return self.find(name) or self.var(name)
 
     def find(self, name: str) -> Variable | None:
-        """Return the variable of that name, from here, from a block around this one or, for gradients, from the
-        block they belong to; None if there is none.
+        """Return the variable of that name, or None if there is none.
+
+        It is searched in this block, then in the enclosing ones and, for gradients, in the block that they belong to.
         """
         waiting: list[Block] = [self]
         while waiting:
@@ -161,12 +162,12 @@ class Block:
         return None
 
     def visible_vars(self) -> dict[str, Variable]:
-        """Return the variables of this block and of those around it; inner ones hide outer ones."""
+        """Return the variables of this block and of the enclosing ones; inner names hide outer ones."""
         around = self.program.blocks[self.parent_idx].visible_vars() if self.parent_idx >= 0 else {}
         return {**around, **self.vars}
 
     def copy_to(self, program: Program) -> Self:
-        """Return the same block as a member of another program."""
+        """Return a copy of this block in another program."""
         twin = type(self)(program, self.idx, self.parent_idx)
         twin.forward_block_idx = self.forward_block_idx
         twin.vars = {name: variable.copy_to(twin) for name, variable in self.vars.items()}
@@ -175,18 +176,18 @@ class Block:
 
     @property
     def run_ops(self) -> Sequence[Operator]:
-        """Return the operators as they run; here as they stand."""
+        """Return the operators in execution order, which here is their order in the block."""
         return self.ops
 
     def __index__(self) -> int:
-        """Return the number by which operators' attributes name a block."""
+        """Return the number by which attributes of operators refer to a block."""
         return self.idx
 
     def var(self, name: str) -> Variable:
         """Return the variable of that name.
 
         Raises:
-            UnknownVariableError: there is none.
+            UnknownVariableError: there is no such variable.
         """
         found = self.vars.get(name)
         if found is None:
@@ -194,11 +195,11 @@ class Block:
         return found
 
     def has_var(self, name: str) -> bool:
-        """Return whether the block has that variable."""
+        """Return whether the block itself has a variable of that name."""
         return name in self.vars
 
     def all_parameters(self) -> list[Parameter]:
-        """Return the parameters in the order of their creation."""
+        """Return the parameters in order of creation."""
         return [variable for variable in self.vars.values() if isinstance(variable, Parameter)]
 
     def _add(self, variable: _V) -> _V:
@@ -231,10 +232,10 @@ class Block:
 
     @staticmethod
     def inferred(op: Operator, spec_of: Callable[[str], Spec]) -> list[list[Spec]]:
-        """Return the specs of each output slot, one per name in it.
+        """Return the inferred specs of each output slot, one per variable name in the slot.
 
         Args:
-            spec_of: name of a variable -> what it is.
+            spec_of: returns the spec of a variable, given its name.
 
         Raises:
             OpError: the inputs do not fit.
@@ -285,7 +286,7 @@ def _names(slots: Mapping[str, Name | Sequence[Name]] | None) -> dict[str, list[
 
 
 def _with_intermediates(op_type: str, outputs: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Name the intermediate outputs that were left out, since the gradient may want them."""
+    """Name the intermediate outputs that were omitted, since the gradient may need them."""
     first = next((names[0] for names in outputs.values() if names), op_type)
     missing = [
         slot.name for slot in lookup(op_type).outputs if slot.intermediate and slot.name not in outputs

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies of operators, compiled: blocks that a loop or a condition runs over values by name; and their tapes.
+"""Compiled bodies of operators: blocks that a loop or conditional runs over values by name; and their tapes.
 
-A tape is what the operators of a body read and wrote in one run, and the way of gradients back through it. Each run
-has values of its own, so a body may write a variable again and again, as loops do: a gradient always belongs to the
-value that a variable had at that place of the run.
+A tape records what the operators of a body read and wrote in one run, and propagates gradients back through it. Each
+run has its own values, so a body may assign a variable repeatedly, as loops do: a gradient always belongs to the value
+that the variable had at that point of the run.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _TURN = 1 << 40
 
 
 class Maker(Protocol):
-    """Makes a call over named values out of a gradient operator."""
+    """Turns a gradient operator into a call over named values."""
 
     def __call__(self, op: Operator) -> Any:
         """Return a function of (values by name, step) that returns the outputs by name."""
 
 
 class Entry(NamedTuple):
-    """One operator of a run with the values before and after it, in the order of its names."""
+    """One executed operator, with the values of its inputs and outputs in the order of their names."""
 
     op: Operator
     before: tuple[Any, ...]
@@ -48,12 +48,12 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Derivation:
-    """How to derive a body; kept with it, so that each operator's gradient is looked up once.
+    """How to differentiate a body; stored with it, so that each operator's gradient is looked up only one time.
 
     Attributes:
-        smooth: variables that may have gradients.
-        make: makes calls.
-        bounds: `Variable.error_bounds` of those that have them.
+        smooth: the variables that may have gradients.
+        make: makes the calls.
+        bounds: the `Variable.error_bounds` of the variables that have them.
     """
 
     smooth: frozenset[str]
@@ -75,7 +75,7 @@ class Derivation:
         return found
 
     def steps(self, op: Operator, arrived: frozenset[str], required: frozenset[str]) -> list[_Step]:
-        """Return what computes the gradients of an operator's inputs once those of some outputs arrived."""
+        """Return the calls that compute the gradients of an operator's inputs from the output gradients that exist."""
         key = (op.type, id(op), arrived, required)
         found = self.known.get(key)
         if found is None:
@@ -94,7 +94,7 @@ class _Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Tape:
-    """See `ops.base.body.Tape`."""
+    """Implements `ops.base.body.Tape`."""
 
     entries: tuple[Entry, ...]
     derivation: Derivation
@@ -189,7 +189,7 @@ def _step(grad_op: GradOp, required: frozenset[str], make: Maker) -> _Step:
 
 @dataclass(frozen=True)
 class CompiledBody:
-    """The calls of a block over registers of their own; register 0 holds the step."""
+    """The calls of a block over its own registers; register 0 holds the step."""
 
     calls: tuple[Callable[[list[Any]], None], ...]
     numbers: Mapping[str, int]
@@ -200,7 +200,7 @@ class CompiledBody:
 
     @cached_property
     def places(self) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
-        """Return for each operator the registers it reads and those it writes."""
+        """Return the registers that each operator reads, and those that it writes."""
 
         def of(names: tuple[str, ...]) -> tuple[int, ...]:
             return tuple(self.numbers[name] for name in names)
@@ -208,17 +208,17 @@ class CompiledBody:
         return tuple((of(op.input_names), of(op.output_names)) for op in self.ops)
 
     def recorded(self) -> Sequence[Callable[[list[Any]], None]]:
-        """Return the calls; while the profile is on they tell it what they take."""
+        """Return the calls, instrumented so that they report their durations while the profile is on."""
         return PROFILE.recorded(self.calls, self.ops) if PROFILE.on else self.calls
 
     def at(self, step: int) -> BoundBody:
-        """Return the body for one step of the program."""
+        """Return the body bound to one step of the program."""
         return BoundBody(self, step)
 
 
 @dataclass(frozen=True)
 class BoundBody:
-    """See `ops.base.body.Body`."""
+    """Implements `ops.base.body.Body`."""
 
     compiled: CompiledBody
     step: int
@@ -234,7 +234,7 @@ class BoundBody:
         return self.compiled.writes
 
     def run(self, values: dict[str, Any], turn: int = 0) -> None:
-        """See `Body.run`; what it reads and `values` lacks is None."""
+        """See `Body.run`; variables that it reads and that are missing from `values` are None."""
         registers, at = self._registers(values, turn), 0
         try:
             for at, call in enumerate(self.compiled.recorded()):  # noqa: B007 - told when the call fails

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""BoundPlan: a plan together with the cells of one scope, ready to run step after step.
+"""BoundPlan: a plan bound to the cells of one scope, ready to run step after step.
 
-The dtypes of all inputs and the shapes of values in the scope are checked; fed shapes can differ from the declared
-ones if the operators accept them. Results are never shared. A persistable array
-that a run writes is updated in place, so references to the scope's array see the new values.
+The dtypes of all inputs and the shapes of values in the scope are checked; the shapes of fed values may differ from
+their declarations if the operators accept them. Results never share memory with each other. A persistable array that a
+run writes is updated in place, so references to the scope's array see the new values.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MOST = 10_000  # cached sets of shapes
 
 
 class LodFound(Exception):
-    """A value in the scope has LoD, and the plan was compiled for one without; nothing has run yet."""
+    """A value in the scope has LoD but the plan was compiled for one without; raised before anything has run."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -39,10 +39,10 @@ class LodFound(Exception):
 
 
 class BoundPlan:
-    """Runs one plan; binds itself anew when it is given another scope or the scope gains a name.
+    """Runs one plan; rebinds itself when it is given another scope or when the scope gains a name.
 
     Attributes:
-        asked: what the plan was made for.
+        asked: the request that the plan was compiled for.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class BoundPlan:
         self._checked: dict[str, Any] = {}
 
     def run(self, feed: Mapping[str, Any], scope: Scope, step: int) -> list[Any]:
-        """Run once; see `Executor.run`.
+        """Run one time; see `Executor.run`.
 
         Raises:
             LodFound: compile another plan, with this variable among those with LoD.
@@ -115,7 +115,7 @@ class BoundPlan:
         return owned
 
     def _check_shapes(self, values: Mapping[str, Any], registers: Registers) -> None:
-        """Check fed values whose shapes differ from their declarations.
+        """Check fed values whose shapes differ from the declared ones.
 
         Raises:
             _Refused: an operator does not accept them.
@@ -150,7 +150,7 @@ class BoundPlan:
         self._scope, self._layout = scope, scope.layout
 
     def _load(self, name: str, cell: Cell) -> Any:
-        """Check a value that was not seen before, and move it to the device for good."""
+        """Check a value that is new to this plan, and move it to the device permanently."""
         if cell.value is None:
             raise NotInitialisedError(
                 name,
@@ -181,7 +181,7 @@ class BoundPlan:
         return from_host(value, self._device)
 
     def _fetched(self, registers: Registers) -> list[Any]:
-        """Return the fetched values, copying those that share memory with anything else but their own room."""
+        """Return the fetched values; those that share memory with anything but their own room are copied."""
         if not self._fetches:
             return []
         taken = {id(owner(registers[number])) for number, _, _ in self._feeds}
@@ -213,10 +213,10 @@ class BoundPlan:
 
 
 class _Misfits:
-    """Checks whether operators accept values of other shapes than were declared; each set of shapes one time.
+    """Checks whether operators accept values whose shapes differ from the declared ones; once per set of shapes.
 
-    Declared shapes of fed variables are placeholders: a padded batch can be shorter than the declaration. Operators
-    then get other shapes than when the program was built, and check them again.
+    The declared shapes of fed variables are placeholders: a padded batch can be shorter than declared. Operators then
+    get other shapes than when the program was built, so their shape rules are checked again.
     """
 
     def __init__(self, specs: Mapping[str, Spec], ops: Sequence[tuple[int, Operator]]) -> None:
@@ -234,7 +234,7 @@ class _Misfits:
     def refusal(
         self, values: Mapping[str, Any], odd: Mapping[str, tuple[int, ...]]
     ) -> tuple[int, OpError] | None:
-        """Return the index of the first operator that does not accept these values, and why; None: all do."""
+        """Return the index of the first operator that does not accept these values, and the reason; None if all do."""
         key = tuple(odd.items())
         if key in self._passed:
             return None
@@ -271,7 +271,7 @@ class _Misfits:
 
 
 def _shape_fits(shape: tuple[int, ...], declared: tuple[int, ...]) -> bool:
-    """Return whether a value has the declared shape."""
+    """Return whether the shape of a value matches the declared shape."""
     return shape == declared or (
         len(shape) == len(declared)
         and all(want in (-1, got) for got, want in zip(shape, declared, strict=True))

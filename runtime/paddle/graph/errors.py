@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong in building or running a program; each message names the operator and the variables."""
+"""Errors in building or running a program; each message names the operator and the variables."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from paddle.errors import ConfigError, PaddleError
 
 
 class GraphError(ConfigError):
-    """A program was built in a way that cannot work."""
+    """The program is invalid as built."""
 
 
 class UnknownVariableError(GraphError):
-    """A name was used that no variable of the block has."""
+    """The block has no variable of the given name."""
 
 
 class BackwardError(GraphError):
-    """Gradients of this program cannot be derived."""
+    """The program cannot be differentiated."""
 
 
 class FeedError(ConfigError):
-    """A fed value does not fit its variable, or a variable is neither fed nor computed."""
+    """A fed value does not match its variable, or a variable is neither fed nor computed."""
 
 
 class NotInitialisedError(ConfigError):
     """A persistable variable has no value in the scope yet.
 
     Attributes:
-        name: the variable.
+        name: the name of the variable.
     """
 
     def __init__(self, name: str, message: str) -> None:
@@ -35,10 +35,10 @@ class NotInitialisedError(ConfigError):
 
 
 class ExecutionError(PaddleError):
-    """An operator failed while a program ran.
+    """An operator failed while a program was running.
 
     Attributes:
-        op_type: type of the operator.
+        op_type: the type of the operator.
         position: its index in the block.
     """
 

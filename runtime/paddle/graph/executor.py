@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Executor: runs programs against a scope.
 
-A program is compiled once per (version, feeds, fetches); a step then runs a list of calls. The caller owns
-every array that a run returns: none shares memory with the scope, with what was fed or with another result.
-Not thread-safe: one executor per thread, and one thread at a time per scope.
+A program is compiled once per (version, feeds, fetches); a step then runs a list of calls. The caller owns every array
+that a run returns: none shares memory with the scope, with fed values or with another result. Not thread-safe: use one
+executor per thread, and a scope from only one thread at a time.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ class Executor:
         checks_finite: bool = False,
         lane: int = 0,
     ) -> None:
-        """Prepare.
+        """Create an executor.
 
         Args:
-            remote: connects operators that talk to other processes; None: they fail.
-            rooms: variable name -> array of its shape and dtype that an operator may put its value in, instead of in a
-                new one; looked at in each run. What is fetched of such a variable is then that array.
+            remote: connects operators that communicate with other processes; None: such operators fail.
+            rooms: variable name -> array of its shape and dtype in which an operator may store its value instead of
+                allocating one; read in each run. Fetching such a variable returns that array.
             checks_finite: stop at the first operator that produces NaN or infinity.
-            lane: below 65,536; executors of other lanes draw other random numbers in runs that name no step.
+            lane: a number below 65,536; executors with different lanes draw different random numbers in runs without an
+                explicit step.
         """
         self.device = Device(device) if isinstance(device, str) else device
         self._remote, self._rooms = remote, {} if rooms is None else rooms
@@ -63,25 +64,26 @@ class Executor:
         step: int | None = None,
         block_idx: int = 0,
     ) -> list[Any]:
-        """Run one block once and return the fetched values.
+        """Run one block one time and return the fetched values.
 
         Args:
-            feed: variable name -> array or `LoDArray` of its dtype and a shape that fits; not changed, not kept.
+            feed: variable name -> array or `LoDArray` of the variable's dtype and a matching shape; neither changed nor
+                retained.
             fetch_list: variables or names; gradients are named `<name>@GRAD`.
-            scope: where persistable variables live. None: a new one, for programs that have none.
-            step: number that random operators draw by; None counts this executor's runs of the program. A run
-                that resumes from a checkpoint passes its own, to draw what the uninterrupted run would have
-                drawn.
-            block_idx: which block; one inside another sees the variables around it.
+            scope: holds the values of persistable variables. None: a new scope, for programs without any.
+            step: the number that determines the random numbers of the run; None: the executor's count of runs of this
+                program. A run that resumes from a checkpoint passes its own step, to draw the same numbers as an
+                uninterrupted run.
+            block_idx: the index of the block to run; an inner block also sees the variables of the enclosing ones.
 
         Returns:
-            One value per fetch: an array on the executor's device, a `SelectedRows`, or a `LoDArray` where the
-            value has sequences.
+            One value per fetch: an array on the executor's device, a `SelectedRows`, or a `LoDArray` where the value
+            has sequences.
 
         Raises:
-            FeedError: a value does not fit, or a variable is neither fed nor computed.
+            FeedError: a value does not match its variable, or a variable is neither fed nor computed.
             NotInitialisedError: a persistable variable has no value.
-            ExecutionError: an operator failed; names it and its inputs.
+            ExecutionError: an operator failed; the message names it and its inputs.
             EndOfData: a reader has no more batches.
         """
         cache = self._cache(program)
@@ -125,7 +127,7 @@ class Executor:
 
 
 class _Cache:
-    """The plans of one version of a program, by feeds, fetches and block, and how often any of them ran."""
+    """The plans for one version of a program, keyed by feeds, fetches and block, and the number of runs."""
 
     def __init__(self, version: int, first_step: int) -> None:
         self.version = version

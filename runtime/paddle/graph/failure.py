@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a failed operator is told: where it stands, what it reads and what came in; NaN and infinity fail one too."""
+"""Reports a failed operator with its position, inputs and their values; also fails operators on NaN and infinity."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from paddle.ops.base.selected_rows import SelectedRows
 def failed(
     op: Operator, position: int, value_of: Callable[[str], Any], error: Exception, notes: Sequence[str] = ()
 ) -> ExecutionError:
-    """Return the error of an operator that failed.
+    """Return the error for an operator that failed.
 
-    If the body of an operator failed, only its type is named; the inner error has the rest.
+    If the body of an operator failed, only the operator's type is named; the inner error has the details.
 
     Args:
-        value_of: the value of one of its inputs, None if it has no value yet.
+        value_of: returns the value of one of its inputs, or None if it has no value yet.
     """
     if isinstance(error, ExecutionError):
         return ExecutionError(op.type, position, f"operator {position} {op.type}, in its body: {error}")
@@ -44,7 +44,7 @@ class NotFiniteError(OpError):
 
 
 def checked(call: Any, op: Operator, numbers: Mapping[str, int]) -> Any:
-    """Return a call over registers that also checks the floating point numbers it writes."""
+    """Return a call over registers that also checks the floating-point values that it writes."""
     written = [(name, numbers[name]) for name in op.output_names if name in numbers]
 
     def check(registers: list[Any]) -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builder: collects the gradient operators of a block and of the bodies in it, and appends them when done.
+"""Builder: collects the gradient operators of a block and of its bodies, and appends them at the end.
 
 The gradient of `x` is the variable `x@GRAD`. Where several operators read `x`, each writes its own
-`x@GRAD@RENAME@<n>` and a `sum` right before the first reader of `x@GRAD` adds them.
+`x@GRAD@RENAME@<n>`, and a `sum` right before the first reader of `x@GRAD` adds them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from paddle.ops.base.registry import GRAD, Given, GradOp, lookup
 
 @dataclass
 class _Pending:
-    """A gradient operator that is not in the block yet; its names can still change."""
+    """A gradient operator that is not in the block yet; its variable names can still change."""
 
     type: str
     inputs: dict[str, list[str]]
@@ -33,7 +33,7 @@ class _Pending:
 
 @dataclass
 class Builder:
-    """Collects gradient operators for a block; `writers` says who writes a part of which variable's gradient."""
+    """Collects the gradient operators of a block; `writers` maps each variable to the writers of its gradient."""
 
     block: Block
     required: set[str]
@@ -45,13 +45,13 @@ class Builder:
     clipped: set[str] = field(default_factory=set)
 
     def seed(self, loss: Variable) -> None:
-        """Make the gradient of the loss itself: one."""
+        """Set the gradient of the loss itself to one."""
         attrs = {"shape": loss.shape, "value": 1.0, "dtype": VarType.of(loss.dtype)}
         attrs["op_role"] = int(OpRole.BACKWARD | OpRole.LOSS)
         self._emit(_Pending("fill_constant", {}, {"Out": [loss.name + GRAD]}, attrs))
 
     def start(self, target: Variable, given: Variable | None = None) -> None:
-        """Let a variable's gradient come from another variable, or be ones."""
+        """Initialise a variable's gradient from another variable, or with ones."""
         role = int(OpRole.BACKWARD)
         if given is not None:
             self._emit(
@@ -67,7 +67,7 @@ class Builder:
         self._emit(_Pending("scale", {"X": [zeros]}, {"Out": [target.name + GRAD]}, ones))
 
     def derive(self, op: Operator) -> None:
-        """Add the gradient operators of one operator, if a gradient reaches it and one is wanted of it."""
+        """Add the gradient operators of one operator, if an output has a gradient and an input needs one."""
         reached = {name for name in op.output_names if self.writers.get(name)}
         if not reached or not self.required.intersection(op.input_names):
             self._leave(op)
@@ -89,17 +89,17 @@ class Builder:
             self._emit(_Pending(grad_op.type, given, outputs, attrs, op.line))
 
     def _leave(self, op: Operator) -> None:
-        """Forget the gradients of values that the operator replaced: from here on the names mean those before."""
+        """Forget the gradients of values that the operator overwrote: from here on, the names mean earlier values."""
         for name in self.rewritten.intersection(op.output_names):
             self.clipped.discard(name)
             self.writers.pop(name, None)
             self.names.pop(name, None)
 
     def finish(self, parameters: Sequence[str]) -> dict[str, str]:
-        """Append everything to the block and return variable -> its gradient.
+        """Append all gradient operators to the block and return variable -> gradient.
 
         Args:
-            parameters: whose gradients the operators that write them are to name in `op_role_var`.
+            parameters: the variables for whose gradients the writing operators get the attribute `op_role_var`.
         """
         for name in list(self.writers):
             self._settle(name)
@@ -135,7 +135,7 @@ class Builder:
             self.writers[name] = [(clip, "Out", 0)]
 
     def _settle(self, name: str) -> None:
-        """Leave one writer of a variable's gradient: several get names of their own and a sum after them."""
+        """Reduce the writers of a variable's gradient to one: several get names of their own and a sum after them."""
         parts = self.writers[name]
         if len(parts) == 1:
             return
@@ -166,9 +166,9 @@ class Builder:
         return [name if name.removesuffix(GRAD) in self.required else EMPTY for name in names]
 
     def _available(self, grad_op: GradOp, op: Operator) -> dict[str, list[str]]:
-        """Return the inputs with gradients under their real names, and zeros for those that nobody wrote.
+        """Return the input gradients under their final names, with zeros for those that no operator wrote.
 
-        What the operator itself reads or writes may be the gradient of something, but none of this derivation.
+        Variables that the operator itself reads or writes may be gradients, but not of this differentiation.
         """
         own = {*op.input_names, *op.output_names}
         inputs: dict[str, list[str]] = {}
@@ -198,10 +198,10 @@ def gradient_of(op: Operator, reached: set[str], bodies: BodyGradients) -> list[
     """Return the gradient operators of an operator.
 
     Args:
-        reached: those of its outputs that a gradient has arrived for.
+        reached: its outputs that have a gradient.
 
     Raises:
-        BackwardError: it has no gradient, or not for one of these outputs.
+        BackwardError: it has no gradient, or none for one of these outputs.
     """
     rule = op.definition.gradient
     if rule is None:
@@ -235,15 +235,18 @@ def _slot_names(both: dict[str, tuple[str, ...]], slot: str) -> list[str]:
 
 @dataclass(frozen=True)
 class BodyGradients:
-    """What a gradient maker of an operator with a body may ask; see `ops.base.registry.gradient_maker`."""
+    """The queries available to the gradient maker of an operator with a body.
+
+    See `ops.base.registry.gradient_maker`.
+    """
 
     required: set[str]
     reached: set[str]
 
     def wanted(self, names: Sequence[str]) -> list[str]:
-        """Return those of the names that a gradient is wanted of."""
+        """Return the names that need a gradient."""
         return [name for name in names if name in self.required]
 
     def arriving(self, names: Sequence[str]) -> list[str]:
-        """Return those of the names that a gradient has arrived for."""
+        """Return the names that have a gradient."""
         return [name for name in names if name in self.reached]

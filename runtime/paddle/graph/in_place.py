@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps updates in place from showing where they should not, and says which inputs nobody reads any more.
+"""Hides in-place updates from readers that need the earlier values, and finds inputs with no later reader.
 
-Which outputs must not share memory with arrays that an operator changes in place while they are still needed.
+The first part finds outputs that must not share memory with an array that an operator changes in place while they are
+still needed. A value may share memory with such an array if an operator computed it, without being `fresh`, from the
+array or from another value that may share its memory.
 
-A value may share memory with such an array if an operator made it of the array, or of a value that may, without
-being `fresh`.
-
-Which inputs of an operator are spent: nobody reads them afterwards, so that it may put its result there.
-
-Only values count that cannot share memory with any other: an operator that is `fresh` made them, and whatever
-read them meanwhile was `fresh` too.
+The second part finds the spent inputs of each operator: those without a later reader, whose memory can take the result.
+Only values that cannot share memory with any other count: a `fresh` operator made them, and every operator that read
+them since is `fresh` too.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from paddle.ops.base.selected_rows import SelectedRows
 
 
 def owner(value: Any) -> Any:
-    """Return the object that owns the memory of an array, of selected rows' values or of sequences' rows."""
+    """Return the object that owns the memory of an array, of selected rows' values or of a LoDArray's rows."""
     if isinstance(value, SelectedRows):
         value = value.values
     elif isinstance(value, LoDArray):
@@ -37,14 +35,14 @@ def owner(value: Any) -> Any:
 
 
 def copied(value: Any) -> Any:
-    """Return the same value in memory of its own."""
+    """Return a copy of the value that shares no memory with it."""
     if isinstance(value, SelectedRows):
         return SelectedRows(value.rows.copy(), value.values.copy(), value.height)
     return value.copy()
 
 
 def copying(kernel: Callable[..., Any], op: Operator, feeds: frozenset[str]) -> Callable[..., Any]:
-    """Return the kernel with copies of those inputs that it would change though their variable must stay."""
+    """Return the kernel wrapped to copy the inputs that it would change although their variables must not change."""
     definition = op.definition
     positions = []
     for out_slot, in_slot in definition.in_place.items():
@@ -66,7 +64,7 @@ def copying(kernel: Callable[..., Any], op: Operator, feeds: frozenset[str]) -> 
 def unsharing(
     kernel: Callable[..., Any], late: Sequence[bool], sources: Sequence[bool]
 ) -> Callable[..., Any]:
-    """Return the kernel with those outputs copied, slot by slot, that are `late` and share memory with `sources`."""
+    """Return the kernel wrapped to copy, slot by slot, `late` outputs that share memory with `sources`."""
 
     def call(*values: Any, **keywords: Any) -> Any:
         result = kernel(*values, **keywords)
@@ -92,10 +90,10 @@ def _apart(result: Any, owners: set[int]) -> Any:
 
 
 class Exposed(NamedTuple):
-    """Slots of one operator.
+    """Slots of one operator that need copies.
 
     Attributes:
-        late: outputs that are read after an array was changed which they may share memory with.
+        late: outputs that are read after a change in place of an array whose memory they may share.
         sources: inputs that may share memory with such an array.
     """
 
@@ -107,10 +105,10 @@ NOT_EXPOSED = Exposed(NO_SLOTS, NO_SLOTS)
 
 
 def exposed(ops: Sequence[Operator], kept: Collection[str]) -> list[Exposed]:
-    """Return what each operator, in order, has to look out for.
+    """Return the exposed slots of each operator, in order.
 
     Args:
-        kept: variables whose values are needed when the plan has run.
+        kept: variables whose values are needed after the plan has run.
     """
     changes: dict[str, list[int]] = {}
     for at, op in enumerate(ops):
@@ -143,10 +141,10 @@ def exposed(ops: Sequence[Operator], kept: Collection[str]) -> list[Exposed]:
 
 
 def spent_inputs(ops: Sequence[Operator], kept: Collection[str]) -> list[frozenset[str]]:
-    """Return for each operator, in order, the slots it may write to.
+    """Return the input slots of each operator, in order, that it may overwrite.
 
     Args:
-        kept: variables whose values come from outside or leave the plan.
+        kept: variables whose values come from outside the plan or are returned from it.
     """
     last = _last_reads(ops)
     owned: set[str] = set()
@@ -170,7 +168,7 @@ def spent_inputs(ops: Sequence[Operator], kept: Collection[str]) -> list[frozens
 
 
 def _last_reads(ops: Sequence[Operator]) -> list[frozenset[str]]:
-    """Return for each operator those of its inputs that are not read again before they are written anew."""
+    """Return the inputs of each operator that are not read again before they are overwritten."""
     later: set[str] = set()
     found = []
     for op in reversed(ops):

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How LoD travels through a program: a value with sequences is a `LoDArray`, all others stay plain arrays.
+"""Propagation of LoD through a program: a value with sequences is a `LoDArray`, all others are plain arrays.
 
-- An operator whose slots are marked `+` in its signature gets such inputs as they are and says itself what LoD
-  its outputs have.
-- Every other operator sees arrays alone. Each output with as many rows as its first input that has LoD shares
-  that LoD, unless the operator is registered with `shares_lod=False`.
-- Gradients have none, and neither do parameters and state: persistable variables of lod_level 0 that a run reads and
-  writes.
-- Calls that cannot meet LoD are not wrapped: what can carry it is known from what was fed and lies in the scope.
+- An operator with slots marked `+` in its signature gets such inputs with their LoD, and sets the LoD of its outputs
+  itself.
+- Every other operator gets plain arrays. Each output with as many rows as the first input that has LoD shares that LoD,
+  unless the operator is registered with `shares_lod=False`.
+- Gradients have no LoD, and neither have parameters and state: persistable variables of lod_level 0 that a run reads
+  and writes.
+- Calls that never meet LoD are not wrapped: which variables can have it follows from the feeds and the scope.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = ["LoDArray", "Lod", "carriers", "lod_of", "offsets_of", "plain", "shar
 
 
 def carriers(ops: Iterable[Operator], sources: Iterable[str], never: Collection[str]) -> set[str]:
-    """Return the variables that may have LoD when the operators run.
+    """Return the variables that may have LoD while the operators run.
 
     Args:
-        sources: those that have it before.
-        never: those that have none, whatever writes them.
+        sources: the variables that have LoD beforehand.
+        never: variables that never have LoD, whichever operator writes them.
     """
     found = {*sources}
     for op in ops:
@@ -38,7 +38,7 @@ def carriers(ops: Iterable[Operator], sources: Iterable[str], never: Collection[
 
 
 def sharing(kernel: Callable[..., Any], definition: OpDef) -> Callable[..., Any]:
-    """Return the kernel wrapped so that slots without mark get plain arrays, and outputs share the LoD."""
+    """Return the kernel wrapped so that unmarked slots get plain arrays, and outputs share the LoD."""
     marked = tuple(slot.lod for slot in definition.inputs)
     if definition.lod_aware:
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operator: one call in a block, checked against the table of operators when made, never changed after."""
+"""Operator: one call in a block, checked against the operator table when created and immutable afterwards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EMPTY = "@EMPTY@"  # an output that nobody wants, or an absent input of a gradie
 
 
 class OpRole(IntFlag):
-    """What an operator is there for; kept in the attribute `op_role`."""
+    """The purpose of an operator, as stored in the attribute `op_role`."""
 
     FORWARD = 0
     BACKWARD = 1
@@ -33,7 +33,7 @@ class Operator:
     """One call: its type, the variable names in each slot, and all attributes with defaults filled in.
 
     Attributes:
-        line: "file:line" of the user's script that made it, if that is known.
+        line: "file:line" of the user's script that created it, if known.
     """
 
     type: str
@@ -53,7 +53,7 @@ class Operator:
         """Check slots and attributes and return the operator.
 
         Raises:
-            UnknownOpError, SlotError, AttrError: it does not fit the table.
+            UnknownOpError, SlotError, AttrError: it does not match the operator table.
         """
         definition = lookup(op_type)
         return cls(
@@ -65,22 +65,22 @@ class Operator:
 
     @property
     def definition(self) -> OpDef:
-        """Return the entry of the table."""
+        """Return the operator's entry in the table."""
         return lookup(self.type)
 
     @cached_property
     def input_names(self) -> tuple[str, ...]:
-        """Return the variables it reads, in slot order."""
+        """Return the variables that it reads, in slot order."""
         return _flat(self.inputs.values())
 
     @cached_property
     def output_names(self) -> tuple[str, ...]:
-        """Return the variables it writes, in slot order."""
+        """Return the variables that it writes, in slot order."""
         return _flat(self.outputs.values())
 
     @cached_property
     def runs(self) -> Iterator[int]:
-        """Return the count of its runs, from 0, for kernels that ask for it."""
+        """Return the counter of its runs, from 0, for kernels that request it."""
         return itertools.count()
 
     def with_attrs(self, **changed: object) -> Self:

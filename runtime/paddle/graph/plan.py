@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plan: a program compiled for one set of feeds and fetches into a list of calls over numbered registers.
 
-Names, slots and attributes are resolved here, once. Operators whose results nobody reads are left out, and a
-register is cleared right after its last reader. See `binding` for the registers.
+Names, slots and attributes are resolved once, here. Operators whose results are never read are removed, and a register
+is cleared right after its last reader. See `binding` for the registers.
 
-Operators that work in place change persistable arrays while the run goes on; a value that is computed before
-and read after is then kept from sharing memory with them.
+In-place operators change persistable arrays during the run; a value that is computed before such a change and read
+after it is prevented from sharing memory with the array.
 
-Rewrites spare a plan work and leave every result the same up to rounding. The program itself is never changed.
+Rewrites reduce the work of a plan and preserve every result up to rounding. The program itself is never changed.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ Placed = tuple[int, Operator]
 
 
 def fused(ops: Sequence[Placed], kept: Collection[str]) -> list[Placed]:
-    """Return the operators with some that belong together made into one.
+    """Return the operators, with some adjacent ones fused.
 
     Args:
-        kept: variables that somebody wants to see; what computes them stays.
+        kept: variables that are fetched or persistable; the operators that compute them stay.
     """
     return _with_scaled_terms(_with_joined_tables(_with_joined_losses(ops, kept), kept), kept)
 
 
 def _with_joined_losses(ops: Sequence[Placed], kept: Collection[str]) -> list[Placed]:
-    """Join each cross_entropy_grad and the softmax_grad behind it.
+    """Fuse each cross_entropy_grad with the softmax_grad that follows it.
 
-    The gradient of the probabilities is zero but for one place in each row; together the two are
+    The gradient of the probabilities is zero except at one position in each row; together the two operators are
     (Softmax - Label) dLoss, which needs neither that array nor a division.
     """
     readers = _readers(ops)
@@ -60,9 +60,9 @@ def _with_joined_losses(ops: Sequence[Placed], kept: Collection[str]) -> list[Pl
 
 
 def _with_joined_tables(ops: Sequence[Placed], kept: Collection[str]) -> list[Placed]:
-    """Join the sparse gradients of a table that several operators look up in, and the sum of them.
+    """Fuse the sparse gradients of a table that several operators look up in, and their sum.
 
-    Rows are then brought together once, and not first those of each operator.
+    Rows are then merged one time instead of for each operator first.
     """
     readers = _readers(ops)
     parts = {op.outputs["W@GRAD"][0]: op for _, op in ops if _is_sparse_table(op)}
@@ -85,7 +85,7 @@ def _with_joined_tables(ops: Sequence[Placed], kept: Collection[str]) -> list[Pl
 
 
 def _with_scaled_terms(ops: Sequence[Placed], kept: Collection[str]) -> list[Placed]:
-    """Join each sum of two terms, the second of which is a scaled value, with its scaling: how decay is added."""
+    """Fuse each sum of two terms with the scaling of its second term, as weight decay adds it."""
     readers = _readers(ops)
     scaled: dict[str, tuple[int, Operator]] = {}
     result: list[Placed] = []
@@ -140,13 +140,13 @@ def _joined(loss: Operator, softmax: Operator) -> Operator:
 
 
 class Asked(NamedTuple):
-    """What somebody wants of a program: a plan is made for this.
+    """A request to compile a plan.
 
     Attributes:
-        feeds: names of what is fed.
-        fetches: names of what is wanted back.
-        with_lod: those of the feeds, and of the values in the scope, that have LoD.
-        block_idx: which block runs.
+        feeds: the names of the fed variables.
+        fetches: the names of the variables to return.
+        with_lod: those feeds and values in the scope that have LoD.
+        block_idx: the index of the block to run.
     """
 
     feeds: tuple[str, ...]
@@ -157,13 +157,13 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run does: load, call, store, fetch.
+    """The steps of a run: load, call, store, fetch.
 
     Attributes:
-        asked: what it was made for.
-        calls: in order; each reads and writes registers.
+        asked: the request that it was compiled for.
+        calls: the calls in order; each reads and writes registers.
         ops: the operator of each call and its position in the block, for messages.
-        registers: how many there are.
+        registers: the number of registers.
         numbers: variable name -> register.
         loads: persistable variables to read from the scope first.
         stores: persistable variables to write back at the end.
@@ -186,14 +186,13 @@ def compile_plan(
     """Compile one block.
 
     Args:
-        program: not changed.
-        seed: for random operators that have no seed of their own.
-        remote: for operators that talk to other processes.
-        rooms: variable name -> array that an operator may put its value in; looked at in each run.
+        program: the program, which is not changed.
+        seed: used by random operators that have no seed of their own.
+        remote: connects operators that communicate with other processes.
+        rooms: variable name -> array in which an operator may store its value; read in each run.
 
     Raises:
-        FeedError: an operator or a fetch reads a variable that is neither fed, persistable nor computed
-            before.
+        FeedError: an operator or a fetch reads a variable that is neither fed, persistable nor computed before.
     """
     feeds, fetches, with_lod, block_idx = asked
     block = program.blocks[block_idx]
@@ -234,7 +233,7 @@ def _live_ops(
 ) -> list[tuple[int, Operator]]:
     """Return the operators that a fetch or a persistable variable depends on, with their positions.
 
-    What is fed is not computed: feeding a value in the middle of a program leaves out what leads to it.
+    Fed variables are not computed: feeding a value in the middle of a program removes the operators that lead to it.
     """
     needed = fetches - feeds
     live = []
@@ -252,7 +251,7 @@ def _live_ops(
 
 
 def _lost(ops: Sequence[tuple[int, Operator]]) -> list[list[str]]:
-    """Return the variables of each operator whose values nobody reads after it; a later one may write them anew."""
+    """Return the variables of each operator whose values have no later reader; a later operator may set them again."""
     needed: set[str] = set()
     lost = []
     for _, op in reversed(ops):
@@ -264,7 +263,7 @@ def _lost(ops: Sequence[tuple[int, Operator]]) -> list[list[str]]:
 
 
 def _missing(variable: Variable | None, name: str, feeds: set[str]) -> str:
-    """What follows for the user from a value that is not there."""
+    """Return advice for the user about a missing value."""
     if variable is None:
         return "; the program has none of that name"
     return f"; fed are {sorted(feeds) or 'none'}: is {name!r} missing there?"

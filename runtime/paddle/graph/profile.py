@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Profile: which operators the runs of this process spend their time in, recorded while it is on.
+"""Profile: records, while it is on, in which operators the runs of this process spend their time.
 
-It belongs to the process, since executors of all threads run operators. While it is off a run looks at it once; while
-it is on an operator costs about 1 µs more.
+There is one per process, since executors of all threads run operators. While it is off, a run checks it only one time;
+while it is on, an operator takes about 1 µs longer.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Call = Callable[[list[Any]], None]
 
 
 class Event(NamedTuple):
-    """One operator that ran.
+    """One executed operator.
 
     Attributes:
-        op_type: of the operator.
-        output: name of the first variable that it writes, or "".
-        thread: native id of the thread that ran it.
-        start_ns: when it began, by `time.perf_counter_ns`.
-        took_ns: how long it took; an operator with a body contains those in it.
+        op_type: the type of the operator.
+        output: the name of the first variable that it writes, or "".
+        thread: the native ID of the thread that ran it.
+        start_ns: its start, by `time.perf_counter_ns`.
+        took_ns: its duration; that of an operator with a body includes the operators in it.
     """
 
     op_type: str
@@ -37,13 +37,13 @@ class Event(NamedTuple):
 
 
 class Profile:
-    """Events since it was started or reset. Thread-safe.
+    """The events since the profile was started or reset. Thread-safe.
 
     Attributes:
-        on: whether runs are recorded; one that is under way goes on as it began.
-        waits: whether an operator counts until the GPU has done it, not only until it was asked to.
-        events: in the order in which operators ended.
-        since_ns: when it was started or reset.
+        on: whether runs are recorded; a change does not affect a run in progress.
+        waits: whether an operator's duration lasts until the GPU has finished, not only until the launch.
+        events: the events in the order in which the operators ended.
+        since_ns: the time of the last start or reset.
     """
 
     def __init__(self) -> None:
@@ -53,22 +53,22 @@ class Profile:
         self.since_ns = 0
 
     def start(self, waits: bool) -> None:
-        """Record from now on."""
+        """Start recording."""
         self.waits = waits
         self.reset()
         self.on = True
 
     def stop(self) -> None:
-        """Record no longer; events are kept."""
+        """Stop recording; events are retained."""
         self.on = False
 
     def reset(self) -> None:
-        """Forget all events."""
+        """Discard all events."""
         self.events = []
         self.since_ns = time.perf_counter_ns()
 
     def recorded(self, calls: Sequence[Call], ops: Sequence[Operator]) -> tuple[Call, ...]:
-        """Return calls of operators as calls that are recorded."""
+        """Return the operators' calls wrapped so that they are recorded."""
         return tuple([self._timed(call, op) for call, op in zip(calls, ops, strict=True)])
 
     def _timed(self, call: Call, op: Operator) -> Call:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Program: what is to be computed. It holds blocks and a random seed; values live in a scope.
+"""Program: describes a computation. It holds blocks and a random seed; values are stored in a scope.
 
-Block 0 is the one that runs; the others are bodies of its operators, such as loops. A face of the core with
-classes of its own derives from Program and names its block class.
+The executor runs block 0; the others are bodies of its operators, such as loops. An API with its own classes derives
+from Program and names its block class.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from paddle.graph.variable import Variable
 
 
 class Program:
-    """A list of blocks, block 0 being the one that runs.
+    """A list of blocks, of which the executor runs block 0.
 
     Attributes:
-        version: counts changes; two equal versions of one program mean nothing changed between.
-        current_block_idx: the block that layers add to.
+        version: counts changes; an unchanged version means an unchanged program.
+        current_block_idx: the index of the block that layers append to.
     """
 
     block_class: ClassVar[type[Block]] = Block
@@ -33,7 +33,7 @@ class Program:
 
     @property
     def random_seed(self) -> int:
-        """Seed of the random operators that have none of their own; 0 draws a fresh one per executor."""
+        """The seed of random operators that have none of their own; 0 draws a new one per executor."""
         return self._random_seed
 
     @random_seed.setter
@@ -48,15 +48,15 @@ class Program:
         return self.blocks[0]
 
     def block(self, index: int) -> Block:
-        """Return the block of that index."""
+        """Return the block with that index."""
         return self.blocks[index]
 
     def current_block(self) -> Block:
-        """Return the block that layers add to."""
+        """Return the block that layers append to."""
         return self.blocks[self.current_block_idx]
 
     def create_block(self, parent_idx: int | None = None) -> Block:
-        """Add a block inside the current one, or inside another, and make it the current one."""
+        """Create a block inside the current one, or inside another, and make it the current one."""
         parent = self.current_block_idx if parent_idx is None else parent_idx
         block = self.block_class(self, len(self.blocks), parent)
         self.blocks.append(block)
@@ -65,7 +65,7 @@ class Program:
         return block
 
     def rollback(self) -> None:
-        """Make the block around the current one the current one."""
+        """Make the block that encloses the current one the current one."""
         self.current_block_idx = self.current_block().parent_idx
 
     def list_vars(self) -> Iterator[Variable]:
@@ -74,15 +74,15 @@ class Program:
             yield from block.vars.values()
 
     def touch(self) -> None:
-        """Say that something changed."""
+        """Record a change."""
         self.version += 1
 
     def clone(self, for_test: bool = False) -> Self:
         """Return an independent copy.
 
         Args:
-            for_test: set `is_test` on every operator that has it. Nothing is removed, so take this copy
-                before `append_backward`, or prune it to what is wanted.
+            for_test: set `is_test` on every operator that has it. Nothing is removed, so clone before
+                `append_backward`, or prune the copy to the required targets.
         """
         copy = type(self)()
         copy._random_seed = self._random_seed
@@ -96,7 +96,7 @@ class Program:
     def prune(self, targets: Sequence[Name]) -> Self:
         """Return a copy with only the operators and variables of block 0 that the targets depend on.
 
-        An operator with a body names all that the body reads among its inputs.
+        An operator with a body lists all variables that the body reads among its inputs.
 
         Raises:
             UnknownVariableError: a target is not in the program.

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scope: where persistable values live between runs; a child scope sees its parents' values.
+"""Scope: stores persistable values between runs; a child scope sees its parents' values.
 
-The executor holds on to cells, not names, so that a step looks nothing up. Not thread-safe for writers.
+The executor holds references to cells instead of names, so that a step needs no lookup. Not thread-safe for writers.
 
-What scripts get of a run are arrays that convert to a number wherever they hold only one: numpy took an array of one
-element of any rank for a number before 2.4, and `"%.2f" % loss`, `float(row)` and `round(cost, 3)` are in most scripts.
+A run returns arrays to scripts that convert to a number wherever they hold only one element: before 2.4, numpy
+converted an array of one element of any rank, and most scripts use `"%.2f" % loss`, `float(row)` or `round(cost, 3)`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from paddle.graph.errors import NotInitialisedError
 
 
 class Cell:
-    """One place for one value; None while nothing was set."""
+    """Holds one value; None until it is set."""
 
     __slots__ = ("value",)
 
@@ -27,7 +27,7 @@ class Cell:
 
 
 class Scope:
-    """Values by name."""
+    """A mapping from names to values."""
 
     def __init__(self, parent: Scope | None = None) -> None:
         self._parent = parent
@@ -37,11 +37,11 @@ class Scope:
 
     @property
     def layout(self) -> int:
-        """Changes when a name may mean another cell than before."""
+        """A value that changes whenever a name may refer to another cell than before."""
         return self._layout[0]
 
     def get(self, name: str) -> Any:
-        """Return the value, the scope's own array, from here or a parent.
+        """Return the value, the scope's own array, from this scope or a parent.
 
         Raises:
             NotInitialisedError: there is no value.
@@ -54,25 +54,25 @@ class Scope:
         return cell.value
 
     def set(self, name: str, value: Any) -> None:
-        """Keep a value here; the array is not copied."""
+        """Store a value in this scope; the array is not copied."""
         cell = self._cells.get(name) or self._create(name)
         cell.value = value
 
     def has(self, name: str) -> bool:
-        """Return whether the name has a value here or in a parent."""
+        """Return whether the name has a value in this scope or a parent."""
         cell = self._find(name)
         return cell is not None and cell.value is not None
 
     def names(self) -> list[str]:
-        """Return the names that have a value in this scope itself, in the order they came."""
+        """Return the names that have a value in this scope itself, in order of creation."""
         return [name for name, cell in self._cells.items() if cell.value is not None]
 
     def cell(self, name: str) -> Cell:
-        """Return the cell that the name means here; an empty one is made if there is none."""
+        """Return the cell that the name refers to; an empty one is created if there is none."""
         return self._find(name) or self._create(name)
 
     def new_scope(self) -> Scope:
-        """Return a child."""
+        """Return a new child scope."""
         return Scope(self)
 
     def _find(self, name: str) -> Cell | None:
@@ -90,7 +90,7 @@ class Scope:
 
 
 class Fetched(np.ndarray[Any, Any]):
-    """An array whose rows, or itself, may be one number. What is computed from it is one too, or a plain array."""
+    """An array that converts to a number if it holds one element, as do its rows. Derived arrays may do so too."""
 
     def __float__(self) -> float:
         return float(self._number())
@@ -131,6 +131,6 @@ class Fetched(np.ndarray[Any, Any]):
 
 
 def fetched(value: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return an array, as `Fetched` if it holds one number or its last axis has one, so that its rows may."""
+    """Return an array, as `Fetched` if it holds one element or its last axis has size 1 (its rows then convert)."""
     one = value.ndim and (value.size == 1 or value.shape[-1] == 1)
     return value.view(Fetched) if one else np.asarray(value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names nobody else uses: `fc_0`, `fc_1`, ...; counters start at 0 and belong to the current generator."""
+"""Unique names: `fc_0`, `fc_1`, ...; counters start at 0 and belong to the current generator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextvars import ContextVar
 
 
 class NameGenerator:
-    """Counts per key; a prefix goes before every name."""
+    """Generates names with one counter per key; a prefix is prepended to every name."""
 
     def __init__(self, prefix: str = "") -> None:
         self._prefix = prefix
@@ -32,7 +32,7 @@ def generate(key: str) -> str:
 
 
 def switch(new_generator: NameGenerator | None = None) -> NameGenerator:
-    """Make a generator the current one (a fresh one if None) and return the old one."""
+    """Replace the current generator (by a new one if None) and return the old one."""
     old = _generator()
     _current.set(new_generator or NameGenerator())
     return old
@@ -40,7 +40,7 @@ def switch(new_generator: NameGenerator | None = None) -> NameGenerator:
 
 @contextmanager
 def guard(new_generator: NameGenerator | str | None = None) -> Iterator[None]:
-    """Use another generator inside the block: a fresh one, one with this prefix, or this one."""
+    """Use another generator inside the block: a new one, a new one with this prefix, or the given one."""
     if not isinstance(new_generator, NameGenerator):
         new_generator = NameGenerator(new_generator or "")
     token = _current.set(new_generator)

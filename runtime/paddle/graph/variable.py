@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variable and Parameter: the named values of a program, described before any of them exists."""
+"""Variable and Parameter: the named values of a program, described before they are computed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Variable:
-    """One value of a block.
+    """One named value of a block.
 
     Attributes:
-        shape: -1 stands for the batch.
-        persistable: lives in the scope from run to run; otherwise it is gone when the run is over.
-        stop_gradient: no gradient flows into or through it. Data should set it.
+        shape: the shape, with -1 for the batch size.
+        persistable: whether the value is stored in the scope between runs; otherwise it is freed at the end of a run.
+        stop_gradient: whether gradients neither enter nor pass through it. Data variables should set it.
         lod_level: 0 for plain batches, 1 for sequences, 2 for sequences of sequences.
     """
 
@@ -49,20 +49,20 @@ class Variable:
 
     @property
     def error_bounds(self) -> Mapping[str, float] | None:
-        """`min` and `max` that its gradient is cut to before it is propagated; None: it is not."""
+        """The `min` and `max` that its gradient is clipped to before it is propagated; None: no clipping."""
         return None
 
     @property
     def spec(self) -> Spec:
-        """Shape, dtype and sequence level as operators see them."""
+        """The shape, dtype and sequence level, as operators see them."""
         return Spec(self.shape, self.dtype, self.lod_level)
 
     def describe(self) -> str:
-        """Return `name (shape) dtype` for messages."""
+        """Return `name (shape) dtype`, for messages."""
         return f"{self.name} {self.shape} {self.dtype}"
 
     def copy_to(self, block: Block) -> Self:
-        """Return the same variable as a member of another block."""
+        """Return a copy of this variable in another block."""
         twin = copy.copy(self)
         twin.block = block
         return twin
@@ -75,10 +75,9 @@ class Parameter(Variable):
     """A persistable variable that training changes.
 
     Attributes:
-        trainable: False keeps it as it is; no gradient is made for it.
-        attributes: whatever the maker of the parameter wants to know later (learning rate, decay, ...); read
-            only.
-        initializer: shape -> first value, or None if somebody else sets it.
+        trainable: False leaves it unchanged and without a gradient.
+        attributes: read-only settings of the parameter's creator for later use (learning rate, decay, ...).
+        initializer: a function from the shape to the initial value, or None if the value is set otherwise.
     """
 
     def __init__(
