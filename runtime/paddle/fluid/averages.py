@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Averages of parameters, in whose place they can stand for a while: ModelAverage, ExponentialMovingAverage."""
+"""Averages that can temporarily replace parameters: ModelAverage and ExponentialMovingAverage."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COUNTS = ("num_accumulates", "old_num_accumulates", "num_updates")
 
 
 def load_kept(kept: Collection[Variable], values: Mapping[str, Any]) -> None:
-    """Set variables in the current scope to values by name.
+    """Set variables in the current scope from a mapping of names to values.
 
     Raises:
         FluidError: a name is missing, or a value has another shape.
@@ -50,21 +50,21 @@ def load_kept(kept: Collection[Variable], values: Mapping[str, Any]) -> None:
 
 
 class _Averages(ABC):
-    """Parameters of the global scope that are their averages inside of `with average.apply(executor):`."""
+    """Base of averages: inside `with average.apply(executor):`, parameters of the global scope hold their averages."""
 
     def __init__(self) -> None:
         self._backup: dict[str, Any] = {}
 
     @abstractmethod
     def _means(self, scope: Scope) -> dict[str, Any]:
-        """Return parameter name -> average of its values so far."""
+        """Return a mapping from parameter names to the averages of their values so far."""
 
     @contextmanager
     def apply(self, executor: Executor, need_restore: bool = True) -> Iterator[None]:
-        """Make all parameters of the global scope their averages; give them back at the end, if that is needed.
+        """Set all parameters of the global scope to their averages; restore them at the end if `need_restore` is set.
 
         Raises:
-            RunError: no update has been taken in yet.
+            RunError: no update has been recorded yet.
         """
         scope = global_scope()
         means = self._means(scope)
@@ -78,17 +78,17 @@ class _Averages(ABC):
                 self.restore(executor)
 
     def restore(self, executor: Executor) -> None:
-        """Give the parameters the values back that they had before `apply`."""
+        """Restore the values that the parameters had before `apply`."""
         for parameter, value in self._backup.items():
             global_scope().set(parameter, value)
         self._backup = {}
 
 
 class ModelAverage(_Averages):
-    """Sums up the parameters after each update; `with average.apply(executor):` they are their means.
+    """Sums the parameters after each update; inside `with average.apply(executor):` they hold their means.
 
-    Make it after `minimize`, in the same program. A window is cut when it has `min_average_window` updates and
-    `max_average_window`, or `average_window_rate` of all updates so far.
+    Create it after `minimize`, in the same program. A window ends when it has `min_average_window` updates and
+    also `max_average_window`, or `average_window_rate` of all updates so far.
     """
 
     def __init__(
@@ -102,14 +102,14 @@ class ModelAverage(_Averages):
         """Append the sums to the default main program.
 
         Args:
-            average_window_rate: length of the window in updates so far.
-            min_average_window: its smallest length.
-            max_average_window: its greatest length.
+            average_window_rate: length of the window as a share of all updates so far.
+            min_average_window: minimum length of the window.
+            max_average_window: maximum length of the window.
             regularization: must be None.
-            name: part of the names of what is kept.
+            name: part of the names of the sums and counts.
 
         Raises:
-            FluidError: the program has no parameter to take the mean of, or regularization is given.
+            FluidError: the program has no parameter to average, or regularization is given.
         """
         if regularization is not None:
             raise FluidError("ModelAverage: regularization has no meaning for means")
@@ -142,11 +142,11 @@ class ModelAverage(_Averages):
         return means
 
     def get_opti_var_name_list(self) -> list[str]:
-        """Return the names of sums and counts."""
+        """Return the names of the sums and counts."""
         return [each.name for kept in self._kept.values() for each in kept.values()]
 
     def load(self, stat_dict: Mapping[str, Any]) -> None:
-        """Set sums and counts in the current scope to values by name; see `Optimizer.load`."""
+        """Set sums and counts in the current scope from a mapping of names to values; see `Optimizer.load`."""
         load_kept([each for kept in self._kept.values() for each in kept.values()], stat_dict)
 
     def backward(
@@ -168,7 +168,7 @@ class ModelAverage(_Averages):
         no_grad_set: Collection[Name] | None = None,
         grad_clip: object = None,
     ) -> NoReturn:
-        """Refuse: a ModelAverage updates no parameters.
+        """Not supported: a ModelAverage does not update parameters.
 
         Raises:
             FluidError: always.
@@ -178,11 +178,11 @@ class ModelAverage(_Averages):
     def apply_optimize(
         self, loss: Variable, startup_program: Program | None, params_grads: Sequence[object]
     ) -> NoReturn:
-        """Refuse: see `minimize`."""
+        """Not supported; see `minimize`."""
         raise _updates_nothing("apply_optimize")
 
     def apply_gradients(self, params_grads: Sequence[object]) -> NoReturn:
-        """Refuse: see `minimize`."""
+        """Not supported; see `minimize`."""
         raise _updates_nothing("apply_gradients")
 
     def _append(self, parameter: Parameter) -> dict[str, Variable]:
@@ -204,24 +204,24 @@ class ModelAverage(_Averages):
 
 
 class ExponentialMovingAverage(_Averages):
-    """Averages in which an older value counts `decay` times less an update; `update()` appends them to a program.
+    """Exponential moving averages: each update multiplies the weight of older values by `decay`.
 
-    ema = decay ema + (1 - decay) parameter, from 0 on; `apply` gives ema / (1 - decay^updates), which has no trace of
-    the 0 left. Make it and call `update` after `minimize`, in the same program.
+    ema = decay ema + (1 - decay) parameter, starting at 0; `apply` uses ema / (1 - decay^updates), which removes the
+    bias towards 0. Create it and call `update`, which appends the operators, after `minimize`, in the same program.
     """
 
     def __init__(
         self, decay: float = 0.999, thres_steps: Variable | None = None, name: str | None = None
     ) -> None:
-        """Note the parameters of the default main program.
+        """Record the parameters of the default main program.
 
         Args:
-            decay: from 0 to below 1.
-            thres_steps: how many steps there were, (1,); the decay is then at most (1 + steps) / (10 + steps).
-            name: part of the names of what is kept.
+            decay: at least 0 and below 1.
+            thres_steps: variable of the number of steps so far, (1,); limits the decay to (1 + steps) / (10 + steps).
+            name: part of the names of the averages.
 
         Raises:
-            FluidError: the program has no parameter to take the average of, or the decay is another.
+            FluidError: the program has no parameter to average, or the decay is out of range.
         """
         if not 0 <= decay < 1:
             raise FluidError(f"ExponentialMovingAverage: expected decay from 0 to below 1, got {decay}")
@@ -235,7 +235,7 @@ class ExponentialMovingAverage(_Averages):
             raise FluidError("ExponentialMovingAverage: the program has no parameter to take the average of")
 
     def update(self) -> None:
-        """Append what takes the parameters in, to the program.
+        """Append the operators that update the averages to the program.
 
         Raises:
             FluidError: it was called before.

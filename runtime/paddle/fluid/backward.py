@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""append_backward and gradients: the core's, in the roles that transpilers look for."""
+"""append_backward and gradients: the core's functions, with the operator roles that transpilers search for."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def append_backward(
     """Append the gradient operators of a loss to its block.
 
     Args:
-        loss: one number.
-        parameter_list: parameters or other variables to derive for; None: all trainable parameters.
-        no_grad_set: variables that get no gradient and let none through.
-        callbacks: have no meaning: clips of errors are put where they belong.
+        loss: a variable with one element.
+        parameter_list: parameters or other variables to differentiate by; None: all trainable parameters.
+        no_grad_set: variables that get no gradient and pass none on.
+        callbacks: ignored: error clips are inserted in any case.
 
     Returns:
-        (parameter, its gradient) in the order of the list, or in which the parameters were created.
+        Pairs (parameter, gradient), in the order of the list or of the parameters' creation.
 
     Raises:
-        FluidTypeError: the loss is no variable.
-        BackwardError: it cannot be derived, or not for a variable of the list; see the core.
+        FluidTypeError: the loss is not a variable.
+        BackwardError: the loss is not differentiable, or not by a variable of the list; see the core.
     """
     if not isinstance(loss, Variable):
         raise FluidTypeError(f"append_backward: the loss must be a Variable, got {loss!r}")
@@ -50,7 +50,7 @@ def gradients(
     target_gradients: Variable | Sequence[Variable | None] | None = None,
     no_grad_set: Collection[Name] | None = None,
 ) -> list[Variable | None]:
-    """Append what computes the gradients of targets with respect to any variables; see the core."""
+    """Append the operators that compute the gradients of targets with respect to any variables; see the core."""
     given = [target_gradients] if isinstance(target_gradients, Variable) else target_gradients
     made = backward.gradients(_listed(targets), _listed(inputs), given, no_grad_set)
     for block in {id(each.block): cast(Block, each.block) for each in _listed(targets)}.values():
@@ -64,7 +64,7 @@ def calc_gradient(
     target_gradients: Variable | Sequence[Variable | None] | None = None,
     no_grad_set: Collection[Name] | None = None,
 ) -> list[Variable | None] | Variable | None:
-    """Return `gradients`, the gradient itself if it is one."""
+    """Return the result of `gradients`; a single gradient is returned without a list."""
     made = gradients(targets, inputs, target_gradients, no_grad_set)
     return made[0] if len(made) == 1 else made
 
@@ -74,7 +74,7 @@ def _listed(given: Variable | Sequence[Variable]) -> list[Variable]:
 
 
 def _mark_sparse(block: Block) -> None:
-    """Say which gradients are selected rows: those of sparse tables, and sums of nothing else."""
+    """Mark the gradients that are selected rows: those of sparse tables, and sums of only such gradients."""
     for op in block.ops:
         written: tuple[str, ...] = ()
         if op.attrs.get("is_sparse") and op.type.endswith("_grad"):

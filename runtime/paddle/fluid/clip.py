@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clipping of gradients, as operators between the backward pass and the updates.
+"""Gradient clipping, as operators between the backward pass and the updates.
 
 Each parameter has its own clip. (The original applied the clip of the alphabetically last parameter to all.)
 """
@@ -20,16 +20,16 @@ _Pair = tuple[Parameter, Variable]
 
 
 class ErrorClip(ABC):
-    """Bounds a gradient while it is propagated; a variable's attribute `error_clip`."""
+    """Bounds a gradient during backpropagation; set as the attribute `error_clip` of a variable."""
 
     @property
     @abstractmethod
     def bounds(self) -> dict[str, float]:
-        """`min` and `max` of the gradient's elements."""
+        """Return `min` and `max` of the gradient's elements."""
 
 
 class ErrorClipByValue(ErrorClip):
-    """Cuts a variable's gradient to [min, max]; min is -max unless it is given."""
+    """Clips the gradient of a variable to [min, max]; min defaults to -max."""
 
     def __init__(self, max: float, min: float | None = None) -> None:
         self._max = float(max)
@@ -42,19 +42,19 @@ class ErrorClipByValue(ErrorClip):
 
 
 class GradientClip(ABC):
-    """Clips the gradients of the parameters that have it."""
+    """Clips the gradients of the parameters that it is set for."""
 
     @abstractmethod
     def clip(self, pairs: Sequence[_Pair]) -> list[_Pair]:
-        """Append what clips these gradients together and return them with the clipped ones."""
+        """Append the operators that clip these gradients together; return the pairs with the clipped gradients."""
 
     def group(self) -> object:
-        """Return the key of the parameters that are clipped together; each alone by default."""
+        """Return a key; parameters with equal keys are clipped together. By default, each is clipped alone."""
         return None
 
 
 class GradientClipByValue(GradientClip):
-    """Cuts each element to [min, max]; min is -max unless it is given."""
+    """Clips each element to [min, max]; min defaults to -max."""
 
     def __init__(self, max: float, min: float | None = None) -> None:
         self._max = float(max)
@@ -67,7 +67,7 @@ class GradientClipByValue(GradientClip):
 
 
 class GradientClipByNorm(GradientClip):
-    """Scales a gradient so that its norm is at most clip_norm."""
+    """Scales a gradient down to a norm of at most clip_norm."""
 
     def __init__(self, clip_norm: float) -> None:
         self._clip_norm = float(clip_norm)
@@ -79,7 +79,7 @@ class GradientClipByNorm(GradientClip):
 
 
 class GradientClipByGlobalNorm(GradientClip):
-    """Scales the gradients of a group so that the norm of all together is at most clip_norm."""
+    """Scales the gradients of a group down so that their joint norm is at most clip_norm."""
 
     def __init__(self, clip_norm: float, group_name: str = "default_group") -> None:
         if not isinstance(group_name, str):
@@ -123,10 +123,10 @@ ClipByGlobalNorm = GradientClipByGlobalNorm
 def set_gradient_clip(
     clip: GradientClip, param_list: Sequence[Parameter | str] | None = None, program: Program | None = None
 ) -> None:
-    """Give parameters a clip; all of the program unless some are named.
+    """Set the clip of the given parameters, or of all parameters of the program.
 
     Raises:
-        FluidTypeError: `clip` is no gradient clip.
+        FluidTypeError: `clip` is not a gradient clip.
     """
     if not isinstance(clip, GradientClip):
         raise FluidTypeError(f"set_gradient_clip: expected a GradientClip..., got {clip!r}")
@@ -140,7 +140,7 @@ def set_gradient_clip(
 
 
 def append_gradient_clip_ops(pairs: Sequence[_Pair]) -> list[_Pair]:
-    """Append the clipping of all gradients and return the pairs with the clipped ones, in the same order.
+    """Append the operators that clip all gradients; return the pairs with the clipped gradients, in the same order.
 
     Raises:
         FluidError: members of one group have different norms.

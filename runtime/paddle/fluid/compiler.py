@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CompiledProgram: a program that `Executor.run` runs over several places."""
+"""CompiledProgram: a program that `Executor.run` runs on several places."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["BuildStrategy", "CompiledProgram", "ExecutionStrategy"]
 
 
 class CompiledProgram:
-    """A program, with `with_data_parallel` over several places."""
+    """A program that runs on several places after `with_data_parallel`."""
 
     def __init__(self, program_or_graph: Program) -> None:
         if not isinstance(program_or_graph, Program):
@@ -42,16 +42,16 @@ class CompiledProgram:
         num_trainers: int | None = None,
         trainer_id: int | None = None,
     ) -> CompiledProgram:
-        """Run over several places; each gets a part of the batch, and gradients are averaged.
+        """Run on several places; each gets a part of the batch, and gradients are averaged.
 
         Args:
-            loss_name: the loss that is trained.
-            build_strategy: None is the default one.
-            exec_strategy: has no meaning.
-            share_vars_from: has no meaning: values are those of the scope.
-            places: None: CPU_NUM places, or all selected GPUs, as the executor's place is.
-            num_trainers: processes that train together; None: as the build strategy says.
-            trainer_id: which of them this is; None: as the build strategy says.
+            loss_name: the loss to train.
+            build_strategy: None: the default strategy.
+            exec_strategy: ignored.
+            share_vars_from: ignored: values are those of the scope.
+            places: None: CPU_NUM places, or all selected GPUs, depending on the executor's place.
+            num_trainers: number of trainer processes; None: the value in the build strategy.
+            trainer_id: rank of this trainer; None: the value in the build strategy.
 
         Raises:
             FluidError: it was called before.
@@ -69,20 +69,20 @@ class CompiledProgram:
     def run(
         self, executor: Executor, feed: Any, fetch_list: Sequence[Name], scope: Scope, return_numpy: bool
     ) -> list[Any]:
-        """Run once; `Executor.run` calls this."""
+        """Run the program one time; `Executor.run` calls this."""
         if self._settings is None:
             return executor.run(self._program, feed, list(fetch_list), scope=scope, return_numpy=return_numpy)
         return run_parallel(self._over(executor), self._program, feed, fetch_list, scope, return_numpy)
 
     def average(self, executor: Executor, scope: Scope | None = None) -> None:
-        """Wait until all trainers call this or have ended; then all have the same parameters, and may go on.
+        """Wait until every trainer has called this or ended; afterwards all have the same parameters.
 
-        Trainers that average parameters (`sync_mode=False`, or `k_steps` above 1) call it before they save a model;
-        where gradients are summed, nothing happens.
+        Trainers that average parameters (`sync_mode=False`, or `k_steps` above 1) must call it before they save a
+        model. With summed gradients, it does nothing.
 
         Args:
-            executor: that runs the program.
-            scope: None is the global one.
+            executor: the executor that runs the program.
+            scope: None: the global scope.
 
         Raises:
             CollectiveError: a trainer is lost, differs or is late.
@@ -111,7 +111,7 @@ def run_parallel(
     scope: Scope,
     return_numpy: bool,
 ) -> list[Any]:
-    """Run once with what users feed, and return what they fetch.
+    """Run the program one time with the feeds of a user, and return the fetched values.
 
     Raises:
         FluidTypeError: the feed is neither a dict nor a list of dicts.

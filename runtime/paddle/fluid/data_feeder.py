@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DataFeeder: minibatches of samples made into what `Executor.run` is fed."""
+"""DataFeeder: converts minibatches of samples into feeds for `Executor.run`."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _Reader = Callable[[], Iterable[Any]]
 
 
 class DataFeeder:
-    """Turns a list of samples into a tensor for each variable."""
+    """Converts a list of samples into one tensor per variable."""
 
     def __init__(
         self, feed_list: Sequence[Variable | str], place: Place | None = None, program: Program | None = None
     ) -> None:
-        """Prepare.
+        """Create a feeder.
 
         Args:
-            feed_list: a variable, or the name of one, for each field of a sample.
-            place: has no meaning.
-            program: where names are looked up.
+            feed_list: one variable, or name of a variable, per field of a sample.
+            place: ignored.
+            program: program in which names are looked up.
 
         Raises:
-            FluidTypeError: something in feed_list is neither.
+            FluidTypeError: an element of feed_list is neither.
         """
         block = (program or default_main_program()).global_block()
         self._variables = []
@@ -49,11 +49,11 @@ class DataFeeder:
 
     @property
     def feed_names(self) -> list[str]:
-        """Names of its variables."""
+        """The names of the fed variables."""
         return [variable.name for variable in self._variables]
 
     def feed(self, iterable: Iterable[Sequence[Any]]) -> dict[str, LoDTensor]:
-        """Return name -> tensor for a minibatch.
+        """Return a mapping from names to tensors for a minibatch.
 
         Raises:
             FluidError: a sample has another number of fields, or a field does not fit its variable.
@@ -75,10 +75,10 @@ class DataFeeder:
     def feed_parallel(
         self, iterable: Iterable[Iterable[Sequence[Any]]], num_places: int | None = None
     ) -> Iterator[dict[str, LoDTensor]]:
-        """Yield what `feed` returns for each of several minibatches, one a place.
+        """Yield the result of `feed` for each of several minibatches, one per place.
 
         Raises:
-            FluidError: there are not as many as places.
+            FluidError: the numbers of minibatches and places differ.
         """
         batches = list(iterable)
         wanted = len(cpu_places()) if num_places is None else num_places
@@ -92,13 +92,13 @@ class DataFeeder:
     def decorate_reader(
         self, reader: _Reader, multi_devices: bool, num_places: int | None = None, drop_last: bool = True
     ) -> _Reader:
-        """Return a reader of feeds: dicts, or lists of a dict a place with `multi_devices`.
+        """Return a reader of feeds: dicts, or with `multi_devices` lists of one dict per place.
 
         Args:
             reader: yields minibatches.
-            multi_devices: group as many minibatches as there are places.
-            num_places: None: as `cpu_places()` says.
-            drop_last: leave a last group out that is too small; False: it is an error.
+            multi_devices: group minibatches, one per place.
+            num_places: None: the number of `cpu_places()`.
+            drop_last: drop an incomplete last group; False: it is an error.
         """
 
         def single() -> Iterator[dict[str, LoDTensor]]:

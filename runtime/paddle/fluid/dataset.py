@@ -157,7 +157,7 @@ class InMemoryDataset(DatasetBase):
         """Do nothing: `global_shuffle` sends a slot of all samples at a time."""
 
     def load_into_memory(self) -> None:
-        """Read all files, replacing samples in memory."""
+        """Read all files; replaces the samples in memory."""
         self.release_memory()
         parts = list(self._samples())
         if not parts:
@@ -180,18 +180,18 @@ class InMemoryDataset(DatasetBase):
         self._order = order
 
     def global_shuffle(self, fleet: Any = None, thread_num: int = 12) -> None:
-        """Shuffle the samples of all trainers together; each has an equal part of them afterwards.
+        """Shuffle the samples of all trainers together; afterwards, each trainer has an equal part of them.
 
-        The trainers are those of the job (PADDLE_TRAINER_ENDPOINTS); all of them call this. A job of one trainer
-        shuffles like `local_shuffle`.
+        The trainers are those of the job (PADDLE_TRAINER_ENDPOINTS), and all of them must call this. A job of one
+        trainer shuffles like `local_shuffle`.
 
         Args:
             fleet: None, or an object whose `worker_num()` is the number of trainers.
             thread_num: ignored.
 
         Raises:
-            RunError: the fleet has another number of trainers than the job.
-            CollectiveError: not all trainers came.
+            RunError: the fleet and the job have different numbers of trainers.
+            CollectiveError: not all trainers called this.
         """
         endpoints = JobEnvironment.read().trainer_endpoints
         trainers = len(endpoints) or 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deep gradient compression in a program: between a gradient and its sum over trainers; see `ops.update.dgc`."""
+"""Deep gradient compression: operators between a gradient and its sum over trainers; see `ops.update.dgc`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Compression:
             )
 
     def takes(self, parameter: Parameter, gradient: Variable) -> bool:
-        """Return whether a gradient is compressed: a dense one in float32, large enough."""
+        """Return whether a gradient is compressed: it must be dense, float32 and large enough."""
         block = default_main_program().global_block()
         return (
             prod(parameter.shape) >= _LEAST
@@ -58,7 +58,7 @@ class Compression:
         )
 
     def counter(self) -> Variable:
-        """Return the step counter, (1,) float32, from 0; each program has one."""
+        """Return the step counter, (1,) float32, which starts at 0; there is one per program."""
         block = default_main_program().global_block()
         if block.has_var(_COUNTER):
             return block.var(_COUNTER)
@@ -69,7 +69,7 @@ class Compression:
         return made
 
     def append(self, pairs: Sequence[tuple[Parameter, Variable]]) -> list[tuple[Parameter, Variable]]:
-        """Append compression and decompression; return the pairs with the gradients that the updates read."""
+        """Append compression and decompression operators; return the pairs with the gradients that updates read."""
         return [
             (parameter, self._compressed(parameter, grad))
             if self.takes(parameter, grad)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluators: measures that a program adds up over minibatches in variables of its own; `fluid.metrics` need none."""
+"""Evaluators: measures accumulated over minibatches in variables of a program; `fluid.metrics` need no variables."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ Array = npt.NDArray[Any]
 
 
 class Evaluator:
-    """Base of evaluators: counts that a run of the main program adds to.
+    """Base of evaluators: each run of the main program adds to their counts.
 
     Attributes:
-        metrics: variables of the measures of one minibatch.
-        states: variables of the counts since the last reset.
+        metrics: variables with the measures of one minibatch.
+        states: variables with the counts since the last reset.
     """
 
     def __init__(self, name: str) -> None:
-        """Begin one in the default main program."""
+        """Create an evaluator in the default main program."""
         self.helper = LayerHelper(name)
         self.metrics: list[Variable] = []
         self.states: list[Variable] = []
 
     def reset(self, executor: Executor, reset_program: Program | None = None) -> None:
-        """Set all counts in the global scope to 0. Neither argument has a meaning: nothing needs to run."""
+        """Set all counts in the global scope to 0. Both arguments are ignored, because no program has to run."""
         for state in self.states:
             global_scope().set(state.name, np.zeros(state.shape, state.dtype))
 
     def _add_up(self, suffix: str, counted: Variable) -> None:
-        """Add a count of a minibatch, (1,) or fewer dimensions, to a state of its dtype."""
+        """Add a count of a minibatch, with shape (1,) or fewer dimensions, to a state of its dtype."""
         name = f"{unique_name.generate(self.helper.name)}_{suffix}"
         state = self.helper.create_global_variable(name, (1,), counted.dtype, persistable=True)
         self.helper.set_variable_initializer(state, Constant(0))
@@ -62,7 +62,7 @@ class Evaluator:
 
 
 class Accuracy(Evaluator):
-    """The share of rows whose label is among the k greatest, as 0.11 had it; `metrics` has that of a minibatch."""
+    """The share of rows whose label is among the k highest scores, as in 0.11; `metrics` has that of a minibatch."""
 
     def __init__(self, input: Variable, label: Variable, k: int = 1) -> None:
         super().__init__("accuracy")
@@ -86,7 +86,7 @@ class Accuracy(Evaluator):
 
 
 class ChunkEvaluator(Evaluator):
-    """Precision, recall and F1 of chunks; `metrics` has those of a minibatch.
+    """Precision, recall and F1 of chunks; `metrics` has their values for a minibatch.
 
     Args: see `layers.chunk_eval`.
     """
@@ -120,7 +120,7 @@ class ChunkEvaluator(Evaluator):
 
 
 class EditDistance(Evaluator):
-    """The mean edit distance, and the share of sequences with any; `metrics` has (distances, how many) of a minibatch.
+    """The mean edit distance and the share of sequences with errors; `metrics` has (distances, count) of a minibatch.
 
     Args: see `layers.edit_distance`.
     """

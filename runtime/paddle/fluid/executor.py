@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Executor: feeds, runs and fetches; the core's executor does the work."""
+"""Executor: feeds, runs and fetches. The core's executor runs the operators."""
 
 from __future__ import annotations
 
@@ -36,28 +36,28 @@ __all__ = ["Executor", "global_scope", "scope_guard"]
 
 @runtime_checkable
 class Compiled(Protocol):
-    """A program with a way of its own to be run, such as over several devices."""
+    """A program with its own `run`, such as one for several devices."""
 
     def run(
         self, executor: Executor, feed: Any, fetch_list: Sequence[Name], scope: Scope, return_numpy: bool
     ) -> list[Any]:
-        """Run once; see `Executor.run`."""
+        """Run the program one time; see `Executor.run`."""
 
 
 class Batches(Protocol):
-    """A dataset of `fluid.DatasetFactory`; `thread_num` is the number of its threads."""
+    """A dataset of `fluid.DatasetFactory`; `thread_num` is its number of threads."""
 
     thread_num: int
 
     def batches(self, threads: int = 0) -> Iterator[Samples]:
-        """Yield the batches of a pass; `threads` is the number of reading threads, 0: that of the dataset."""
+        """Yield the batches of a pass; `threads` is the number of reading threads, 0: the dataset's own number."""
 
 
 class Executor:
     """Runs programs on one place. Not thread-safe.
 
     Attributes:
-        remote: what connects transpiled programs with parameter servers.
+        remote: connects transpiled programs to parameter servers.
     """
 
     def __init__(self, place: Place | None = None) -> None:
@@ -81,21 +81,21 @@ class Executor:
         return_numpy: bool = True,
         use_program_cache: bool = False,
     ) -> list[Any]:
-        """Run block 0 once and return the fetched values.
+        """Run block 0 one time and return the fetched values.
 
         Args:
-            program: None is the default main program.
-            feed: name -> array or LoDTensor.
+            program: None: the default main program.
+            feed: mapping from names to arrays or LoDTensors.
             fetch_list: variables or names.
-            feed_var_name: has no meaning.
-            fetch_var_name: has no meaning.
-            scope: where persistable variables live; None is the global scope.
-            return_numpy: arrays of numpy; False: LoDTensors, which keep sequences.
-            use_program_cache: has no meaning: every program is compiled once per version, feeds and fetches.
+            feed_var_name: ignored.
+            fetch_var_name: ignored.
+            scope: holds persistable variables; None: the global scope.
+            return_numpy: return numpy arrays; False: LoDTensors, which can hold sequences.
+            use_program_cache: ignored: every program is compiled once per version, feeds and fetches.
 
         Raises:
             RunError: the executor is closed; or return_numpy is True and a fetched value has sequences.
-            FluidTypeError: program or feed are of a wrong type.
+            FluidTypeError: program or feed has the wrong type.
         """
         if self._closed:
             raise RunError("this executor is closed: create a new one")
@@ -112,13 +112,13 @@ class Executor:
     def run_core(
         self, program: Program, feed: Mapping[str, Any], fetch_list: Sequence[Name], scope: Scope
     ) -> list[Any]:
-        """Run and return the values as the core has them.
+        """Run a program and return the values in the core's types.
 
-        A server's program serves until every trainer came and left.
+        A server's program serves until every trainer has connected and left.
 
         Raises:
-            PserverLost: a parameter server is gone.
-            PserverError: one refused, or gave up waiting for another trainer.
+            PserverLost: a parameter server is unreachable.
+            PserverError: a parameter server refused a request, or timed out waiting for another trainer.
         """
         operator = serving_operator(program)
         if operator is not None:
@@ -149,13 +149,13 @@ class Executor:
         """Run a program for each batch of a dataset, and print fetched values.
 
         `thread` threads read and parse files, one prepares batches, and `thread` threads train. These update the same
-        parameters without locks (Hogwild), so that updates can get lost and results differ from run to run; one thread
-        repeats. A program that talks to servers, or runs on a GPU or as a CompiledProgram, is trained by one thread.
+        parameters without locks (Hogwild): updates can get lost, and results differ from run to run. With one thread,
+        results are repeatable. A program that uses servers, a GPU or CompiledProgram is trained by one thread.
 
         Args:
-            program: None is the default main program; a trainer's transpiled program talks to its servers.
-            dataset: of `fluid.DatasetFactory`.
-            scope: where persistable variables live; None is the global scope.
+            program: None: the default main program; a trainer's transpiled program uses its servers.
+            dataset: a dataset of `fluid.DatasetFactory`.
+            scope: holds persistable variables; None: the global scope.
             thread: number of threads; 0: the value of `set_thread`.
             debug: print batches, samples and seconds at the end.
             fetch_list: variables to print for every `print_period`-th batch, from the first.
@@ -199,7 +199,7 @@ class Executor:
             yield put
 
     def steps(self, program: Program | Compiled | None, threads: int, scope: Scope | None) -> list[Step]:
-        """Return a function for each thread that is to run a program; see `train_from_dataset`."""
+        """Return one function per thread, which runs the program on a batch; see `train_from_dataset`."""
         target = default_main_program() if program is None else program
         is_alone = isinstance(target, Program) and not any(
             op.type in SENDING for op in target.global_block().ops
@@ -234,7 +234,7 @@ class Executor:
         self.train_from_dataset(target, dataset, scope, thread, debug, fetch_list, fetch_info, print_period)
 
     def close(self) -> None:
-        """Make the executor unusable, and leave the parameter servers: they no longer wait for this trainer."""
+        """Close the executor and leave the parameter servers, so that they no longer wait for this trainer."""
         self._closed = True
         self.remote.close()
 
@@ -273,10 +273,10 @@ def _one_feed(feed: Any) -> Mapping[str, Any]:
 
 
 def given(value: Any, name: Name, return_numpy: bool) -> Any:
-    """Return a fetched value as users get it: an array, or a tensor that keeps sequences.
+    """Return a fetched value in the form for users: an array, or a tensor that can hold sequences.
 
     Raises:
-        RunError: an array is wanted of a value with sequences.
+        RunError: an array is requested, but the value has sequences.
     """
     if value is None or isinstance(value, SelectedRows):
         return value

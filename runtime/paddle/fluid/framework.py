@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What scripts import from `fluid.framework`: programs and their parts."""
+"""Names that scripts import from `fluid.framework`: programs and their parts."""
 
 from paddle.fluid.errors import answering
 from paddle.fluid.program.block import Block
@@ -23,7 +23,7 @@ def in_dygraph_mode() -> bool:
 
 
 def _get_var(name: str, program: Program | None = None) -> Variable:
-    """Return a variable of block 0 of a program; None is the default main program."""
+    """Return a variable of block 0 of a program; None: the default main program."""
     return (program or default_main_program()).global_block().var(name)
 
 

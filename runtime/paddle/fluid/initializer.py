@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""First values of parameters: each initializer prepends one operator to the startup program.
+"""Initializers of parameters: each prepends one operator to the startup program.
 
 A seed of 0 means the startup program's. Operators draw by seed, name and step (see docs/training-core.md), so
-two parameters of one shape do not start equal.
+two parameters of the same shape start with different values.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from paddle.ops.base.dtypes import VarType
 
 
 class Initializer(ABC):
-    """Says how a variable gets its first value."""
+    """Base of initializers, which set the initial value of a variable."""
 
     @abstractmethod
     def __call__(self, var: Variable, block: Block) -> Operator:
-        """Prepend the operator that writes `var` to `block` and return it."""
+        """Prepend the operator that writes `var` to `block`; return the operator."""
 
 
 class _Operator(Initializer):
-    """Prepends an operator with these attributes; a seed of 0 is the program's."""
+    """Prepends an operator with these attributes; a seed of 0 is replaced by the program's."""
 
     def __init__(self, op_type: str, **attrs: object) -> None:
         self._type, self._attrs = op_type, attrs
@@ -44,35 +44,35 @@ class _Operator(Initializer):
 
 
 class ConstantInitializer(_Operator):
-    """One value everywhere."""
+    """The same value in all elements."""
 
     def __init__(self, value: float = 0.0, force_cpu: bool = False) -> None:
         super().__init__("fill_constant", value=float(value), force_cpu=force_cpu)
 
 
 class UniformInitializer(_Operator):
-    """Uniform in [low, high)."""
+    """The uniform distribution on [low, high)."""
 
     def __init__(self, low: float = -1.0, high: float = 1.0, seed: int = 0) -> None:
         super().__init__("uniform_random", min=float(low), max=float(high), seed=seed)
 
 
 class NormalInitializer(_Operator):
-    """Normal with a mean and a deviation."""
+    """The normal distribution with a mean and a standard deviation."""
 
     def __init__(self, loc: float = 0.0, scale: float = 1.0, seed: int = 0) -> None:
         super().__init__("gaussian_random", mean=float(loc), std=float(scale), seed=seed)
 
 
 class TruncatedNormalInitializer(_Operator):
-    """Normal, drawn again where it is more than two deviations off."""
+    """The normal distribution; values more than two standard deviations from the mean are drawn again."""
 
     def __init__(self, loc: float = 0.0, scale: float = 1.0, seed: int = 0) -> None:
         super().__init__("truncated_gaussian_random", mean=float(loc), std=float(scale), seed=seed)
 
 
 class XavierInitializer(Initializer):
-    """Glorot and Bengio, 2010: limit √(6/(fan_in + fan_out)), or deviation √(2/(fan_in + fan_out))."""
+    """Glorot and Bengio, 2010: limit √(6/(fan_in + fan_out)), or standard deviation √(2/(fan_in + fan_out))."""
 
     def __init__(
         self, uniform: bool = True, fan_in: int | None = None, fan_out: int | None = None, seed: int = 0
@@ -88,7 +88,7 @@ class XavierInitializer(Initializer):
 
 
 class MSRAInitializer(Initializer):
-    """He et al., 2015: limit √(6/fan_in), or deviation √(2/fan_in)."""
+    """He et al., 2015: limit √(6/fan_in), or standard deviation √(2/fan_in)."""
 
     def __init__(self, uniform: bool = True, fan_in: int | None = None, seed: int = 0) -> None:
         self._uniform, self._fan_in, self._seed = uniform, fan_in, seed
@@ -118,7 +118,7 @@ class BilinearInitializer(Initializer):
     """The kernel of bilinear upsampling in each square slice of a (C, K, k, k) filter."""
 
     def __call__(self, var: Variable, block: Block) -> Operator:
-        """See `Initializer`; this one is appended."""
+        """See `Initializer`; this operator is appended."""
         if len(var.shape) != 4 or var.shape[2] != var.shape[3]:
             raise FluidTypeError(f"Bilinear: expected a filter of shape (C, K, k, k), got {var.describe()}")
         size = var.shape[3]
@@ -135,7 +135,7 @@ class BilinearInitializer(Initializer):
 
 
 def fans(shape: Sequence[int]) -> tuple[float, float]:
-    """Return how many values enter and leave one unit of a parameter of this shape."""
+    """Return the numbers of inputs and outputs of one unit of a parameter with this shape."""
     if len(shape) < 2:
         size = float(shape[0]) if shape else 1.0
         return size, size
@@ -149,13 +149,13 @@ _ON_CPU: ContextVar[bool] = ContextVar("init_on_cpu", default=False)
 
 
 def force_init_on_cpu() -> bool:
-    """Return whether the script is in a block of `init_on_cpu`; first values are always drawn on the host."""
+    """Return whether the script is inside `init_on_cpu`; initial values are always drawn on the host."""
     return _ON_CPU.get()
 
 
 @contextmanager
 def init_on_cpu() -> Iterator[None]:
-    """Let a block of a script say that first values are made on the host, which they always are."""
+    """Mark a block whose initial values are to be drawn on the host, which is always the case."""
     token = _ON_CPU.set(True)
     try:
         yield

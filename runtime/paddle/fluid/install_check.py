@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""run_check: does this installation train, in one place and in two?"""
+"""run_check: checks that this installation can train on one place and on two."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = ["run_check"]
 
 
 def run_check() -> None:
-    """Train one step alone and one over two places, and say that all is well.
+    """Train one step on one place and one on two places, and print that the installation works.
 
-    Programs, names and the scope are its own.
+    It uses programs, names and a scope of its own.
 
     Raises:
-        RunError: a step did not do what it should.
+        RunError: a step gave a wrong result.
     """
     sys.stdout.write("Running Verify Fluid Program ...\n")
     places: list[Place] = list(cuda_places()[:2] if is_compiled_with_cuda() else cpu_places(2))

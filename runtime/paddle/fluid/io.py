@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saving and loading, in the original's file formats; and where scripts look for readers.
+"""Saving and loading in the original's file formats, and the readers under their old names.
 
-A model for inference is a pruned program in `__model__` and the variables that it needs beside it.
+An inference model is a folder with a pruned program, `__model__`, and the variables that it needs.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def get_parameter_value(para: Parameter, executor: Executor) -> npt.NDArray[Any]
     """Return the value of a parameter in the global scope.
 
     Raises:
-        FluidTypeError: it is no parameter.
+        FluidTypeError: `para` is not a parameter.
     """
     if not isinstance(para, Parameter):
         raise FluidTypeError(f"get_parameter_value: expected a Parameter, got {para!r}")
@@ -74,7 +74,7 @@ def get_parameter_value(para: Parameter, executor: Executor) -> npt.NDArray[Any]
 def get_parameter_value_by_name(
     name: str, executor: Executor, program: Program | None = None
 ) -> npt.NDArray[Any]:
-    """Return the value of the parameter of that name."""
+    """Return the value of the parameter with this name."""
     variable = (program or default_main_program()).global_block().var(name)
     return get_parameter_value(variable, executor)  # type: ignore[arg-type]
 
@@ -82,7 +82,7 @@ def get_parameter_value_by_name(
 def get_inference_program(
     target_vars: Sequence[Variable] | Variable, main_program: Program | None = None
 ) -> Program:
-    """Return what computes variables, in the form for tests, as up to 1.1; `clone(for_test=True)` came after it."""
+    """Return the program that computes variables in test mode; 1.2 replaced it by `clone(for_test=True)`."""
     return (main_program or default_main_program()).clone(for_test=True)._prune(target_vars)
 
 
@@ -97,24 +97,24 @@ def save_inference_model(
     export_for_deployment: bool = True,
     program_only: bool = False,
 ) -> list[str]:
-    """Write what computes the targets from what is fed; the program itself is not changed.
+    """Save the part of a program that computes the targets from the feeds; the program itself is unchanged.
 
     Args:
-        dirname: a folder, which is made.
-        feeded_var_names: what will be fed, in this order.
-        target_vars: variables or names to be fetched, in this order.
-        executor: has no meaning.
-        main_program: None is the default one.
-        model_filename: of the program; None: `__model__`.
-        params_filename: one file for all variables; None: a file each.
-        export_for_deployment: has no meaning.
-        program_only: do not write the variables.
+        dirname: the folder, which is created.
+        feeded_var_names: names of the fed variables, in order.
+        target_vars: variables or names to be fetched, in order.
+        executor: ignored.
+        main_program: None: the default main program.
+        model_filename: file name of the program; None: `__model__`.
+        params_filename: one file for all variables; None: one file per variable.
+        export_for_deployment: ignored.
+        program_only: do not save the variables.
 
     Returns:
-        Names of the targets in the file.
+        The names of the targets in the file.
 
     Raises:
-        FluidError: a target depends on something that is not fed.
+        FluidError: a target depends on a variable that is not fed.
     """
     feeds = [feeded_var_names] if isinstance(feeded_var_names, str) else list(feeded_var_names)
     targets = [target_vars] if isinstance(target_vars, (Variable, str)) else list(target_vars)
@@ -154,7 +154,7 @@ def load_inference_model(
     params_filename: str | None = None,
     pserver_endpoints: Sequence[str] | None = None,
 ) -> tuple[Program, list[str], list[Variable]]:
-    """Return (program, names to feed, variables to fetch) and load its variables into the global scope.
+    """Load the variables of a model into the global scope; return (program, names to feed, variables to fetch).
 
     Raises:
         ModelFileError: a file is missing or damaged.

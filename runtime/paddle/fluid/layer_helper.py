@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LayerHelper: what every layer does: names, parameters with first values, temporaries, bias and activation.
+"""LayerHelper, the common part of all layers: names, parameters, initializers, temporaries, bias and activation.
 
-Names: the layer `fc_0` has parameters `fc_0.w_0`, `fc_0.b_0` and temporaries `fc_0.tmp_0`, `fc_0.tmp_1`, ...; with a
-`name`, that instead of `fc_0`.
+Names: the layer `fc_0` has parameters `fc_0.w_0`, `fc_0.b_0` and temporaries `fc_0.tmp_0`, `fc_0.tmp_1`, ...; a
+`name` replaces `fc_0`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LayerHelper:
     """Builds one layer in the current block of the default programs.
 
     Attributes:
-        name: of the layer.
+        name: the name of the layer.
     """
 
     def __init__(
@@ -49,22 +49,22 @@ class LayerHelper:
 
     @property
     def main_program(self) -> Program:
-        """The program that the layer goes to."""
+        """The program that the layer is added to."""
         return default_main_program()
 
     @property
     def startup_program(self) -> Program:
-        """The program that makes first values."""
+        """The program that initializes the layer's parameters."""
         return default_startup_program()
 
     @property
     def block(self) -> Block:
-        """The block that the layer goes to."""
+        """The block that the layer is added to."""
         return self.main_program.current_block()
 
     @property
     def append_op(self) -> Callable[..., Operator]:
-        """The current block's `append_op`: slots and attributes that are None are left out."""
+        """Call the current block's `append_op`; slots and attributes that are None are left out."""
         return self.block.append_op
 
     def apply(
@@ -83,14 +83,14 @@ class LayerHelper:
         outs: Mapping[str, Variable | str] | None = None,
         fixed: Collection[str] = (),
     ) -> list[Variable]:
-        """Append an operator whose outputs the table of operators infers, and return those that are not intermediate.
+        """Append an operator whose outputs the table of operators defines; return those that are not intermediate.
 
         Args:
             type: the operator.
-            inputs: slot -> variables; None: left out.
-            attrs: name -> value; None: the default.
-            outs: slot -> variable that is written, or the name of a new one; all other outputs are new.
-            fixed: slots of outputs that pass no gradient on.
+            inputs: mapping from slots to variables; None: left out.
+            attrs: mapping from names to values; None: the default.
+            outs: mapping from slots to the variable to write, or the name of a new one; all other outputs are new.
+            fixed: slots of the outputs that pass no gradient on.
         """
         given = outs or {}
         names: dict[str, Variable | str] = {
@@ -109,7 +109,7 @@ class LayerHelper:
     def create_variable_for_type_inference(
         self, dtype: npt.DTypeLike | None = None, stop_gradient: bool = False
     ) -> Variable:
-        """Add a temporary whose shape the operator that writes it will say."""
+        """Add a temporary variable, whose shape is inferred by the operator that writes it."""
         name = unique_name.generate(f"{self.name}.tmp")
         return self.block.create_var(name, dtype=dtype, stop_gradient=stop_gradient)
 
@@ -128,7 +128,7 @@ class LayerHelper:
         )
 
     def set_variable_initializer(self, variable: Variable, initializer: Initializer) -> None:
-        """Let the startup program give a persistable variable its first value."""
+        """Initialize a persistable variable in the startup program."""
         block = self.startup_program.global_block()
         twin = block.create_var(variable.name, variable.shape, variable.dtype, persistable=True)
         initializer(twin, block)
@@ -141,13 +141,13 @@ class LayerHelper:
         is_bias: bool = False,
         default_initializer: Initializer | None = None,
     ) -> Parameter:
-        """Add a parameter to both programs; one whose name exists already is that parameter.
+        """Add a parameter to both programs; if the name exists already, return the existing parameter.
 
         Args:
-            attr: what the layer was told about it; not False.
-            shape: all sizes known.
-            dtype: of its values.
-            is_bias: names it `.b_` and starts it at 0, unless said otherwise.
+            attr: the attributes given to the layer; not False.
+            shape: its shape; all sizes must be known.
+            dtype: its dtype.
+            is_bias: name it `.b_` and initialize it to 0, unless the attributes specify otherwise.
             default_initializer: None: Xavier for weights, 0 for biases.
         """
         known = to_attr(attr)
@@ -189,7 +189,7 @@ class LayerHelper:
         """Apply the activation `act`, unless it is None.
 
         Raises:
-            FluidTypeError: `act` is no operator.
+            FluidTypeError: `act` is not an operator.
         """
         if self.act is None:
             return input_var
@@ -201,11 +201,11 @@ class LayerHelper:
 def _weight_normalised(
     helper: LayerHelper, attr: WeightNormParamAttr, shape: tuple[int, ...], dtype: npt.DTypeLike
 ) -> Parameter:
-    """Add `<name>_g` and `<name>_v` and return W = g V/||V||, computed from them in every run.
+    """Add `<name>_g` and `<name>_v` and return W = g V/||V||, which every run computes from them.
 
     Salimans and Kingma, 2016.
 
-    g starts at ||V||, so that W starts at what the initializer gives.
+    g starts at ||V||, so that the initial W is the initializer's value.
     """
 
     def part(letter: str, initializer: Initializer | None, sizes: Sequence[int]) -> Parameter:
@@ -230,7 +230,7 @@ def _weight_normalised(
 
 
 class _Norm(Initializer):
-    """The norm of a parameter, over all axes but one."""
+    """Initializes a variable to the norm of a parameter over all axes but one."""
 
     def __init__(self, helper: LayerHelper, v: Variable, dim: int | None) -> None:
         self._helper, self._name, self._dim = helper, v.name, dim

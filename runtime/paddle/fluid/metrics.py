@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics accumulated over minibatches in Python: update, eval, reset; DetectionMAP computes its own in a program."""
+"""Metrics accumulated over minibatches in Python: update, eval, reset. DetectionMAP computes its value in a program."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class MetricBase(ABC):
-    """Base of all measures; counts are attributes without underscore."""
+    """Base of all metrics; counts are the attributes without a leading underscore."""
 
     def __init__(self, name: str | None = None) -> None:
         self._name = name or type(self).__name__
@@ -47,35 +47,35 @@ class MetricBase(ABC):
 
 
 class CompositeMetric(MetricBase):
-    """Several measures of the same predictions."""
+    """Several metrics of the same predictions."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
         self._metrics: list[Any] = []
 
     def add_metric(self, metric: MetricBase) -> None:
-        """Add one."""
+        """Add a metric."""
         if not isinstance(metric, MetricBase):
             raise FluidTypeError(f"add_metric: expected a metric, got {metric!r}")
         self._metrics.append(metric)
 
     def reset(self) -> None:
-        """Reset all."""
+        """Reset all metrics."""
         for metric in self._metrics:
             metric.reset()
 
     def update(self, preds: Any, labels: Any) -> None:
-        """Update all."""
+        """Update all metrics."""
         for metric in self._metrics:
             metric.update(preds, labels)
 
     def eval(self) -> list[Any]:
-        """Return the measure of each."""
+        """Return the value of each metric."""
         return [metric.eval() for metric in self._metrics]
 
 
 class Precision(MetricBase):
-    """The share of true ones among those predicted to be."""
+    """The share of true positives among the predicted positives."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -89,12 +89,12 @@ class Precision(MetricBase):
         self.fp += int((positive & ~true).sum())
 
     def eval(self) -> float:
-        """Return the share; 0 if nothing was predicted."""
+        """Return the precision; 0 if there are no predicted positives."""
         return self.tp / (self.tp + self.fp) if self.tp + self.fp else 0.0
 
 
 class Recall(MetricBase):
-    """The share of true ones that were predicted to be."""
+    """The share of true positives among the actual positives."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -108,7 +108,7 @@ class Recall(MetricBase):
         self.fn += int((~positive & true).sum())
 
     def eval(self) -> float:
-        """Return the share; 0 if there were none."""
+        """Return the recall; 0 if there are no actual positives."""
         return self.tp / (self.tp + self.fn) if self.tp + self.fn else 0.0
 
 
@@ -162,7 +162,7 @@ class ChunkEvaluator(MetricBase):
 
 
 class EditDistance(MetricBase):
-    """The mean edit distance, and the share of sequences with any."""
+    """The mean edit distance and the share of sequences with errors."""
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -214,16 +214,16 @@ class Auc(MetricBase):
 
 
 class DetectionMAP:
-    """Mean average precision of detected boxes, as variables that a run of the main program computes.
+    """Mean average precision of detected boxes, as variables that each run of the main program computes.
 
     Args:
-        input: (rows, 6) label, score and box, a sequence for each image; see `multiclass_nms`.
-        gt_label: (objects, 1), a sequence for each image, as the two that follow.
+        input: (rows, 6) label, score and box, one sequence per image; see `multiclass_nms`.
+        gt_label: (objects, 1), one sequence per image, like the next two.
         gt_box: (objects, 4).
         gt_difficult: (objects, 1) 0 or 1.
-        class_num: how many classes there are.
+        class_num: number of classes.
 
-    All others are those of `layers.detection_map`.
+    For the others, see `layers.detection_map`.
     """
 
     def __init__(
@@ -267,11 +267,11 @@ class DetectionMAP:
         fill_constant([1], "int32", 1, out=self.has_state)
 
     def get_map_var(self) -> tuple[Variable, Variable]:
-        """Return two variables (1,): the value of this minibatch and that of all since the last reset."""
+        """Return two variables of shape (1,): the value for this minibatch and the value since the last reset."""
         return self.cur_map, self.accum_map
 
     def reset(self, executor: Executor, reset_program: Program | None = None) -> None:
-        """Reset the statistics: run `reset_program`, or a new program, with one more operator on the executor."""
+        """Reset the statistics: append an operator to `reset_program`, or to a new program, and run that program."""
         program = reset_program or Program()
         with program_guard(program):
             state = self.has_state
@@ -297,18 +297,18 @@ def _rounded(preds: npt.ArrayLike) -> npt.NDArray[np.int64]:
 
 
 class WeightedAverage:
-    """Adds numbers or arrays up."""
+    """The weighted mean of numbers or arrays."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Forget all."""
+        """Discard all values."""
         self._sum: Any = None
         self._weight = 0.0
 
     def add(self, value: Any, weight: float) -> None:
-        """Add a value that counts `weight` times."""
+        """Add a value with the given weight."""
         scaled = np.asanyarray(value) * weight
         self._sum = scaled if self._sum is None else self._sum + scaled
         self._weight += weight

@@ -26,7 +26,7 @@ _T = TypeVar("_T")
     "use_cudnn=True"
 )
 def simple_img_conv_pool(given: dict[str, Any]) -> Variable:
-    """Return the pool of a convolution."""
+    """Return a pooled convolution."""
     of_conv = "input num_filters filter_size stride=conv_stride padding=conv_padding dilation=conv_dilation"
     hidden = layers.conv2d(
         **renamed(given, f"{of_conv} groups=conv_groups param_attr bias_attr use_cudnn act")
@@ -49,20 +49,20 @@ def img_conv_group(
     pool_type: str = "max",
     use_cudnn: bool = True,
 ) -> Variable:
-    """Return the pool of several convolutions after each other; batch norm takes over their activation.
+    """Return the pooled output of several consecutive convolutions; batch norm, where used, applies the activation.
 
     Args:
-        conv_num_filter: filters of each convolution.
-        pool_size: of the pool.
-        conv_padding: one for all, or one each; likewise the next ones.
-        conv_filter_size: see above.
-        conv_act: activation of all.
-        param_attr: of all.
-        conv_with_batchnorm: see above.
-        conv_batchnorm_drop_rate: dropout after batch norm where it is not 0.
-        pool_stride: of the pool.
-        pool_type: of the pool.
-        use_cudnn: has no meaning.
+        conv_num_filter: number of filters of each convolution.
+        pool_size: size of the pooling window.
+        conv_padding: one value for all convolutions, or one each; likewise the next ones.
+        conv_filter_size: see conv_padding.
+        conv_act: activation of all convolutions.
+        param_attr: attributes of the parameters of all convolutions.
+        conv_with_batchnorm: see conv_padding.
+        conv_batchnorm_drop_rate: dropout rate after batch norm; 0: no dropout.
+        pool_stride: stride of the pooling.
+        pool_type: type of the pooling.
+        use_cudnn: ignored.
     """
     count = len(conv_num_filter)
     paddings, sizes = _each(conv_padding, count), _each(conv_filter_size, count)
@@ -91,7 +91,7 @@ def sequence_conv_pool(
     pool_type: str = "max",
     bias_attr: ParamAttrLike = None,
 ) -> Variable:
-    """Return the pool over each sequence of a convolution along it."""
+    """Return the pooled output of a convolution along each sequence."""
     hidden = layers.sequence_conv(
         input, num_filters, filter_size, param_attr=param_attr, bias_attr=bias_attr, act=act
     )
@@ -99,7 +99,7 @@ def sequence_conv_pool(
 
 
 def glu(input: Variable, dim: int = -1) -> Variable:
-    """Return a · sigmoid(b), a and b being the halves of the input along a dimension."""
+    """Return a · sigmoid(b), where a and b are the halves of the input along a dimension."""
     a, b = layers.split(input, 2, dim)
     return layers.elementwise_mul(a, layers.sigmoid(b))
 
@@ -107,10 +107,10 @@ def glu(input: Variable, dim: int = -1) -> Variable:
 def scaled_dot_product_attention(
     queries: Variable, keys: Variable, values: Variable, num_heads: int = 1, dropout_rate: float = 0.0
 ) -> Variable:
-    """Return softmax(Q Kᵀ/√d) V, (batch, queries, width), in one head or several (Vaswani et al., 2017).
+    """Return softmax(Q Kᵀ/√d) V, (batch, queries, width), with one or several heads (Vaswani et al., 2017).
 
     Raises:
-        FluidError: the heads do not divide the widths.
+        FluidError: a width is not divisible by the number of heads.
     """
     width = queries.shape[-1]
     if width != keys.shape[-1] or width % num_heads or values.shape[-1] % num_heads:

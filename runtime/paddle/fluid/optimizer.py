@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizers: backward pass, clipping, decay, then one update operator a parameter, in the order of their names.
+"""Optimizers: backward pass, clipping, decay, then one update operator per parameter, in the order of their names.
 
-What an update keeps between steps are persistable variables `<parameter>_<name>_0` of the parameter's shape.
+The state of an update is stored in persistable variables `<parameter>_<name>_0` of the parameter's shape.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ Pair = tuple[Parameter, Variable]
 
 
 class Optimizer:
-    """Base of all optimizers; a rule of `optim.rules` makes one of its row.
+    """Base of all optimizers; each row of `optim.rules` makes one subclass.
 
     Attributes:
-        rule: the operator of an update, and what it keeps.
-        decays: field -> value of the betas whose powers an update keeps.
-        fills: first values of what an update keeps, by its name there.
-        exempting: attribute -> function of a parameter: whether it is 0 for it.
+        rule: the update operator and its state.
+        decays: mapping from fields to the betas whose powers are part of the state.
+        fills: mapping from names of state variables to their initial values.
+        exempting: mapping from attributes to predicates of a parameter: where one is true, the attribute is 0.
     """
 
     rule: ClassVar[Fluid]
@@ -59,7 +59,7 @@ class Optimizer:
         name: str | None = None,
         **attributes: object,
     ) -> None:
-        """Begin; `attributes` are those of the update operators."""
+        """Create an optimizer; `attributes` are those of its update operators."""
         rate: object = learning_rate
         if isinstance(rate, bool) or not isinstance(rate, (Real, Variable)):
             raise FluidTypeError(f"learning_rate: expected a number or a Variable, got {learning_rate!r}")
@@ -78,17 +78,17 @@ class Optimizer:
         no_grad_set: Collection[Name] | None = None,
         grad_clip: GradientClip | None = None,
     ) -> tuple[list[Operator], list[Pair]]:
-        """Append all that makes a step, and return (update operators, [(parameter, gradient)]).
+        """Append all operators of a training step; return (update operators, [(parameter, gradient)]).
 
         Args:
-            loss: what is made small.
-            startup_program: gets the first values of what updates keep; None: the default one.
-            parameter_list: what is trained; None: all trainable parameters.
-            no_grad_set: what nothing is derived for.
-            grad_clip: how all of its gradients are clipped; it goes before what `set_gradient_clip` and parameters say.
+            loss: the loss to minimize.
+            startup_program: initializes the optimizer's state; None: the default startup program.
+            parameter_list: the parameters to train; None: all trainable parameters.
+            no_grad_set: variables that get no gradient.
+            grad_clip: clip for all gradients; it overrides `set_gradient_clip` and the clips of parameters.
 
         Raises:
-            FluidTypeError: grad_clip is no gradient clip.
+            FluidTypeError: grad_clip is not a gradient clip.
         """
         if grad_clip is not None and not isinstance(grad_clip, GradientClip):
             raise FluidTypeError(
@@ -126,7 +126,7 @@ class Optimizer:
 
         Raises:
             FluidError: there is no gradient to apply.
-            FluidTypeError: there is one of a variable that is no parameter.
+            FluidTypeError: a gradient belongs to a variable that is not a parameter.
         """
         if not params_grads:
             raise FluidError("the optimizer was given no gradients: is any parameter trainable?")
@@ -142,11 +142,11 @@ class Optimizer:
         return self._updates(pairs) + ops
 
     def get_opti_var_name_list(self) -> list[str]:
-        """Return the names of the variables that updates keep between steps, in order of creation."""
+        """Return the names of the optimizer's state variables, in order of creation."""
         return [each.name for each in self._kept.values()]
 
     def load(self, stat_dict: Mapping[str, Any]) -> None:
-        """Set the variables that updates keep, in the current scope, from values by name; see `get_opti_var_name_list`.
+        """Set the optimizer's state in the current scope from values by name; see `get_opti_var_name_list`.
 
         Raises:
             FluidError: a name is missing, or a value has another shape.
@@ -182,7 +182,7 @@ class Optimizer:
         return block.append_op(rule.op_type, inputs, outputs, {**self._attributes, **exempt})
 
     def _finish(self, block: Block, parameter: Parameter) -> None:
-        """Multiply the powers of the betas."""
+        """Append the operators that multiply the powers of the betas."""
         for beta, decay in self.decays.items():
             power = self._kept[f"{beta}_pow_acc", parameter.name]
             block.append_op("scale", {"X": power}, {"Out": power}, {"scale": decay})
@@ -205,7 +205,7 @@ class Optimizer:
         self._kept[name, parameter.name] = variable
 
     def _global_rate(self) -> Variable:
-        """Return the variable of the learning rate, made once a program."""
+        """Return the variable of the learning rate; it is created once per program."""
         if isinstance(self._rate, Variable):
             return self._rate
         program = default_main_program()
@@ -218,13 +218,13 @@ class Optimizer:
         return self._rates[program]
 
     def _global_learning_rate(self, program: Program | None = None) -> Variable | None:
-        """Return the variable of the learning rate in a program, None if there is none yet."""
+        """Return the learning rate variable of a program, or None if there is none yet."""
         if isinstance(self._rate, Variable):
             return self._rate
         return self._rates.get(program or default_main_program())
 
     def _rate_of(self, parameter: Parameter) -> Variable:
-        """Return the rate of a parameter: a number is a factor, a variable stands for itself."""
+        """Return the learning rate of a parameter: a number is a factor, a variable replaces the rate."""
         factor = parameter.optimize_attr["learning_rate"]
         if isinstance(factor, Variable):
             return factor
@@ -235,7 +235,7 @@ class Optimizer:
             return cast(Variable, self._global_rate() * factor)
 
     def _without_tables(self, pairs: Sequence[Pair]) -> tuple[list[Pair], list[Pair]]:
-        """Take the distributed tables out, which are updated by plain gradient descent on the servers."""
+        """Remove distributed tables from the pairs; the servers update these by plain gradient descent."""
         block = default_main_program().global_block()
         names = {
             op.inputs["W"][0] for op in block.ops if op.type == "lookup_table" and op.attrs["is_distributed"]
@@ -255,7 +255,7 @@ class Optimizer:
 
 
 def _optimizer(row: Fluid) -> type[Optimizer]:
-    """Return the class of a rule's row."""
+    """Return the optimizer class of a table row."""
     name, parameters = parsed(row.optimizer)
     own = Argument("self", Argument.POSITIONAL_ONLY)
     signature = Signature([own, *parameters])
@@ -294,7 +294,7 @@ _Momentum: Any = globals()["MomentumOptimizer"]
 
 
 class DGCMomentumOptimizer(_Momentum):  # type: ignore[misc]
-    """Momentum that sends only a part of each gradient with 16,384 elements or more: see `ops.update.dgc`.
+    """Momentum that sends only part of each gradient with at least 16,384 elements; see `ops.update.dgc`.
 
     For trainers without servers (mode nccl2); a single trainer computes the same updates.
     """
@@ -327,7 +327,7 @@ class DGCMomentumOptimizer(_Momentum):  # type: ignore[misc]
             name: prefix of the names of the optimizer's variables.
 
         Raises:
-            FluidError: a step or share is out of range, or local_grad_clip_norm comes without num_trainers.
+            FluidError: a step or share is out of range, or local_grad_clip_norm is given without num_trainers.
         """
         super().__init__(learning_rate, momentum, use_nesterov, regularization, name)
         if local_grad_clip_norm is not None and not num_trainers:

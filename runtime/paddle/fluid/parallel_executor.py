@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ParallelExecutor: a program over several places, with a `run` of its own."""
+"""ParallelExecutor: runs a program on several places."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from paddle.graph.block import Name
 
 
 class ParallelExecutor:
-    """Runs one program, a part of the batch on each place."""
+    """Runs one program, with a part of the batch on each place."""
 
     def __init__(
         self,
@@ -33,21 +33,21 @@ class ParallelExecutor:
         trainer_id: int = 0,
         scope: Scope | None = None,
     ) -> None:
-        """Prepare.
+        """Create an executor.
 
         Args:
-            use_cuda: all selected GPUs; else CPU_NUM places.
-            loss_name: the loss that is trained.
-            main_program: None is the default one.
-            share_vars_from: has no meaning: values are those of the scope.
-            exec_strategy: has no meaning.
-            build_strategy: None is the default one.
-            num_trainers: processes that train together.
-            trainer_id: which of them this is.
-            scope: None is the global one.
+            use_cuda: use all selected GPUs; False: CPU_NUM places.
+            loss_name: the loss to train.
+            main_program: None: the default main program.
+            share_vars_from: ignored: values are those of the scope.
+            exec_strategy: ignored.
+            build_strategy: None: the default strategy.
+            num_trainers: number of trainer processes.
+            trainer_id: rank of this trainer.
+            scope: None: the global scope.
 
         Raises:
-            FluidError: num_trainers is not what the program was transpiled for, or trainer_id is beyond it.
+            FluidError: the program was transpiled for another number of trainers, or trainer_id is out of range.
         """
         self._program = main_program or default_main_program()
         strategy = replace(
@@ -61,29 +61,29 @@ class ParallelExecutor:
 
     @property
     def device_count(self) -> int:
-        """How many places there are."""
+        """The number of places."""
         return self._parallel.device_count
 
     def run(
         self, fetch_list: Sequence[Name], feed: Any = None, feed_dict: Any = None, return_numpy: bool = True
     ) -> list[Any]:
-        """Run once and return what places fetched, joined.
+        """Run the program one time and return the fetched values, concatenated over places.
 
         Args:
             fetch_list: variables or names.
-            feed: a dict that is split over places, or a list of a dict for each.
-            feed_dict: the older name of feed.
-            return_numpy: arrays; False: LoDTensors.
+            feed: a dict that is split over places, or a list of one dict per place.
+            feed_dict: the old name of feed.
+            return_numpy: return arrays; False: LoDTensors.
         """
         feeding = feed if feed is not None else feed_dict
         scope = self._scope or global_scope()
         return run_parallel(self._parallel, self._program, feeding, fetch_list, scope, return_numpy)
 
     def average(self) -> None:
-        """Wait until all trainers call this or have ended; then all have the same parameters, and may go on.
+        """Wait until every trainer has called this or ended; afterwards all have the same parameters.
 
-        Trainers that average parameters (`sync_mode=False`, or `k_steps` above 1) call it before they save a model;
-        where gradients are summed, nothing happens.
+        Trainers that average parameters (`sync_mode=False`, or `k_steps` above 1) must call it before they save a
+        model. With summed gradients, it does nothing.
 
         Raises:
             CollectiveError: a trainer is lost, differs or is late.
@@ -91,4 +91,4 @@ class ParallelExecutor:
         self._parallel.average(self._scope or global_scope())
 
     def drop_local_exe_scopes(self) -> None:
-        """Do nothing: a run leaves nothing behind."""
+        """Do nothing: runs create no scopes that would have to be dropped."""

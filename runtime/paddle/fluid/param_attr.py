@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ParamAttr: what a layer is told about a parameter of its."""
+"""ParamAttr: the attributes of a layer's parameter."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from paddle.fluid.regularizer import Regularizer
 
 @dataclass
 class ParamAttr:
-    """Name, first value, learning rate, decay and clipping of one parameter.
+    """Name, initial value, learning rate, decay and clipping of one parameter.
 
     Attributes:
-        name: None makes one up from the layer's; an existing one shares that parameter.
-        initializer: None takes the layer's.
-        learning_rate: factor on the optimizer's rate.
-        regularizer: goes before the optimizer's.
-        trainable: False keeps the parameter as it is.
-        gradient_clip: None takes what `set_gradient_clip` says.
-        do_model_average: whether model averaging takes it in.
+        name: None: derived from the layer's name; the name of an existing parameter shares it.
+        initializer: None: the layer's initializer.
+        learning_rate: factor of the optimizer's rate.
+        regularizer: overrides the optimizer's.
+        trainable: False: the parameter is never updated.
+        gradient_clip: None: the clip of `set_gradient_clip`.
+        do_model_average: whether model averaging includes it.
     """
 
     name: str | None = None
@@ -37,7 +37,7 @@ class ParamAttr:
     do_model_average: bool = True
 
     def attributes(self) -> dict[str, object]:
-        """Return what the parameter itself is to keep."""
+        """Return the attributes that are set on the parameter itself."""
         return {
             "optimize_attr": {"learning_rate": self.learning_rate},
             "regularizer": self.regularizer,
@@ -52,10 +52,10 @@ class ParamAttr:
 
 @dataclass(init=False)
 class WeightNormParamAttr(ParamAttr):
-    """A parameter W = g V/||V|| of which g and V are trained, as `<name>_g` and `<name>_v`.
+    """A parameter W = g V/||V||; g and V are trained, as `<name>_g` and `<name>_v`.
 
     Attributes:
-        dim: the norms are of slices along this axis; None: of the whole.
+        dim: norms are computed over slices along this axis; None: over the whole parameter.
     """
 
     dim: int | None = None
@@ -71,7 +71,7 @@ class WeightNormParamAttr(ParamAttr):
         gradient_clip: GradientClip | None = None,
         do_model_average: bool = False,
     ) -> None:
-        """Take what `ParamAttr` does, behind dim: the order is the original's."""
+        """Take the arguments of `ParamAttr` after dim, in the original's order."""
         super().__init__(
             name, initializer, learning_rate, regularizer, trainable, gradient_clip, do_model_average
         )
@@ -82,10 +82,10 @@ ParamAttrLike: TypeAlias = "ParamAttr | str | Initializer | Regularizer | bool |
 
 
 def to_attr(given: ParamAttrLike) -> ParamAttr | None:
-    """Return what a layer's argument means; None: no parameter.
+    """Return the ParamAttr that a layer's argument stands for; None: no parameter.
 
     Raises:
-        FluidTypeError: it is none of the things that it may be.
+        FluidTypeError: the argument has the wrong type.
     """
     if given is None or given is True:
         return ParamAttr()
@@ -105,7 +105,7 @@ def to_attr(given: ParamAttrLike) -> ParamAttr | None:
 
 
 def to_attrs(given: ParamAttrLike | Sequence[ParamAttrLike], count: int) -> list[ParamAttr | None]:
-    """Return one attribute for each of several parameters.
+    """Return one ParamAttr for each of `count` parameters.
 
     Raises:
         FluidTypeError: a list of another length was given.

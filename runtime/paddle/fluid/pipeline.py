@@ -27,12 +27,12 @@ class Minimizing(Protocol):
 
 
 class PipelineOptimizer:
-    """Sends each batch through sections that run on their own threads; see `run.sections`.
+    """Passes each batch through sections that run on their own threads; see `run.sections`.
 
-    k lists of variables make 2k − 1 sections: what leads to the first list, to the second, ..., the rest of the forward
-    pass with the beginning of the backward pass, and then the backward pass and the updates of each section before, in
-    reverse. A section begins with a batch when all sections have updated, for the batch before, what it reads: losses
-    and parameters are those of the program in one piece.
+    k lists of variables make 2k − 1 sections: the operators up to the first list, up to the second, ..., the rest of
+    the forward pass with the beginning of the backward pass, and then the backward pass and the updates of each earlier
+    section, in reverse order. A section starts a batch when all sections have updated, for the previous batch, the
+    parameters it reads: losses and parameters equal those of the undivided program.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""profiler: what operators take, as a table on the screen and a file that Chrome's chrome://tracing shows."""
+"""profiler: the run times of operators, as a printed table and as a trace file for chrome://tracing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Row(NamedTuple):
-    """What one kind of operator took in one thread, in ms."""
+    """The run times of one type of operator in one thread, in ms."""
 
     event: str
     calls: int
@@ -48,13 +48,13 @@ _ORDERS: Mapping[str, _Order] = {
 
 
 def start_profiler(state: str) -> None:
-    """Record what operators take from now on; nothing happens if that is done already.
+    """Start recording the run times of operators; does nothing if recording is on.
 
     Args:
-        state: "CPU": the time until a kernel was started; "GPU" and "All": until it was done.
+        state: "CPU": the time until a kernel was started; "GPU" and "All": until it was finished.
 
     Raises:
-        FluidError: the state is another.
+        FluidError: unknown state.
     """
     if state not in _STATES:
         raise FluidError(f"profiler: expected state to be one of {', '.join(_STATES)}, got {state!r}")
@@ -63,14 +63,14 @@ def start_profiler(state: str) -> None:
 
 
 def stop_profiler(sorted_key: str | None = None, profile_path: str = "/tmp/profile") -> None:  # noqa: S108 - the original's
-    """Record no longer, print the table and write the trace; nothing happens if nothing was recorded.
+    """Stop recording, print the table and write the trace; does nothing if recording is off.
 
     Args:
-        sorted_key: "calls", "total", "max", "min" or "ave", the greatest first; None: as operators ran.
-        profile_path: file of the trace, JSON in Chrome's form; it is replaced.
+        sorted_key: "calls", "total", "max", "min" or "ave", in descending order; None: the order of first runs.
+        profile_path: path of the trace, JSON in Chrome's format; an existing file is overwritten.
 
     Raises:
-        FluidError: the key is another.
+        FluidError: unknown key.
         OSError: the file cannot be written.
     """
     order = _order(sorted_key)
@@ -84,7 +84,7 @@ def stop_profiler(sorted_key: str | None = None, profile_path: str = "/tmp/profi
 
 
 def reset_profiler() -> None:
-    """Forget what was recorded so far."""
+    """Discard the recorded times."""
     PROFILE.reset()
 
 
@@ -94,10 +94,10 @@ def profiler(
     sorted_key: str | None = None,
     profile_path: str = "/tmp/profile",  # noqa: S108 - the original's
 ) -> Iterator[None]:
-    """Record what operators take inside of the block; see `start_profiler` and `stop_profiler`.
+    """Record the run times of operators inside the block; see `start_profiler` and `stop_profiler`.
 
     Raises:
-        FluidError: state or sorted_key are unknown.
+        FluidError: unknown state or sorted_key.
         OSError: the file cannot be written.
     """
     _order(sorted_key)
@@ -112,7 +112,7 @@ def profiler(
 def cuda_profiler(
     output_file: str, output_mode: str | None = None, config: Sequence[str] | None = None
 ) -> Iterator[None]:
-    """Do nothing but say so: nvprof's recordings are not made here.
+    """Log that nvprof recordings are not supported, and do nothing else.
 
     Raises:
         FluidError: output_mode is neither "kvp" nor "csv".

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyReader and DataLoader: minibatches from Python generators, made ahead on a thread.
+"""PyReader and DataLoader: minibatches from Python generators, prefetched by a thread.
 
-A reader is a part of its program, whose runs then need no feed and end with EOFException; or, iterable, it gives
-feeds one by one.
+A reader is part of its program, whose runs then need no feed and raise EOFException at the end of a pass. An
+iterable reader yields feeds instead.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _Source = Callable[[], Iterable[Any]]
 
 
 class PyReader:
-    """Gives batches for a list of variables; a program reads from it by a `read` operator.
+    """Provides batches for a list of variables; a program reads them with a `read` operator.
 
-    `decorate_...` says where the batches come from; `start()` and `reset()` begin and end a pass.
+    The `decorate_...` methods set the source of the batches; `start()` and `reset()` begin and end a pass.
     """
 
     def __init__(
@@ -41,15 +41,15 @@ class PyReader:
         return_list: bool = False,
         name: str | None = None,
     ) -> None:
-        """Prepare; append the operator that reads, unless it is iterable.
+        """Create a reader and, unless it is iterable, append the operator that reads.
 
         Args:
-            feed_list: what a batch has a value for.
-            capacity: batches made ahead, at most.
-            use_double_buffer: has no meaning: batches are always made ahead.
-            iterable: give feeds to `Executor.run` instead of being read from by the program.
+            feed_list: the variables that a batch has values for.
+            capacity: maximum number of prefetched batches.
+            use_double_buffer: ignored: batches are always prefetched.
+            iterable: yield feeds for `Executor.run`, instead of being read by the program.
             return_list: an iterable reader yields lists of values instead of dicts.
-            name: of the reader.
+            name: the name of the reader.
         """
         capacity = int(capacity)
         if capacity < 1:
@@ -68,14 +68,14 @@ class PyReader:
         return self._queue
 
     def append_read(self) -> list[Variable]:
-        """Append the operator that reads to the default main program; return the variables that it fills."""
+        """Append the operator that reads to the default main program; return the variables that it sets."""
         block = default_main_program().global_block()
         holder = block.create_var(self.name, persistable=True, stop_gradient=True, type=VarType.READER)
         block.append_op("read", {"Reader": holder}, {"Out": self.variables})
         return self.variables
 
     def decorate_sample_list_generator(self, reader: _Source, places: Any = None) -> None:
-        """Take minibatches, lists of samples, from a generator function; `places` has no meaning."""
+        """Read minibatches, lists of samples, from a generator function; `places` is ignored."""
         feeder = DataFeeder(self.variables)
 
         def feeds() -> Iterator[Any]:
@@ -89,12 +89,12 @@ class PyReader:
     def decorate_sample_generator(
         self, sample_generator: _Source, batch_size: int, drop_last: bool = True, places: Any = None
     ) -> None:
-        """Take samples one by one from a generator function and make minibatches of them."""
+        """Read single samples from a generator function and group them into minibatches."""
 
         self.decorate_sample_list_generator(batch(sample_generator, batch_size, drop_last))
 
     def decorate_batch_generator(self, reader: _Source, places: Place | None = None) -> None:
-        """Take finished batches from a generator function: an array or LoDTensor for each variable."""
+        """Read converted batches from a generator function: one array or LoDTensor per variable."""
         self._source = reader
 
     decorate_tensor_provider = decorate_batch_generator
@@ -103,10 +103,10 @@ class PyReader:
     set_batch_generator = decorate_batch_generator
 
     def start(self) -> None:
-        """Begin a pass: batches are made ahead from now on.
+        """Begin a pass and start prefetching.
 
         Raises:
-            RunError: nothing was decorated, it has begun already, or the reader is iterable.
+            RunError: no source was set, the pass has begun already, or the reader is iterable.
         """
         if self._iterable:
             raise RunError(f"{self.name!r} is iterable: iterate over it instead of starting it")
@@ -115,11 +115,11 @@ class PyReader:
         self._queue.start(source)
 
     def reset(self) -> None:
-        """End a pass, wherever it is; another `start` begins anew."""
+        """End the current pass at any point; `start` begins another one."""
         self._queue.reset()
 
     def __call__(self) -> Iterator[Any]:
-        """Iterate over feeds, of an iterable reader."""
+        """Iterate over the feeds of an iterable reader."""
         if not self._iterable:
             raise RunError(f"{self.name!r} is a part of its program: start it instead of iterating over it")
         names = [variable.name for variable in self.variables]
@@ -156,7 +156,7 @@ class PyReader:
 
 
 class DataLoader:
-    """Where scripts look for `from_generator`."""
+    """The class that provides `from_generator` to scripts."""
 
     @staticmethod
     def from_generator(

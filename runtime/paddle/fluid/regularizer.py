@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weight decay as operators that change gradients: L2 adds coeff·w, L1 adds coeff·sign(w).
+"""Weight decay as operators that modify gradients: L2 adds coeff·w, L1 adds coeff·sign(w).
 
-There is no factor 1/2, and biases decay like all others. Decay is added after clipping.
+There is no factor of 1/2, and biases are decayed like all parameters. Decay is added after clipping.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _Pairs = list[tuple[Parameter, Variable]]
 
 
 class Regularizer(ABC):
-    """Says what is added to a parameter's gradient."""
+    """Base of the terms that are added to a parameter's gradient."""
 
     def __init__(self, regularization_coeff: float = 0.0) -> None:
         self._coeff = float(regularization_coeff)
