@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Public data sets as readers; each module says what a sample is and gets its files by itself.
+"""Public data sets as readers; each module documents its samples and downloads its files.
 
 Files are cached in PADDLE_DATA_HOME, by default ~/.cache/paddle/dataset.
 """

@@ -28,27 +28,27 @@ Sample = tuple[NDArray[np.float32], int]
 
 
 def train10() -> Reader[Sample]:
-    """The training pictures of CIFAR-10, in the order of the archive."""
+    """Return a reader of the CIFAR-10 training images, in the order of the archive."""
     return _reader(CIFAR10, "data_batch")
 
 
 def test10() -> Reader[Sample]:
-    """The test pictures of CIFAR-10."""
+    """Return a reader of the CIFAR-10 test images."""
     return _reader(CIFAR10, "test_batch")
 
 
 def train100() -> Reader[Sample]:
-    """The training pictures of CIFAR-100 with their fine labels, 0 to 99."""
+    """Return a reader of the CIFAR-100 training images with their fine labels, 0 to 99."""
     return _reader(CIFAR100, "train")
 
 
 def test100() -> Reader[Sample]:
-    """The test pictures of CIFAR-100 with their fine labels, 0 to 99."""
+    """Return a reader of the CIFAR-100 test images with their fine labels, 0 to 99."""
     return _reader(CIFAR100, "test")
 
 
 def fetch() -> None:
-    """Puts both files into the cache."""
+    """Download both files into the cache."""
     for url, md5 in (CIFAR10, CIFAR100):
         download(url, "cifar", md5)
 
@@ -86,7 +86,7 @@ def _reader(source: tuple[str, str], part: str) -> Reader[Sample]:
 
 
 def _batch(raw: bytes) -> tuple[NDArray[np.uint8], list[int]]:
-    """Pictures (n, 3072) and their n labels in a pickled batch."""
+    """Return the images (n, 3072) and the n labels of a pickled batch."""
     fields = {
         key.encode() if isinstance(key, str) else key: value for key, value in pickled.loads(raw).items()
     }

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CoNLL 2005, semantic roles: the test text of the Wall Street Journal; the training text is not public.
+"""CoNLL 2005, semantic role labelling: the Wall Street Journal test text; the training text is not public.
 
-A sample is one predicate of a sentence as nine lists, each as long as the sentence: word ids; five times one word's
-id, of the word two before the predicate, one before, the predicate itself, one after and two after it; the
-predicate's id; 1 for these five places and 0 elsewhere; label ids.
+A sample is one predicate of a sentence as nine lists, each as long as the sentence: the word ids; five lists that each
+repeat one word's id, of the words two before and one before the predicate, the predicate itself, and the words one
+after and two after it; the predicate's id; 1 at these five positions and 0 elsewhere; and the label ids.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ Roles = tuple[list[str], str, list[str]]
 
 
 def get_dict() -> tuple[Ids, Ids, Ids]:
-    """Number of every word, verb and label; B-X and I-X of a role are 2n and 2n + 1, O is last."""
+    """Return the ids of all words, verbs and labels; B-X and I-X of a role are 2n and 2n + 1, O is last."""
     return _numbered(WORDS), _numbered(VERBS), _labels()
 
 
 def get_embedding() -> str:
-    """Path of trained word vectors: 16 bytes of header, then float32 (44068, 32)."""
+    """Return the path of the trained word vectors: a header of 16 bytes, then float32 (44068, 32)."""
     return download(EMBEDDING[0], "conll05", EMBEDDING[1])
 
 
 def test() -> Reader[tuple[list[int], ...]]:
-    """The public test text, which the original trains with too."""
+    """Return a reader of the public test text, which the original also trains on."""
     words, verbs, labels = get_dict()
     path = download(DATA[0], "conll05", DATA[1])
 
@@ -65,7 +65,7 @@ def test() -> Reader[tuple[list[int], ...]]:
 
 
 def fetch() -> None:
-    """Puts all files into the cache."""
+    """Download all files into the cache."""
     for url, md5 in (DATA, WORDS, VERBS, LABELS, EMBEDDING):
         download(url, "conll05", md5)
 
@@ -92,9 +92,9 @@ def _sample(
 
 
 def _corpus(path: str) -> Iterator[Roles]:
-    """(words, predicate, a label a word) for every predicate of every sentence.
+    """Yield (words, predicate, one label per word) for every predicate of every sentence.
 
-    A line of the props has the predicate of that word or `-`, then a bracket a predicate: `(A0*`, `*`, `*)`.
+    A line of the props holds the word's predicate or `-`, then one bracket column per predicate: `(A0*`, `*`, `*)`.
     """
     pattern = f"{_FOLDER}({TEST_WORDS}|{TEST_PROPS})$"
     texts = {match[1]: file.read() for match, file in members(path, pattern)}
@@ -152,7 +152,7 @@ def _numbered(source: tuple[str, str]) -> Ids:
 
 
 def _labels() -> Ids:
-    """The order is that of the file: a set, as in the original, has another in every process."""
+    """Return the labels in the order of the file: a set, as in the original, is ordered differently in each process."""
     roles = dict.fromkeys(line[2:] for line in _lines(LABELS) if line.startswith(("B-", "I-")))
     ids = {f"{part}-{role}": 2 * n + (part == "I") for n, role in enumerate(roles) for part in "BI"}
     ids["O"] = len(ids)

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gets the original files of data sets into the cache, `DATA_HOME/<module>/<file>`.
+"""Downloads the original files of data sets into the cache, `DATA_HOME/<module>/<file>`.
 
-A file appears there by rename only, after its md5 was right. A file that the user has put there is used
-whatever its md5, after a warning. DATA_HOME is the environment's PADDLE_DATA_HOME, else
-~/.cache/paddle/dataset.
+A file is renamed into place only after its md5 was verified. A file that the user placed there is used whatever its
+md5, after a warning. DATA_HOME is the environment's PADDLE_DATA_HOME, else ~/.cache/paddle/dataset.
 
-An archive that is damaged, or lacks a file, is an error that names it.
+If an archive is damaged or lacks a file, the error names it.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from paddle.errors import PaddleError
 
 
 class DatasetError(PaddleError):
-    """A data set's file cannot be had, or does not hold what it should.
+    """A data set's file is unavailable or does not have the expected content.
 
     Attributes:
-        path: where the file is, or has to be put.
+        path: the path of the file, or where the user has to put it.
     """
 
     def __init__(self, path: str | Path, message: str) -> None:
@@ -58,31 +57,31 @@ logger = logging.getLogger(__name__)
 
 
 class _DamagedError(OSError):
-    """What arrived has another md5 than it should."""
+    """The downloaded file has an unexpected md5."""
 
 
 def data_home() -> Path:
-    """The root of the cache, as the environment has it now."""
+    """Return the root of the cache, as the environment sets it now."""
     return Path(os.environ.get("PADDLE_DATA_HOME") or "~/.cache/paddle/dataset").expanduser()
 
 
 def md5file(fname: str | Path) -> str:
-    """The md5 of a file's content, as 32 hex digits."""
+    """Return the md5 of a file's content, as 32 hex digits."""
     with open(fname, "rb") as file:
         return hashlib.file_digest(file, functools.partial(hashlib.md5, usedforsecurity=False)).hexdigest()
 
 
 def download(url: str, module_name: str, md5sum: str | None = None, save_name: str | None = None) -> str:
-    """Returns the path of a data set's file, after fetching it where it is not in the cache yet.
+    """Return the path of a data set's file, downloading it first if it is not in the cache.
 
     Args:
         url: http or https.
-        module_name: folder under DATA_HOME.
-        md5sum: of the file's content; None: anything will do.
-        save_name: the file's name; None: as at the end of the url.
+        module_name: the folder under DATA_HOME.
+        md5sum: the md5 of the file's content; None accepts any content.
+        save_name: the name of the file; None: the last part of the URL.
 
     Raises:
-        DatasetError: it is not in the cache and cannot be fetched; the message says which file to put where.
+        DatasetError: the file is not in the cache and the download failed; the message says which file to put where.
     """
     path = data_home() / module_name / (save_name or url.rsplit("/", 1)[-1])
     if not path.exists():
@@ -95,7 +94,7 @@ def download(url: str, module_name: str, md5sum: str | None = None, save_name: s
 
 @functools.cache
 def _compare(path: Path, md5sum: str, size: int, mtime_ns: int) -> None:
-    """Warns about a file with an unexpected md5; size and mtime_ns make that once per content."""
+    """Warn about a file with an unexpected md5, once per content as identified by size and mtime_ns."""
     found = md5file(path)
     if found != md5sum:
         logger.warning("%s has md5 %s, expected %s: using the file anyway", path, found, md5sum)
@@ -159,7 +158,7 @@ def _receive(url: str, part: Path, deadline: float) -> None:
 
 
 class Progress:
-    """A bar on standard error, drawn on a terminal: how many of `total` bytes have come; total 0 means unknown."""
+    """A progress bar on standard error, if that is a terminal: bytes received of `total`; 0 means unknown."""
 
     def __init__(self, total: int, stream: TextIO | None = None) -> None:
         self.done = 0
@@ -171,7 +170,7 @@ class Progress:
         return self
 
     def add(self, count: int) -> None:
-        """Counts `count` more bytes."""
+        """Count `count` more bytes."""
         self.done += count
         if self._total and self._stream.isatty():
             self._draw(min(WIDTH, WIDTH * self.done // self._total))
@@ -193,7 +192,7 @@ class Progress:
 
 @contextlib.contextmanager
 def telling_damage(path: str) -> Iterator[None]:
-    """Makes a DatasetError, which names the file, of what a damaged archive raises within."""
+    """Convert errors of a damaged archive inside the block to a DatasetError that names the file."""
     try:
         yield
     except (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError) as error:
@@ -206,9 +205,9 @@ def telling_damage(path: str) -> Iterator[None]:
 
 
 def members(path: str, pattern: str | re.Pattern[str]) -> Iterator[tuple[re.Match[str], IO[bytes]]]:
-    """(match of its name, content) of the files in a tar whose names begin as `pattern` says.
+    """Yield (match of the name, content) of the files in a tar whose names match `pattern` from their start.
 
-    They come in the order of the archive, since seeking in a compressed file is slow.
+    They are in the order of the archive, since seeking in a compressed file is slow.
 
     Raises:
         DatasetError: the archive is damaged, or has no such file.

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Flowers of 102 kinds from Oxford's Visual Geometry Group: 8,189 colour images.
 
-A sample is what the mapper makes of (bytes of a JPEG file, label from 0); the default mappers give (pixels
-(3 * 224 * 224,) float32 less the means of blue, green and red, label). They need cv2 or Pillow. As in the original,
+A sample is the mapper's result for (bytes of a JPEG file, label from 0); the default mappers give (pixels
+(3 * 224 * 224,) float32 minus the means of blue, green and red, label). They need cv2 or Pillow. As in the original,
 `train` gives the larger set, which the authors of the images call the test set (6,149), and `test` their training set
 (1,020); `valid` has 1,020.
 """
@@ -38,7 +38,7 @@ Mapper = Callable[[Raw], Any]
 
 
 def default_mapper(is_train: bool, sample: Raw) -> tuple[NDArray[np.float32], int]:
-    """Decode an image, scale its shorter side to 256 pixels and cut 224 x 224: at random where `is_train`."""
+    """Decode an image, scale its shorter side to 256 pixels and crop 224 x 224: at random if `is_train`."""
     image = simple_transform(load_image_bytes(sample[0]), RESIZE, CROP, is_train, mean=MEANS)
     return image.ravel(), sample[1]
 
@@ -48,23 +48,23 @@ test_mapper = functools.partial(default_mapper, False)
 
 
 def train(mapper: Mapper = train_mapper, buffered_size: int = 1024, use_xmap: bool = True) -> Reader[Any]:
-    """Return the training images, in the order of the archive; with threads as they become ready.
+    """Return a reader of the training images, in the order of the archive, or with threads in order of completion.
 
     Args:
         mapper: called with (bytes of the file, label).
-        buffered_size: mapped samples in memory.
-        use_xmap: whether a thread per core maps.
+        buffered_size: the number of mapped samples in memory.
+        use_xmap: whether to map in threads, one per core.
     """
     return _reader(TRAIN_FLAG, mapper, buffered_size, use_xmap)
 
 
 def test(mapper: Mapper = test_mapper, buffered_size: int = 1024, use_xmap: bool = True) -> Reader[Any]:  # noqa: PT028  no test function
-    """Return the test images; the arguments as of `train`."""
+    """Return a reader of the test images; for the arguments see `train`."""
     return _reader(TEST_FLAG, mapper, buffered_size, use_xmap)
 
 
 def valid(mapper: Mapper = test_mapper, buffered_size: int = 1024, use_xmap: bool = True) -> Reader[Any]:
-    """Return the validation images; the arguments as of `train`."""
+    """Return a reader of the validation images; for the arguments see `train`."""
     return _reader(VALID_FLAG, mapper, buffered_size, use_xmap)
 
 

@@ -69,13 +69,13 @@ def to_chw(im: Image, order: Sequence[int] = (2, 0, 1)) -> Image:
 
 
 def center_crop(im: Image, size: int, is_color: bool = True) -> Image:
-    """Cut `size` x `size` pixels out of the middle; the shape of the image shows whether it has colours."""
+    """Crop `size` x `size` pixels from the middle; the shape of the image shows whether it has colours."""
     rows, columns = _room(im, size)
     return _cut(im, size, rows // 2, columns // 2)
 
 
 def random_crop(im: Image, size: int, is_color: bool = True) -> Image:
-    """Cut `size` x `size` pixels out of a place drawn at random."""
+    """Crop `size` x `size` pixels at a random position."""
     rows, columns = _room(im, size)
     return _cut(im, size, np.random.randint(0, rows + 1), np.random.randint(0, columns + 1))
 
@@ -227,7 +227,7 @@ def _cubic(distance: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _room(im: Image, size: int) -> tuple[int, int]:
-    """Return the rows and columns outside a square crop."""
+    """Return how many rows and columns exceed a square crop."""
     if min(im.shape[:2]) < size:
         raise ConfigError(
             f"cannot cut {size} x {size} pixels out of an image of {im.shape[0]} x {im.shape[1]}: "
@@ -253,7 +253,7 @@ def _batched(items: Iterator[tuple[int, bytes]], size: int) -> Iterator[list[tup
 
 
 def _pickled(batch: Sequence[tuple[int, bytes]]) -> bytes:
-    """What pickle, protocol 3, makes of {"label": [int], "data": [bytes]}; scripts read it back by pickle."""
+    """Return the pickle, protocol 3, of {"label": [int], "data": [bytes]}, which scripts load with pickle."""
     labels = b"".join(b"J" + struct.pack("<i", label) for label, _ in batch)
     data = b"".join(b"B" + struct.pack("<I", len(raw)) + raw for _, raw in batch)
     return b"\x80\x03}(" + _text("label") + b"](" + labels + b"e" + _text("data") + b"](" + data + b"eu."

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Film reviews of IMDB: 25,000 to train and 25,000 to test, half of them positive.
+"""Film reviews of IMDB: 25,000 for training and 25,000 for testing, half of them positive.
 
 A sample is (word ids, label): label 0 is positive, 1 is negative. Positive and negative reviews alternate.
 """
@@ -26,9 +26,9 @@ Sample = tuple[list[int], int]
 
 
 def build_dict(pattern: re.Pattern[str], cutoff: int) -> dict[str, int]:
-    """Numbers the words that the archive's files matching `pattern` have more than `cutoff` times.
+    """Return the ids of the words that occur more than `cutoff` times in the archive's files matching `pattern`.
 
-    The most frequent word is 0, equal frequencies go by the word, <unk> is last.
+    The most frequent word is 0, equally frequent words are in alphabetical order, and <unk> is last.
     """
     counts: Counter[str] = Counter()
     for _, words in _reviews(pattern):
@@ -41,22 +41,22 @@ def build_dict(pattern: re.Pattern[str], cutoff: int) -> dict[str, int]:
 
 
 def word_dict() -> dict[str, int]:
-    """The dictionary of all labelled reviews: words that occur more than 150 times."""
+    """Return the dictionary of all labelled reviews: words that occur more than 150 times."""
     return build_dict(re.compile(r"aclImdb/((train)|(test))/((pos)|(neg))/.*\.txt$"), CUTOFF)
 
 
 def train(word_idx: dict[str, int]) -> Reader[Sample]:
-    """The training reviews; the archive is read once, at the first pass."""
+    """Return a reader of the training reviews; the archive is read one time, in the first pass."""
     return _reader("train", word_idx)
 
 
 def test(word_idx: dict[str, int]) -> Reader[Sample]:
-    """The test reviews; the archive is read once, at the first pass."""
+    """Return a reader of the test reviews; the archive is read one time, in the first pass."""
     return _reader("test", word_idx)
 
 
 def fetch() -> None:
-    """Puts the file into the cache."""
+    """Download the file into the cache."""
     download(URL, "imdb", MD5)
 
 
@@ -90,11 +90,11 @@ def _alternating(pattern: re.Pattern[str], word_idx: dict[str, int]) -> Iterator
 
 
 def _reviews(pattern: re.Pattern[str]) -> Iterator[tuple[re.Match[str], list[str]]]:
-    """(match of the name, words) of every matching file, in the order of the archive."""
+    """Yield (match of the name, words) of every matching file, in the order of the archive."""
     for match, file in members(download(URL, "imdb", MD5), pattern):
         yield match, _words(file.read())
 
 
 def _words(text: bytes) -> list[str]:
-    """Splits bytes, not characters: some reviews have characters that str.split would take for blanks."""
+    """Split bytes instead of characters: some reviews contain characters that str.split would treat as spaces."""
     return [word.decode("utf-8", "replace") for word in text.translate(None, PUNCTUATION).lower().split()]

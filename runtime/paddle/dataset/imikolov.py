@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Penn Treebank as Mikolov prepared it: 42,068 sentences to train a language model, 3,370 to test it.
+"""Penn Treebank as prepared by Mikolov: 42,068 sentences to train a language model, 3,370 to test it.
 
 A sentence is framed by <s> and <e>; words that are not in the dictionary become <unk>.
 """
@@ -25,17 +25,17 @@ VALID = "./simple-examples/data/ptb.valid.txt"
 
 
 class DataType(IntEnum):
-    """What a sample is: n word ids in a row, or a sentence and the same sentence one word on."""
+    """The kind of sample: n consecutive word ids, or a sentence and the same sentence shifted by one word."""
 
     NGRAM = 1
     SEQ = 2
 
 
 def build_dict(min_word_freq: int = 50) -> dict[str, int]:
-    """Numbers the words that training and test text together have more than `min_word_freq` times.
+    """Return the ids of the words that occur more than `min_word_freq` times in training and test text together.
 
-    The most frequent word is 0, equal frequencies go by the word, <unk> is last. <s> and <e> count once a
-    sentence.
+    The most frequent word is 0, equally frequent words are in alphabetical order, and <unk> is last. <s> and <e> count
+    one time per sentence.
     """
     counts: Counter[str] = Counter()
     for member in (TRAIN, VALID):
@@ -51,13 +51,13 @@ def build_dict(min_word_freq: int = 50) -> dict[str, int]:
 
 
 def train(word_idx: dict[str, int], n: int, data_type: DataType = DataType.NGRAM) -> Reader[tuple[Any, ...]]:
-    """Samples of the training text.
+    """Return a reader of samples of the training text.
 
     Args:
-        word_idx: of `build_dict`.
-        n: NGRAM: words in a sample, shorter sentences are dropped; SEQ: the most words, <s> counted, that a
-            sentence may have, longer ones are dropped, 0 keeps all.
-        data_type: NGRAM: a sample is n ids; SEQ: (ids with <s> in front, ids with <e> behind).
+        word_idx: the result of `build_dict`.
+        n: NGRAM: the number of words per sample, shorter sentences are dropped; SEQ: the maximum number of words in a
+            sentence, <s> included, longer ones are dropped, 0 keeps all.
+        data_type: NGRAM: a sample is n ids; SEQ: (<s> and the ids, the ids and <e>).
     """
     return _reader(TRAIN, word_idx, n, data_type)
 
@@ -67,12 +67,12 @@ def test(
     n: int,
     data_type: DataType = DataType.NGRAM,  # noqa: PT028  not a pytest test
 ) -> Reader[tuple[Any, ...]]:
-    """Samples of the validation text; arguments as of `train`."""
+    """Return a reader of samples of the validation text; for the arguments see `train`."""
     return _reader(VALID, word_idx, n, data_type)
 
 
 def fetch() -> None:
-    """Puts the file into the cache."""
+    """Download the file into the cache."""
     download(URL, "imikolov", MD5)
 
 

@@ -30,7 +30,7 @@ def read_array(path: str, name: str) -> NDArray[Any]:
     """Return a numeric variable of a file, in its shape: a vector is (1, n) or (n, 1).
 
     Raises:
-        DatasetError: the file is damaged, no little-endian MAT-file of level 5, or has no such variable.
+        DatasetError: the file is damaged, is not a little-endian MAT-file of level 5, or has no such variable.
     """
     raw = Path(path).read_bytes()
     if len(raw) < _HEADER or raw[126:128] != _LITTLE:

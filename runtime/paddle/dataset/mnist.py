@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MNIST: 60,000 and 10,000 pictures of handwritten digits.
+"""MNIST: 60,000 training and 10,000 test images of handwritten digits.
 
 A sample is (pixels (784,) float32 from -1 black to 1 white, digit int).
 """
@@ -30,17 +30,17 @@ Sample = tuple[NDArray[np.float32], int]
 
 
 def train() -> Reader[Sample]:
-    """The 60,000 training samples, in the order of the files."""
+    """Return a reader of the 60,000 training samples, in the order of the files."""
     return _reader(TRAIN_IMAGES, TRAIN_LABELS)
 
 
 def test() -> Reader[Sample]:
-    """The 10,000 test samples, in the order of the files."""
+    """Return a reader of the 10,000 test samples, in the order of the files."""
     return _reader(TEST_IMAGES, TEST_LABELS)
 
 
 def fetch() -> None:
-    """Puts all files into the cache."""
+    """Download all files into the cache."""
     for name, md5 in (TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS):
         download(URL_PREFIX + name, "mnist", md5)
 
@@ -73,7 +73,7 @@ def _reader(images: tuple[str, str], labels: tuple[str, str]) -> Reader[Sample]:
 
 
 def _header(file: BinaryIO, path: str, dimensions: int) -> tuple[int, ...]:
-    """The sizes in an idx header: 0 0, type 8 (unsigned byte), dimensions, then one big-endian int32 each."""
+    """Return the sizes in an idx header: 0 0, type 8 (unsigned byte), dimensions, then one big-endian int32 each."""
     expected = bytes([0, 0, 8, dimensions])
     magic, sizes = _read(file, path, 4), _read(file, path, 4 * dimensions)
     if magic != expected or len(sizes) != 4 * dimensions:

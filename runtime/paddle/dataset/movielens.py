@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""MovieLens 1M: a million ratings of films, with what is known of users and films.
+"""MovieLens 1M: a million ratings of films, with data about users and films.
 
 A sample is [user id, gender (0 male, 1 female), index into age_table, job, movie id, [category ids],
-[title word ids], [2 * stars - 5]]. Every tenth rating or so, always the same ones, is for testing.
+[title word ids], [2 * stars - 5]]. About every tenth rating, always the same ones, is for testing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class MovieInfo:
     title: str
 
     def value(self) -> list[Any]:
-        """[id, [category ids], [title word ids]]."""
+        """Return [id, [category ids], [title word ids]]."""
         words, categories = get_movie_title_dict(), movie_categories()
         return [
             self.index,
@@ -58,57 +58,57 @@ class UserInfo:
     job_id: int
 
     def value(self) -> list[int]:
-        """[id, gender, age index, job]."""
+        """Return [id, gender, age index, job]."""
         return [self.index, 0 if self.is_male else 1, self.age, self.job_id]
 
 
 def train() -> Reader[list[Any]]:
-    """The ratings to train with."""
+    """Return a reader of the training ratings."""
     return functools.partial(_ratings, testing=False)
 
 
 def test() -> Reader[list[Any]]:
-    """The ratings to test with."""
+    """Return a reader of the test ratings."""
     return functools.partial(_ratings, testing=True)
 
 
 def user_info() -> dict[int, UserInfo]:
-    """All users by id."""
+    """Return all users by id."""
     return _users(_path())
 
 
 def movie_info() -> dict[int, MovieInfo]:
-    """All films by id."""
+    """Return all films by id."""
     return _movies(_path())
 
 
 def get_movie_title_dict() -> dict[str, int]:
-    """Number of every lower-case word in a title, in alphabetical order."""
+    """Return the ids of all lower-case words in titles, in alphabetical order."""
     return _title_words(_path())
 
 
 def movie_categories() -> dict[str, int]:
-    """Number of every category, in alphabetical order."""
+    """Return the ids of all categories, in alphabetical order."""
     return _categories(_path())
 
 
 def max_movie_id() -> int:
-    """The highest id of a film; ids have gaps."""
+    """Return the highest film id; ids have gaps."""
     return max(movie_info())
 
 
 def max_user_id() -> int:
-    """The highest id of a user."""
+    """Return the highest user id."""
     return max(user_info())
 
 
 def max_job_id() -> int:
-    """The highest number of a job."""
+    """Return the highest job number."""
     return max(user.job_id for user in user_info().values())
 
 
 def fetch() -> None:
-    """Puts the file into the cache."""
+    """Download the file into the cache."""
     _path()
 
 

@@ -8,8 +8,8 @@ As in the original, `train(format=...)` and `test(format=...)` return a generato
     pointwise    (relevance, features (46,)) of each document
     plain_txt    (query id, relevance, features (46,)) of each document
 
-Queries without a relevant document are left out; the documents of a query come by falling relevance. The original's
-pointwise and plain_txt samples are the first document of each query alone.
+Queries without a relevant document are left out; the documents of a query are in order of decreasing
+relevance. The original yields only the first document of each query as pointwise and plain_txt samples.
 
 The archive is a RAR file: one of the commands bsdtar, unrar, unar or 7z unpacks it; or unpack it yourself.
 """
@@ -52,12 +52,12 @@ Features = NDArray[np.float64]
 
 
 class Query:
-    """A document of a query.
+    """One document of a query.
 
     Attributes:
-        query_id: number of the query.
-        relevance_score: of the document for the query.
-        feature_vector: of both.
+        query_id: the number of the query.
+        relevance_score: the relevance of the document to the query.
+        feature_vector: the features of the query and document together.
         description: the comment of the line.
     """
 
@@ -81,7 +81,7 @@ class QueryList:
     """The documents of one query."""
 
     def __init__(self, querylist: Iterable[Query] | None = None) -> None:
-        """Take documents.
+        """Create the list from documents.
 
         Raises:
             ConfigError: they belong to different queries.
@@ -123,7 +123,7 @@ def gen_pair(
 
     Args:
         querylist: the documents of one query.
-        partial_order: "full": all pairs; "neighbour": those next to each other by relevance.
+        partial_order: "full": all pairs; "neighbour": only pairs adjacent in order of relevance.
     """
     if partial_order not in ("full", "neighbour"):
         raise ConfigError(f'gen_pair: partial_order: expected "full" or "neighbour", got {partial_order!r}')
@@ -152,9 +152,9 @@ def load_from_text(filepath: str, shuffle: bool = True, fill_missing: float = -1
     """Return the queries of a file of the archive.
 
     Args:
-        filepath: within the archive, such as MQ2007/MQ2007/Fold1/train.txt.
+        filepath: the path within the archive, such as MQ2007/MQ2007/Fold1/train.txt.
         shuffle: whether the queries are shuffled, by Python's global generator.
-        fill_missing: for features that a line does not have.
+        fill_missing: the value of features that a line does not have.
 
     Raises:
         DatasetError: the archive cannot be unpacked, has no such file, or a line is malformed.
@@ -195,10 +195,10 @@ def _read(
     """Yield samples.
 
     Args:
-        filepath: within the archive.
+        filepath: the path within the archive.
         format: see the module.
         shuffle: whether the queries are shuffled.
-        fill_missing: for features that a line does not have.
+        fill_missing: the value of features that a line does not have.
     """
     if format not in _FORMATS:
         raise ConfigError(f"mq2007: format: expected one of {', '.join(_FORMATS)}, got {format!r}")
@@ -234,7 +234,7 @@ def _parsed(line: str, fill_missing: float) -> Query:
 
 
 def _unpacked(filepath: str) -> Path:
-    """Return the path of a file of the archive, unpacking that beside itself if it is not there yet."""
+    """Return the path of a file of the archive, which is unpacked beside itself if necessary."""
     archive = Path(fetch())
     folder = archive.parent
     ending = Path(filepath).parts[-2:]

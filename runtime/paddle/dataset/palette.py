@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads PNG files with a palette as the numbers of their colours: labels of pixels, not colours.
+"""Reads the palette indices of a PNG file: the labels of pixels instead of their colours.
 
-Libraries that read images turn such a file into colours; the numbers are the labels. Source: PNG specification, W3C.
+Image libraries convert such a file to colours; the indices are the labels. Source: PNG specification, W3C.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _PALETTE = 3
 
 
 def palette_indexes(raw: bytes) -> NDArray[np.uint8]:
-    """Return the colour number of each pixel of a PNG file, (height, width).
+    """Return the palette index of each pixel of a PNG file, (height, width).
 
     Raises:
-        ValueError: it is damaged, interlaced, or a PNG file without a palette.
+        ValueError: the file is damaged, interlaced, or not a PNG file with a palette.
     """
     if not raw.startswith(_SIGNATURE):
         raise ValueError("it is not a PNG file")
@@ -55,7 +55,7 @@ def _chunks(raw: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _unfiltered(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Undo each row's filter, which its first byte names; a pixel has one byte at most."""
+    """Undo each row's filter, which its first byte identifies; a pixel has at most one byte."""
     result = np.zeros((len(rows), rows.shape[1] - 1), np.uint8)
     above = np.zeros(rows.shape[1] - 1, np.uint8)
     for line, (kind, given) in enumerate(zip(rows[:, 0], rows[:, 1:], strict=True)):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples in numbered files, so that every trainer of a job can read its own.
+"""Samples in numbered files, so that each trainer of a job can read its own.
 
 As in the original, the files contain pickles, but nothing is unpickled: they are parsed as data, and samples can
-contain the types that `reader.pickled` lists. JSON files of earlier versions are supported too.
+contain the types that `reader.pickled` lists. JSON files of earlier versions can also be read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 def dump(samples: list[Any], file: BinaryIO) -> None:
-    """Writes samples; the default dumper of `split`.
+    """Write samples; the default dumper of `split`.
 
     Raises:
         TypeError: a sample contains an unsupported type.
@@ -44,7 +44,7 @@ def dump(samples: list[Any], file: BinaryIO) -> None:
 
 
 def load(file: BinaryIO) -> list[Any]:
-    """Reads what `dump` wrote; the default loader of `cluster_files_reader`."""
+    """Read samples written by `dump`; the default loader of `cluster_files_reader`."""
     try:
         raw = file.read()
         samples = _unpacked(json.loads(raw)) if raw.startswith(b"[") else pickled.loads(raw)
@@ -60,16 +60,16 @@ def load(file: BinaryIO) -> list[Any]:
 def split(
     reader: Reader[Any], line_count: int, suffix: str = "%05d.pickle", dumper: Dumper = dump
 ) -> list[str]:
-    """Writes the samples of a reader to files of `line_count` samples each, the last one with what is left.
+    """Write the samples of a reader to files of `line_count` samples each; the last one may be shorter.
 
     Args:
-        reader: what to write.
-        line_count: samples per file.
-        suffix: path of the files with one %d for their number, from 0.
+        reader: the reader of the samples.
+        line_count: the number of samples per file.
+        suffix: the path of the files, with one %d for their number, from 0.
         dumper: called with (samples, binary file).
 
     Returns:
-        The paths of the files; each appeared by rename when it was complete.
+        The paths of the files; each was renamed into place when complete.
     """
     paths = []
     for number, samples in enumerate(batch(reader, line_count)()):
@@ -87,13 +87,13 @@ def split(
 def cluster_files_reader(
     files_pattern: str, trainer_count: int, trainer_id: int, loader: Loader = load
 ) -> Reader[Any]:
-    """Gives the samples in a trainer's files: of the sorted paths those with index % trainer_count == its id.
+    """Return a reader of one trainer's files: the sorted paths with index % trainer_count == trainer_id.
 
     Args:
-        files_pattern: glob pattern.
-        trainer_count: number of trainers in the job.
-        trainer_id: from 0.
-        loader: called with a binary file, returns its samples.
+        files_pattern: a glob pattern.
+        trainer_count: the number of trainers in the job.
+        trainer_id: the number of the trainer, from 0.
+        loader: called with a binary file; returns its samples.
     """
     if not 0 <= trainer_id < trainer_count:
         raise ConfigError(
@@ -115,18 +115,18 @@ def cluster_files_reader(
 
 
 def convert(output_path: str, reader: Reader[Any], line_count: int, name_prefix: str) -> list[str]:
-    """Writes the samples of a reader to recordio files `<output_path>/<name_prefix>-00000` and so on, as v2 did.
+    """Write the samples of a reader to recordio files `<output_path>/<name_prefix>-00000` and so on, as v2 does.
 
     `reader.creator.recordio` reads them.
 
     Args:
-        output_path: folder, created if missing.
-        reader: what to write.
-        line_count: samples per file.
-        name_prefix: of the files' names.
+        output_path: the folder, created if missing.
+        reader: the reader of the samples.
+        line_count: the number of samples per file.
+        name_prefix: the prefix of the file names.
 
     Returns:
-        The paths of the files; each appeared by rename when it was complete.
+        The paths of the files; each was renamed into place when complete.
     """
     os.makedirs(output_path, exist_ok=True)
     paths = []

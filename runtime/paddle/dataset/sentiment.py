@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Film reviews of the NLTK corpus movie_reviews: 1,600 to train and 400 to test, half of them positive.
+"""Film reviews of the NLTK corpus movie_reviews: 1,600 for training and 400 for testing, half of them positive.
 
 A sample is (word ids, label): label 0 is negative, 1 is positive; negative and positive reviews alternate. As in the
-original, `train()` and `test()` return a generator rather than a reader: give `train` itself where a reader belongs.
+original, `train()` and `test()` return a generator instead of a reader: pass `train` itself where a reader is expected.
 
-The corpus is in `corpora/movie_reviews.zip` below the cache, where NLTK has it too; NLTK is not needed.
+The corpus is in `corpora/movie_reviews.zip` below the cache, as with NLTK, which is not required.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Sample = tuple[list[int], int]
 
 
 def get_word_dict() -> list[tuple[str, int]]:
-    """Return (word, id) of all words; ids go by frequency, those of equally frequent words by the word."""
+    """Return (word, id) of all words, the most frequent first, equally frequent ones in alphabetical order."""
     return list(_numbered(itertools.chain.from_iterable(_reviews().values())).items())
 
 

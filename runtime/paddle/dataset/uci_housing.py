@@ -48,19 +48,19 @@ Sample = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def train() -> Reader[Sample]:
-    """The first 80 percent of the rows."""
+    """Return a reader of the first 80 percent of the rows."""
     rows = _scaled(download(URL, "uci_housing", MD5))
     return _reader(rows[: int(len(rows) * TRAIN_SHARE)])
 
 
 def test() -> Reader[Sample]:
-    """The rows that `train` leaves."""
+    """Return a reader of the remaining rows."""
     rows = _scaled(download(URL, "uci_housing", MD5))
     return _reader(rows[int(len(rows) * TRAIN_SHARE) :])
 
 
 def model() -> Parameters:
-    """The parameters of a trained linear regression, as the book's first chapter makes them."""
+    """Return the parameters of a trained linear regression, as in the first chapter of the book."""
     from paddle.v2.parameters import Parameters  # above data sets: who asks for it has it loaded
 
     with open(download(URL_MODEL, "uci_housing", MD5_MODEL), "rb") as file:
@@ -68,13 +68,13 @@ def model() -> Parameters:
 
 
 def fetch() -> None:
-    """Puts the file into the cache."""
+    """Download the file into the cache."""
     download(URL, "uci_housing", MD5)
 
 
 @functools.cache
 def _scaled(path: str) -> NDArray[np.float64]:
-    """Rows (506, 14) float64, features scaled; read-only, since callers share it."""
+    """Return all rows (506, 14) float64 with features scaled; read-only, since it is shared between callers."""
     values = np.fromfile(path, sep=" ", dtype=np.float64)
     if values.size == 0 or values.size % COLUMNS:
         raise DatasetError(path, f"{path}: expected rows of {COLUMNS} numbers, got {values.size} numbers")

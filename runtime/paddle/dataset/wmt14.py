@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WMT 2014, a part: English sentences and their French translations, with dictionaries of 30,000 words.
+"""WMT 2014, a subset: English sentences and their French translations, with dictionaries of 30,000 words.
 
-A sample is (source ids from <s> to <e>, target ids with <s> in front, target ids with <e> behind). <s> is 0, <e> 1,
-<unk> 2.
+A sample is (source ids from <s> to <e>, <s> and the target ids, the target ids and <e>). <s> is 0, <e> 1, <unk> 2.
 """
 
 from __future__ import annotations
@@ -31,26 +30,26 @@ Sample = tuple[list[int], list[int], list[int]]
 
 
 def train(dict_size: int) -> Reader[Sample]:
-    """The pairs to train with.
+    """Return a reader of the training pairs.
 
     Args:
-        dict_size: words that count, from the top of each dictionary; the others are <unk>.
+        dict_size: the number of words from the top of each dictionary; all others are <unk>.
     """
     return _reader("train/train", dict_size)
 
 
 def test(dict_size: int) -> Reader[Sample]:
-    """The pairs to test with; the argument as of `train`."""
+    """Return a reader of the test pairs; for the argument see `train`."""
     return _reader("test/test", dict_size)
 
 
 def gen(dict_size: int) -> Reader[Sample]:
-    """A few pairs to show what a model makes of them; the argument as of `train`."""
+    """Return a reader of a few pairs for generation; for the argument see `train`."""
     return _reader("gen/gen", dict_size)
 
 
 def get_dict(dict_size: int, reverse: bool = True) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """Both dictionaries: number -> word, or word -> number with reverse=False."""
+    """Return both dictionaries: number -> word, or word -> number with reverse=False."""
     source, target = _dictionaries(download(URL_TRAIN, "wmt14", MD5_TRAIN), dict_size)
     if not reverse:
         return source, target
@@ -60,7 +59,7 @@ def get_dict(dict_size: int, reverse: bool = True) -> tuple[dict[Any, Any], dict
 
 
 def model() -> Parameters:
-    """The parameters of a trained model of the book's chapter on translation."""
+    """Return the parameters of a trained model from the translation chapter of the book."""
     from paddle.v2.parameters import Parameters  # above data sets: who asks for it has it loaded
 
     path = download(URL_MODEL, "wmt14", MD5_MODEL)
@@ -69,7 +68,7 @@ def model() -> Parameters:
 
 
 def fetch() -> None:
-    """Puts the text into the cache."""
+    """Download the text into the cache."""
     download(URL_TRAIN, "wmt14", MD5_TRAIN)
 
 
@@ -98,7 +97,7 @@ def _reader(name: str, dict_size: int) -> Reader[Sample]:
 
 
 def _words(text: bytes) -> list[str]:
-    """Splits bytes, not characters: French has blanks of its own within words."""
+    """Split bytes instead of characters: French uses non-breaking spaces within words."""
     return [word.decode("utf-8", "replace") for word in text.split()]
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WMT 2016, multimodal task: descriptions of pictures in English and German, 29,000 pairs to train.
+"""WMT 2016, multimodal task: descriptions of images in English and German, 29,000 training pairs.
 
-A sample is (source ids from <s> to <e>, target ids with <s> in front, target ids with <e> behind). <s> is 0, <e> 1,
-<unk> 2. The dictionaries are made of the training text: the most frequent words first, equally frequent ones in the
-order of their first occurrence.
+A sample is (source ids from <s> to <e>, <s> and the target ids, the target ids and <e>). <s> is 0, <e> 1, <unk> 2.
+The dictionaries are built from the training text: the most frequent words first, equally frequent ones in the order of
+their first occurrence.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ Sample = tuple[list[int], list[int], list[int]]
 
 
 def train(src_dict_size: int, trg_dict_size: int, src_lang: str = "en") -> Reader[Sample]:
-    """Return the pairs to train with.
+    """Return a reader of the training pairs.
 
     Args:
-        src_dict_size: words of the source that count, with the three marks; the others are <unk>.
-        trg_dict_size: of the target.
-        src_lang: the language of the source, "en" or "de"; the target has the other one.
+        src_dict_size: the size of the source dictionary, with the three special words; other words are <unk>.
+        trg_dict_size: the size of the target dictionary.
+        src_lang: the source language, "en" or "de"; the target is the other one.
 
     Raises:
-        ConfigError: src_lang is another language, or a dictionary has no room for the marks.
+        ConfigError: src_lang is another language, or a dictionary has no room for the special words.
     """
     return _reader("train", src_dict_size, trg_dict_size, src_lang)
 
 
 def test(src_dict_size: int, trg_dict_size: int, src_lang: str = "en") -> Reader[Sample]:  # noqa: PT028  no test function
-    """Return the pairs to test with; the arguments as of `train`."""
+    """Return a reader of the test pairs; for the arguments see `train`."""
     return _reader("test", src_dict_size, trg_dict_size, src_lang)
 
 
 def validation(src_dict_size: int, trg_dict_size: int, src_lang: str = "en") -> Reader[Sample]:
-    """Return the pairs to validate with; the arguments as of `train`."""
+    """Return a reader of the validation pairs; for the arguments see `train`."""
     return _reader("val", src_dict_size, trg_dict_size, src_lang)
 
 
